@@ -1,0 +1,1 @@
+"""The Messaging Node: sessions, addresses, subscriptions and the message bus of one domain."""

@@ -1,0 +1,139 @@
+"""Addresses: URLs of the field, compared by segments and never by substring.
+
+An address is opaque text; it is taken apart at its first ":" and its slashes only, so that
+`runtime:/alice` and `mn:/session` are addresses like any other (reference 9, row 6). Nothing here
+changes an address that is passed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+MAX_LENGTH = 2048
+"""Longest address in characters; a longer one is refused where it is read."""
+
+RUNTIME_SCHEMES = frozenset({"runtime", "hyperty-runtime"})
+HYPERTY_SCHEMES = frozenset({"hyperty"})
+NODE_SCHEMES = frozenset({"mn", "domain", "domain-idp", "global"})
+"""Schemes whose addresses belong to nodes and their components; no runtime may speak as one."""
+CATALOGUE_SCHEMES = frozenset({"hyperty-catalogue"})
+OBJECT_SCHEMES = frozenset({"comm", "connection", "context", "resource", "fs"})
+"""Data object schemes of the field's runtimes; a node accepts more by its settings."""
+
+_SERVICE_LABELS = ("msg-node.", "registry.", "idm.", "catalogue.", "qos.")
+_PRIVATE_TAILS = ("changes", "subscription", "registration", "status", "children")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An address taken apart.
+
+    text    as it was written
+    scheme  lower case, "" if there is none
+    domain  as written, with its port, "" if the address has none
+    path    what follows the domain, with its leading slash, "" if nothing does
+    """
+
+    text: str
+    scheme: str
+    domain: str
+    path: str
+
+    @property
+    def home(self) -> str:
+        """The domain for comparison: lower case, without a leading `msg-node.`, `registry.`, …"""
+        return home_domain(self.domain)
+
+
+@lru_cache(maxsize=8192)
+def parse(text: str) -> Address:
+    """Take an address apart. Never fails: text without a scheme has scheme and domain ""."""
+    scheme, colon, rest = text.partition(":")
+    if not colon or not scheme or "/" in scheme:
+        return Address(text, "", "", text)
+    if rest.startswith("//"):
+        domain, slash, path = rest[2:].partition("/")
+        return Address(text, scheme.lower(), domain, slash + path)
+    return Address(text, scheme.lower(), "", rest)
+
+
+@lru_cache(maxsize=1024)
+def home_domain(domain: str) -> str:
+    """A domain without its service label and in lower case; the port stays (reference 5)."""
+    lowered = domain.lower()
+    for label in _SERVICE_LABELS:
+        if lowered.startswith(label):
+            return lowered[len(label) :]
+    return lowered
+
+
+def fault(text: str) -> str:
+    """Why `text` cannot be an address, or "" if it can. Meant for the answer to its sender."""
+    if not text:
+        return "is empty"
+    if len(text) > MAX_LENGTH:
+        return f"is longer than {MAX_LENGTH} characters"
+    if not text.isprintable():
+        return "contains a control character"
+    return ""
+
+
+def is_under(address: str, prefix: str) -> bool:
+    """Whether `address` is `prefix` or lies below it, segment by segment.
+
+    >>> is_under("runtime://d/1/sm", "runtime://d/1"), is_under("runtime://d/10", "runtime://d/1")
+    (True, False)
+    """
+    return address.startswith(prefix) and (
+        len(address) == len(prefix) or address[len(prefix)] == "/" or prefix.endswith("/")
+    )
+
+
+def ancestors(address: str) -> Iterator[str]:
+    """The addresses above `address`, nearest first, down to `<scheme>://<domain>`, not itself.
+
+    >>> list(ancestors("comm://d/1/children/x"))
+    ['comm://d/1/children', 'comm://d/1', 'comm://d']
+    """
+    start = address.find("://")
+    floor = start + 3 if start >= 0 else address.find(":") + 1
+    end = address.rfind("/", floor)
+    while end > floor:
+        yield address[:end]
+        end = address.rfind("/", floor, end)
+
+
+def runtime_twin(address: str) -> str:
+    """The same runtime address in its other spelling, "" if it is no runtime's (row 5)."""
+    scheme, colon, rest = address.partition(":")
+    if scheme == "runtime":
+        return "hyperty-runtime:" + rest if colon else ""
+    if scheme == "hyperty-runtime":
+        return "runtime:" + rest
+    return ""
+
+
+def resource_of(address: str) -> str:
+    """The object or entity an address is about: without `/changes`, `/registration`, … at its end.
+
+    >>> resource_of("comm://d/1/changes"), resource_of("comm://d/1")
+    ('comm://d/1', 'comm://d/1')
+    """
+    head, slash, tail = address.rpartition("/")
+    return head if slash and tail in _PRIVATE_TAILS and not head.endswith("/") else address
+
+
+def child_of(address: str) -> tuple[str, str] | None:
+    """(object, `object/children/<name>`) of an address at or below a child, None for any other."""
+    head, mark, tail = address.partition("/children/")
+    name = tail.split("/", 1)[0]
+    if not mark or not name:
+        return None
+    return head, f"{head}/children/{name}"
+
+
+def is_bare_entity(address: Address) -> bool:
+    """Whether the address names an entity itself (`<scheme>://<domain>/<id>`), not a part of it."""
+    return bool(address.domain) and len(address.path) > 1 and "/" not in address.path[1:]

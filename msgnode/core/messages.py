@@ -1,0 +1,330 @@
+"""Messages on the wire: tolerant reading, strict writing (reference 1 and table 9).
+
+parse()  one frame -> Message. The envelope is decoded once; the body stays raw JSON text.
+Message  what the node needs of it, and `forwarded()`: the frame for a recipient, as it came except
+         for the marks that only the node may set.
+reply()  a response to a message.
+
+Rules
+- A frame is a JSON object. `from` is one address, `to` one or a list, `type` a word of reference
+  1.1 in any case, `id` any JSON scalar and given back exactly as it was written.
+- The same envelope key twice is refused: readers differ in which of the two they believe.
+- `body.auth` and `body.assertedIdentity` are statements of the node. What a sender claims there is
+  dropped by decoding, never by searching the text, because keys can be escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from . import addresses
+from .errors import BadMessage, NodeError
+
+TYPES = frozenset(
+    {
+        *("create", "read", "update", "delete", "subscribe", "unsubscribe"),
+        *("response", "forward", "execute", "handshake", "event", "init", "ping", "pong"),
+        *("open", "re-open", "close"),
+    }
+)
+MAX_ID_LENGTH = 256
+MAX_RECIPIENTS = 1000
+
+_EMPTY = msgspec.Raw(b"")
+
+
+class _Envelope(msgspec.Struct):
+    id: msgspec.Raw = _EMPTY
+    type: str = ""
+    sender: str = msgspec.field(name="from", default="")
+    to: str | list[str] = ""
+    body: msgspec.Raw = _EMPTY
+
+
+class _Marks(msgspec.Struct):
+    auth: msgspec.Raw = _EMPTY
+    assertedIdentity: msgspec.Raw = _EMPTY  # noqa: N815 (wire spelling)
+
+
+_envelopes = msgspec.json.Decoder(_Envelope)
+_marks = msgspec.json.Decoder(_Marks)
+_raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_values = msgspec.json.Decoder()
+_encode = msgspec.json.Encoder().encode
+
+_SCALAR_START = frozenset(b'"-0123456789tf')
+_COMPACT = len('{"id":,"type":"","from":"","to":"","body":}')
+_KEY = re.compile(rb'\s*"((?:[^"\\]|\\.)*)"\s*:\s*')
+_NEXT = re.compile(rb"\s*([,}])")
+
+
+class Refused(NodeError):
+    """A frame that is no message: the answer's parts, as far as the frame showed them."""
+
+    code = 400
+
+    def __init__(self, description: str, id_: bytes = b"", sender: str = "", to: str = "") -> None:
+        super().__init__(description)
+        self.id = id_
+        self.sender = sender
+        self.to = to
+
+
+class Message:
+    """A message as read. `recipients` are distinct and in the order given.
+
+    id      JSON text as sent, b"" if absent    type  lower case
+    sender  the field `from`                    body  JSON object text, b"{}" if absent
+    frame   the frame as it came (UTF-8)
+    """
+
+    __slots__ = ("_fields", "_plain", "body", "frame", "id", "recipients", "sender", "type")
+
+    def __init__(
+        self,
+        id_: bytes,
+        type_: str,
+        sender: str,
+        recipients: tuple[str, ...],
+        body: bytes,
+        frame: bytes,
+        plain: bool,
+    ) -> None:
+        self.id = id_
+        self.type = type_
+        self.sender = sender
+        self.recipients = recipients
+        self.body = body
+        self.frame = frame
+        self._plain = plain  # the five known fields only, compact, `body` last, one recipient
+        self._fields: dict[str, Any] | None = None
+
+    @property
+    def is_response(self) -> bool:
+        return self.type == "response"
+
+    @property
+    def id_key(self) -> str:
+        """The id for look-ups: 1 and "1" are the same id (reference 6.2)."""
+        return self.id.decode().strip('"')
+
+    def fields(self) -> dict[str, Any]:
+        """The body decoded, once. Raises BadMessage if it is nested deeper than can be read."""
+        if self._fields is None:
+            try:
+                self._fields = _values.decode(self.body)
+            except (msgspec.DecodeError, RecursionError):
+                raise BadMessage("The body is not a JSON object that can be read.") from None
+        return self._fields
+
+    def forwarded(
+        self, to: str, auth: bool, asserted: bool = False, body: bytes | None = None
+    ) -> bytes:
+        """The frame for the recipient `to`: as it came, with the node's marks (and `body` if given).
+
+        One copy names one recipient (table 9, row 3).
+        """
+        marked = _mark(self.body if body is None else body, auth, asserted)
+        if self._plain:
+            return b"%b%b}" % (self.frame[: -1 - len(self.body)], marked)
+        envelope = _raw_fields.decode(self.frame)
+        envelope["to"] = msgspec.Raw(_encode(to))
+        envelope["body"] = msgspec.Raw(marked)
+        return _encode(envelope)
+
+
+def parse(frame: bytes) -> Message:
+    """Read one frame (UTF-8 JSON). Raises Refused, whose text names what is wrong."""
+    try:
+        envelope = _envelopes.decode(frame)
+        body = bytes(envelope.body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _refusal(frame, error) from None
+    to = envelope.to
+    type_ = envelope.type.lower()
+    id_ = bytes(envelope.id)
+    recipients = (to,) if to.__class__ is str else tuple(dict.fromkeys(to))
+    problem = _problem(envelope, id_, type_, recipients, body)
+    plain = False
+    if not problem:
+        if (
+            to.__class__ is str
+            and frame.isascii()
+            and len(frame)
+            == _COMPACT + len(id_) + len(type_) + len(envelope.sender) + len(to) + len(body)
+        ):
+            plain = frame.endswith(b"}}")
+        elif _repeats_a_key(frame):
+            problem = "A key of the message stands twice."
+    if problem:
+        first = to if to.__class__ is str else next(iter(recipients), "")
+        raise Refused(problem, id_ if _is_scalar(id_) else b"", envelope.sender, first)
+    if not body or body == b"null":
+        body, plain = b"{}", False
+    return Message(id_, type_, envelope.sender, recipients, body, frame, plain)
+
+
+def reply(message: Message, body: dict[str, Any], sender: str = "") -> bytes:
+    """A response to `message`: id as it came, from and to swapped (reference 1.5).
+
+    `sender` stands in for the recipient where the request named several or none.
+    """
+    return response(message.id, sender or message.recipients[0], message.sender, body)
+
+
+def response(id_: bytes, sender: str, to: str, body: dict[str, Any]) -> bytes:
+    """A response from its parts; the id is left out where the request had none."""
+    head = b'{"id":%b,"type":"response"' % id_ if id_ else b'{"type":"response"'
+    parties = b',"from":%b,"to":%b,"body":%b}' % (_encode(sender), _encode(to), _encode(body))
+    return head + parties
+
+
+def event(sender: str, to: str, value: Any, id_: int, **more: Any) -> bytes:
+    """An `update` of the node's own, such as the gap signal on `<runtime URL>/status`."""
+    body = {"value": value, **more}
+    return _encode({"id": id_, "type": "update", "from": sender, "to": to, "body": body})
+
+
+def error_body(error: NodeError) -> dict[str, Any]:
+    """The body of an error: its code and its text under both keys readers look for (row 8)."""
+    text = error.description
+    return {"code": error.code, "desc": text, "description": text}
+
+
+def without_token(frame: bytes, token: bytes) -> bytes:
+    """The frame without a session token, for everybody but the session itself.
+
+    Stubs of the field mark messages with their session URL (`<runtime URL>/<token>`), which opens
+    the session to whoever knows it. A token is random, so its text can be cut out anywhere.
+    """
+    for text in (b"\\/" + token, b"/" + token, token):
+        frame = frame.replace(text, b"")
+    return frame
+
+
+def _mark(body: bytes, auth: bool, asserted: bool) -> bytes:
+    claimed = _marks.decode(body)
+    if claimed.auth is not _EMPTY or claimed.assertedIdentity is not _EMPTY:
+        fields = _raw_fields.decode(body)
+        fields.pop("auth", None)
+        fields.pop("assertedIdentity", None)
+        body = _encode(fields)
+    marks = _MARKS[auth, asserted]
+    rest = body[1:]
+    return marks + b"}" if rest.lstrip() == b"}" else b"%b,%b" % (marks, rest)
+
+
+_MARKS = {
+    (auth, asserted): (b'{"auth":' + (b"true" if auth else b"false"))
+    + (b',"assertedIdentity":true' if asserted else b"")
+    for auth in (True, False)
+    for asserted in (True, False)
+}
+
+
+def _problem(
+    envelope: _Envelope, id_: bytes, type_: str, recipients: tuple[str, ...], body: bytes
+) -> str:
+    if not id_ or not type_ or not envelope.sender or not recipients or not recipients[0]:
+        missing = _missing(envelope, id_, type_, recipients)
+        if missing:
+            return f"The message lacks {', '.join(missing)}."
+    if id_ and (not _is_scalar(id_) or len(id_) > MAX_ID_LENGTH):
+        return f"The id must be a number, a text or a boolean of at most {MAX_ID_LENGTH} bytes."
+    if type_ not in TYPES:
+        return f"The type {_shown(envelope.type)} is none of: {', '.join(sorted(TYPES))}."
+    if body and body[0] != 123 and body != b"null":
+        return "The body must be a JSON object."
+    if len(recipients) > MAX_RECIPIENTS:
+        return f"The list `to` has more than {MAX_RECIPIENTS} recipients."
+    if envelope.sender and (why := addresses.fault(envelope.sender)):
+        return f"The address in `from` {why}."
+    for to in recipients:
+        if why := addresses.fault(to):
+            return f"An address in `to` {why}."
+    return ""
+
+
+def _missing(
+    envelope: _Envelope, id_: bytes, type_: str, recipients: tuple[str, ...]
+) -> list[str]:
+    """The missing fields; status events may lack an id, session frames a `from` (rows 1 and 27)."""
+    to = recipients[0] if recipients else ""
+    names = []
+    if not id_ and not (type_ == "update" and to.endswith("/status")):
+        names.append("`id`")
+    if not type_:
+        names.append("`type`")
+    if not envelope.sender and type_ not in ("open", "re-open", "close"):
+        names.append("`from`")
+    if not to:
+        names.append("`to`")
+    return names
+
+
+def _is_scalar(id_: bytes) -> bool:
+    return not id_ or id_[0] in _SCALAR_START
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:40] + "…")
+
+
+def _repeats_a_key(frame: bytes) -> bool:
+    """Whether an envelope key stands twice. Walks the keys only: each value is known by its text."""
+    values = _raw_fields.decode(frame)
+    seen: set[str] = set()
+    at = frame.index(b"{") + 1
+    while match := _KEY.match(frame, at):
+        key = _values.decode(b'"' + match[1] + b'"')
+        value = bytes(values[key])
+        if key in seen or not frame.startswith(value, match.end()):
+            return True
+        seen.add(key)
+        following = _NEXT.match(frame, match.end() + len(value))
+        if following is None:
+            return True
+        at = following.end()
+        if following[1] == b"}":
+            break
+    return False
+
+
+def _refusal(frame: bytes, error: Exception) -> Refused:
+    """The answer to a frame whose envelope cannot be read, with what can be saved of it."""
+    if isinstance(error, RecursionError):
+        return Refused("The message is nested too deeply.")
+    try:
+        fields = _raw_fields.decode(frame)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return Refused("The frame is not a JSON object.")
+    id_ = bytes(fields.get("id", _EMPTY))
+    return Refused(
+        _in_words(str(error)),
+        id_ if _is_scalar(id_) and len(id_) <= MAX_ID_LENGTH else b"",
+        _text(fields.get("from", _EMPTY)),
+        _text(fields.get("to", _EMPTY)),
+    )
+
+
+def _text(raw: msgspec.Raw) -> str:
+    try:
+        value = _values.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+    return value if isinstance(value, str) and not addresses.fault(value) else ""
+
+
+@lru_cache(maxsize=256)
+def _in_words(error: str) -> str:
+    """msgspec's words ("Expected `str`, got `int` - at `$.from`") as a sentence for the sender."""
+    expected, _, at = error.partition(" - at ")
+    names = {"`str`": "a text", "`str | array`": "a text or a list of texts", "`array`": "a list"}
+    for word, plain in {**names, "`int`": "a number", "`object`": "an object"}.items():
+        expected = expected.replace(word, plain)
+    expected = expected[:1].lower() + expected[1:]
+    return f"The field {at.replace('$.', '') or 'of the message'}: {expected}."

@@ -1,0 +1,50 @@
+"""The traffic record: one row of metadata for each recipient of each message, never the body."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Outcome(StrEnum):
+    """What became of a message at one recipient."""
+
+    DELIVERED = "delivered"
+    QUEUED = "queued"
+    ANSWERED = "answered"
+    UNDELIVERABLE = "undeliverable"
+    BLOCKED = "blocked"
+    REFUSED = "refused"
+    DROPPED = "dropped"
+
+
+class TrafficRecord(msgspec.Struct, frozen=True, gc=False):
+    """One recipient of one message.
+
+    at         seconds since the epoch, when the frame was read
+    id         the message's id as JSON text, as sent
+    to         one recipient; rows of a `to` list differ only in it and what follows from it
+    size       bytes of the frame
+    listeners  sessions it was given to
+    component  name of the internal component that answered, "" if none
+    code       the code of the node's own answer or refusal, 0 if it gave none
+    rule       id of the deciding rule, "" if none decided
+    latency    seconds inside the node, from reading the frame to the last hand-over
+    """
+
+    at: float
+    session: str
+    id: str
+    type: str
+    sender: str
+    to: str
+    size: int
+    listeners: int
+    outcome: Outcome
+    component: str = ""
+    code: int = 0
+    effect: str = "notApplicable"
+    rule: str = ""
+    asserted: bool = False
+    latency: float = 0.0

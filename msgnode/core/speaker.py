@@ -1,0 +1,44 @@
+"""Who sends a message, as policies, components and the traffic record see it. Frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Origin(StrEnum):
+    """Where a message entered the node."""
+
+    RUNTIME = "runtime"
+    FOREIGN = "foreign"
+    COMPONENT = "component"
+    OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A verified identity. Only verification makes one; never text of a message body.
+
+    `username` is the e-mail address, else the preferred user name, else the user URL.
+    `expires` is in seconds since the epoch, 0 for an identity without an end.
+    """
+
+    issuer: str
+    subject: str
+    username: str = ""
+    idp_domain: str = ""
+    user_url: str = ""
+    guid: str = ""
+    groups: tuple[str, ...] = ()
+    expires: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """The sender of a message: the session that carries it and the identity behind it, or none."""
+
+    session_id: str
+    runtime_url: str
+    origin: Origin = Origin.RUNTIME
+    remote_address: str = ""
+    identity: Identity | None = None
