@@ -1,0 +1,184 @@
+"""The node's durable state: rows only, the rules live in the rooms.
+
+The database is the truth and every worker's routing table a copy of it in memory. Rows of sessions,
+allocations and subscriptions are written by the workers in group commits before they are
+acknowledged; an operator's change in the console reaches the workers through ControlMessage.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+ADDRESS_LENGTH = 2048
+
+
+class Session(models.Model):
+    """A runtime's session: outlives its sockets, ends by `close`, by the operator or by time."""
+
+    class State(models.TextChoices):
+        OPEN = "open"
+        DETACHED = "detached"
+        CLOSED = "closed"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    runtime_url = models.CharField(max_length=ADDRESS_LENGTH)
+    token_hash = models.CharField(max_length=64, editable=False)
+    state = models.CharField(max_length=8, choices=State.choices, default=State.OPEN)
+    handshake = models.CharField(max_length=16, help_text="How it connects: ws or stub-connect.")
+    remote_address = models.CharField(max_length=64, blank=True)
+    issuer = models.CharField(max_length=255, blank=True)
+    subject = models.CharField(max_length=255, blank=True)
+    worker = models.CharField(max_length=64, blank=True, editable=False)
+    epoch = models.CharField(max_length=36, blank=True, editable=False)
+    opened_at = models.DateTimeField(default=timezone.now)
+    detached_at = models.DateTimeField(null=True, blank=True)
+    closed_at = models.DateTimeField(null=True, blank=True)
+    close_reason = models.CharField(max_length=100, blank=True)
+
+    class Meta:
+        ordering = ("-opened_at",)
+        indexes = (
+            models.Index(fields=["runtime_url"], name="session_runtime"),
+            models.Index(fields=["state", "-opened_at"], name="session_state"),
+            models.Index(fields=["-opened_at"], name="session_opened"),
+            models.Index(
+                fields=["closed_at"], name="session_closed", condition=Q(state="closed")
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.runtime_url
+
+
+class AddressPool(models.Model):
+    """Addresses of one scheme that are lent to sessions instead of being made (e.g. SIP URIs)."""
+
+    scheme = models.CharField(max_length=32, unique=True)
+    note = models.CharField(max_length=255, blank=True)
+
+    class Meta:
+        ordering = ("scheme",)
+
+    def __str__(self) -> str:
+        return self.scheme
+
+
+class PoolAddress(models.Model):
+    """One address of a pool. It is lent while an Allocation of the same address exists."""
+
+    pool = models.ForeignKey(AddressPool, on_delete=models.CASCADE, related_name="addresses")
+    address = models.CharField(max_length=ADDRESS_LENGTH, unique=True)
+
+    class Meta:
+        ordering = ("address",)
+        verbose_name_plural = "pool addresses"
+
+    def __str__(self) -> str:
+        return self.address
+
+
+class Allocation(models.Model):
+    """An address held by a session. Unique over the domain: the row is the claim."""
+
+    class Kind(models.TextChoices):
+        MADE = "made", "made by the node"
+        CLAIMED = "claimed", "made by the runtime"
+        LENT = "lent", "lent from a pool"
+
+    address = models.CharField(max_length=ADDRESS_LENGTH, unique=True)
+    scheme = models.CharField(max_length=32)
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="allocations")
+    allocation_key = models.CharField(max_length=255, blank=True)
+    kind = models.CharField(max_length=8, choices=Kind.choices, default=Kind.MADE)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ("-id",)
+        indexes = (models.Index(fields=["scheme", "-id"], name="allocation_scheme"),)
+
+    def __str__(self) -> str:
+        return self.address
+
+
+class Subscription(models.Model):
+    """A session's interest in an address."""
+
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="subscriptions")
+    address = models.CharField(max_length=ADDRESS_LENGTH)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ("-id",)
+        constraints = (
+            models.UniqueConstraint(fields=["session", "address"], name="subscription_once"),
+        )
+        indexes = (models.Index(fields=["address"], name="subscription_address"),)
+
+    def __str__(self) -> str:
+        return self.address
+
+
+class ControlMessage(models.Model):
+    """The control outbox: a change that every worker applies, idempotently, within a second."""
+
+    kind = models.CharField(max_length=32)
+    payload = models.JSONField(default=dict)
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    class Meta:
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.id}"
+
+
+class Alarm(models.Model):
+    """Something an operator should see. Raised again while it stands, it counts up."""
+
+    kind = models.CharField(max_length=64)
+    subject = models.CharField(max_length=255, blank=True)
+    text = models.CharField(max_length=500)
+    count = models.PositiveIntegerField(default=1)
+    raised_at = models.DateTimeField(default=timezone.now)
+    last_at = models.DateTimeField(default=timezone.now)
+    cleared_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-last_at",)
+        constraints = (
+            models.UniqueConstraint(
+                fields=["kind", "subject"], condition=Q(cleared_at=None), name="alarm_standing_once"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text}"
+
+
+class ComponentStatus(models.Model):
+    """What a worker last said of one of its components, connectors or stubs."""
+
+    worker = models.CharField(max_length=64)
+    name = models.CharField(max_length=64)
+    kind = models.CharField(max_length=16, help_text="component, connector, protostub or stub")
+    address = models.CharField(max_length=ADDRESS_LENGTH, blank=True)
+    state = models.CharField(max_length=32)
+    since = models.DateTimeField()
+    answered = models.PositiveBigIntegerField(default=0)
+    failed = models.PositiveBigIntegerField(default=0)
+    last_error = models.CharField(max_length=500, blank=True)
+    seen_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("kind", "name", "worker")
+        verbose_name_plural = "components and stubs"
+        constraints = (
+            models.UniqueConstraint(fields=["worker", "name"], name="component_once_a_worker"),
+        )
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,221 @@
+"""What both modes share, and the embedded default: one machine, SQLite, no service needed."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR = Path(__file__).resolve().parent.parent.parent
+
+env = environ.Env()
+if (BASE_DIR / ".env").is_file():
+    env.read_env(BASE_DIR / ".env")
+
+NODE_MODE: str = env("NODE_MODE", default="embedded")
+if NODE_MODE not in ("embedded", "production"):
+    raise ImproperlyConfigured(f"NODE_MODE is {NODE_MODE!r}; it is embedded or production.")
+
+# --- Where the node is and what it may write ------------------------------------------------------
+HOST: str = env("HOST", default="127.0.0.1")
+PORT: int = env.int("PORT", default=8000)
+DOMAIN: str = env("DOMAIN", default="localhost").lower()
+DATA_DIR = Path(env("DATA_DIR", default=str(BASE_DIR / "var"))).resolve()
+
+
+def _secret_key() -> str:
+    """The key of an embedded node: made once, kept readable by its owner only."""
+    path = DATA_DIR / "secret_key"
+    if not path.exists():
+        DATA_DIR.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(f".{secrets.token_hex(4)}")
+        fresh.touch(mode=0o600)
+        fresh.write_text(secrets.token_urlsafe(48))
+        try:
+            path.hardlink_to(fresh)  # fails if another process was first: then its key counts
+        except FileExistsError:
+            pass
+        finally:
+            fresh.unlink()
+    return path.read_text()
+
+
+DEBUG = False
+SECRET_KEY: str = env("SECRET_KEY", default="") or (
+    _secret_key() if NODE_MODE == "embedded" else ""
+)
+ALLOWED_HOSTS: list[str] = env.list(
+    "ALLOWED_HOSTS",
+    default=["*"] if NODE_MODE == "embedded" and HOST in ("127.0.0.1", "localhost", "::1") else [DOMAIN, HOST],
+)
+CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+
+# --- Limits of the node (decisions in docs/architecture.md) ---------------------------------------
+NODE: dict[str, float] = {
+    # sockets
+    "MAX_FRAME_BYTES": env.int("MAX_FRAME_BYTES", default=1024 * 1024),
+    "PING_INTERVAL": env.float("PING_INTERVAL", default=30.0),
+    "STALE_AFTER": env.float("STALE_AFTER", default=90.0),
+    "HANDSHAKE_TIMEOUT": env.float("HANDSHAKE_TIMEOUT", default=10.0),
+    "MAX_CONNECTIONS": env.int("MAX_CONNECTIONS", default=100_000),
+    "MAX_CONNECTIONS_PER_SOURCE": env.int("MAX_CONNECTIONS_PER_SOURCE", default=12_000),
+    # sessions
+    "MAX_SESSIONS": env.int("MAX_SESSIONS", default=200_000),
+    "MAX_SESSIONS_PER_RUNTIME": env.int("MAX_SESSIONS_PER_RUNTIME", default=16),
+    "GRACE_PERIOD": env.float("GRACE_PERIOD", default=120.0),
+    "OUTBOX_BYTES": env.int("OUTBOX_BYTES", default=4 * 1024 * 1024),
+    "MAX_MESSAGES_PER_SECOND": env.int("MAX_MESSAGES_PER_SECOND", default=10_000),
+    "MAX_BYTES_PER_SECOND": env.int("MAX_BYTES_PER_SECOND", default=50_000_000),
+    "MAX_PENDING_ANSWERS": env.int("MAX_PENDING_ANSWERS", default=512),
+    "ANSWER_TIMEOUT": env.float("ANSWER_TIMEOUT", default=14.0),
+    # addresses and subscriptions
+    "MAX_ALLOCATION_BLOCK": env.int("MAX_ALLOCATION_BLOCK", default=1_000),
+    "MAX_ALLOCATIONS_PER_SESSION": env.int("MAX_ALLOCATIONS_PER_SESSION", default=20_000),
+    "MAX_SUBSCRIPTIONS_PER_SESSION": env.int("MAX_SUBSCRIPTIONS_PER_SESSION", default=20_000),
+    "MAX_LEARNED_PER_SESSION": env.int("MAX_LEARNED_PER_SESSION", default=1_000),
+    # keeping
+    "CLOSED_SESSION_DAYS": env.int("CLOSED_SESSION_DAYS", default=7),
+    "DRAIN_SECONDS": env.float("DRAIN_SECONDS", default=5.0),
+}
+ALLOCATION_SCHEMES: list[str] = env.list(
+    "ALLOCATION_SCHEMES",
+    default=["hyperty", "comm", "connection", "context", "resource", "fs"],
+)
+RESUME: str = env("RESUME", default="when-idle" if NODE_MODE == "embedded" else "with-proof")
+SHARE_RUNTIME_URL: bool = env.bool("SHARE_RUNTIME_URL", default=NODE_MODE == "embedded")
+STORE_FOR_DETACHED: bool = env.bool("STORE_FOR_DETACHED", default=True)
+
+# --- Django ---------------------------------------------------------------------------------------
+INSTALLED_APPS = [
+    "daphne",
+    "unfold",
+    "unfold.contrib.filters",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "channels",
+    "rest_framework",
+    "django_celery_beat",
+    "django_celery_results",
+    "msgnode.apps.MessageNodeConfig",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "msgnode.urls"
+ASGI_APPLICATION = "msgnode.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+DATABASES = {
+    "default": env.db_url("DATABASE_URL", default=f"sqlite:///{DATA_DIR / 'node.sqlite3'}"),
+}
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    # synchronous=FULL: an acknowledged allocation survives a power cut, not only a crash.
+    DATABASES["default"]["OPTIONS"] = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 10,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
+    }
+else:
+    DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+    DATABASES["default"].setdefault("CONN_MAX_AGE", 60)
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_I18N = True
+USE_TZ = True
+STATIC_URL = "/static/"
+STATIC_ROOT = DATA_DIR / "static"
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = False
+X_FRAME_OPTIONS = "DENY"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SESSION_COOKIE_HTTPONLY = True
+# Two nodes on one machine share the host name, and browsers keep cookies by host name only.
+SESSION_COOKIE_NAME = f"node_{PORT}_session"
+CSRF_COOKIE_NAME = f"node_{PORT}_csrf"
+
+# --- Channel layer, Celery ------------------------------------------------------------------------
+REDIS_URL: str = env("REDIS_URL", default="")
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [REDIS_URL]},
+    }
+    if REDIS_URL
+    else {"BACKEND": "channels.layers.InMemoryChannelLayer"},
+}
+CELERY_TIMEZONE = "UTC"
+CELERY_RESULT_BACKEND = "django-db"
+CELERY_RESULT_EXPIRES = 7 * 24 * 3600
+CELERY_TASK_TIME_LIMIT = 3600
+CELERY_WORKER_POOL = "threads"
+CELERY_WORKER_CONCURRENCY = 2
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
+CELERY_BEAT_SCHEDULE = {
+    "purge what is kept no longer": {"task": "msgnode.purge", "schedule": 3600.0},
+}
+if REDIS_URL:
+    CELERY_BROKER_URL = REDIS_URL
+else:
+    _broker = DATA_DIR / "celery"
+    CELERY_BROKER_URL = "filesystem://"
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
+        "data_folder_in": str(_broker / "queue"),
+        "data_folder_out": str(_broker / "queue"),
+        "control_folder": str(_broker / "control"),
+        "store_processed": False,
+    }
+
+# --- Console --------------------------------------------------------------------------------------
+UNFOLD = {
+    "SITE_TITLE": "Messaging Node",
+    "SITE_HEADER": f"Messaging Node · {DOMAIN}",
+    "SITE_SYMBOL": "hub",
+    "SHOW_HISTORY": True,
+    "SHOW_VIEW_ON_SITE": False,
+}
+
+# --- Logs: one JSON object a line -----------------------------------------------------------------
+LOG_LEVEL: str = env("LOG_LEVEL", default="INFO")
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"json": {"()": "msgnode.logs.JsonFormatter"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
+    "loggers": {
+        "django.server": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
+        "autobahn": {"level": "ERROR"},
+    },
+}

@@ -1,0 +1,8 @@
+"""HTTP addresses of the node."""
+
+from django.contrib import admin
+from django.urls import path
+
+urlpatterns = [
+    path("admin/", admin.site.urls),
+]

@@ -1,0 +1,1 @@
+"""The policy engine: the operator decides what passes."""

@@ -1,0 +1,1 @@
+"""The domain registry: where hyperties and data objects are entered and found."""

@@ -1,0 +1,1 @@
+"""Reports on the traffic record, computed by PySpark."""
