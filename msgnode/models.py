@@ -13,7 +13,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-ADDRESS_LENGTH = 2048
+ADDRESS_LENGTH = 600  # = core.addresses.MAX_HELD: an index entry of PostgreSQL takes 2,704 bytes
 
 
 class Session(models.Model):

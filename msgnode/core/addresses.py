@@ -14,6 +14,9 @@ from functools import lru_cache
 MAX_LENGTH = 2048
 """Longest address in characters; a longer one is refused where it is read."""
 
+MAX_HELD = 600
+"""Longest address in characters that a session may hold, subscribe or be named by."""
+
 RUNTIME_SCHEMES = frozenset({"runtime", "hyperty-runtime"})
 HYPERTY_SCHEMES = frozenset({"hyperty"})
 NODE_SCHEMES = frozenset({"mn", "domain", "domain-idp", "global"})
