@@ -121,6 +121,19 @@ class Message:
                 raise BadMessage("The body is not a JSON object that can be read.") from None
         return self._fields
 
+    def to_one(self, to: str) -> Message:
+        """The same message for one of its recipients."""
+        single = Message(self.id, self.type, self.sender, (to,), self.body, self.frame, False)
+        single._fields = self._fields
+        return single
+
+    def with_body(self, body: bytes) -> Message:
+        """The same message with another body (JSON object text), as a policy rewrote it."""
+        envelope = _raw_fields.decode(self.frame)
+        envelope["body"] = msgspec.Raw(body)
+        frame = _encode(envelope)
+        return Message(self.id, self.type, self.sender, self.recipients, body, frame, False)
+
     def forwarded(
         self, to: str, auth: bool, asserted: bool = False, body: bytes | None = None
     ) -> bytes:
