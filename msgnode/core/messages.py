@@ -124,7 +124,7 @@ class Message:
     def forwarded(
         self, to: str, auth: bool, asserted: bool = False, body: bytes | None = None
     ) -> bytes:
-        """The frame for the recipient `to`: as it came, with the node's marks (and `body` if given).
+        """The frame for the recipient `to`: as it came, with the node's marks (and `body`, if any).
 
         One copy names one recipient (table 9, row 3).
         """
@@ -275,7 +275,7 @@ def _shown(text: str) -> str:
 
 
 def _repeats_a_key(frame: bytes) -> bool:
-    """Whether an envelope key stands twice. Walks the keys only: each value is known by its text."""
+    """Whether an envelope key stands twice. Walks the keys only: values are known by their text."""
     values = _raw_fields.decode(frame)
     seen: set[str] = set()
     at = frame.index(b"{") + 1
