@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
 
-class _Environment(environ.Env):  # type: ignore[misc]
+class _Environment(environ.Env):
     """Names the variable whose value cannot be read."""
 
     def get_value(self, var: str, *args: Any, **kwargs: Any) -> Any:
@@ -147,6 +147,8 @@ TEMPLATES = [
 DATABASES = {
     "default": env.db_url("DATABASE_URL", default=f"sqlite:///{DATA_DIR / 'node.sqlite3'}"),
 }
+if not DATABASES["default"].get("ENGINE"):
+    raise ImproperlyConfigured("DATABASE_URL is not the URL of a database that Django knows.")
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     # synchronous=FULL: an acknowledged allocation survives a power cut, not only a crash.
     DATABASES["default"]["OPTIONS"] = {
