@@ -1,4 +1,4 @@
-"""The Celery app. Only `celery -A msgnode` and whoever sends a task import it; the node does not."""
+"""The Celery app: for `celery -A msgnode` and whoever sends a task; the node does not import it."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ def hold(data_dir: Path, patience: float) -> IO[str]:
             holder = lock.read().strip()
             if holder and Path(f"/proc/{holder}").exists():
                 raise StartFailed(
-                    f"a node already runs in {data_dir} (process {holder}); stop it or name another "
-                    "DATA_DIR."
+                    f"a node already runs in {data_dir} (process {holder}); stop it or name "
+                    "another DATA_DIR."
                 ) from None
             if time.monotonic() > limit:
                 raise StartFailed(

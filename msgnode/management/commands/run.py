@@ -74,6 +74,7 @@ class Command(BaseCommand):
 
     def _wait_until_ready(self, programs: Programs, worker: str) -> bool:
         """True when all answer, False when we are told to stop before."""
+        self.pids: dict[str, int] = {}
         points = readiness.open_points(
             settings.HOST,
             settings.PORT,
@@ -87,9 +88,8 @@ class Command(BaseCommand):
                 return False
             for program in programs.look():
                 if program.has_failed:
-                    raise StartFailed(
-                        f"{program.name} does not start: {programs.cause(program)}"
-                    )
+                    raise StartFailed(f"{program.name} does not start: {programs.cause(program)}")
+                self.pids[program.name] = program.pid
             points = {name: answers for name, answers in points.items() if not answers()}
             if points and time.monotonic() > limit:
                 raise StartFailed(
@@ -100,17 +100,18 @@ class Command(BaseCommand):
 
     def _keep(self, programs: Programs) -> None:
         """Until we are told to stop; a program that was started again is said."""
-        pids: dict[str, int] = {}
         while not self._is_told_to_stop(LOOK_SECONDS):
             for program in programs.look():
                 if program.state == "FATAL":
                     raise StartFailed(
                         f"{program.name} ends again and again: {programs.cause(program)}"
                     )
-                if program.pid and pids.setdefault(program.name, program.pid) != program.pid:
-                    pids[program.name] = program.pid
-                    self._say(f"{program.name} ended and was started again; "
-                              f"see {programs.log(program.name)}")
+                if program.pid and program.pid != self.pids.get(program.name):
+                    self.pids[program.name] = program.pid
+                    self._say(
+                        f"{program.name} ended and was started again; "
+                        f"see {programs.log(program.name)}"
+                    )
 
     def _is_told_to_stop(self, seconds: float) -> bool:
         return self.stopping.wait(seconds) or self.make.is_stopping()
