@@ -15,7 +15,7 @@ COVERAGE := $(if $(CI),--cov --cov-report=term:skip-covered)
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run test test-long lint types imports check bench clean
+.PHONY: help setup setup-dev run test test-long lint types imports check audit bench clean
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,15 +48,18 @@ test-long: $(VENV)/.dev  ## Run the long tests
 
 lint: $(VENV)/.dev  ## Look for mistakes in the source
 	$(BIN)/ruff check $(SOURCES)
-	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml $(PACKAGES)
+	$(BIN)/bandit --quiet --recursive --severity-level high --configfile pyproject.toml $(PACKAGES)
 
 types: $(VENV)/.dev  ## Check the types
-	$(BIN)/mypy $(PACKAGES)
+	DATA_DIR=.mypy_cache/data $(BIN)/mypy $(PACKAGES)
 
 imports: $(VENV)/.dev  ## Check which room imports which
 	$(BIN)/lint-imports
 
 check: lint types imports test test-long  ## Everything that must pass before a change is taken
+
+audit: $(VENV)/.dev  ## Look up known vulnerabilities of what we depend on (needs the network)
+	$(BIN)/pip-audit --requirement requirements.txt
 
 bench: $(VENV)/.dev  ## Measure the node (PART= names one measurement)
 	@PART="$(PART)" $(BIN)/python -m bench $(ARGS)
