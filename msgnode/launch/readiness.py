@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 
@@ -19,11 +18,17 @@ def in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def node_is_ready(host: str, port: int, domain: str) -> bool:
-    """Whether /health/ready answers 200."""
+def name_of_ours(allowed: list[str], domain: str) -> str:
+    """A host name that the node answers to."""
+    first = next(iter(allowed), "*")
+    return domain if first == "*" else first.removeprefix(".")
+
+
+def node_is_ready(host: str, port: int, name: str) -> bool:
+    """Whether /health/ready answers 200 when it is asked by a `name` that the node answers to."""
     door = http.client.HTTPConnection(reachable(host), port, timeout=2)
     try:
-        door.request("GET", "/health/ready", headers={"Host": domain})
+        door.request("GET", "/health/ready", headers={"Host": name})
         return door.getresponse().status == 200
     except (OSError, http.client.HTTPException):
         return False
@@ -44,12 +49,11 @@ def worker_is_ready(name: str) -> bool:
 
 
 def open_points(
-    host: str, port: int, domain: str, worker: str, beat_mark: Path
+    host: str, port: int, name: str, worker: str, beat_mark: Path
 ) -> dict[str, Callable[[], bool]]:
     """What has to be true before the node is ready, by program."""
-    points: dict[str, Any] = {
+    return {
         "beat": beat_mark.exists,
-        "node": lambda: node_is_ready(host, port, domain),
+        "node": lambda: node_is_ready(host, port, name),
         "worker": lambda: worker_is_ready(worker),
     }
-    return points

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import queue
 import signal
@@ -9,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -139,5 +139,9 @@ class Launched:
 
     def get(self, path: str) -> int:
         """The status of an HTTP request to the node."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
-            return int(answer.status)
+        door = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            door.request("GET", path, headers={"Host": "localhost"})
+            return door.getresponse().status
+        finally:
+            door.close()

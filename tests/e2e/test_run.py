@@ -88,6 +88,25 @@ def test_two_nodes_run_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_it_runs_on_postgresql_and_redis(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
+    production = {
+        "NODE_MODE": "production",
+        "DATABASE_URL": postgres_url,
+        "REDIS_URL": redis_url,
+        "SECRET_KEY": "a key of fifty characters or more for this one test",
+        "ALLOWED_HOSTS": "console.example.org,localhost",
+    }
+    with Launched(tmp_path, free_port(), environment=production) as node:
+        node.ready()
+        assert node.get("/health/ready") == 200
+        node.signal(signal.SIGTERM)
+        assert node.status() == 0, node.text()
+        assert node.survivors() == []
+    assert not (tmp_path / "node.sqlite3").exists()
+    assert not (tmp_path / "secret_key").exists()
+
+
+@pytest.mark.long
 def test_a_second_node_in_the_same_place_is_refused(tmp_path: Path) -> None:
     with Launched(tmp_path, free_port()) as first:
         first.ready()

@@ -78,7 +78,7 @@ class Command(BaseCommand):
         points = readiness.open_points(
             settings.HOST,
             settings.PORT,
-            settings.DOMAIN,
+            readiness.name_of_ours(settings.ALLOWED_HOSTS, settings.DOMAIN),
             worker,
             settings.DATA_DIR / "beat.started",
         )
