@@ -23,8 +23,8 @@ _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 
-# A pair means: the first must be less than the second, or the second can never act.
-_ORDER = (("PING_INTERVAL", "STALE_AFTER"), ("MAX_FRAME_BYTES", "OUTBOX_BYTES"))
+# A pair means: the first must be less than the second, or one frame evicts its receiver.
+_ORDER = (("MAX_FRAME_BYTES", "OUTBOX_BYTES"),)
 
 
 def _nearest_existing(path: Path) -> Path:
@@ -76,7 +76,7 @@ def _limits() -> Iterator[CheckMessage]:
         if limits[low] >= limits[high]:
             yield Error(
                 f"{low} ({limits[low]}) is not less than {high} ({limits[high]}).",
-                hint="The second could never do its work.",
+                hint="One legal frame must not be more than a session may have waiting.",
                 id="msgnode.E005",
             )
 
