@@ -6,6 +6,8 @@ from msgnode.console import (  # noqa: F401
     accounts,
     alarms,
     allocations,
+    audit,
+    bans,
     components,
     control,
     pools,

@@ -14,7 +14,9 @@ from unfold.decorators import display
 
 from msgnode.models import AddressPool, Allocation
 
-from .lists import WrittenByTheNode, address_filter, link, session_filter
+from .changes import delete_allocations
+from .lists import address_filter, link, session_filter
+from .taking_back import HeldBySessions
 
 
 def known_schemes() -> list[str]:
@@ -37,7 +39,8 @@ class SchemeFilter(DropdownFilter):
 
 
 @admin.register(Allocation)
-class AllocationAdmin(WrittenByTheNode):
+class AllocationAdmin(HeldBySessions):
+    take_back = staticmethod(delete_allocations)
     list_display = ("address", "session_link", "kind_label", "allocation_key", "created_at")
     list_filter = (SchemeFilter, ("kind", ChoicesDropdownFilter))
     list_select_related = ("session",)

@@ -14,17 +14,22 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from django.conf import settings
+from django.contrib.admin.actions import delete_selected
 from django.core.paginator import Paginator
 from django.db import connection
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
+from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
+from unfold.decorators import action
 from unfold.views import ChangeList
 
 from msgnode.models import Session
+
+from .confirm import too_many
 
 BOUND = 10_000
 SESSIONS_SEARCHED = 200
@@ -69,9 +74,17 @@ class ConsoleAdmin(ModelAdmin):
     list_filter_submit = True
     search_fields: ClassVar[tuple[str, ...]] = ()
     compressed_fields = True
+    actions = ("delete_selected",)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return BoundedChangeList
+
+    @action(description="Delete the selected %(verbose_name_plural)s", permissions=["delete"])
+    def delete_selected(
+        self, request: HttpRequest, queryset: QuerySet[Any]
+    ) -> TemplateResponse | None:
+        """Django's own, which asks first; bounded, because it names every row."""
+        return None if too_many(request, queryset) else delete_selected(self, request, queryset)
 
     def search_filter(self, term: str) -> Q:
         """Which rows a search term finds, for a class with `search_fields`."""

@@ -16,6 +16,7 @@ from .lists import ConsoleAdmin, link
 @admin.register(AddressPool)
 class AddressPoolAdmin(ConsoleAdmin):
     list_display = ("scheme", "note")
+
     search_fields = ("scheme",)
 
 

@@ -7,11 +7,15 @@ from typing import Any, ClassVar
 from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.utils.http import urlencode
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, RangeDateTimeFilter
-from unfold.decorators import display
+from unfold.decorators import action, display
 
 from msgnode.models import Session
 
+from .ending import end
 from .lists import WrittenByTheNode, address_filter, as_uuid, begins_with, is_ip_address
 
 SHOWN = 25
@@ -45,6 +49,8 @@ class SessionAdmin(WrittenByTheNode):
     sortable_by = ("runtime", "opened_at")
     search_fields = ("runtime_url",)
     search_help_text = "Runtime URL (its beginning), session id, source address or subject"
+    actions = ("end",)
+    actions_detail = ("end_one", "subscribe_for", "ban_runtime")
     change_form_outer_after_template = "console/session_holdings.html"
     fieldsets: ClassVar[Any] = (
         (None, {"fields": ("runtime", "id", "state_label", "connects_by")}),
@@ -67,6 +73,36 @@ class SessionAdmin(WrittenByTheNode):
     )
     def state_label(self, session: Session) -> str:
         return session.state
+
+    def has_end_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return request.user.has_perm("msgnode.change_session")
+
+    def has_ban_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return request.user.has_perm("msgnode.add_ban")
+
+    def has_subscribe_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return request.user.has_perm("msgnode.add_subscription")
+
+    @action(description="End the selected sessions", permissions=["end"])
+    def end(self, request: HttpRequest, queryset: QuerySet[Session]) -> HttpResponse | None:
+        return end(self, request, queryset)
+
+    @action(description="End session", url_path="end", permissions=["end"], icon="link_off")
+    def end_one(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        sessions = Session.objects.filter(pk=object_id)
+        return end(self, request, sessions) or redirect(_page(object_id))
+
+    @action(description="Ban", url_path="ban", permissions=["ban"], icon="block")
+    def ban_runtime(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        session = get_object_or_404(Session, pk=object_id)
+        query = urlencode({"kind": "runtime", "value": session.runtime_url})
+        return redirect(f"{reverse('admin:msgnode_ban_add')}?{query}")
+
+    @action(
+        description="Add subscription", url_path="subscribe", permissions=["subscribe"], icon="add"
+    )
+    def subscribe_for(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return redirect(f"{reverse('admin:msgnode_subscription_add')}?session={object_id}")
 
     def search_filter(self, term: str) -> Q:
         if (id_ := as_uuid(term)) is not None:
@@ -97,6 +133,10 @@ class SessionAdmin(WrittenByTheNode):
         return super().change_view(
             request, object_id, form_url, {**(extra_context or {}), **context}
         )
+
+
+def _page(object_id: str) -> str:
+    return reverse("admin:msgnode_session_change", args=[object_id])
 
 
 def _first(rows: QuerySet[Any]) -> list[Any]:

@@ -38,7 +38,10 @@ def unfold(domain: str) -> dict[str, Any]:
                 },
                 {
                     "title": "Definitions",
-                    "items": [_item("Address pools", "inventory_2", "msgnode_addresspool")],
+                    "items": [
+                        _item("Address pools", "inventory_2", "msgnode_addresspool"),
+                        _item("Bans", "block", "msgnode_ban"),
+                    ],
                 },
                 {
                     "title": "Health",
@@ -46,6 +49,7 @@ def unfold(domain: str) -> dict[str, Any]:
                         _item("Components and stubs", "lan", "msgnode_componentstatus"),
                         _item("Alarms", "notifications", "msgnode_alarm"),
                         _item("Control messages", "outbox", "msgnode_controlmessage"),
+                        _item("Audit log", "history", "msgnode_auditentry"),
                     ],
                 },
                 {
