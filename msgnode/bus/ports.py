@@ -102,7 +102,7 @@ class Component(ABC):
 class Admission(Protocol):
     """Sessions' say on a message before anything else happens to it."""
 
-    def admit(self, message: Message, caller: Caller) -> Listener:
+    def admit(self, message: Message, caller: Any) -> Listener:
         """The session that speaks. Raises NodeError if there is none or it may not say this."""
         ...
 
