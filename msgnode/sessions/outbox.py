@@ -2,8 +2,8 @@
 
 Promise: frames leave in the order they were put, each once; memory is bounded by `limit` bytes.
 While the socket takes frames they are written at once and nothing is kept here. When the socket is
-full, or gone, frames wait; above a quarter of the limit the reader counts as behind, and its senders
-can be held back until it is relieved. A frame that finds no room is dropped, `has_gap` says so, and
+full, or gone, frames wait; above a quarter of the limit the reader counts as behind, and senders
+are held back until it is relieved. A frame that finds no room is dropped, `has_gap` says so, and
 the `overflow` callable ends a socket that does not read.
 """
 
