@@ -202,6 +202,7 @@ class Node:
         session = self.sessions.sessions.get(payload["session"])
         if session is not None:
             self.allocation.drop(payload["address"], session)
+            session.withdrawn |= {payload["address"]}
 
     def _add_subscription(self, payload: dict[str, Any]) -> None:
         session = self.sessions.sessions.get(payload["session"])

@@ -218,6 +218,8 @@ else:
 
 # --- Console --------------------------------------------------------------------------------------
 UNFOLD = console.unfold(DOMAIN)
+LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "admin:index"
 
 # --- Logs: one JSON object a line -----------------------------------------------------------------
 LOG_LEVEL: str = env("LOG_LEVEL", default="INFO")
