@@ -4,9 +4,11 @@ from django.contrib import admin
 from django.urls import path
 
 from msgnode import health
+from msgnode.front import front
 from msgnode.metrics import metrics
 
 urlpatterns = [
+    path("", front),
     path("health/live", health.live),
     path("health/ready", health.ready),
     path("metrics", metrics),
