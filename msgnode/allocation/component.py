@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from asyncio import Future
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from msgnode.bus.ports import Body, Component, Listener
@@ -44,7 +44,7 @@ class AllocationComponent(Component):
         self._max_per_session = max_per_session
         self._held: dict[str, dict[str, str]] = {}  # session id -> address -> allocation key
 
-    def answer(self, message: Message, caller: Listener) -> Body | Future[Body]:
+    def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
         match message.type:
             case "create":
                 return self._create(message.fields(), caller)
@@ -88,7 +88,7 @@ class AllocationComponent(Component):
 
     # --- requests ---------------------------------------------------------------------------------
 
-    def _create(self, body: dict[str, Any], caller: Listener) -> Body | Future[Body]:
+    def _create(self, body: dict[str, Any], caller: Listener) -> Body | Awaitable[Body]:
         block = rules.requested_block(body, self._max_block)
         if block.scheme not in self._schemes and block.scheme not in self.pool_schemes:
             known = ", ".join(sorted(self._schemes | self.pool_schemes))
@@ -122,7 +122,9 @@ class AllocationComponent(Component):
         items = rules.released_items(body)
         held = self._held.get(caller.id, {})
         named = set(items)
-        mine = [address for address, key in held.items() if address in named or (key and key in named)]
+        mine = [
+            address for address, key in held.items() if address in named or (key and key in named)
+        ]
         if not mine:
             return {"code": 200}
         before = {address: held[address] for address in mine}
