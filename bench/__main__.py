@@ -1,13 +1,14 @@
 """The command: `python -m bench [PART …] [--rounds N] [--quick]`.
 
-Runs the parts named, or all, one after another on the loopback interface, in a temporary directory.
-Prints each as a table and writes bench/results/<part>.json and docs/bench/<part>.svg; a quick run
-keeps its results in bench/results/local/ and draws nothing.
+Runs the parts named (or those in PART, or all) one after another, on the loopback interface and in
+a temporary directory. Prints each as a table and writes bench/results/<part>.json and
+docs/bench/<part>.svg; a quick run keeps its results in bench/results/local/ and draws nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -28,7 +29,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="length of one sample (1.0; quick: 0.5)")
     parser.add_argument("--quick", action="store_true", help="fewer sizes, under a minute")
     options = parser.parse_args()
-    unknown = set(options.parts) - set(PARTS)
+    named = options.parts or os.environ.get("PART", "").split()
+    unknown = set(named) - set(PARTS)
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are: {', '.join(PARTS)}")
     raise_file_limit()
@@ -40,7 +42,7 @@ def main() -> int:
             seconds=options.seconds or (0.5 if options.quick else 1.0),
             quick=options.quick,
         )
-        for name in options.parts or PARTS:
+        for name in named or PARTS:
             failed += not _run(name, plan)
     return 1 if failed else 0
 

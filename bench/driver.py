@@ -16,7 +16,7 @@ class Generator:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self._process = subprocess.Popen(  # noqa: S603 (arguments of our own)
+        self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.generator", str(server.port), str(server.pid)],
             cwd=ROOT,
             stdin=subprocess.PIPE,

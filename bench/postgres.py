@@ -51,7 +51,7 @@ class PostgreSQL:
             shutil.chown(self._home, self._user)
         data = str(self._home / "data")
         self._run("initdb", "-D", data, "-U", "node", "--auth=trust", "--encoding=UTF8")
-        self._server = subprocess.Popen(  # noqa: S603 (arguments of our own)
+        self._server = subprocess.Popen(
             [
                 str(self._programs / "postgres"),
                 *("-D", data, "-p", str(self._port), "-k", str(self._home)),
@@ -88,7 +88,7 @@ class PostgreSQL:
         return subprocess.run(arguments, check=False).returncode == 0  # noqa: S603
 
     def _run(self, program: str, *arguments: str) -> None:
-        subprocess.run(  # noqa: S603 (arguments of our own)
+        subprocess.run(
             [str(self._programs / program), *arguments],
             user=self._user,
             cwd=self._home,

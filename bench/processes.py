@@ -70,7 +70,7 @@ class Server:
     def start(self, patience: float = 60.0) -> None:
         """Start it and wait until it takes connections."""
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 (arguments of our own)
+            self._process = subprocess.Popen(
                 [sys.executable, *self._arguments],
                 cwd=ROOT,
                 env=self._environment,

@@ -77,7 +77,7 @@ def _node_environment(home: Path, port: int, database_url: str) -> dict[str, str
 
 
 def _migrate(environment: dict[str, str]) -> None:
-    done = subprocess.run(  # noqa: S603 (arguments of our own)
+    done = subprocess.run(
         [sys.executable, "manage.py", "migrate", "--verbosity", "0"],
         cwd=ROOT,
         env={**os.environ, **environment},

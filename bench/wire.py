@@ -86,7 +86,8 @@ class LoadSocket(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
-        for waiting in (self._upgraded, *self._answers):
+        unanswered: list[asyncio.Future[Any]] = [self._upgraded, *self._answers]
+        for waiting in unanswered:
             if not waiting.done():
                 waiting.set_exception(ConnectionError("the server closed the socket"))
 

@@ -59,7 +59,9 @@ class AllocationLoad:
     async def run(self, sessions: int, window: int, seconds: float) -> dict[str, Any]:
         """One sample, by new sessions, because a session may hold a limited number."""
         run = next(self._runs)
-        names = {f"allocator-{run}-{number}": [] for number in range(sessions)}
+        names: dict[str, list[str]] = {
+            f"allocator-{run}-{number}": [] for number in range(sessions)
+        }
         sockets = await open_runtimes(self._port, names)
         for name, socket in zip(names, sockets, strict=True):
             await socket.ask(**_single(name))

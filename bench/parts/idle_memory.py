@@ -41,9 +41,7 @@ def measure(plan: Plan) -> PartResult:
                     "at most",
                 )
             )
-    result.notes.append(
-        "One round: a server that has been used has other memory than a new one."
-    )
+    result.notes.append("One round: a server that has been used has other memory than a new one.")
     return result
 
 
