@@ -22,6 +22,7 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
+from msgnode.daphne_frames import whole_texts
 from msgnode.sessions.rules import CloseCode
 
 log = logging.getLogger(__name__)
@@ -127,6 +128,34 @@ class NodeProtocol(WebSocketProtocol):
 
     receiver: Callable[[bytes], None] | None = None
     link: DaphneLink | None = None
+    data: bytes  # autobahn's: what has been read and not consumed
+
+    def dataReceived(self, data: bytes) -> None:  # noqa: N802
+        """Give whole text frames to the receiver; autobahn gets everything else."""
+        receiver = self.receiver
+        if receiver is None or not self._is_between_frames():
+            super().dataReceived(data)
+            return
+        if self.data:
+            data = self.data + data
+        texts, end, is_plain = whole_texts(data, self.maxMessagePayloadSize)
+        self.data = data[end:]
+        if texts:
+            self.last_ping = time.time()
+            for text in texts:
+                receiver(text)
+        if not is_plain:
+            super().dataReceived(b"")
+
+    def _is_between_frames(self) -> bool:
+        """Whether autobahn has nothing under way: no frame, no fragments, no ping of its own."""
+        return (
+            self.state == self.STATE_OPEN
+            and self.current_frame is None
+            and not self.inside_message
+            and self.autoPingTimeoutCall is None
+            and not self.muted
+        )
 
     def onMessage(self, payload: bytes, isBinary: bool) -> None:  # noqa: N802, N803
         self.last_ping = time.time()
