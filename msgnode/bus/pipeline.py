@@ -150,7 +150,7 @@ class Pipeline:
     def _undelivered(
         self, message: Message, to: str, error: NodeError, caller: Caller
     ) -> tuple[Outcome, int]:
-        """Answer the sender where an answer is expected; the outcome and the code for the record."""
+        """Answer the sender where one is expected; the outcome and the code for the record."""
         if isinstance(error, Blocked):
             outcome = Outcome.BLOCKED
         elif isinstance(error, NotFound):
@@ -166,7 +166,7 @@ class Pipeline:
     def _refuse(
         self, message: Message, caller: Caller, error: NodeError, decision: Decision, began: float
     ) -> None:
-        """A whole message is refused: 401, 403 and their like, from the address it was meant for."""
+        """A whole message is refused: 401, 403 and the like, from the address it was meant for."""
         outcome = Outcome.REFUSED
         if isinstance(error, Blocked):
             decision, outcome = error.decision, Outcome.BLOCKED
@@ -209,13 +209,16 @@ class Pipeline:
         component: str = "",
         code: int = 0,
     ) -> None:
+        sender = message.sender
+        if sender.startswith(speaker.runtime_url) and len(sender) > len(speaker.runtime_url) + 36:
+            sender = speaker.runtime_url  # perhaps a session URL, and a token is never recorded
         self._recorder.note(
             TrafficRecord(
                 time(),
                 speaker.session_id,
                 message.id.decode(),
                 message.type,
-                message.sender,
+                sender,
                 to,
                 len(message.frame),
                 listeners,
