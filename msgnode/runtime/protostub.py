@@ -79,7 +79,7 @@ CLOSE_CODES = {
     3001: Closing("The node restarts.", is_staggered=True),
     3008: Closing("Messages came faster than they were read."),
     4400: Closing("The node could not read a frame."),
-    4401: Closing("The node needs an identity.", final=401),
+    4401: Closing("No session was opened in time."),
     4403: Closing("The node refuses this runtime.", final=403),
     4409: Closing("The session goes on over another connection.", final=403),
     4413: Closing("A message was too large for the node."),
@@ -263,9 +263,7 @@ class Protostub:
             self._session_url = f"{self.settings.runtimeURL}/{body['runtimeToken']}"
         self._enter("live")
         if is_new:
-            self._say(
-                "gap", "The node did not know the session: its subscriptions and addresses are gone."
-            )
+            self._say("gap", "The node did not know the session: what it held is gone.")
         self._settled.set()
 
     async def _asked(self, socket: ClientConnection, type_: str) -> dict[str, Any]:
@@ -330,7 +328,7 @@ class Protostub:
                     try:
                         await socket.send(self._take().frame)
                     except ConnectionClosed:
-                        self._say("gap", "The connection was lost while a message was on its way out.")
+                        self._say("gap", "A message was on its way out when the connection broke.")
                         return
                 if self._lost > 1:
                     self._say("gap", f"{self._lost} messages did not go out.")

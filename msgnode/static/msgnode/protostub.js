@@ -48,7 +48,7 @@ const CLOSE_CODES = {
   3001: { text: "The node restarts.", staggered: true },
   3008: { text: "Messages came faster than they were read." },
   4400: { text: "The node could not read a frame." },
-  4401: { text: "The node needs an identity.", final: true },
+  4401: { text: "No session was opened in time." },
   4403: { text: "The node refuses this runtime.", final: true },
   4409: { text: "The session goes on over another connection.", final: true },
   4413: { text: "A message was too large for the node." },
@@ -199,13 +199,13 @@ export default class MessagingNodeProtoStub {
     clearTimeout(this.#timer);
     clearTimeout(this.#drain);
     if (final) {
-      this.#stop("failed", code === 4401 ? 401 : 403, reason || text);
+      this.#stop("failed", 403, reason || text);
       return;
     }
     if (this.#liveSince && Date.now() - this.#liveSince > this.#config.stableAfter) this.#attempt = 0;
     this.#liveSince = 0;
     this.#enter("disconnected", reason || text);
-    if (unsent) this.#gap("The connection was lost while messages were on their way out.");
+    if (unsent) this.#gap("Messages were on their way out when the connection broke.");
     const spread = staggered ? Math.random() * this.#config.stagger : 0;
     const delay = spread + backOff(this.#attempt++, this.#config);
     this.#timer = setTimeout(() => this.#dial(), delay);
@@ -266,7 +266,7 @@ export default class MessagingNodeProtoStub {
     clearTimeout(this.#timer);
     this.#liveSince = Date.now();
     this.#enter("live");
-    if (isNew) this.#gap("The node did not know the session: its subscriptions and addresses are gone.");
+    if (isNew) this.#gap("The node did not know the session: what it held is gone.");
     this.#flush();
     this.#settle("live");
   }
