@@ -120,8 +120,9 @@ class AllocationComponent(Component):
             self.watch_pool(block.scheme, fault.description)
             raise
         self.watch_pool(block.scheme, "")
-        for address in lent:
-            self.enter(address, block.key, caller)
+        if self._table.knows(caller):  # else its end has freed them already
+            for address in lent:
+                self.enter(address, block.key, caller)
         return _allocated(lent)
 
     def _delete(self, body: dict[str, Any], caller: Listener) -> Body | Future[Body]:
@@ -140,7 +141,7 @@ class AllocationComponent(Component):
 
         def undo(done: Future[Body]) -> None:
             if done.cancelled() or done.exception() is not None:
-                for address, key in before.items():
+                for address, key in before.items() if self._table.knows(caller) else ():
                     self.enter(address, key, caller)
 
         committed.add_done_callback(undo)
