@@ -98,10 +98,13 @@ class DaphneLink:
 
     def close(self, code: int, reason: str) -> None:
         protocol = self._protocol
+        self.uncork()
+        was_paused = self.is_paused
         if protocol.state == protocol.STATE_OPEN:
             protocol.sendClose(code, reason)
+        self.closing()
         self.resume_reading()  # or the peer's half of the closing handshake is never read
-        if self.is_paused:
+        if was_paused:
             # Nobody reads what is in the buffer, so the closing frame behind it is never sent.
             reactor.callLater(_CLOSE_PATIENCE, self._abort)
 
@@ -118,15 +121,21 @@ class DaphneLink:
         """A frame that came before the consumer asked for any."""
         self._early.append(frame)
 
+    def closing(self) -> None:
+        """Nothing more can be written: what comes from now on waits for the next socket."""
+        self.is_paused = True
+
     def closed(self) -> None:
+        self.closing()
         self._closed.set()
 
     def pauseProducing(self) -> None:  # noqa: N802 (Twisted's name)
         self.is_paused = True
 
     def resumeProducing(self) -> None:  # noqa: N802 (Twisted's name)
-        self.is_paused = False
-        self.on_resume()
+        if self._protocol.state == self._protocol.STATE_OPEN:
+            self.is_paused = False
+            self.on_resume()
 
     def stopProducing(self) -> None:  # noqa: N802 (Twisted's name)
         self.is_paused = True
@@ -138,6 +147,7 @@ class DaphneLink:
 
 _SHORT = [struct.pack("!BB", 0x81, size) for size in range(126)]
 _CLOSE_PATIENCE = 1.0
+_LARGE_FRAME_PATIENCE = 10.0  # to finish sending a frame that is read and thrown away
 _CORK_LIMIT = 64 * 1024  # bytes; Twisted's own measure of a full buffer
 
 _corked_links: list[DaphneLink] = []
@@ -203,12 +213,23 @@ class NodeProtocol(WebSocketProtocol):
     def onPong(self, payload: bytes) -> None:  # noqa: N802
         self.last_ping = time.time()
 
+    def sendCloseFrame(self, *args: Any, **options: Any) -> None:  # noqa: N802
+        if self.link is not None:
+            self.link.uncork()
+        super().sendCloseFrame(*args, **options)
+        if self.link is not None:
+            self.link.closing()
+
     def onClose(self, wasClean: bool, code: int, reason: str) -> None:  # noqa: N802, N803
         super().onClose(wasClean, code, reason)
         if self.link is not None:
             self.link.closed()
 
     def _max_message_size_exceeded(self, msg_size: int, max_msg_size: int, reason: str) -> None:
+        # By a closing handshake that reads on: a socket dropped with unread bytes is reset, and a
+        # reset loses the code that is to tell the client why.
+        self.failByDrop = False
+        self.closeHandshakeTimeout = _LARGE_FRAME_PATIENCE
         self._fail_connection(CloseCode.TOO_LARGE, f"a frame may have {max_msg_size} bytes")
 
 
