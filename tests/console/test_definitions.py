@@ -118,7 +118,8 @@ def test_status_without_a_node_says_so():
 
 
 @pytest.mark.parametrize(
-    "command", ["node_status", "node_send", "definitions_export", "definitions_import"]
+    "command",
+    ["node_status", "node_send", "node_tail", "definitions_export", "definitions_import"],
 )
 def test_help_shows_an_example(command, capsys):
     with pytest.raises(SystemExit):
