@@ -9,6 +9,8 @@ from typing import Any
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
+from . import console
+
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
 
@@ -111,6 +113,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "django.contrib.humanize",
     "channels",
     "rest_framework",
     "django_celery_beat",
@@ -167,6 +170,7 @@ AUTH_PASSWORD_VALIDATORS = [
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_I18N = True
+FORMAT_MODULE_PATH = ["msgnode.console.formats"]
 USE_TZ = True
 STATIC_URL = "/static/"
 STATIC_ROOT: str | None = None  # served from where the packages keep them, nothing to collect
@@ -213,13 +217,9 @@ else:
     }
 
 # --- Console --------------------------------------------------------------------------------------
-UNFOLD = {
-    "SITE_TITLE": "Messaging Node",
-    "SITE_HEADER": f"Messaging Node · {DOMAIN}",
-    "SITE_SYMBOL": "hub",
-    "SHOW_HISTORY": True,
-    "SHOW_VIEW_ON_SITE": False,
-}
+UNFOLD = console.unfold(DOMAIN)
+LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "admin:index"
 
 # --- Logs: one JSON object a line -----------------------------------------------------------------
 LOG_LEVEL: str = env("LOG_LEVEL", default="INFO")
