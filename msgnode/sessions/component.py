@@ -155,11 +155,7 @@ class SessionComponent:
         if why := rules.runtime_url_fault(runtime_url):
             raise BadMessage(f"The runtime URL in `from` {why}.")
         self._check_bans(runtime_url, caller)
-        siblings = self._table.runtimes.get(runtime_url, ())
-        if len(siblings) >= self._settings.max_per_runtime:
-            raise TooMany(f"{runtime_url} has {len(siblings)} sessions already.")
-        if len(self.sessions) >= self._settings.max_sessions:
-            raise Unavailable("The node has as many sessions as it may have.")
+        self._check_room(runtime_url)
         session = self._new(runtime_url, token, caller)
         self._begin(session, caller)
 
@@ -191,6 +187,7 @@ class SessionComponent:
         live = [s for s in self._table.runtimes.get(runtime_url, ()) if s.is_connected]
         if live and not self._settings.shares:
             raise Forbidden(f"{runtime_url} is in use by another connection.")
+        self._check_room(runtime_url)
         session.runtime_url = runtime_url
         session.speaker = _speaker(session.id, runtime_url, caller)
         self._begin(session, caller)
@@ -332,6 +329,13 @@ class SessionComponent:
             if session is not None and rules.opens(token, session.token_hash):
                 return session
         return None
+
+    def _check_room(self, runtime_url: str) -> None:
+        siblings = self._table.runtimes.get(runtime_url, ())
+        if len(siblings) >= self._settings.max_per_runtime:
+            raise TooMany(f"{runtime_url} has {len(siblings)} sessions already.")
+        if len(self.sessions) >= self._settings.max_sessions:
+            raise Unavailable("The node has as many sessions as it may have.")
 
     def _new(self, runtime_url: str, token: str, caller: Connection) -> LiveSession:
         id_ = uuid.uuid4().hex
