@@ -71,7 +71,8 @@ async function observe() {
     showNote({ [body.attribute]: body.value });
     const took = performance.now() - sentAt.get(body.version);
     sentAt.delete(body.version);
-    bob.say(took < 1000 ? `version ${body.version}, ${took.toFixed(0)} ms after Alice` : `version ${body.version}, caught up`);
+    bob.say(`version ${body.version}, ${took < 1000 ? `${took.toFixed(0)} ms after Alice` : "caught up"}`);
+    if (body.version === version) alice.say(`version ${version}, Bob has it`);
   });
   const answer = $("#answer");
   answer.addEventListener("submit", (event) => {
