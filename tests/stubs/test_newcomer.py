@@ -24,11 +24,12 @@ def visit(browser: Any, node: Node) -> Iterator[Callable[..., Any]]:
     faults: list[str] = []
     opened: list[Any] = []
 
-    def open_page(at: Node = node, **context: Any) -> Any:
+    def open_page(at: Node = node, faults_expected: bool = False, **context: Any) -> Any:
         opened.append(browser.new_context(**context))
         page = opened[-1].new_page()
         page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda said: said.type == "error" and faults.append(said.text))
+        if not faults_expected:  # a browser writes down each connection that fails
+            page.on("console", lambda said: said.type == "error" and faults.append(said.text))
         page.goto(f"http://127.0.0.1:{at.port}/")
         page.wait_for_selector("#answer-text:enabled")
         return page
@@ -119,6 +120,18 @@ def test_a_broken_line_loses_nothing_for_who_listens_nor_for_who_speaks(
         bob_sees(page, "text", page.input_value("#note-text"))
     page.wait_for_selector("[data-step=return].done")
     assert page.locator(".steps .done").count() == 5
+
+
+def test_the_page_goes_on_after_the_node_was_killed(
+    start_node: Callable[..., Node], visit: Callable[..., Any]
+) -> None:
+    node = start_node()
+    page = visit(node, faults_expected=True, **DESKTOP)
+    node.kill()
+    page.wait_for_selector(".alice .state[data-state=disconnected]")
+    page.fill("#note-title", "Written while the node was away")
+    node.start()
+    bob_sees(page, "title", "Written while the node was away")
 
 
 def test_a_session_that_the_operator_ends_is_reported(
