@@ -3,6 +3,10 @@
 from django.contrib import admin
 from django.urls import path
 
+from msgnode import health
+
 urlpatterns = [
+    path("health/live", health.live),
+    path("health/ready", health.ready),
     path("admin/", admin.site.urls),
 ]

@@ -42,7 +42,10 @@ class Answers:
         if isinstance(answer, dict):
             return self._give(component, message, caller, answer)
         caller.answer_pending(+1)
-        waiting = asyncio.ensure_future(self._in_time(answer))
+        if isinstance(answer, asyncio.Future):  # of the group writer, which has its own limit
+            waiting = answer
+        else:
+            waiting = asyncio.ensure_future(self._in_time(answer))
         waiting.add_done_callback(partial(self._finish, component, message, caller))
         return 0
 

@@ -179,7 +179,8 @@ class Pipeline:
         """What is no message is answered as far as its parts are known, never from mn:/session:
         stubs of the field swallow what comes from there."""
         sender = self._address if fault.to in ("", SESSION_ADDRESS) else fault.to
-        caller.put(messages.response(fault.id, sender, fault.sender, messages.error_body(fault)))
+        to = fault.sender or caller.speaker.runtime_url
+        caller.put(messages.response(fault.id, sender, to, messages.error_body(fault)))
         self._recorder.note(
             TrafficRecord(
                 at=time(),

@@ -38,12 +38,10 @@ class ComponentBook:
     """The node's components by address: exact, with or without one trailing slash, any case of the
     domain, and below an address where the component answers there too."""
 
-    def __init__(self, components: Iterable[Component], domain: str) -> None:
-        self.components = tuple(components)
-        self._domain = domain
+    def __init__(self, components: Iterable[Component]) -> None:
         self._exact = {
             _plain(address): component
-            for component in self.components
+            for component in components
             for address in component.addresses
         }
 

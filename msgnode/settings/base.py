@@ -57,8 +57,8 @@ NODE: dict[str, float] = {
     # sockets
     "MAX_FRAME_BYTES": env.int("MAX_FRAME_BYTES", default=1024 * 1024),
     "PING_INTERVAL": env.float("PING_INTERVAL", default=30.0),
-    "STALE_AFTER": env.float("STALE_AFTER", default=90.0),
-    "HANDSHAKE_TIMEOUT": env.float("HANDSHAKE_TIMEOUT", default=10.0),
+    "PING_TIMEOUT": env.float("PING_TIMEOUT", default=30.0),
+    "HANDSHAKE_TIMEOUT": env.float("HANDSHAKE_TIMEOUT", default=60.0),
     "MAX_CONNECTIONS": env.int("MAX_CONNECTIONS", default=100_000),
     "MAX_CONNECTIONS_PER_SOURCE": env.int("MAX_CONNECTIONS_PER_SOURCE", default=12_000),
     # sessions
@@ -89,7 +89,6 @@ STORE_FOR_DETACHED: bool = env.bool("STORE_FOR_DETACHED", default=True)
 
 # --- Django ---------------------------------------------------------------------------------------
 INSTALLED_APPS = [
-    "daphne",
     "unfold",
     "unfold.contrib.filters",
     "django.contrib.admin",
