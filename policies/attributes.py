@@ -215,6 +215,20 @@ def _body(*path: str) -> Callable[[Facts], Any]:
     return read
 
 
+def _subscribe_to(facts: Facts) -> Any:
+    """Every address a subscription names, under whichever of the field's keys."""
+    if facts.message.type not in ("subscribe", "unsubscribe"):
+        return None
+    body = facts.message.fields()
+    named: list[str] = []
+    for key in ("resource", "resources", "subscribe", "unsubscribe"):
+        value = body.get(key)
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, str) and item not in named:
+                named.append(item)
+    return named
+
+
 def _runtime(end: str, name: str) -> Callable[[Facts], Any]:
     def read(facts: Facts) -> Any:
         if end == "to":
@@ -286,6 +300,7 @@ READERS: dict[str, Callable[[Facts], Any]] = {
     "resource": _body("resource"),
     "resourceType": _body("value", "resourceType"),
     "subscription": _body("subscriber"),
+    "subscribeTo": _subscribe_to,
     "bodyValue": _body("value"),
     "valueNumber": _body("value", "number"),
     "valueAllocated": _body("value", "allocated"),

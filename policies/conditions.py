@@ -261,7 +261,7 @@ def _compared(mine: str, theirs: str, above: bool) -> Check:
         left, right = facts[mine], facts[theirs]
         if left is NAN or right is NAN:  # absent: false, whatever the other is
             return False
-        return left > right if above else left < right
+        return bool(left > right if above else left < right)
 
     return check
 

@@ -14,7 +14,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .attributes import Facts
@@ -58,7 +58,6 @@ class Snapshot:
     evaluate: Evaluate
     attributes: frozenset[str]
     rules: int
-    lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def decide(self, facts: Facts) -> Outcome:
         """The decision on one message."""

@@ -47,7 +47,7 @@ ATTRIBUTES: dict[str, Kind] = {
     **dict.fromkeys(("actionType", "srcScheme", "dstScheme", "srcSPDomain", "dstSPDomain"), _F),
     **dict.fromkeys(("msgId", "resource", "resourceType", "bodyValue", "valueUser"), _A),
     **dict.fromkeys(("valueNumber", "valueExpires", "valueDescriptor", "subscription"), _A),
-    **dict.fromkeys(("valueAllocated", "valueResources"), _L),
+    **dict.fromkeys(("valueAllocated", "valueResources", "subscribeTo"), _L),
     "auth": Kind.FLAG,
     "bytes": _N,
     "direction": _F,

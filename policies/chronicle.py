@@ -1,0 +1,81 @@
+"""Writing the journal down: rows of the decision log, hit counts, log lines, mails, retention.
+
+Blocks on the database: for a thread, never for the event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from django.db.models import F
+from django.utils import timezone
+
+from .journal import Deed, Entry
+from .models import DecisionEntry, RuleHits
+
+log = logging.getLogger(__name__)
+
+BATCH = 500
+
+
+def write_entries(entries: Sequence[Entry]) -> None:
+    """Keep decisions."""
+    rows = [
+        DecisionEntry(
+            at=datetime.fromtimestamp(entry.at, UTC),
+            direction=entry.direction,
+            effect=entry.effect,
+            passes=entry.passes,
+            shadow=entry.shadow[:255],
+            path=entry.path[:255],
+            version=entry.version,
+            type=entry.type[:16],
+            sender=entry.sender[:600],
+            to=entry.to[:600],
+            username=entry.username[:255],
+            session=entry.session[:64],
+            message=entry.message,
+            errors=entry.errors,
+            microseconds=entry.microseconds,
+        )
+        for entry in entries
+    ]
+    DecisionEntry.objects.bulk_create(rows, batch_size=BATCH)
+
+
+def add_hits(hits: Counter[tuple[str, ...]]) -> None:
+    """Add to the counts of rules."""
+    now = timezone.now()
+    for path, count in hits.items():
+        name = "/".join(path)[:255]
+        if not RuleHits.objects.filter(path=name).update(hits=F("hits") + count, last_hit=now):
+            RuleHits.objects.create(path=name, hits=count, last_hit=now)
+
+
+def do_deeds(deeds: Sequence[Deed]) -> None:
+    """Do what obligations ask for after the decision."""
+    from .tasks import send_mail_of_policy
+
+    for deed in deeds:
+        if deed.duty.name == "emailto":
+            to = deed.duty.value if isinstance(deed.duty.value, list) else [deed.duty.value]
+            try:
+                send_mail_of_policy.delay(to, deed.duty.source, deed.summary)
+            except Exception:
+                log.exception("A mail of a policy could not be handed over.")
+        else:
+            log.info("%s", deed.duty.value, extra={"policy": deed.duty.source, "why": deed.summary})
+
+
+def purge(days: float) -> int:
+    """Delete entries older than so many days, at most 1,000 in a transaction; how many went."""
+    limit = timezone.now() - timedelta(days=days)
+    gone = 0
+    while True:
+        old = list(DecisionEntry.objects.filter(at__lt=limit).values_list("pk", flat=True)[:1000])
+        if not old:
+            return gone
+        gone += DecisionEntry.objects.filter(pk__in=old).delete()[0]
