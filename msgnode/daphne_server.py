@@ -170,8 +170,7 @@ class NodeServer(Server):
             running = [
                 details["application_instance"]
                 for details in self.connections.values()
-                if "application_instance" in details
-                and not details["application_instance"].done()
+                if "application_instance" in details and not details["application_instance"].done()
             ]
             if not running:
                 return True

@@ -122,7 +122,9 @@ class AllocationComponent(Component):
         items = rules.released_items(body)
         held = self._held.get(caller.id, {})
         named = set(items)
-        mine = [address for address, key in held.items() if address in named or (key and key in named)]
+        mine = [
+            address for address, key in held.items() if address in named or (key and key in named)
+        ]
         if not mine:
             return {"code": 200}
         before = {address: held[address] for address in mine}

@@ -1,4 +1,4 @@
-"""What a request to address-allocation asks for (reference 3 and table 9, rows 18-20, 37, 44). Pure.
+"""What a request to address-allocation asks for (reference 3; table 9, rows 18-20, 37, 44).
 
 create  body {scheme, value: {number, allocationKey}}
 delete  body {resource: key or address, or a list} and/or {childrenResources: [addresses, nested]}
@@ -76,7 +76,9 @@ def _flat(items: Iterable[Any]) -> Iterator[str]:
                 stack.append(iter(item))
                 break
             if not isinstance(item, str):
-                raise BadMessage("`resource` and `childrenResources` hold texts and lists of texts.")
+                raise BadMessage(
+                    "`resource` and `childrenResources` hold texts and lists of texts."
+                )
             yield item
         else:
             stack.pop()

@@ -59,9 +59,7 @@ class AllocationStore:
         def lend() -> None:
             lent.clear()
             taken = models.Allocation.objects.filter(scheme=scheme).values("address")
-            free = models.PoolAddress.objects.filter(pool__scheme=scheme).exclude(
-                address__in=taken
-            )
+            free = models.PoolAddress.objects.filter(pool__scheme=scheme).exclude(address__in=taken)
             lent.extend(free.values_list("address", flat=True)[:number])
             if len(lent) < number:
                 raise Unavailable(f"The pool of {scheme} addresses is exhausted.")

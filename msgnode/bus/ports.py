@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Protocol
 
 from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
+from msgnode.core.histogram import Histogram
 from msgnode.core.messages import Message
 from msgnode.core.record import Outcome, TrafficRecord
 from msgnode.core.speaker import Speaker
@@ -137,7 +138,7 @@ class Recorder(Protocol):
 
 
 SessionEnd = Callable[[str, str, str], None]
-"""`on_session_closed(session_id, runtime_url, reason)`: after CLOSED; called again, does nothing."""
+"""`on_session_closed(session_id, runtime_url, reason)`: after CLOSED; idempotent."""
 
 
 class NoPolicies:
@@ -150,13 +151,15 @@ class NoPolicies:
 
 
 class CountingRecorder:
-    """A recorder that keeps numbers and no rows: messages by type and outcome, bytes."""
+    """A recorder that keeps numbers and no rows: messages by type and outcome, bytes, seconds."""
 
     def __init__(self) -> None:
         self.messages: dict[tuple[str, Outcome], int] = {}
         self.bytes = 0
+        self.latencies = Histogram((20e-6, 50e-6, 100e-6, 300e-6, 1e-3, 3e-3, 10e-3, 0.1))
 
     def note(self, record: TrafficRecord) -> None:
         key = (record.type, record.outcome)
         self.messages[key] = self.messages.get(key, 0) + 1
         self.bytes += record.size
+        self.latencies.observe(record.latency)

@@ -108,7 +108,7 @@ def _is_node_address(address: str) -> bool:
 
 
 def _plain(address: str) -> str:
-    """A node address for comparison: scheme and domain in lower case, one trailing slash ignored."""
+    """A node address for comparison: scheme and domain in lower case, no trailing slash."""
     parsed = addresses.parse(address)
     path = parsed.path.removesuffix("/")
     if not parsed.domain:

@@ -137,7 +137,7 @@ class Message:
     def forwarded(
         self, to: str, auth: bool, asserted: bool = False, body: bytes | None = None
     ) -> bytes:
-        """The frame for the recipient `to`: as it came, with the node's marks (and `body` if given).
+        """The frame for the recipient `to`: as it came, with the node's marks (or `body`).
 
         One copy names one recipient (table 9, row 3).
         """
@@ -262,9 +262,7 @@ def _problem(
     return ""
 
 
-def _missing(
-    envelope: _Envelope, id_: bytes, type_: str, recipients: tuple[str, ...]
-) -> list[str]:
+def _missing(envelope: _Envelope, id_: bytes, type_: str, recipients: tuple[str, ...]) -> list[str]:
     """The missing fields; status events may lack an id, session frames a `from` (rows 1 and 27)."""
     to = recipients[0] if recipients else ""
     names = []
@@ -288,7 +286,7 @@ def _shown(text: str) -> str:
 
 
 def _repeats_a_key(frame: bytes) -> bool:
-    """Whether an envelope key stands twice. Walks the keys only: each value is known by its text."""
+    """Whether an envelope key stands twice. Walks the keys: each value is known by its text."""
     values = _raw_fields.decode(frame)
     seen: set[str] = set()
     at = frame.index(b"{") + 1

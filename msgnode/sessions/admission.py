@@ -71,8 +71,10 @@ class SessionAdmission:
         if address.scheme in addresses.NODE_SCHEMES and not self._is_foreign_node(address, session):
             raise Forbidden(f"{sender} is an address of a node; a runtime cannot speak as it.")
         owner = self._table.owner_of(sender)
-        if owner is not None and owner is not session and not self._may_stand_in(
-            sender, owner, session
+        if (
+            owner is not None
+            and owner is not session
+            and not self._may_stand_in(sender, owner, session)
         ):
             raise Forbidden(f"{sender} belongs to another session.")
         self._learn(sender, session)
@@ -116,4 +118,3 @@ class SessionAdmission:
             oldest = next(iter(session.learned))
             del session.learned[oldest]
             self._table.forget(oldest, session)
-

@@ -112,7 +112,9 @@ class SessionComponent:
         if own is not None:
             if own.runtime_url != runtime_url:
                 raise Conflict("This connection already has a session: close it first.")
-            self._resume(own, caller, rules.new_token(), self._reply_to(message, caller), fresh=True)
+            self._resume(
+                own, caller, rules.new_token(), self._reply_to(message, caller), fresh=True
+            )
         elif not runtime_url:
             self._open_provisional(message, caller)
         else:
@@ -127,10 +129,16 @@ class SessionComponent:
         token = rules.new_token()
         if len(idle) == 1 and (not live or self._settings.resume == "always"):
             session = self.sessions[idle[0].id]
-            if self._settings.resume != "with-proof" or caller.speaker.is_same_subject(session.speaker):
+            if self._settings.resume != "with-proof" or caller.speaker.is_same_subject(
+                session.speaker
+            ):
                 self._resume(session, caller, token, answer, fresh=True)
                 return
-        if live and not self._settings.shares and not caller.speaker.is_same_subject(live[-1].speaker):
+        if (
+            live
+            and not self._settings.shares
+            and not caller.speaker.is_same_subject(live[-1].speaker)
+        ):
             raise Forbidden(f"{runtime_url} is in use by another connection.")
         self._enter_new(runtime_url, caller, token, answer)
 
@@ -168,7 +176,7 @@ class SessionComponent:
         runtime_url, token = rules.session_url(via) if isinstance(via, str) else ("", "")
         if not token or not rules.opens(token, session.token_hash):
             raise NotIdentified(
-                "The session has no runtime yet: give `from` in `open`, or the session URL in `via`."
+                "The session has no runtime yet: give `from` in `open`, or its URL in `via`."
             )
         if why := rules.runtime_url_fault(runtime_url):
             raise BadMessage(f"The runtime URL in `via` {why}.")
@@ -198,9 +206,9 @@ class SessionComponent:
     def _close_by(self, message: Message, caller: Connection) -> None:
         session = caller.session
         token = rules.session_url(message.sender).token
-        if session is not None and token and message.sender != session.runtime_url:
-            if not rules.opens(token, session.token_hash):
-                raise Forbidden("The session URL in `from` is not this connection's.")
+        is_named = session is not None and token and message.sender != session.runtime_url
+        if is_named and not rules.opens(token, session.token_hash):
+            raise Forbidden("The session URL in `from` is not this connection's.")
         self._reply_to(message, caller)({"code": 200})
         self.leave(caller)
 
@@ -406,4 +414,3 @@ def _speaker(session_id: str, runtime_url: str, caller: Connection) -> Speaker:
     return Speaker(
         session_id, runtime_url, known.origin, known.remote_address, identity=known.identity
     )
-

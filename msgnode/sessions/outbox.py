@@ -25,7 +25,7 @@ class Link(Protocol):
     on_resume: Callable[[], None]
 
     def write(self, frame: bytes) -> None:
-        """Hand one frame to the socket. Never waits; sets `is_paused` when it would take no more."""
+        """Hand one frame to the socket. Never waits; sets `is_paused` when it is full."""
         ...
 
     def close(self, code: int, reason: str) -> None:

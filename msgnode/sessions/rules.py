@@ -81,8 +81,8 @@ class SessionUrl(NamedTuple):
 def session_url(text: str) -> SessionUrl:
     """Take the `from` of a session frame apart: the token is the last of two or more segments.
 
-    >>> session_url("runtime://d/1/t0k"), session_url("runtime://d/1"), session_url("runtime:/a/t")
-    (SessionUrl('runtime://d/1', 't0k'), SessionUrl('runtime://d/1', ''), SessionUrl('runtime:/a', 't'))
+    >>> tuple(session_url("runtime://d/1/t0k")), tuple(session_url("runtime://d/1"))
+    (('runtime://d/1', 't0k'), ('runtime://d/1', ''))
     """
     path = addresses.parse(text).path.strip("/")
     if "/" not in path:

@@ -50,8 +50,8 @@ class StubConnection(Connection):
             self._refuse(error.code, error.description)
 
     def _disconnect(self, command: _Command) -> None:
-        assert self.session is not None
-        if self.session.runtime_url in (command.data.runtime_url, command.body.runtime_url):
+        named = (command.data.runtime_url, command.body.runtime_url)
+        if self.session is not None and self.session.runtime_url in named:
             self._sessions.leave(self)
 
     def _accept(self, body: dict[str, Any]) -> None:

@@ -48,7 +48,9 @@ SECRET_KEY: str = env("SECRET_KEY", default="") or (
 )
 ALLOWED_HOSTS: list[str] = env.list(
     "ALLOWED_HOSTS",
-    default=["*"] if NODE_MODE == "embedded" and HOST in ("127.0.0.1", "localhost", "::1") else [DOMAIN, HOST],
+    default=["*"]
+    if NODE_MODE == "embedded" and HOST in ("127.0.0.1", "localhost", "::1")
+    else [DOMAIN, HOST],
 )
 CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 

@@ -28,6 +28,7 @@ from django.db import (
 
 from msgnode.bus.writing import Change, Create
 from msgnode.core.errors import Conflict, InternalFault, NodeError, Unavailable
+from msgnode.core.histogram import Histogram
 
 log = logging.getLogger(__name__)
 
@@ -45,13 +46,12 @@ class GroupWriter:
     """Implements the bus's Writer. `patience` is how long a lost database is waited for."""
 
     def __init__(self, patience: float = 8.0) -> None:
-        self.commits = 0
         self.changes = 0
-        self.seconds = 0.0
+        self.durations = Histogram((0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0))
         self._patience = patience
         self._queue: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="group-writer", daemon=True)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: asyncio.AbstractEventLoop
 
     @property
     def backlog(self) -> int:
@@ -88,9 +88,8 @@ class GroupWriter:
             if submissions:
                 began = time.perf_counter()
                 outcomes = self._commit(submissions)
-                self.commits += 1
                 self.changes += len(submissions)
-                self.seconds += time.perf_counter() - began
+                self.durations.observe(time.perf_counter() - began)
                 self._tell(submissions, outcomes)
         connection.close()
 
@@ -114,7 +113,6 @@ class GroupWriter:
                 return [self._commit([each])[0] for each in group]
 
     def _tell(self, group: list[_Submission], outcomes: list[Exception | None]) -> None:
-        assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(_settle, group, outcomes)
         except RuntimeError:  # the loop has ended: nobody is waiting any more
