@@ -19,10 +19,11 @@ from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.answers import Answers
 from msgnode.bus.pipeline import Pipeline
-from msgnode.bus.ports import Card, Component, CountingRecorder, NoPolicies
+from msgnode.bus.ports import Card, Component, CountingRecorder, Listener
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call
+from msgnode.policing import Policing
 from msgnode.sessions.admission import SessionAdmission
 from msgnode.sessions.component import SessionComponent, SessionSettings
 from msgnode.sessions.connection import ConnectionSettings
@@ -51,7 +52,14 @@ class Node:
         self.table = RoutingTable()
         self.writer = GroupWriter()
         self.recorder = CountingRecorder()
-        self.enforcer = NoPolicies()
+        self.policing = Policing(
+            self.table,
+            self.writer,
+            self.raise_alarm,
+            lambda: self.subscriptions.everything(self.sessions.sessions),
+            self._end_subscription,
+        )
+        self.enforcer = self.policing.enforcer
         self.sessions = SessionComponent(
             SessionSettings(
                 resume=settings.RESUME,
@@ -146,7 +154,8 @@ class Node:
             text = f"The last stop was not clean: {with_gap} sessions may have missed messages."
             self.raise_alarm("unclean-stop", self.domain, text)
         jobs = (sweep(self.sessions), self.control.run(), self.status.run())
-        self._tasks = [asyncio.create_task(job) for job in jobs]
+        policing = (self.policing.watch(), self.policing.write())
+        self._tasks = [asyncio.create_task(job) for job in (*jobs, *policing)]
         self.is_ready = True
         log.info("The worker is ready.", extra={"worker": self.worker, **self.table.sizes})
 
@@ -165,6 +174,7 @@ class Node:
         self.allocation.pool_schemes = AllocationStore.pool_schemes()
         self.allocation.restore(AllocationStore.load(), self.sessions.sessions)
         self.subscriptions.restore(SubscriptionStore.load(), self.sessions.sessions)
+        self.policing.load()
         return with_gap
 
     # --- what reaches the worker from outside -----------------------------------------------------
@@ -181,6 +191,7 @@ class Node:
             "subscription.add": self._add_subscription,
             "subscription.delete": self._drop_subscription,
             "pools.changed": self._pools_changed,
+            "policies.published": self.policing.published,
         }
 
     def _end_session(self, payload: dict[str, Any]) -> None:
@@ -205,6 +216,9 @@ class Node:
         session = self.sessions.sessions.get(payload["session"])
         if session is not None:
             self.subscriptions.drop_subscription(payload["address"], session)
+
+    def _end_subscription(self, address: str, session: Listener) -> None:
+        self.subscriptions.end(address, session)
 
     def _pools_changed(self, payload: dict[str, Any]) -> None:
         self.allocation.pool_schemes = frozenset(payload["schemes"])
