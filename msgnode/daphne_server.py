@@ -18,13 +18,15 @@ from typing import Any
 
 from daphne.server import Server
 from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
-from twisted.internet import reactor
+from twisted.internet import reactor as _reactor
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from msgnode.sessions.rules import CloseCode
 
 log = logging.getLogger(__name__)
+
+reactor: Any = _reactor
 
 
 @implementer(IPushProducer)
@@ -143,7 +145,10 @@ class NodeFactory(WebSocketFactory):
 
 
 class NodeServer(Server):
-    """Daphne's server, with links and a drain."""
+    """Daphne's server, with links and a drain. `on_listen_error` is told why a port is not to be
+    had."""
+
+    on_listen_error: Callable[[str], None]
 
     def run(self) -> None:
         import daphne.server as stock
@@ -162,6 +167,16 @@ class NodeServer(Server):
         for details in self.connections.values():
             details.setdefault("application_instance", _done())
         return super().kill_all_applications()
+
+    def listen_error(self, failure: Any) -> None:
+        self.on_listen_error(failure.getErrorMessage())
+
+    def stop_listening(self) -> None:
+        """Take no new connections; those there are go on."""
+        for listener in self.listeners:
+            port = getattr(listener, "result", None)
+            if port is not None and hasattr(port, "stopListening"):
+                port.stopListening()
 
     async def drained(self, seconds: float) -> bool:
         """Wait until every application has ended, at most so long."""

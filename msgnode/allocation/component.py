@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from asyncio import Future
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from msgnode.bus.ports import Body, Component, Listener
@@ -44,7 +44,7 @@ class AllocationComponent(Component):
         self._max_per_session = max_per_session
         self._held: dict[str, dict[str, str]] = {}  # session id -> address -> allocation key
 
-    def answer(self, message: Message, caller: Listener) -> Body | Future[Body]:
+    def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
         match message.type:
             case "create":
                 return self._create(message.fields(), caller)
@@ -88,7 +88,7 @@ class AllocationComponent(Component):
 
     # --- requests ---------------------------------------------------------------------------------
 
-    def _create(self, body: dict[str, Any], caller: Listener) -> Body | Future[Body]:
+    def _create(self, body: dict[str, Any], caller: Listener) -> Body | Awaitable[Body]:
         block = rules.requested_block(body, self._max_block)
         if block.scheme not in self._schemes and block.scheme not in self.pool_schemes:
             known = ", ".join(sorted(self._schemes | self.pool_schemes))

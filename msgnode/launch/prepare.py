@@ -33,6 +33,19 @@ def hold(data_dir: Path, patience: float) -> IO[str]:
     for folder in ("logs", "celery/queue", "celery/control", "static"):
         (data_dir / folder).mkdir(parents=True, exist_ok=True)
     lock = (data_dir / "run.lock").open("a+")
+    try:
+        _take(lock, data_dir, patience)
+    except BaseException:
+        lock.close()
+        raise
+    lock.seek(0)
+    lock.truncate()
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock
+
+
+def _take(lock: IO[str], data_dir: Path, patience: float) -> None:
     limit = time.monotonic() + patience
     while True:
         try:
@@ -52,11 +65,7 @@ def hold(data_dir: Path, patience: float) -> IO[str]:
                 ) from None
             time.sleep(0.1)
         else:
-            lock.seek(0)
-            lock.truncate()
-            lock.write(str(os.getpid()))
-            lock.flush()
-            return lock
+            return
 
 
 def clear_remains(data_dir: Path) -> None:

@@ -206,8 +206,7 @@ class SessionComponent:
     def _close_by(self, message: Message, caller: Connection) -> None:
         session = caller.session
         token = rules.session_url(message.sender).token
-        is_named = session is not None and token and message.sender != session.runtime_url
-        if is_named and not rules.opens(token, session.token_hash):
+        if session is not None and not _names(message.sender, token, session):
             raise Forbidden("The session URL in `from` is not this connection's.")
         self._reply_to(message, caller)({"code": 200})
         self.leave(caller)
@@ -417,3 +416,9 @@ def _speaker(session_id: str, runtime_url: str, caller: Connection) -> Speaker:
     return Speaker(
         session_id, runtime_url, known.origin, known.remote_address, identity=known.identity
     )
+
+
+def _names(sender: str, token: str, session: LiveSession) -> bool:
+    """Whether the `from` of a `close` means this session: by its runtime URL, its token, or not
+    at all (stubs that forgot their session URL)."""
+    return sender in ("", session.runtime_url) or rules.opens(token, session.token_hash)

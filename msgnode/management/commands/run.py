@@ -40,9 +40,7 @@ class Command(BaseCommand):
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup means it
             signal.signal(signal.SIGHUP, self._told_to_stop)
         stop_seconds = settings.NODE["DRAIN_SECONDS"] + 5
-        programs = Programs(
-            settings.BASE_DIR / "supervisord.conf", settings.DATA_DIR, stop_seconds
-        )
+        programs = Programs(settings.BASE_DIR / "supervisord.conf", settings.DATA_DIR, stop_seconds)
         try:
             with prepare.hold(settings.DATA_DIR, stop_seconds + 10) as lock:
                 self._prepare()
