@@ -13,7 +13,7 @@ from .vocabulary import ALGORITHM_ALIASES
 
 
 def draft_document() -> list[dict[str, Any]]:
-    """The whole draft as a document; every set carries its mode. A few queries, whatever its size."""
+    """The whole draft as a document; every set carries its mode. Always a few queries."""
     below: dict[int | None, list[PolicySet]] = {}
     for policy_set in PolicySet.objects.prefetch_related("policies__rules"):
         below.setdefault(policy_set.parent_id, []).append(policy_set)

@@ -1,4 +1,4 @@
-"""A node of one worker with policies, and runtimes that speak to it, for tests over real sockets."""
+"""A node of one worker with policies, and runtimes that speak to it, over real sockets."""
 
 from __future__ import annotations
 
