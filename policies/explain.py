@@ -81,7 +81,8 @@ def _condition(condition: Condition, facts: Facts, prefix: str = "", depth: int 
     if isinstance(condition, Broken):
         return Branch(prefix + condition.why, truth, why)
     if isinstance(condition, Not):
-        return Branch(prefix + "not", truth, "", [_condition(condition.member, facts, "", depth + 1)])
+        inner = _condition(condition.member, facts, "", depth + 1)
+        return Branch(prefix + "not", truth, "", [inner])
     name = "any of" if isinstance(condition, Some) else "all of"
     members = [_condition(member, facts, "", depth + 1) for member in condition.members]
     return Branch(prefix + name, truth, "", members)
