@@ -57,7 +57,7 @@ class InformationPoint:
 
     def __init__(self, directory: Directory | None = None, rates: Rates | None = None) -> None:
         self.directory = directory or Unlisted()
-        self.rates = rates or Rates()
+        self.rates = rates if rates is not None else Rates()
 
     def surroundings(self, now: Callable[[], datetime], node: Mapping[str, Any]) -> Surroundings:
         """What Facts need to ask this point."""
