@@ -26,6 +26,7 @@ from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
 from msgnode.core.speaker import Identity
 from policies import chronicle, prp
+from policies.deeds import do_deeds
 from policies.journal import Journal
 from policies.pep import PolicyEnforcer
 from policies.pip import InformationPoint
@@ -145,7 +146,7 @@ class Policing:
         if hits:
             self._writer.submit(Call(lambda: chronicle.add_hits(hits)))
         if deeds:
-            asyncio.get_running_loop().run_in_executor(None, chronicle.do_deeds, deeds)
+            asyncio.get_running_loop().run_in_executor(None, do_deeds, deeds)
 
     async def decide_again(self) -> None:
         """End the subscriptions that are not allowed any more."""

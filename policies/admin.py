@@ -38,7 +38,7 @@ def _to(name: str) -> HttpResponse:
 class DraftAdmin(ModelAdmin):
     """What all parts of the draft offer."""
 
-    actions_list = ("publish", "try_out")
+    actions_list: tuple[str, ...] = ("publish", "try_out")
 
     class Media:
         js = ("policies/editor.js",)

@@ -1,11 +1,10 @@
-"""Writing the journal down: rows of the decision log, hit counts, log lines, mails, retention.
+"""Writing the journal down: rows of the decision log, hit counts, retention.
 
 Blocks on the database: for a thread, never for the event loop.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,10 +12,8 @@ from datetime import UTC, datetime, timedelta
 from django.db.models import F
 from django.utils import timezone
 
-from .journal import Deed, Entry
+from .journal import Entry
 from .models import DecisionEntry, RuleHits
-
-log = logging.getLogger(__name__)
 
 BATCH = 500
 
@@ -53,21 +50,6 @@ def add_hits(hits: Counter[tuple[str, ...]]) -> None:
         name = "/".join(path)[:255]
         if not RuleHits.objects.filter(path=name).update(hits=F("hits") + count, last_hit=now):
             RuleHits.objects.create(path=name, hits=count, last_hit=now)
-
-
-def do_deeds(deeds: Sequence[Deed]) -> None:
-    """Do what obligations ask for after the decision."""
-    from .tasks import send_mail_of_policy
-
-    for deed in deeds:
-        if deed.duty.name == "emailto":
-            to = deed.duty.value if isinstance(deed.duty.value, list) else [deed.duty.value]
-            try:
-                send_mail_of_policy.delay(to, deed.duty.source, deed.summary)
-            except Exception:
-                log.exception("A mail of a policy could not be handed over.")
-        else:
-            log.info("%s", deed.duty.value, extra={"policy": deed.duty.source, "why": deed.summary})
 
 
 def purge(days: float) -> int:

@@ -58,7 +58,7 @@ class JsonWidget(UnfoldAdminTextareaWidget):
         return super().format_value(value)
 
 
-class _LayerForm(forms.ModelForm):  # type: ignore[type-arg]
+class _LayerForm(forms.ModelForm):
     layer = ""
     json_fields: tuple[str, ...] = ("target", "obligations", "advice")
 
@@ -129,7 +129,7 @@ class RuleForm(_LayerForm):
         return {**super().document(data), "effect": data.get("effect", "deny")}
 
 
-class PolicyTestForm(forms.ModelForm):  # type: ignore[type-arg]
+class PolicyTestForm(forms.ModelForm):
     """A test case that can at least be run."""
 
     class Meta:

@@ -144,7 +144,7 @@ class Version(models.Model):
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Only ever inserts."""
-        if self.pk is not None:
+        if not self._state.adding:
             raise TypeError("A published version is never changed.")
         super().save(*args, **kwargs)
 

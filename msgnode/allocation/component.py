@@ -114,8 +114,9 @@ class AllocationComponent(Component):
 
     async def _lend(self, block: rules.Block, caller: Listener) -> Body:
         lent = await self._store.lent(caller, block.scheme, block.key, block.number)
-        for address in lent:
-            self.enter(address, block.key, caller)
+        if self._table.knows(caller):  # else its end has freed them already
+            for address in lent:
+                self.enter(address, block.key, caller)
         return _allocated(lent)
 
     def _delete(self, body: dict[str, Any], caller: Listener) -> Body | Future[Body]:
@@ -134,7 +135,7 @@ class AllocationComponent(Component):
 
         def undo(done: Future[Body]) -> None:
             if done.cancelled() or done.exception() is not None:
-                for address, key in before.items():
+                for address, key in before.items() if self._table.knows(caller) else ():
                     self.enter(address, key, caller)
 
         committed.add_done_callback(undo)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 import secrets
 import shutil
 import socket
@@ -22,6 +23,8 @@ from django.db import DatabaseError, connection
 from .faults import StartFailed, without_password
 
 OPERATOR = "operator"
+
+_FILES = 1_048_576  # more than MAX_CONNECTIONS; some programs walk through all they may open
 
 
 def hold(data_dir: Path, patience: float) -> IO[str]:
@@ -77,6 +80,14 @@ def clear_remains(data_dir: Path) -> None:
     (data_dir / "celery" / "control").mkdir()
     for mail in (data_dir / "celery" / "queue").glob("*pidbox.msg"):
         mail.unlink(missing_ok=True)
+
+
+def raise_file_limit() -> None:
+    """Let the programs, which inherit it, open as many sockets as the system allows us: many set
+    1,024 for those who do not ask."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if most == resource.RLIM_INFINITY else min(most, _FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def check_port(host: str, port: int) -> None:

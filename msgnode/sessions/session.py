@@ -47,6 +47,7 @@ class LiveSession:
         "state",
         "token",
         "token_hash",
+        "withdrawn",
     )
 
     def __init__(
@@ -73,6 +74,7 @@ class LiveSession:
         self._slow_timer: asyncio.TimerHandle | None = None
         self.detached_at = time.monotonic()
         self.learned: dict[str, None] = {}
+        self.withdrawn: frozenset[str] = frozenset()
         self.outbox = Outbox(outbox_bytes, stores, self._too_slow)
         self.deliver: Callable[[bytes], Taken] = self.outbox.put
 

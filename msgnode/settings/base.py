@@ -9,6 +9,8 @@ from typing import Any
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
+from . import console
+
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
 
@@ -102,7 +104,7 @@ SHARE_RUNTIME_URL: bool = env.bool("SHARE_RUNTIME_URL", default=NODE_MODE == "em
 STORE_FOR_DETACHED: bool = env.bool("STORE_FOR_DETACHED", default=True)
 
 # --- Policies -------------------------------------------------------------------------------------
-POLICY: dict[str, object] = {
+POLICY: dict[str, Any] = {
     # what becomes of a message that no policy decides, or whose policy cannot be evaluated
     "DELIVER_NOT_APPLICABLE": env.bool("POLICY_DELIVER_NOT_APPLICABLE", default=True),
     "DELIVER_INDETERMINATE": env.bool("POLICY_DELIVER_INDETERMINATE", default=False),
@@ -133,6 +135,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "django.contrib.humanize",
     "channels",
     "rest_framework",
     "django_celery_beat",
@@ -190,6 +193,7 @@ AUTH_PASSWORD_VALIDATORS = [
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_I18N = True
+FORMAT_MODULE_PATH = ["msgnode.console.formats"]
 USE_TZ = True
 STATIC_URL = "/static/"
 STATIC_ROOT: str | None = None  # served from where the packages keep them, nothing to collect
@@ -237,13 +241,9 @@ else:
     }
 
 # --- Console --------------------------------------------------------------------------------------
-UNFOLD = {
-    "SITE_TITLE": "Messaging Node",
-    "SITE_HEADER": f"Messaging Node · {DOMAIN}",
-    "SITE_SYMBOL": "hub",
-    "SHOW_HISTORY": True,
-    "SHOW_VIEW_ON_SITE": False,
-}
+UNFOLD = console.unfold(DOMAIN)
+LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "admin:index"
 
 # --- Logs: one JSON object a line -----------------------------------------------------------------
 LOG_LEVEL: str = env("LOG_LEVEL", default="INFO")

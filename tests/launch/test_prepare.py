@@ -1,6 +1,7 @@
 """What stands before the programs start, and how often it may be repeated."""
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,16 @@ def test_mailboxes_of_the_dead_go_and_tasks_stay(tmp_path: Path) -> None:
     prepare.clear_remains(tmp_path)
     assert [file.name for file in queue.iterdir()] == ["2_b.celery.msg"]
     assert list((tmp_path / "celery" / "control").iterdir()) == []
+
+
+def test_the_limit_of_open_files_is_raised_to_what_the_system_allows() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    try:
+        prepare.raise_file_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= min(soft, 1_048_576)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "not a host"])

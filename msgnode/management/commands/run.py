@@ -53,6 +53,7 @@ class Command(BaseCommand):
             raise CommandError(f"DATA_DIR {settings.DATA_DIR}: {fault}") from None
 
     def _prepare(self) -> None:
+        prepare.raise_file_limit()
         prepare.clear_remains(settings.DATA_DIR)
         prepare.check_port(settings.HOST, settings.PORT)
         prepare.check_redis(settings.REDIS_URL)
