@@ -110,6 +110,7 @@ class PolicySetAdmin(DraftAdmin):
             path("check-typed/", view(pages.check_typed), name="policies_check_typed"),
             path("import-file/", view(pages.import_page), name="policies_import"),
             path("export-file/", view(pages.export_file), name="policies_export"),
+            path("shadow/", view(pages.shadow_report), name="policies_shadow"),
             path("playground/", view(pages.playground), name="policies_playground"),
             *super().get_urls(),
         ]

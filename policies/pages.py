@@ -5,15 +5,18 @@ All of them ask for the rights on policies of the user who looks (view to look, 
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db.models import Count
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
+from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from msgnode.core.errors import NodeError
@@ -25,13 +28,14 @@ from .drafts import add_to_draft, draft_document, draft_lists
 from .explain import explain
 from .forms import LAYERS, ImportForm, PlaygroundForm, PublishForm, problems_of
 from .language import PolicyError
-from .models import DecisionEntry, NamedList, PolicyTest, Version
+from .models import DecisionEntry, NamedList, PolicySet, PolicyTest, Version
 from .pdp import compile_sets
 from .rewriting import rewritten
 from .transfer import read_bundle, write_bundle
 from .verdicts import Defaults, rewrites_of, verdict
 
 RECENT = 50
+TOP = 20
 
 
 def publish_page(request: HttpRequest) -> HttpResponse:
@@ -156,6 +160,22 @@ def playground(request: HttpRequest) -> HttpResponse:
                 PolicyTest.objects.create(name=name, case=case)
                 messages.success(request, f"Kept as the test {name!r}.")
     return _page(request, "policies/playground.html", context)
+
+
+def shadow_report(request: HttpRequest) -> HttpResponse:
+    """What the sets in shadow mode would have changed within a day: by rule and by sender."""
+    _require(request, "policies.view_policyset")
+    since = timezone.now() - timedelta(days=1)
+    changed = DecisionEntry.objects.filter(at__gte=since).exclude(shadow="").order_by()
+    senders = changed.values("sender", "username").annotate(n=Count("pk"))
+    context = {
+        "title": "Shadow report",
+        "total": changed.count(),
+        "rules": changed.values("shadow").annotate(n=Count("pk")).order_by("-n")[:TOP],
+        "senders": senders.order_by("-n")[:TOP],
+        "sets": PolicySet.objects.filter(mode=PolicySet.Mode.SHADOW),
+    }
+    return _page(request, "policies/shadow.html", context)
 
 
 def _tried(form: PlaygroundForm) -> dict[str, Any]:

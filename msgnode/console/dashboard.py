@@ -12,6 +12,7 @@ from django.utils import timezone
 from msgnode.models import Alarm, Allocation, ComponentStatus, Session, Subscription
 
 from .components import SILENT_AFTER
+from .policy_summary import policy_summary
 
 
 def key_numbers(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
@@ -38,6 +39,7 @@ def key_numbers(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]
     context["alarms_url"] = f"{_list('alarm')}?standing=yes"
     context["components"] = components
     context["components_url"] = _list("componentstatus")
+    context["policy"] = policy_summary()
     context["counted_at"] = timezone.now()
     return context
 

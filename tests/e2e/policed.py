@@ -64,7 +64,7 @@ class Runtime:
 
     def __init__(self, node: PolicedNode, name: str) -> None:
         self.url = f"runtime://{DOMAIN}/{name}"
-        socket_ = connect(node.url, open_timeout=PATIENCE)
+        socket_ = connect(node.url, open_timeout=PATIENCE, ping_interval=None, max_queue=None)
         self.socket: ClientConnection = node.sockets.enter_context(socket_)
         self._id = 0
         self.waiting: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""An operator's round in a real browser: write a rule, fail, try, publish, see it act, take it back."""
+"""An operator's round in a real browser: a rule written, tried, published, taken back."""
 
 from __future__ import annotations
 

@@ -184,8 +184,27 @@ def test_import_and_export(operator, rule, tmp_path):
     assert "$[0].polices" in answer.content.decode()
 
 
-@pytest.mark.parametrize("name", ["publish", "playground", "import", "export"])
+@pytest.mark.parametrize("name", ["publish", "playground", "import", "export", "shadow"])
 def test_pages_ask_for_rights(client, rule, name):
     user = get_user_model().objects.create_user("guest", password="x", is_staff=True)
     client.force_login(user)
     assert client.get(reverse(f"admin:policies_{name}")).status_code == 403
+
+
+def test_the_shadow_report_counts_what_would_have_changed(operator, rule):
+    for sender in ("a", "a", "b"):
+        DecisionEntry.objects.create(
+            at=datetime.now(UTC), direction="in", effect="permit", passes=True, version=1,
+            type="read", sender=sender, to="x", message="{}", shadow="deny by S/P/R",
+        )  # fmt: skip
+    answer = operator.get(reverse("admin:policies_shadow"))
+    assert answer.context["total"] == 3
+    assert [(row["sender"], row["n"]) for row in answer.context["senders"]] == [("a", 2), ("b", 1)]
+
+
+def test_the_first_page_shows_the_defaults_and_what_is_in_force(operator, rule):
+    answer = operator.get(reverse("admin:index")).content.decode()
+    assert "No policies are published" in answer
+    assert "Where no policy applies, a message is" in answer
+    pap.publish()
+    assert "Version 1 is in force" in operator.get(reverse("admin:index")).content.decode()
