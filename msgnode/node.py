@@ -85,6 +85,8 @@ class Node:
             limits["MAX_ALLOCATION_BLOCK"],
             limits["MAX_ALLOCATIONS_PER_SESSION"],
         )
+        self.allocation.watch_pool = self._watch_pool
+        self._exhausted_pools: set[str] = set()
         self.subscriptions = SubscriptionComponent(
             self.table,
             SubscriptionStore(self.writer),
@@ -190,6 +192,15 @@ class Node:
         """Raise an alarm from the event loop."""
         log.warning("Alarm: %s", text, extra={"kind": kind})
         self.writer.submit(Call(lambda: alarms.raise_alarm(kind, subject, text)))
+
+    def _watch_pool(self, scheme: str, fault: str) -> None:
+        """An alarm stands while a pool is exhausted."""
+        if fault:
+            self._exhausted_pools.add(scheme)
+            self.raise_alarm(alarms.POOL_EXHAUSTED, scheme, fault)
+        elif scheme in self._exhausted_pools:
+            self._exhausted_pools.discard(scheme)
+            self.writer.submit(Call(lambda: alarms.clear_alarm(alarms.POOL_EXHAUSTED, scheme)))
 
     def _control_handlers(self) -> dict[str, Any]:
         return {

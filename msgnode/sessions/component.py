@@ -110,7 +110,9 @@ class SessionComponent:
 
     def _open(self, message: Message, caller: Connection) -> None:
         own = caller.session
-        runtime_url = message.sender or (own.runtime_url if own else caller.last_runtime_url)
+        runtime_url = message.sender.rstrip("/") or (
+            own.runtime_url if own else caller.last_runtime_url
+        )
         if own is not None:
             if own.runtime_url != runtime_url:
                 raise Conflict("This connection already has a session: close it first.")
@@ -125,6 +127,7 @@ class SessionComponent:
     def enter(self, runtime_url: str, caller: Connection, answer: Answer | None = None) -> None:
         """Give the caller a session of this runtime: the idle one it left, where the settings
         allow that, else a new one. `answer` gets the body of the answer after the commit."""
+        runtime_url = runtime_url.rstrip("/")  # or it would be another runtime of the same name
         siblings = self._table.runtimes.get(runtime_url, ())
         live = [session for session in siblings if session.is_connected]
         idle = [session for session in siblings if not session.is_connected]
