@@ -20,10 +20,11 @@ from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.answers import Answers
 from msgnode.bus.pipeline import Pipeline
-from msgnode.bus.ports import Card, Component, CountingRecorder, NoPolicies, Tap
+from msgnode.bus.ports import Card, Component, CountingRecorder, Listener, Tap
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call
+from msgnode.policing import Policing
 from msgnode.sessions.admission import SessionAdmission
 from msgnode.sessions.bans import BanList
 from msgnode.sessions.component import SessionComponent, SessionSettings
@@ -54,7 +55,14 @@ class Node:
         self.table = RoutingTable()
         self.writer = GroupWriter()
         self.recorder = CountingRecorder()
-        self.enforcer = NoPolicies()
+        self.policing = Policing(
+            self.table,
+            self.writer,
+            self.raise_alarm,
+            lambda: self.subscriptions.everything(self.sessions.sessions),
+            self._end_subscription,
+        )
+        self.enforcer = self.policing.enforcer
         self.sessions = SessionComponent(
             SessionSettings(
                 resume=settings.RESUME,
@@ -157,7 +165,8 @@ class Node:
             text = f"The last stop was not clean: {with_gap} sessions may have missed messages."
             self.raise_alarm("unclean-stop", self.domain, text)
         jobs = (sweep(self.sessions), self.control.run(), self.status.run())
-        self._tasks = [asyncio.create_task(job) for job in jobs]
+        policing = (self.policing.watch(), self.policing.write())
+        self._tasks = [asyncio.create_task(job) for job in (*jobs, *policing)]
         await self.tail.start()
         self.is_ready = True
         log.info("The worker is ready.", extra={"worker": self.worker, **self.table.sizes})
@@ -178,6 +187,7 @@ class Node:
         self.allocation.pool_schemes = AllocationStore.pool_schemes()
         self.allocation.restore(AllocationStore.load(), self.sessions.sessions)
         self.subscriptions.restore(SubscriptionStore.load(), self.sessions.sessions)
+        self.policing.load()
         return with_gap, SessionStore.load_bans()
 
     # --- what reaches the worker from outside -----------------------------------------------------
@@ -211,6 +221,7 @@ class Node:
             "subscription.delete": self._drop_subscription,
             "pools.changed": self._pools_changed,
             "bans.changed": self._bans_changed,
+            "policies.published": self.policing.published,
         }
 
     def _end_session(self, payload: dict[str, Any]) -> None:
@@ -235,6 +246,9 @@ class Node:
         session = self.sessions.sessions.get(payload["session"])
         if session is not None:
             self.subscriptions.drop_subscription(payload["address"], session)
+
+    def _end_subscription(self, address: str, session: Listener) -> None:
+        self.subscriptions.end(address, session)
 
     def _pools_changed(self, payload: dict[str, Any]) -> None:
         self.allocation.pool_schemes = frozenset(payload["schemes"])
