@@ -50,12 +50,16 @@ REQUIRED = {
 OPTIONAL = {Kind.HYPERTY: ("guid", "p2pRequester", "p2pHandler"), Kind.OBJECT: ("p2pRequester",)}
 
 
+class MissingKey(BadMessage):
+    """A registration without one of its required keys."""
+
+
 def registration(kind: Kind, body: object, expires_max: int) -> dict[str, Any]:
     """The facts of a registration: every required key, each of its type. Raises BadMessage."""
     given = _object(body)
     for key in REQUIRED[kind]:
         if key not in given:
-            raise BadMessage(f"The registration lacks {key!r}.")
+            raise MissingKey(f"The registration lacks {key!r}.")
     return _facts(kind, given, expires_max)
 
 

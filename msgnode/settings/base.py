@@ -224,6 +224,27 @@ else:
         "store_processed": False,
     }
 
+# --- REST -----------------------------------------------------------------------------------------
+REST_FRAMEWORK = {
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "rest_framework.authentication.BasicAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
+    "NUM_PROXIES": env.int("PROXIES", default=0),
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Messaging Node",
+    "DESCRIPTION": "The registry of the domain: who can be reached, and where.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+}
+
 # --- Console --------------------------------------------------------------------------------------
 UNFOLD = {
     "SITE_TITLE": "Messaging Node",

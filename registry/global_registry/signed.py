@@ -1,6 +1,6 @@
 """Signed records: read, checked and made (reference B3). Pure, but for the mathematics.
 
-A record travels as a JWT: header `{"alg":"ES256"}`, payload `{"data": the record's JSON in base64}`,
+A record travels as a JWT: header `{"alg":"ES256"}`, payload `{"data": the JSON in base64}`,
 signature over secp256k1 by the key inside the record. The field signs in two encodings, DER and the
 64 bytes of r and s; both are read, and either is made. `read()` proves that the record is whole,
 signed by its own key, and that its GUID is that key's.
