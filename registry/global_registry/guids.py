@@ -20,7 +20,7 @@ def derive(public_key: str, salt: str) -> str:
     """The GUID of a key and a salt.
 
     >>> derive("key", "salt")
-    'l_2gdBYRGELQmK2EB5mMpSZlDt7NXj_Ir3aKtAr_ihk'
+    'a1YHXfWwpA6xfdFtvgyRBTFWK4wRnFcVL6y1YARnhQw'
     """
     return _name(hashlib.pbkdf2_hmac("sha256", public_key.encode(), salt.encode(), ROUNDS))
 
