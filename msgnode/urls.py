@@ -3,7 +3,13 @@
 from django.contrib import admin
 from django.urls import include, path
 
+from msgnode import health
+from msgnode.metrics import metrics
+
 urlpatterns = [
+    path("health/live", health.live),
+    path("health/ready", health.ready),
+    path("metrics", metrics),
     path("admin/", admin.site.urls),
     path("", include("registry.rest.urls")),
 ]

@@ -48,7 +48,9 @@ SECRET_KEY: str = env("SECRET_KEY", default="") or (
 )
 ALLOWED_HOSTS: list[str] = env.list(
     "ALLOWED_HOSTS",
-    default=["*"] if NODE_MODE == "embedded" and HOST in ("127.0.0.1", "localhost", "::1") else [DOMAIN, HOST],
+    default=["*"]
+    if NODE_MODE == "embedded" and HOST in ("127.0.0.1", "localhost", "::1")
+    else [DOMAIN, HOST],
 )
 CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 
@@ -57,8 +59,8 @@ NODE: dict[str, float] = {
     # sockets
     "MAX_FRAME_BYTES": env.int("MAX_FRAME_BYTES", default=1024 * 1024),
     "PING_INTERVAL": env.float("PING_INTERVAL", default=30.0),
-    "STALE_AFTER": env.float("STALE_AFTER", default=90.0),
-    "HANDSHAKE_TIMEOUT": env.float("HANDSHAKE_TIMEOUT", default=10.0),
+    "PING_TIMEOUT": env.float("PING_TIMEOUT", default=30.0),
+    "HANDSHAKE_TIMEOUT": env.float("HANDSHAKE_TIMEOUT", default=60.0),
     "MAX_CONNECTIONS": env.int("MAX_CONNECTIONS", default=100_000),
     "MAX_CONNECTIONS_PER_SOURCE": env.int("MAX_CONNECTIONS_PER_SOURCE", default=12_000),
     # sessions
@@ -110,7 +112,6 @@ REGISTRY = {
 
 # --- Django ---------------------------------------------------------------------------------------
 INSTALLED_APPS = [
-    "daphne",
     "unfold",
     "unfold.contrib.filters",
     "django.contrib.admin",
