@@ -140,8 +140,11 @@ class Node:
     async def start(self) -> None:
         """Load the routing table from the database and begin; raises if the database cannot be
         read."""
-        await asyncio.to_thread(self._load)
+        with_gap = await asyncio.to_thread(self._load)
         self.writer.start()
+        if with_gap:
+            text = f"The last stop was not clean: {with_gap} sessions may have missed messages."
+            self.raise_alarm("unclean-stop", self.domain, text)
         jobs = (sweep(self.sessions), self.control.run(), self.status.run())
         self._tasks = [asyncio.create_task(job) for job in jobs]
         self.is_ready = True
@@ -157,11 +160,12 @@ class Node:
         self.sessions.stop()
         await self.writer.stop()
 
-    def _load(self) -> None:
-        self.sessions.restore(SessionStore.load())
+    def _load(self) -> int:
+        with_gap = self.sessions.restore(SessionStore.load())
         self.allocation.pool_schemes = AllocationStore.pool_schemes()
         self.allocation.restore(AllocationStore.load(), self.sessions.sessions)
         self.subscriptions.restore(SubscriptionStore.load(), self.sessions.sessions)
+        return with_gap
 
     # --- what reaches the worker from outside -----------------------------------------------------
 

@@ -209,13 +209,16 @@ class Pipeline:
         component: str = "",
         code: int = 0,
     ) -> None:
+        sender = message.sender
+        if sender.startswith(speaker.runtime_url) and len(sender) > len(speaker.runtime_url) + 36:
+            sender = speaker.runtime_url  # perhaps a session URL, and a token is never recorded
         self._recorder.note(
             TrafficRecord(
                 time(),
                 speaker.session_id,
                 message.id.decode(),
                 message.type,
-                message.sender,
+                sender,
                 to,
                 len(message.frame),
                 listeners,

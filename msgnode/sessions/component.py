@@ -262,9 +262,10 @@ class SessionComponent:
             on_closed(session.id, session.runtime_url, reason)
         self._store.closed(session, reason)
 
-    def restore(self, rows: Iterable[models.Session]) -> None:
-        """Take over the sessions of the database at start: all are detached, and each that did not
-        end in a clean stop may have missed something."""
+    def restore(self, rows: Iterable[models.Session]) -> int:
+        """Take over the sessions of the database at start: all are detached. Those that did not end
+        in a clean stop may have missed something; how many they are is returned."""
+        with_gap = 0
         for row in rows:
             speaker = Speaker(row.id.hex, row.runtime_url, remote_address=row.remote_address)
             session = LiveSession(
@@ -279,9 +280,11 @@ class SessionComponent:
                 state=State.DETACHED,
             )
             session.outbox.has_gap = bool(row.epoch)
+            with_gap += session.outbox.has_gap
             self.sessions[session.id] = session
             self._detached[session.id] = session
             self._table.add_runtime(session)
+        return with_gap
 
     def stop(self) -> asyncio.Future[Any]:
         """Write down, at a clean stop, which sessions miss something: those with a queue."""

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import secrets
 from pathlib import Path
+from typing import Any
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
-env = environ.Env()
+
+class _Environment(environ.Env):
+    """Names the variable whose value cannot be read."""
+
+    def get_value(self, var: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().get_value(var, *args, **kwargs)
+        except ValueError as fault:
+            raise ImproperlyConfigured(f"{var} cannot be read: {fault}") from None
+
+
+env = _Environment()
 if (BASE_DIR / ".env").is_file():
     env.read_env(BASE_DIR / ".env")
 
@@ -159,6 +171,8 @@ TEMPLATES = [
 DATABASES = {
     "default": env.db_url("DATABASE_URL", default=f"sqlite:///{DATA_DIR / 'node.sqlite3'}"),
 }
+if not DATABASES["default"].get("ENGINE"):
+    raise ImproperlyConfigured("DATABASE_URL is not the URL of a database that Django knows.")
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     # synchronous=FULL: an acknowledged allocation survives a power cut, not only a crash.
     DATABASES["default"]["OPTIONS"] = {
@@ -217,7 +231,7 @@ if REDIS_URL:
     CELERY_BROKER_URL = REDIS_URL
 else:
     _broker = DATA_DIR / "celery"
-    CELERY_BROKER_URL = "filesystem://"
+    CELERY_BROKER_URL = "filesystem://localhost//"
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "data_folder_in": str(_broker / "queue"),
         "data_folder_out": str(_broker / "queue"),
