@@ -23,6 +23,9 @@ from msgnode.bus.ports import Card, Component, CountingRecorder, NoPolicies
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call
+from msgnode.connectors import registration_news
+from msgnode.connectors.registration_news import RegistrationNews
+from msgnode.connectors.registries import Registries
 from msgnode.sessions.admission import SessionAdmission
 from msgnode.sessions.component import SessionComponent, SessionSettings
 from msgnode.sessions.connection import ConnectionSettings
@@ -32,6 +35,7 @@ from msgnode.sessions.sockets import Sockets
 from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
+from msgnode.workers import control
 from msgnode.workers.control import ControlReader
 from msgnode.workers.status import StatusReport
 from msgnode.workers.writer import GroupWriter
@@ -84,9 +88,14 @@ class Node:
             settings.SHARE_RUNTIME_URL,
             limits["MAX_SUBSCRIPTIONS_PER_SESSION"],
         )
+        self.registries = Registries(self.domain, settings.REGISTRY, control.post)
+        self.registration_news = RegistrationNews(
+            self.domain, self.table, self.enforcer, self.recorder
+        )
         self.sessions.on_closed += [
             self.allocation.session_closed,
             self.subscriptions.session_closed,
+            self.registries.domain.session_closed,
         ]
         self.pipeline = Pipeline(
             domain=self.domain,
@@ -117,7 +126,8 @@ class Node:
 
     def _components(self) -> list[Component]:
         """Everything with an address on the bus, `mn:/session` apart."""
-        return [self.allocation, self.subscriptions]
+        registries = self.registries
+        return [self.allocation, self.subscriptions, registries.domain, registries.global_]
 
     def cards(self) -> list[Card]:
         """Every component, connector and protostub the node knows, for the operator."""
@@ -145,7 +155,12 @@ class Node:
         if with_gap:
             text = f"The last stop was not clean: {with_gap} sessions may have missed messages."
             self.raise_alarm("unclean-stop", self.domain, text)
-        jobs = (sweep(self.sessions), self.control.run(), self.status.run())
+        jobs = (
+            sweep(self.sessions),
+            self.control.run(),
+            self.status.run(),
+            *self.registries.jobs(),
+        )
         self._tasks = [asyncio.create_task(job) for job in jobs]
         self.is_ready = True
         log.info("The worker is ready.", extra={"worker": self.worker, **self.table.sizes})
@@ -158,6 +173,7 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.sessions.stop()
+        await self.registries.stop()
         await self.writer.stop()
 
     def _load(self) -> int:
@@ -181,6 +197,7 @@ class Node:
             "subscription.add": self._add_subscription,
             "subscription.delete": self._drop_subscription,
             "pools.changed": self._pools_changed,
+            registration_news.KIND: self.registration_news.tell,
         }
 
     def _end_session(self, payload: dict[str, Any]) -> None:

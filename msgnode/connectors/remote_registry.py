@@ -32,6 +32,8 @@ MAX_REMEMBERED = 100_000
 POLL_SECONDS = 5.0
 _ANNOUNCED = ("live", "disconnected")
 
+Written = Register | Refresh | Change | Remove
+
 News = Callable[[list[tuple[str, str]]], None]
 """Takes (url, status) of entries; called in a thread."""
 
@@ -76,11 +78,12 @@ class RemoteRegistry:
             return await self._find(request)
         if isinstance(request, Remove) and not request.url:
             return await self._remove_named(request.name, sender)
+        before = await self._status_before(request)
         answer = await self._send(call_of(request))
         if answer.status != 200:
             return registry_answers.error(answer.status, _message(answer))
         self._remember(request)
-        await self._tell(request, answer)
+        await self._tell(request, answer, before)
         return dict(registry_answers.DONE)
 
     async def runtime_gone(self, runtime_url: str) -> None:
@@ -147,17 +150,33 @@ class RemoteRegistry:
         elif isinstance(request, Remove):
             self._of.pop((request.kind, request.url), None)
 
-    async def _tell(self, request: Request, answer: Answer) -> None:
+    async def _status_before(self, request: Written) -> str | None:
+        """The status of a data object before a change: unlike a hyperty's, the answer to its change
+        does not say whether the status was another."""
+        if request.kind is Kind.HYPERTY or _status_after(request) is None:
+            return None
+        answer = await self._send(Call("GET", _search_path(Search(Kind.OBJECT, url=request.url))))
+        status = answer.body.get("status") if isinstance(answer.body, dict) else None
+        return status if isinstance(status, str) else None
+
+    async def _tell(self, request: Written, answer: Answer, before: str | None) -> None:
         """An update that changed the status is news; the remote feed tells of ended ones only."""
-        if not isinstance(request, Change | Refresh | Remove) or not isinstance(answer.body, dict):
+        status = _status_after(request)
+        if status not in _ANNOUNCED or not isinstance(answer.body, dict):
             return
-        if answer.body.get("statusChanged") != "true":
-            return
-        status = "live" if isinstance(request, Refresh) else (
-            (call_of(request).body or {}).get("status")
-        )  # fmt: skip
-        if status in _ANNOUNCED:
+        if answer.body.get("statusChanged") == "true" or before not in (None, status):
             await asyncio.to_thread(self._news, [(request.url, status)])
+
+
+def _status_after(request: Written) -> str | None:
+    """The status a change asks for; None if it leaves it, or the feed tells of it."""
+    if isinstance(request, Refresh):
+        return "live"
+    if isinstance(request, Register) and request.kind is Kind.HYPERTY:
+        return None
+    body = call_of(request).body or {}
+    status = body.get("status")
+    return status if isinstance(status, str) else None
 
 
 def _search_path(search: Search) -> str:
