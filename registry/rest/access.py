@@ -45,7 +45,7 @@ class Buckets:
 
     def wait(self, client: str, per_minute: int, now: float) -> float:
         """0 if one request is granted, else the seconds until the next would be."""
-        rate = per_minute / 60
+        rate = max(per_minute, 1) / 60
         with self._lock:
             level, since = self._levels.pop(client, (float(per_minute), now))
             level = min(float(per_minute), level + (now - since) * rate)
