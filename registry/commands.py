@@ -7,7 +7,7 @@ them from what clients sent (`registry.records`) has happened before, so a comma
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from .entries import Cause, Entry, Kind
@@ -78,5 +78,10 @@ class Search:
     reporter: str = ""
     url: str = ""
     scheme: str = ""
-    resources: tuple[str, ...] = field(default=())
-    data_schemes: tuple[str, ...] = field(default=())
+    resources: tuple[str, ...] = ()
+    data_schemes: tuple[str, ...] = ()
+
+    @classmethod
+    def by(cls, kind: Kind, key: str, value: str, **more: Any) -> Search:
+        """A search by the key of this name."""
+        return cls(kind, **{key: value, **more})

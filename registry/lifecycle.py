@@ -98,7 +98,10 @@ def delete_rows(model: type[RegistryEntry], ids: list[int]) -> int:
     """Delete entries for good, and their users if that was all they had."""
     chosen = model._default_manager.filter(pk__in=ids)
     with transaction.atomic():
-        users = set(chosen.values_list("user_id", flat=True)) if model is Hyperty else set[str]()
+        users: set[Any] = set()
+        if model is Hyperty:
+            owned = Hyperty.objects.filter(pk__in=ids)
+            users = set(owned.values_list("user_id", flat=True))
         count = chosen.delete()[0]
         User.objects.filter(user_id__in=users, hyperties=None).delete()
     return count

@@ -136,7 +136,7 @@ def _seconds(value: object) -> int:
     whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
     if isinstance(value, bool) or not whole or value < 0:  # type: ignore[operator]
         raise BadMessage("The field 'expires' must be a whole number of seconds, 0 or more.")
-    return int(value)  # type: ignore[call-overload,no-any-return]
+    return int(value)  # type: ignore[call-overload,no-any-return,unused-ignore]
 
 
 def _words(name: str, value: object) -> tuple[str, ...]:

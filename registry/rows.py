@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from .entries import Change, Entry, Kind
-from .models import DataObject, Hyperty, RegistryEntry, StatusChange
+from .models import DataObject, Hyperty, RegistryEntry
 
+HISTORY = ("kind", "url", "before", "after", "cause", "at")
 MODELS: dict[Kind, type[RegistryEntry]] = {Kind.HYPERTY: Hyperty, Kind.OBJECT: DataObject}
 
 _COMMON = (
@@ -49,6 +50,7 @@ def entry(row: Any) -> Entry:
 def row(entry: Entry) -> RegistryEntry:
     """The row of an entry, without its primary key."""
     fields: dict[str, Any] = {column: getattr(entry, column) for column in _OWN[entry.kind]}
+    fields["runtime_id"] = entry.runtime or None
     if entry.kind is Kind.HYPERTY:
         fields["user_id"] = entry.user
     return MODELS[entry.kind](
@@ -63,18 +65,11 @@ def row(entry: Entry) -> RegistryEntry:
         expires_at=entry.expires_at,
         ended_at=entry.ended,
         news_at=entry.ended if entry.is_news else None,
-        runtime_id=entry.runtime or None,
         **fields,
     )
 
 
-def history(change: Change) -> StatusChange:
-    """The history row of a change."""
-    return StatusChange(
-        kind=change.kind,
-        url=change.url,
-        before=change.before,
-        after=change.after,
-        cause=change.cause,
-        at=change.at,
-    )
+def history(change: Change, ops: Any) -> tuple[str, ...]:
+    """The values of the HISTORY columns for a change, as the database takes them."""
+    at = ops.adapt_datetimefield_value(change.at)
+    return change.kind.value, change.url, change.before, change.after, change.cause.value, at

@@ -25,7 +25,7 @@ _GUID_SCHEME = "user-guid://"
 
 def get(kind: Kind, url: str) -> Entry | None:
     """The entry of a URL as it is now."""
-    row = rows.MODELS[kind].objects.filter(url=url).first()
+    row = rows.MODELS[kind]._default_manager.filter(url=url).first()
     return entries.settled(rows.entry(row), timezone.now())[0] if row else None
 
 

@@ -106,7 +106,7 @@ def request_of(type_: str, body: Mapping[str, Any], domain: str) -> Request:
 def _find(body: Mapping[str, Any], domain: str) -> Find:
     resource = _text(body, "resource")
     criteria = _mapping(body.get("criteria"), "criteria")
-    wanted = dict(criteria) | _mapping(criteria.get("filter"), "criteria.filter")
+    wanted = {**criteria, **_mapping(criteria.get("filter"), "criteria.filter")}
     found = _keyed(resource, wanted, domain)
     scheme = wanted.get("scheme")
     search = found.search
@@ -148,11 +148,11 @@ def _by(kind: Kind, key: str, value: str, word: str) -> Find:
     if key == "url":
         return _by_url(kind, value)
     if key in ("name", "reporter"):
-        return Find(Search(Kind.OBJECT, **{key: value}))
+        return Find(Search.by(Kind.OBJECT, key, value))
     if key == "user" and "://" not in value:
         key = "email"
     scheme = word if kind is Kind.OBJECT and word != Kind.OBJECT else ""
-    return Find(Search(kind, **{key: value}, scheme=scheme))
+    return Find(Search.by(kind, key, value, scheme=scheme))
 
 
 def _by_url(kind: Kind, url: str) -> Find:

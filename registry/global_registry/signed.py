@@ -181,9 +181,10 @@ def _user_ids(listed: object) -> tuple[str, ...]:
     if not isinstance(listed, list) or len(listed) > MAX_USER_IDS:
         raise BadMessage(f"JWT is malformed: 'userIDs' is no list of at most {MAX_USER_IDS}.")
     ids = [i.get("uid", i.get("uID")) if isinstance(i, dict) else i for i in listed]
-    if not all(isinstance(i, str) and i.isprintable() for i in ids):
+    named = tuple(i for i in ids if isinstance(i, str) and i.isprintable())
+    if len(named) != len(ids):
         raise BadMessage("JWT is malformed: an entry of 'userIDs' names no user.")
-    return tuple(ids)
+    return named
 
 
 def _encode(data: bytes) -> str:

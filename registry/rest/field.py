@@ -72,15 +72,15 @@ class DomainRegistryView(RegistryView):
             case ["hyperty", "url", url]:
                 return _one(Kind.HYPERTY, url)
             case ["hyperty", "user" | "guid" | "email" as by, key]:
-                return _all(Search(Kind.HYPERTY, **{by: _key(key)}))
+                return _all(Search.by(Kind.HYPERTY, by, _key(key)))
             case ["hyperty", "user" | "email" as by, key, _]:
-                return _all(Search(Kind.HYPERTY, **{by: _key(key)}, **_filters(request)))
+                return _all(Search.by(Kind.HYPERTY, by, _key(key), **_filters(request)))
             case ["hyperty", "dataobject", "url", url]:
                 return _one(Kind.OBJECT, url)
             case ["hyperty", "dataobject", "name" | "reporter" as by, key]:
-                return _all(Search(Kind.OBJECT, **{by: _key(key)}))
+                return _all(Search.by(Kind.OBJECT, by, _key(key)))
             case ["hyperty", "dataobject", "url" | "name" | "reporter" as by, key, _]:
-                return _all(Search(Kind.OBJECT, **{by: _key(key)}, **_filters(request)))
+                return _all(Search.by(Kind.OBJECT, by, _key(key), **_filters(request)))
         raise NotFound
 
     def put(self, request: Request, **_: str) -> HttpResponseBase:
@@ -96,7 +96,7 @@ class DomainRegistryView(RegistryView):
                 said = "Keep alive" if is_refresh else "Hyperty updated"
                 return _said(said, statusChanged="true" if done.status_changed else "false")
             case ["dataobject", "url", url]:
-                is_refresh, _ = self._change(Kind.OBJECT, url, request)
+                is_refresh, done = self._change(Kind.OBJECT, url, request)
                 return _said("Keep alive" if is_refresh else "data object updated")
         raise NotFound
 

@@ -39,7 +39,7 @@ from .paths import url_of
 
 KEY = OpenApiParameter("key", OpenApiTypes.STR, "path", pattern=r"^[A-Za-z0-9_-]{1,3300}$")
 GUID = OpenApiParameter("guid", OpenApiTypes.STR, "path", pattern=r"^[A-Za-z0-9_-]{43}$")
-PROBLEMS = {
+PROBLEMS: dict[Any, Any] = {
     (code, problems.CONTENT_TYPE): OpenApiResponse(serializers.ProblemSerializer, title)
     for code, (_, title, _) in problems.PAGES.items()
     if code in (400, 401, 403, 404, 409, 410, 429)
@@ -71,7 +71,7 @@ class V1View(viewsets.GenericViewSet[Any]):
     parser_classes = (JSONParser,)
     permission_classes = (RegistryAccess,)
     throttle_classes = (RegistryThrottle,)
-    filter_backends = (DjangoFilterBackend,)
+    filter_backends: Any = (DjangoFilterBackend,)
     pagination_class = NewestFirst
 
     def get_exception_handler(self) -> Any:
@@ -125,7 +125,8 @@ class EntryViews(V1View):
 
 def _documented(shape: Any, patch: Any) -> Any:
     """The operations of an entry's view, for the OpenAPI document."""
-    one, both = {200: shape, **PROBLEMS}, {200: shape, 201: shape, **PROBLEMS}
+    one: dict[Any, Any] = {200: shape, **PROBLEMS}
+    both: dict[Any, Any] = {201: shape, **one}
     key = [KEY]
     return extend_schema_view(
         list=extend_schema(responses={200: shape(many=True), **PROBLEMS}),
