@@ -11,9 +11,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 
 ROUNDS = 10_000
 SCHEME = "user-guid://"
+FORM = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 def derive(public_key: str, salt: str) -> str:

@@ -26,7 +26,8 @@ CLOCKS_MAY_DIFFER = timedelta(days=1)
 
 def get(guid: str) -> str:
     """The JWT stored for the GUID. Raises NotFound, Gone."""
-    row = GlobalRecord.objects.filter(guid=guids.bare(guid)[:44]).first()
+    name = guids.bare(guid)
+    row = GlobalRecord.objects.filter(guid=name).first() if guids.FORM.fullmatch(name) else None
     if row is None:
         raise NotFound("GUID not found.")
     if row.is_revoked:

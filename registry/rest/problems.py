@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from rest_framework import exceptions
@@ -61,6 +61,12 @@ def problem(code: int, detail: str, **more: Any) -> Response:
     link = reverse("registry-problem", args=[slug])
     fields = {"type": link, "title": title, "status": code, "detail": detail, **more}
     return Response(fields, status=code, content_type=CONTENT_TYPE)
+
+
+def nothing(request: HttpRequest, path: str) -> HttpResponse:
+    """Any other address below /api/v1."""
+    answer = problem(404, "There is nothing at this address.")
+    return JsonResponse(answer.data, status=404, content_type=CONTENT_TYPE)
 
 
 def page(request: HttpRequest, slug: str) -> HttpResponse:

@@ -19,6 +19,7 @@ urlpatterns = [
     re_path(r"^domain-registry(?P<path>/.*)?$", DomainRegistryView.as_view()),
     re_path(r"^global-registry(?P<path>/.*)?$", GlobalRegistryView.as_view()),
     path("api/v1/", include(router.urls)),
+    re_path(r"^api/v1/(?P<path>.*)$", problems.nothing),
     path("api/schema", SpectacularAPIView.as_view(permission_classes=[]), name="openapi"),
     path(
         "api/docs",

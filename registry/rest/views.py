@@ -200,7 +200,7 @@ class GlobalRecordViews(V1View):
     """Signed records of the global registry."""
 
     lookup_field = "guid"
-    lookup_value_regex = "[A-Za-z0-9_-]{43}"
+    lookup_value_regex = "[^/]+"
     serializer_class = serializers.GlobalRecordSerializer
     filter_backends = ()
 

@@ -70,7 +70,8 @@ def test_case_34_an_unknown_guid_is_404(registry: Field) -> None:
     answer = registry.get("guid", GUID)
     assert answer.json()["Description"] == "Not found"
     assert explained(answer, 404).startswith("GUID not found")
-    assert registry.get("guid", "x" * 5000).status_code == 404
+    for odd in ("x" * 5000, "x" * 42, "\x00" * 43, "ü" * 43, "../guid", "x" * 42 + "\n"):
+        assert registry.get("guid", odd).status_code == 404
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,11 @@ def test_what_is_missing_or_wrong_is_named(v1: Client) -> None:
     is_problem(put(v1, user="bob"), 404)
 
 
+@pytest.mark.parametrize("path", ["nothing", "hyperties/a/b/c", "guids/x/y", "hyperties/"])
+def test_an_address_of_nothing_is_a_problem(v1: Client, path: str) -> None:
+    is_problem(v1.get(f"/api/v1/{path}"), 404)
+
+
 def test_users_and_history_are_listed(v1: Client) -> None:
     put(v1)
     v1.delete(f"{BASE}/{key_of(ONE)}")
