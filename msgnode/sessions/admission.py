@@ -3,7 +3,8 @@
 Rules (reference 3, 4 and 11)
 - A session speaks as its runtime URL (in both spellings) and everything below it, as the addresses
   it holds and everything below them, and as any address nobody holds: that one is then learned as
-  its own while its socket is open. Another session's address is refused 403.
+  its own while its socket is open. Another session's address is refused 403, and so is one that
+  the operator took back from this session.
 - Nobody speaks as a component of a node. A node of a foreign domain may, from that domain.
 - A child of an object (`<object>/children/<name>`) may be spoken for by the session that holds the
   object, or by a subscriber of the object's children who used it first.
@@ -61,13 +62,15 @@ class SessionAdmission:
 
     def _bind(self, sender: str, session: LiveSession) -> None:
         """Let the session speak as an address it has not used before, or refuse it."""
-        if addresses.is_under(sender, session.runtime_url):
-            return
-        twin = addresses.runtime_twin(sender)
-        if twin and addresses.is_under(twin, session.runtime_url):
-            self._learn(sender, session)
+        is_own = addresses.is_under(sender, session.runtime_url)
+        if is_own or addresses.is_under(addresses.runtime_twin(sender), session.runtime_url):
+            self._check_runtime(sender, session)
+            if not is_own:
+                self._learn(sender, session)
             return
         address = addresses.parse(sender)
+        if address.domain and not address.path.strip("/"):
+            raise Forbidden(f"{sender} names a whole domain; nobody speaks for all of it.")
         if address.scheme in addresses.NODE_SCHEMES and not self._is_foreign_node(address, session):
             raise Forbidden(f"{sender} is an address of a node; a runtime cannot speak as it.")
         owner = self._table.owner_of(sender)
@@ -77,7 +80,16 @@ class SessionAdmission:
             and not self._may_stand_in(sender, owner, session)
         ):
             raise Forbidden(f"{sender} belongs to another session.")
+        if sender in session.withdrawn:
+            raise Forbidden(f"{sender} was taken back from this session by the operator.")
         self._learn(sender, session)
+
+    def _check_runtime(self, sender: str, session: LiveSession) -> None:
+        """An address below a runtime's URL may be that of another: of a runtime whose URL is
+        longer, of a stub that claimed it, of the one with the other spelling."""
+        owner = self._table.owner_of(sender)
+        if owner is not None and owner.runtime_url != session.runtime_url:
+            raise Forbidden(f"{sender} belongs to another session.")
 
     def _check_reporter(self, sender: str, to: str, session: LiveSession) -> None:
         resource = to.removesuffix("/changes")
