@@ -83,7 +83,7 @@ class RegistrationNews:
         outcome, count = Outcome.BLOCKED, 0
         if decision.passes:
             marked = message.forwarded(to, decision.auth, body=decision.body)
-            outcome, count = delivery.hand_over(marked, listeners, _NOBODY)
+            outcome, count = delivery.hand_over(marked, listeners, _NODE, _NODE)
         self._recorder.note(
             TrafficRecord(
                 at=time(),
@@ -101,10 +101,13 @@ class RegistrationNews:
         )
 
 
-class _Nobody:
-    """The sender of what the node itself says: it has no session and no token."""
+class _Node:
+    """The sender of what the node itself says: it has no token, and nobody can hold it back."""
 
     token = b""
 
+    def wait_for(self, listener: Any) -> None:
+        """A listener that is behind is cut off by its own limits."""
 
-_NOBODY: Any = _Nobody()
+
+_NODE: Any = _Node()
