@@ -24,6 +24,9 @@ from msgnode.bus.ports import Card, Component, CountingRecorder, Listener, Tap
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call
+from msgnode.connectors import registration_news
+from msgnode.connectors.registration_news import RegistrationNews
+from msgnode.connectors.registries import Registries
 from msgnode.policing import Policing
 from msgnode.sessions.admission import SessionAdmission
 from msgnode.sessions.bans import BanList
@@ -35,6 +38,7 @@ from msgnode.sessions.sockets import Sockets
 from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
+from msgnode.workers import control
 from msgnode.workers.control import ControlReader
 from msgnode.workers.status import StatusReport
 from msgnode.workers.tail import Tail
@@ -97,9 +101,14 @@ class Node:
             settings.SHARE_RUNTIME_URL,
             limits["MAX_SUBSCRIPTIONS_PER_SESSION"],
         )
+        self.registries = Registries(self.domain, settings.REGISTRY, control.post)
+        self.registration_news = RegistrationNews(
+            self.domain, self.table, self.enforcer, self.recorder
+        )
         self.sessions.on_closed += [
             self.allocation.session_closed,
             self.subscriptions.session_closed,
+            self.registries.domain.session_closed,
         ]
         self.pipeline = Pipeline(
             domain=self.domain,
@@ -135,7 +144,8 @@ class Node:
 
     def _components(self) -> list[Component]:
         """Everything with an address on the bus, `mn:/session` apart."""
-        return [self.allocation, self.subscriptions]
+        registries = self.registries
+        return [self.allocation, self.subscriptions, registries.domain, registries.global_]
 
     def cards(self) -> list[Card]:
         """Every component, connector and protostub the node knows, for the operator."""
@@ -164,9 +174,15 @@ class Node:
         if with_gap:
             text = f"The last stop was not clean: {with_gap} sessions may have missed messages."
             self.raise_alarm("unclean-stop", self.domain, text)
-        jobs = (sweep(self.sessions), self.control.run(), self.status.run())
-        policing = (self.policing.watch(), self.policing.write())
-        self._tasks = [asyncio.create_task(job) for job in (*jobs, *policing)]
+        jobs = (
+            sweep(self.sessions),
+            self.control.run(),
+            self.status.run(),
+            self.policing.watch(),
+            self.policing.write(),
+            *self.registries.jobs(),
+        )
+        self._tasks = [asyncio.create_task(job) for job in jobs]
         await self.tail.start()
         self.is_ready = True
         log.info("The worker is ready.", extra={"worker": self.worker, **self.table.sizes})
@@ -180,6 +196,7 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.sessions.stop()
+        await self.registries.stop()
         await self.writer.stop()
 
     def _load(self) -> tuple[int, BanList]:
@@ -222,6 +239,7 @@ class Node:
             "pools.changed": self._pools_changed,
             "bans.changed": self._bans_changed,
             "policies.published": self.policing.published,
+            registration_news.KIND: self.registration_news.tell,
         }
 
     def _end_session(self, payload: dict[str, Any]) -> None:
