@@ -24,6 +24,7 @@ _DICTIONARY = [
     "node", "worker", "session", "runtime", "type", "sender", "to", "outcome", "component",
     "effect", "rule",
 ]  # fmt: skip
+_DICTIONARY_BYTES = 8 * 1024 * 1024  # room for some 100,000 addresses
 
 
 class RecordFull(OSError):
@@ -64,7 +65,8 @@ class RecordFiles:
         try:
             pq.write_table(
                 table, temporary, filesystem=self._fs, compression="zstd",
-                use_dictionary=_DICTIONARY, write_statistics=["at"],
+                use_dictionary=_DICTIONARY, dictionary_pagesize_limit=_DICTIONARY_BYTES,
+                write_statistics=["at"],
             )  # fmt: skip
             if self._is_local:
                 _sync(temporary)

@@ -15,6 +15,11 @@ _DOMAIN = r"^[^:/]+://([^/]*)"
 _SERVICE_LABEL = r"^(?:msg-node|registry|idm|catalogue|qos)\."
 
 
+def head(address: Column) -> Column:
+    """The address up to its third slash: all that scheme and domain depend on, and cheap to cut."""
+    return f.substring_index(address, "/", 3)
+
+
 def scheme(address: Column) -> Column:
     return f.lower(f.regexp_extract(address, _SCHEME, 1))
 

@@ -5,12 +5,13 @@ missing or doubled (how, stands in `record`).
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import datetime
 
 from pyspark.sql import SparkSession
 
 from spark.jobs import record
-from spark.jobs.storage import Storage
+from spark.jobs.storage import File, Storage
 
 FILES_WORTH_IT = 8
 ROWS_PER_FILE = 20_000_000
@@ -20,10 +21,10 @@ class RowsDiffer(RuntimeError):
     """The compacted file has not the rows of those it was made of; it was thrown away."""
 
 
-def compact(spark: SparkSession, storage: Storage, hour: datetime, run: str) -> bool:
-    """Compact one hour that is over. Says whether there was something to do."""
-    settle(storage, hour)
-    files = record.files_of(storage, hour)
+def compact(
+    spark: SparkSession, storage: Storage, hour: datetime, files: Sequence[File], run: str
+) -> bool:
+    """Make one of these files of an hour. Says whether there was something to do."""
     if len(files) < FILES_WORTH_IT:
         return False
     folder = storage.at(record.folder_of(hour))

@@ -1,9 +1,9 @@
-"""The hourly roll-up: raw rows in, four small tables out, each row of the record read twice at most.
+"""The hourly roll-up: raw rows in, four small tables out.
 
-Raw rows are first counted by everything that tells them apart but time, size and latency ("flows":
-who to whom, how, with what outcome). Flows are few, so what follows from them costs little: the
-traffic by domains, the parties, and sketches of the distinct ones. Latencies are a second pass over
-three columns.
+A raw row is touched four times and each time as little of it as can be: grouping by a few short
+columns is what Spark does fast, so addresses are cut to their heads before rows are grouped and
+taken apart only after that, and no pass groups by more than it needs. Sketches of the distinct
+parties are made from the parties, which are few, not from the rows.
 """
 
 from __future__ import annotations
@@ -13,48 +13,14 @@ from pyspark.sql import functions as f
 
 from spark.jobs import addresses, histogram, schema
 
-_FLOW = (
-    "runtime", "sender", "to", "type", "component", "outcome", "effect", "rule", "code",
-)  # fmt: skip
-_COUNTS = ("messages", "bytes", "deliveries", "asserted")
 SKETCH_SIZE = 14
 """log2 of the registers of a distinct count: a standard error of 0.8 %."""
+_COUNTS = ("messages", "bytes", "deliveries")
 
 
-def roll_up(raw: DataFrame, run: str) -> dict[str, DataFrame]:
-    """The tables of `schema.ROLL_UP` for all hours in `raw`. The caller may cache `flows` first."""
-    return tables(flows(raw), raw, run)
-
-
-def flows(raw: DataFrame) -> DataFrame:
-    return (
-        raw.select(
-            "date",
-            "hour",
-            f.coalesce(f.nullif(f.col("runtime"), f.lit("")), f.col("session")).alias("runtime"),
-            *_FLOW[1:],
-            "size",
-            "listeners",
-            "asserted",
-        )
-        .groupBy("date", "hour", *_FLOW)
-        .agg(
-            f.count(f.lit(1)).alias("messages"),
-            f.sum("size").alias("bytes"),
-            f.sum("listeners").alias("deliveries"),
-            f.sum(f.col("asserted").cast("long")).alias("asserted"),
-        )
-    )
-
-
-def tables(flows: DataFrame, raw: DataFrame, run: str) -> dict[str, DataFrame]:
-    who = parties(flows)
-    made = {
-        "traffic": traffic(flows),
-        "parties": who,
-        "latency": latency(raw),
-        "distinct": distinct(who),
-    }
+def from_rows(raw: DataFrame, run: str) -> dict[str, DataFrame]:
+    """The tables made from raw rows that carry their `date` and `hour`."""
+    made = {"traffic": traffic(raw), "parties": parties(raw), "latency": latency(raw)}
     return {
         name: frame.select(
             f.lit(run).alias("run"),
@@ -65,36 +31,68 @@ def tables(flows: DataFrame, raw: DataFrame, run: str) -> dict[str, DataFrame]:
     }
 
 
-def traffic(flows: DataFrame) -> DataFrame:
-    keys = [field.name for field in schema.TRAFFIC.fields[2:-4]]
+def traffic(raw: DataFrame) -> DataFrame:
+    """What went from where to where, and what became of it."""
+    same = ("type", "component", "outcome", "effect", "rule", "code")
+    heads = (
+        raw.select(
+            "date",
+            "hour",
+            addresses.head(f.col("sender")).alias("from_head"),
+            addresses.head(f.col("to")).alias("to_head"),
+            *same,
+            "size",
+            "listeners",
+            "asserted",
+        )
+        .groupBy("date", "hour", "from_head", "to_head", *same)
+        .agg(*_sums(), f.sum(f.col("asserted").cast("long")).alias("asserted"))
+    )
+    keys = ("from_scheme", "from_domain", "to_scheme", "to_domain", *same)
     return (
-        flows.withColumns(
+        heads.withColumns(
             {
-                "from_scheme": addresses.scheme(f.col("sender")),
-                "from_domain": addresses.home_domain(f.col("sender")),
-                "to_scheme": addresses.scheme(f.col("to")),
-                "to_domain": addresses.home_domain(f.col("to")),
+                "from_scheme": addresses.scheme(f.col("from_head")),
+                "from_domain": addresses.home_domain(f.col("from_head")),
+                "to_scheme": addresses.scheme(f.col("to_head")),
+                "to_domain": addresses.home_domain(f.col("to_head")),
             }
         )
         .groupBy("date", "hour", *keys)
+        .agg(*(f.sum(count).alias(count) for count in (*_COUNTS, "asserted")))
+    )
+
+
+def parties(raw: DataFrame) -> DataFrame:
+    """Who talked, who was reached, and which runtimes were there: one row for each of them."""
+    runtime = f.coalesce(f.nullif(f.col("runtime"), f.lit("")), f.col("session"))
+    speakers = (
+        raw.select("date", "hour", runtime.alias("runtime"), "sender", "size", "listeners")
+        .groupBy("date", "hour", "runtime", "sender")
+        .agg(*_sums())
+    )
+    spoke = (
+        speakers.select(
+            "date",
+            "hour",
+            f.explode(
+                f.array(
+                    _party(schema.TALKER, f.col("sender")), _party(schema.RUNTIME, f.col("runtime"))
+                )
+            ).alias("party"),
+            *_COUNTS,
+        )
+        .select("date", "hour", "party.role", "party.address", *_COUNTS)
+        .groupBy("date", "hour", "role", "address")
         .agg(*(f.sum(count).alias(count) for count in _COUNTS))
     )
-
-
-def parties(flows: DataFrame) -> DataFrame:
-    """Who talked, who was reached, and which runtimes were there: one row for each of them."""
-    roles = f.array(
-        _party(schema.TALKER, f.col("sender")),
-        _party(schema.LISTENER, f.when(f.col("outcome").isin(*schema.REACHED), f.col("to"))),
-        _party(schema.RUNTIME, f.col("runtime")),
+    reached = (
+        raw.where(f.col("outcome").isin(*schema.REACHED))
+        .groupBy("date", "hour", f.col("to").alias("address"))
+        .agg(*_sums())
+        .select("date", "hour", f.lit(schema.LISTENER).alias("role"), "address", *_COUNTS)
     )
-    return (
-        flows.select("date", "hour", f.explode(roles).alias("party"), *_COUNTS[:3])
-        .select("date", "hour", "party.role", "party.address", *_COUNTS[:3])
-        .where((f.col("address").isNotNull()) & (f.col("address") != ""))
-        .groupBy("date", "hour", "role", "address")
-        .agg(*(f.sum(count).alias(count) for count in _COUNTS[:3]))
-    )
+    return spoke.unionByName(reached).where(f.col("address") != "")
 
 
 def latency(raw: DataFrame) -> DataFrame:
@@ -114,17 +112,26 @@ def latency(raw: DataFrame) -> DataFrame:
 
 
 def distinct(parties: DataFrame) -> DataFrame:
-    """A sketch of the addresses of a role, in two parts: a sketch that was merged from others gives
-    an estimate that does not depend on the order of its input, so a re-run gives the same."""
+    """Sketches of who was there, from the `parties` of a run: a row for each hour and role, in two
+    parts, because the estimate of a sketch that was merged from others does not depend on the order
+    of its input, so a re-run gives the same."""
     return (
         parties.withColumn("part", f.pmod(f.hash("address"), f.lit(2)))
-        .groupBy("date", "hour", "role", "part")
+        .groupBy("run", "hour", "role", "part")
         .agg(f.hll_sketch_agg("address", f.lit(SKETCH_SIZE)).alias("sketch"))
     )
 
 
 def _party(role: str, address: Column) -> Column:
     return f.struct(f.lit(role).alias("role"), address.alias("address"))
+
+
+def _sums() -> list[Column]:
+    return [
+        f.count(f.lit(1)).alias("messages"),
+        f.sum("size").alias("bytes"),
+        f.sum("listeners").alias("deliveries"),
+    ]
 
 
 def _hour() -> Column:
