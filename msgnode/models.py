@@ -45,9 +45,7 @@ class Session(models.Model):
             models.Index(fields=["runtime_url"], name="session_runtime"),
             models.Index(fields=["state", "-opened_at"], name="session_state"),
             models.Index(fields=["-opened_at"], name="session_opened"),
-            models.Index(
-                fields=["closed_at"], name="session_closed", condition=Q(state="closed")
-            ),
+            models.Index(fields=["closed_at"], name="session_closed", condition=Q(state="closed")),
         )
 
     def __str__(self) -> str:

@@ -40,7 +40,7 @@ class Decision:
     auth      the value of the mark `body.auth`: True only if a policy permitted the message
     deciding  ids of set, policy and rule that decided, outermost first
     version   number of the policy snapshot that decided, 0 for none
-    body      the body to send on instead of the message's own (JSON object text), None for unchanged
+    body      the body to send on instead of the message's own (JSON object text), or None
     """
 
     effect: Effect

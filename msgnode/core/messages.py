@@ -121,10 +121,23 @@ class Message:
                 raise BadMessage("The body is not a JSON object that can be read.") from None
         return self._fields
 
+    def to_one(self, to: str) -> Message:
+        """The same message for one of its recipients."""
+        single = Message(self.id, self.type, self.sender, (to,), self.body, self.frame, False)
+        single._fields = self._fields
+        return single
+
+    def with_body(self, body: bytes) -> Message:
+        """The same message with another body (JSON object text), as a policy rewrote it."""
+        envelope = _raw_fields.decode(self.frame)
+        envelope["body"] = msgspec.Raw(body)
+        frame = _encode(envelope)
+        return Message(self.id, self.type, self.sender, self.recipients, body, frame, False)
+
     def forwarded(
         self, to: str, auth: bool, asserted: bool = False, body: bytes | None = None
     ) -> bytes:
-        """The frame for the recipient `to`: as it came, with the node's marks (and `body` if given).
+        """The frame for the recipient `to`: as it came, with the node's marks (or `body`).
 
         One copy names one recipient (table 9, row 3).
         """
@@ -249,9 +262,7 @@ def _problem(
     return ""
 
 
-def _missing(
-    envelope: _Envelope, id_: bytes, type_: str, recipients: tuple[str, ...]
-) -> list[str]:
+def _missing(envelope: _Envelope, id_: bytes, type_: str, recipients: tuple[str, ...]) -> list[str]:
     """The missing fields; status events may lack an id, session frames a `from` (rows 1 and 27)."""
     to = recipients[0] if recipients else ""
     names = []
@@ -275,7 +286,7 @@ def _shown(text: str) -> str:
 
 
 def _repeats_a_key(frame: bytes) -> bool:
-    """Whether an envelope key stands twice. Walks the keys only: each value is known by its text."""
+    """Whether an envelope key stands twice. Walks the keys: each value is known by its text."""
     values = _raw_fields.decode(frame)
     seen: set[str] = set()
     at = frame.index(b"{") + 1

@@ -42,3 +42,12 @@ class Speaker:
     origin: Origin = Origin.RUNTIME
     remote_address: str = ""
     identity: Identity | None = None
+
+    def is_same_subject(self, other: Speaker) -> bool:
+        """Whether both have a verified identity and it is one and the same."""
+        mine, theirs = self.identity, other.identity
+        return (
+            mine is not None
+            and theirs is not None
+            and (mine.issuer, mine.subject) == (theirs.issuer, theirs.subject)
+        )

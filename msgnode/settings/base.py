@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import secrets
 from pathlib import Path
+from typing import Any
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
-env = environ.Env()
+
+class _Environment(environ.Env):
+    """Names the variable whose value cannot be read."""
+
+    def get_value(self, var: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().get_value(var, *args, **kwargs)
+        except ValueError as fault:
+            raise ImproperlyConfigured(f"{var} cannot be read: {fault}") from None
+
+
+env = _Environment()
 if (BASE_DIR / ".env").is_file():
     env.read_env(BASE_DIR / ".env")
 
@@ -48,7 +60,9 @@ SECRET_KEY: str = env("SECRET_KEY", default="") or (
 )
 ALLOWED_HOSTS: list[str] = env.list(
     "ALLOWED_HOSTS",
-    default=["*"] if NODE_MODE == "embedded" and HOST in ("127.0.0.1", "localhost", "::1") else [DOMAIN, HOST],
+    default=["*"]
+    if NODE_MODE == "embedded" and HOST in ("127.0.0.1", "localhost", "::1")
+    else [DOMAIN, HOST],
 )
 CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 
@@ -57,8 +71,8 @@ NODE: dict[str, float] = {
     # sockets
     "MAX_FRAME_BYTES": env.int("MAX_FRAME_BYTES", default=1024 * 1024),
     "PING_INTERVAL": env.float("PING_INTERVAL", default=30.0),
-    "STALE_AFTER": env.float("STALE_AFTER", default=90.0),
-    "HANDSHAKE_TIMEOUT": env.float("HANDSHAKE_TIMEOUT", default=10.0),
+    "PING_TIMEOUT": env.float("PING_TIMEOUT", default=30.0),
+    "HANDSHAKE_TIMEOUT": env.float("HANDSHAKE_TIMEOUT", default=60.0),
     "MAX_CONNECTIONS": env.int("MAX_CONNECTIONS", default=100_000),
     "MAX_CONNECTIONS_PER_SOURCE": env.int("MAX_CONNECTIONS_PER_SOURCE", default=12_000),
     # sessions
@@ -89,7 +103,6 @@ STORE_FOR_DETACHED: bool = env.bool("STORE_FOR_DETACHED", default=True)
 
 # --- Django ---------------------------------------------------------------------------------------
 INSTALLED_APPS = [
-    "daphne",
     "unfold",
     "unfold.contrib.filters",
     "django.contrib.admin",
@@ -133,6 +146,8 @@ TEMPLATES = [
 DATABASES = {
     "default": env.db_url("DATABASE_URL", default=f"sqlite:///{DATA_DIR / 'node.sqlite3'}"),
 }
+if not DATABASES["default"].get("ENGINE"):
+    raise ImproperlyConfigured("DATABASE_URL is not the URL of a database that Django knows.")
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     # synchronous=FULL: an acknowledged allocation survives a power cut, not only a crash.
     DATABASES["default"]["OPTIONS"] = {
@@ -189,7 +204,7 @@ if REDIS_URL:
     CELERY_BROKER_URL = REDIS_URL
 else:
     _broker = DATA_DIR / "celery"
-    CELERY_BROKER_URL = "filesystem://"
+    CELERY_BROKER_URL = "filesystem://localhost//"
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "data_folder_in": str(_broker / "queue"),
         "data_folder_out": str(_broker / "queue"),

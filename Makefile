@@ -1,0 +1,68 @@
+# The project's commands; `make` alone lists them. CONTRIBUTING.md says more.
+#
+# Settings are passed on as they are: `make run PORT=9000 DATA_DIR=/tmp/second`, or from the
+# environment. ARGS reaches the tool behind a target: `make test ARGS="-k allocation -x"`.
+
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PACKAGES := msgnode policies registry spark
+SOURCES := $(PACKAGES) manage.py $(wildcard tests bench)
+# Coverage costs a third of the time, so only the shared checks measure it.
+COVERAGE := $(if $(CI),--cov --cov-report=term:skip-covered)
+# make's own notes would stand between the lines of the node.
+MAKEFLAGS += --no-print-directory
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev run test test-long lint types imports check audit bench clean
+
+help:  ## List the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.run  ## Make .venv with what a running node needs
+	@:
+
+setup-dev: $(VENV)/.dev  ## Make .venv with what the checks need as well
+	@:
+
+# A stamp is written last: an installation that broke off is taken up again.
+$(VENV)/.run: requirements.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one with PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.txt $(VENV)/.run
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+run: $(VENV)/.run  ## Start a node in the foreground (PORT HOST DOMAIN DATA_DIR DATABASE_URL REDIS_URL)
+	@$(BIN)/python manage.py run
+
+test: $(VENV)/.dev  ## Run the tests, without the long ones
+	$(BIN)/python -m pytest -n auto -m "not long" $(COVERAGE) $(ARGS)
+
+test-long: $(VENV)/.dev  ## Run the long tests
+	$(BIN)/python -m pytest -m long $(ARGS)
+
+lint: $(VENV)/.dev  ## Look for mistakes in the source
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/bandit --quiet --recursive --severity-level high --configfile pyproject.toml $(PACKAGES)
+
+types: $(VENV)/.dev  ## Check the types
+	DATA_DIR=.mypy_cache/data $(BIN)/mypy $(PACKAGES)
+
+imports: $(VENV)/.dev  ## Check which room imports which
+	$(BIN)/lint-imports
+
+check: lint types imports test test-long  ## Everything that must pass before a change is taken
+
+audit: $(VENV)/.dev  ## Look up known vulnerabilities of what we depend on (needs the network)
+	$(BIN)/pip-audit --requirement requirements.txt
+
+bench: $(VENV)/.dev  ## Measure the node (PART= names one measurement)
+	@PART="$(PART)" $(BIN)/python -m bench $(ARGS)
+
+clean:  ## Remove .venv and caches; var/ with the node's data stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

@@ -1,0 +1,1 @@
+"""Address allocation: gives hyperties and data objects their addresses."""

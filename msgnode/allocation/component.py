@@ -1,0 +1,145 @@
+"""domain://msg-node.<domain>/address-allocation: makes addresses, lends them, takes them back.
+
+An address belongs to the session that asked for it and routes to it alone. Releasing what belongs
+to somebody else, or to nobody, is answered 200 and does nothing (reference 11).
+"""
+
+from __future__ import annotations
+
+import uuid
+from asyncio import Future
+from collections.abc import Iterable
+from typing import Any
+
+from msgnode.bus.ports import Body, Component, Listener
+from msgnode.bus.table import RoutingTable
+from msgnode.core.errors import BadMessage, TooMany
+from msgnode.core.messages import Message
+
+from . import rules
+from .store import AllocationStore, Row
+
+NAMES = ("address-allocation", "hyperty-address-allocation", "object-address-allocation")
+
+
+class AllocationComponent(Component):
+    name = "address-allocation"
+
+    def __init__(
+        self,
+        table: RoutingTable,
+        store: AllocationStore,
+        domain: str,
+        schemes: Iterable[str],
+        max_block: int,
+        max_per_session: int,
+    ) -> None:
+        super().__init__(tuple(f"domain://msg-node.{domain}/{name}" for name in NAMES))
+        self.pool_schemes: frozenset[str] = frozenset()
+        self._table = table
+        self._store = store
+        self._domain = domain
+        self._schemes = frozenset(schemes)
+        self._max_block = max_block
+        self._max_per_session = max_per_session
+        self._held: dict[str, dict[str, str]] = {}  # session id -> address -> allocation key
+
+    def answer(self, message: Message, caller: Listener) -> Body | Future[Body]:
+        match message.type:
+            case "create":
+                return self._create(message.fields(), caller)
+            case "delete":
+                return self._delete(message.fields(), caller)
+        raise BadMessage("Address allocation takes create and delete.")
+
+    # --- what others tell it ----------------------------------------------------------------------
+
+    def enter(self, address: str, key: str, session: Listener) -> None:
+        """An address is the session's from now on (also one claimed elsewhere)."""
+        self._table.allocate(address, session)
+        self._held.setdefault(session.id, {})[address] = key
+
+    def drop(self, address: str, session: Listener) -> None:
+        """An address is free from now on."""
+        self._table.release(address, session)
+        held = self._held.get(session.id)
+        if held is not None:
+            held.pop(address, None)
+            if not held:
+                del self._held[session.id]
+
+    def held_by(self, session: Listener) -> int:
+        """How many addresses a session holds."""
+        return len(self._held.get(session.id, ()))
+
+    def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
+        """A SessionEnd: what the session held is free."""
+        for address in self._held.pop(session_id, ()):
+            owner = self._table.owners.get(address)
+            if owner is not None and owner.id == session_id:
+                self._table.release(address, owner)
+
+    def restore(self, rows: Iterable[Row], sessions: dict[str, Any]) -> None:
+        """Take over the allocations of the database at start."""
+        for row in rows:
+            session = sessions.get(row.session)
+            if session is not None:
+                self.enter(row.address, row.key, session)
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def _create(self, body: dict[str, Any], caller: Listener) -> Body | Future[Body]:
+        block = rules.requested_block(body, self._max_block)
+        if block.scheme not in self._schemes and block.scheme not in self.pool_schemes:
+            known = ", ".join(sorted(self._schemes | self.pool_schemes))
+            raise BadMessage(f"This node allocates no {block.scheme!r} addresses, only: {known}.")
+        if block.number == 0:
+            return _allocated([])
+        if self.held_by(caller) + block.number > self._max_per_session:
+            raise TooMany(f"A session may hold {self._max_per_session} addresses.")
+        if block.scheme in self.pool_schemes:
+            return self._lend(block, caller)
+        made = [f"{block.scheme}://{self._domain}/{uuid.uuid4()}" for _ in range(block.number)]
+        for address in made:
+            self.enter(address, block.key, caller)
+        committed = self._store.allocated(caller, block.scheme, block.key, made, _allocated(made))
+
+        def undo(done: Future[Body]) -> None:
+            if done.cancelled() or done.exception() is not None:
+                for address in made:
+                    self.drop(address, caller)
+
+        committed.add_done_callback(undo)
+        return committed
+
+    async def _lend(self, block: rules.Block, caller: Listener) -> Body:
+        lent = await self._store.lent(caller, block.scheme, block.key, block.number)
+        for address in lent:
+            self.enter(address, block.key, caller)
+        return _allocated(lent)
+
+    def _delete(self, body: dict[str, Any], caller: Listener) -> Body | Future[Body]:
+        items = rules.released_items(body)
+        held = self._held.get(caller.id, {})
+        named = set(items)
+        mine = [
+            address for address, key in held.items() if address in named or (key and key in named)
+        ]
+        if not mine:
+            return {"code": 200}
+        before = {address: held[address] for address in mine}
+        for address in mine:
+            self.drop(address, caller)
+        committed = self._store.released(caller, mine, {"code": 200})
+
+        def undo(done: Future[Body]) -> None:
+            if done.cancelled() or done.exception() is not None:
+                for address, key in before.items():
+                    self.enter(address, key, caller)
+
+        committed.add_done_callback(undo)
+        return committed
+
+
+def _allocated(addresses: list[str]) -> Body:
+    return {"code": 200, "value": {"allocated": addresses}}

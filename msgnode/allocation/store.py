@@ -1,0 +1,92 @@
+"""Allocation rows: written through the group writer, read once at start; pool leases."""
+
+from __future__ import annotations
+
+import uuid
+from asyncio import Future
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from django.db import connection
+
+from msgnode import models
+from msgnode.bus.ports import Listener
+from msgnode.bus.writing import Call, Create, Writer
+from msgnode.core.errors import Unavailable
+
+Kind = models.Allocation.Kind
+
+
+class Row(NamedTuple):
+    """An allocation as loaded: `session` is the hex id."""
+
+    address: str
+    session: str
+    key: str
+
+
+class AllocationStore:
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def allocated(
+        self, session: Listener, scheme: str, key: str, addresses: Sequence[str], result: Any
+    ) -> Future[Any]:
+        id_ = uuid.UUID(session.id)
+        rows = [
+            models.Allocation(
+                address=address, scheme=scheme, session_id=id_, allocation_key=key, kind=Kind.MADE
+            )
+            for address in addresses
+        ]
+        return self._writer.submit(Create(rows), result=result)
+
+    def released(self, session: Listener, addresses: Sequence[str], result: Any) -> Future[Any]:
+        id_ = uuid.UUID(session.id)
+
+        def release() -> None:
+            mine = models.Allocation.objects.filter(session_id=id_)
+            for start in range(0, len(addresses), 500):
+                mine.filter(address__in=addresses[start : start + 500]).delete()
+
+        return self._writer.submit(Call(release), result=result)
+
+    def lent(self, session: Listener, scheme: str, key: str, number: int) -> Future[list[str]]:
+        """Lend addresses of a pool. Raises Unavailable if it has not that many left."""
+        lent: list[str] = []
+        id_ = uuid.UUID(session.id)
+
+        def lend() -> None:
+            lent.clear()
+            taken = models.Allocation.objects.filter(scheme=scheme).values("address")
+            free = models.PoolAddress.objects.filter(pool__scheme=scheme).exclude(address__in=taken)
+            lent.extend(free.values_list("address", flat=True)[:number])
+            if len(lent) < number:
+                raise Unavailable(f"The pool of {scheme} addresses is exhausted.")
+            models.Allocation.objects.bulk_create(
+                models.Allocation(
+                    address=address,
+                    scheme=scheme,
+                    session_id=id_,
+                    allocation_key=key,
+                    kind=Kind.LENT,
+                )
+                for address in lent
+            )
+
+        return self._writer.submit(Call(lend), result=lent)
+
+    @staticmethod
+    def load() -> Iterator[Row]:
+        """Every allocation. Blocks: for the start of the node."""
+        rows = models.Allocation.objects.order_by("id").values_list(
+            "address", "session_id", "allocation_key"
+        )
+        for address, session_id, key in rows.iterator(chunk_size=5000):
+            yield Row(address, session_id.hex, key)
+        connection.close()
+
+    @staticmethod
+    def pool_schemes() -> frozenset[str]:
+        """Schemes with a pool. Blocks."""
+        return frozenset(models.AddressPool.objects.values_list("scheme", flat=True))

@@ -1,0 +1,62 @@
+"""The ASGI application: HTTP to Django, WebSockets to the session room.
+
+Neutral to the server: `msgnode.server` starts the node before it listens; a server that speaks the
+lifespan protocol has it started here.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgnode.settings")
+
+from django.core.asgi import get_asgi_application
+
+_django = get_asgi_application()
+
+from channels.routing import ProtocolTypeRouter, URLRouter
+from django.urls import path, re_path
+
+from msgnode.node import Node, get_node
+from msgnode.sessions.consumer import SocketConsumer, StubConnectConsumer
+
+
+async def _refuse(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """No such WebSocket path: the upgrade is answered 403 (case 12)."""
+    await receive()
+    await send({"type": "websocket.close", "code": 4403})
+
+
+def websockets(node: Node) -> URLRouter:
+    """The protostub endpoints of a node."""
+    wiring = {
+        "pipeline": node.pipeline,
+        "sessions": node.sessions,
+        "sockets": node.sockets,
+        "settings": node.connection_settings,
+    }
+    return URLRouter(
+        [
+            path("ws", SocketConsumer.as_asgi(**wiring)),
+            path("stub/connect", StubConnectConsumer.as_asgi(**wiring)),
+            re_path("", _refuse),
+        ]
+    )
+
+
+async def _lifespan(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    while True:
+        event = await receive()
+        if event["type"] == "lifespan.startup":
+            await get_node().start()
+            await send({"type": "lifespan.startup.complete"})
+        elif event["type"] == "lifespan.shutdown":
+            await get_node().stop()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+
+
+application = ProtocolTypeRouter(
+    {"http": _django, "websocket": websockets(get_node()), "lifespan": _lifespan}
+)

@@ -1,0 +1,47 @@
+"""Doing what a route says: the one place where frames are handed to sessions.
+
+A frame is made once for all listeners of a recipient. The sender's session token is cut out of
+every copy but its own (stubs of the field write their session URL into `via`).
+"""
+
+from __future__ import annotations
+
+from msgnode.core import messages
+from msgnode.core.messages import Message
+from msgnode.core.record import Outcome
+
+from .ports import Listener
+
+_SILENT_TAILS = ("/changes", "/status")
+
+
+def hand_over(
+    frame: bytes, listeners: tuple[Listener, ...], sender: Listener
+) -> tuple[Outcome, int]:
+    """Give the frame to every listener; the outcome of the luckiest, and how many took it."""
+    token = sender.token
+    public = frame
+    if token and token in frame:
+        public = messages.without_token(frame, token)
+    if len(listeners) == 1:
+        listener = listeners[0]
+        outcome = listener.deliver(frame if listener is sender else public)
+        return outcome, 0 if outcome is Outcome.DROPPED else 1
+    taken = queued = 0
+    for listener in listeners:
+        outcome = listener.deliver(frame if listener is sender else public)
+        if outcome is Outcome.DELIVERED:
+            taken += 1
+        elif outcome is Outcome.QUEUED:
+            queued += 1
+    if taken:
+        return Outcome.DELIVERED, taken + queued
+    return (Outcome.QUEUED, queued) if queued else (Outcome.DROPPED, 0)
+
+
+def expects_answer(message: Message, to: str) -> bool:
+    """Whether a message that cannot be delivered is answered (reference 1.6): requests are;
+    responses and events on `/changes` and `/status` are not."""
+    if message.is_response:
+        return False
+    return not (message.type == "update" and to.endswith(_SILENT_TAILS))

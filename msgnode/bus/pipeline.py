@@ -1,0 +1,243 @@
+"""The path of a message, for everybody who sends one.
+
+carry(frame, caller)
+  1 parse     what is no message is answered 400 and changes nothing
+  2 admit     is a session open, may it speak as this `from`?
+  3 enforce   policies, on the way in; a refusal is answered 403
+  for each recipient:
+  4 choose    a Route value
+  5 enforce   policies, on the way out, once for a recipient
+  6 deliver   match route: component · sessions · nowhere
+  7 note      one row for the traffic record, refusals included
+A component's answer passes 5 too. One `try` turns errors into answers; a `response` is never
+answered. Everything here runs in line and waits for nothing; an answer that takes time is finished
+later and holds up nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+from time import perf_counter, time
+from typing import assert_never
+
+from msgnode.core import messages
+from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
+from msgnode.core.errors import Forbidden, InternalFault, NodeError, NotFound, Unavailable
+from msgnode.core.messages import Message, Refused
+from msgnode.core.record import Outcome, TrafficRecord
+from msgnode.core.speaker import Speaker
+
+from . import delivery, routes
+from .answers import Answers
+from .ports import Admission, Caller, Enforcer, Listener, Recorder, SessionDoor
+from .routes import ComponentBook, Nowhere, ToComponent, ToSessions
+from .table import RoutingTable
+
+log = logging.getLogger(__name__)
+
+SESSION_ADDRESS = "mn:/session"
+
+
+class Pipeline:
+    """One a worker; `carry` is the one door for messages of every kind of caller."""
+
+    def __init__(
+        self,
+        *,
+        domain: str,
+        table: RoutingTable,
+        components: ComponentBook,
+        admission: Admission,
+        session_door: SessionDoor,
+        enforcer: Enforcer,
+        recorder: Recorder,
+        answers: Answers,
+    ) -> None:
+        self._domain = domain
+        self._address = f"domain://msg-node.{domain}"
+        self._table = table
+        self._components = components
+        self._admission = admission
+        self._door = session_door
+        self._enforcer = enforcer
+        self._recorder = recorder
+        self._answers = answers
+
+    def carry(self, frame: bytes, caller: Caller) -> None:
+        """Take one frame from a caller. Never raises; whoever expects an answer gets one."""
+        began = perf_counter()
+        try:
+            message = messages.parse(frame)
+        except Refused as fault:
+            self._refuse_frame(fault, frame, caller, began)
+            return
+        decision = NOT_APPLICABLE
+        try:
+            if message.recipients[0] == SESSION_ADDRESS:
+                decision = self._enforced(message, caller.speaker, Direction.IN)
+                self._door.handle(message, caller)
+                self._note(message, SESSION_ADDRESS, caller.speaker, decision, began,
+                           Outcome.ANSWERED, component="session")  # fmt: skip
+                return
+            session = self._admission.admit(message, caller)
+            decision = self._enforced(message, session.speaker, Direction.IN)
+            if decision.body is not None:
+                message = message.with_body(decision.body)
+        except NodeError as error:
+            self._refuse(message, caller, error, decision, began)
+        except Exception:
+            log.exception("A message could not be admitted.")
+            self._refuse(message, caller, InternalFault(), decision, began)
+        else:
+            recipients = message.recipients
+            for to in recipients:
+                single = message if len(recipients) == 1 else message.to_one(to)
+                self._to_recipient(single, to, decision, session, caller, began)
+
+    def _to_recipient(
+        self,
+        message: Message,
+        to: str,
+        decision: Decision,
+        session: Listener,
+        caller: Caller,
+        began: float,
+    ) -> None:
+        listeners = code = 0
+        component = ""
+        try:
+            route = routes.choose(message, to, self._components, self._table, self._domain)
+            out = self._enforced(message, session.speaker, Direction.OUT)
+            if out.auth or not decision.auth:
+                decision = out
+            match route:
+                case ToSessions(found):
+                    asserted = session.speaker.identity is not None
+                    frame = message.forwarded(to, decision.auth, asserted, out.body)
+                    outcome, listeners = delivery.hand_over(frame, found, session)
+                    if outcome is Outcome.DROPPED:
+                        raise Unavailable(f"{to} is not connected, and its queue is full.")
+                    self._remember_way_back(message, session)
+                case ToComponent(asked):
+                    component = asked.name
+                    outcome = Outcome.ANSWERED
+                    code = self._answers.ask(asked, message, session, caller)
+                case Nowhere(reason):
+                    raise NotFound(reason)
+                case _:
+                    assert_never(route)
+        except NodeError as error:
+            outcome, code = self._undelivered(message, to, error, caller)
+        except Exception:
+            log.exception("A message could not be delivered.")
+            outcome, code = self._undelivered(message, to, InternalFault(), caller)
+        self._note(message, to, session.speaker, decision, began, outcome,
+                   listeners, component, code)  # fmt: skip
+
+    def _enforced(self, message: Message, speaker: Speaker, direction: Direction) -> Decision:
+        decision = self._enforcer.enforce(message, speaker, direction)
+        if decision.passes:
+            return decision
+        raise Blocked(decision)
+
+    def _remember_way_back(self, message: Message, session: Listener) -> None:
+        """With several sessions of one runtime URL, the answer must find the one that asked."""
+        if len(self._table.runtimes.get(session.runtime_url, ())) > 1 and not message.is_response:
+            self._table.remember_return(message.sender, message.id_key, session)
+
+    # --- what is not delivered --------------------------------------------------------------------
+
+    def _undelivered(
+        self, message: Message, to: str, error: NodeError, caller: Caller
+    ) -> tuple[Outcome, int]:
+        """Answer the sender where one is expected; the outcome and the code for the record."""
+        if isinstance(error, Blocked):
+            outcome = Outcome.BLOCKED
+        elif isinstance(error, NotFound):
+            outcome = Outcome.UNDELIVERABLE
+        else:
+            outcome = Outcome.DROPPED
+        if not delivery.expects_answer(message, to) and outcome is not Outcome.BLOCKED:
+            return outcome, 0
+        if not message.is_response:
+            caller.put(messages.reply(message, messages.error_body(error), sender=to))
+        return outcome, error.code
+
+    def _refuse(
+        self, message: Message, caller: Caller, error: NodeError, decision: Decision, began: float
+    ) -> None:
+        """A whole message is refused: 401, 403 and the like, from the address it was meant for."""
+        outcome = Outcome.REFUSED
+        if isinstance(error, Blocked):
+            decision, outcome = error.decision, Outcome.BLOCKED
+        to = message.recipients[0]
+        if not message.is_response:
+            caller.put(messages.reply(message, messages.error_body(error)))
+        self._note(message, to, caller.speaker, decision, began, outcome, code=error.code)
+
+    def _refuse_frame(self, fault: Refused, frame: bytes, caller: Caller, began: float) -> None:
+        """What is no message is answered as far as its parts are known, never from mn:/session:
+        stubs of the field swallow what comes from there."""
+        sender = self._address if fault.to in ("", SESSION_ADDRESS) else fault.to
+        to = fault.sender or caller.speaker.runtime_url
+        caller.put(messages.response(fault.id, sender, to, messages.error_body(fault)))
+        self._recorder.note(
+            TrafficRecord(
+                at=time(),
+                session=caller.speaker.session_id,
+                id=fault.id.decode(),
+                type="",
+                sender=fault.sender,
+                to=fault.to,
+                size=len(frame),
+                listeners=0,
+                outcome=Outcome.REFUSED,
+                code=fault.code,
+                latency=perf_counter() - began,
+            )
+        )
+
+    def _note(
+        self,
+        message: Message,
+        to: str,
+        speaker: Speaker,
+        decision: Decision,
+        began: float,
+        outcome: Outcome,
+        listeners: int = 0,
+        component: str = "",
+        code: int = 0,
+    ) -> None:
+        sender = message.sender
+        if sender.startswith(speaker.runtime_url) and len(sender) > len(speaker.runtime_url) + 36:
+            sender = speaker.runtime_url  # perhaps a session URL, and a token is never recorded
+        self._recorder.note(
+            TrafficRecord(
+                time(),
+                speaker.session_id,
+                message.id.decode(),
+                message.type,
+                sender,
+                to,
+                len(message.frame),
+                listeners,
+                outcome,
+                component,
+                code,
+                decision.effect,
+                decision.deciding[-1] if decision.deciding else "",
+                speaker.identity is not None,
+                perf_counter() - began,
+            )
+        )
+
+
+class Blocked(Forbidden):
+    """A policy decided against the message."""
+
+    title = "Blocked by policy"
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__()
+        self.decision = decision

@@ -1,0 +1,165 @@
+"""What the bus needs of the rooms around it, as Protocols, and what it offers to components.
+
+Listener   somebody a message can be handed to: a session
+Caller     where a frame came from and where answers to it go: a connection
+Component  an addressed part of the node; a connector is one whose answer comes from outside
+Admission  whether a caller may say this message
+Enforcer   the policy enforcement point; Recorder: the traffic record
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Protocol
+
+from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
+from msgnode.core.histogram import Histogram
+from msgnode.core.messages import Message
+from msgnode.core.record import Outcome, TrafficRecord
+from msgnode.core.speaker import Speaker
+
+Body = dict[str, Any]
+"""The body of an answer: `code`, and `value` or `desc` and `description`."""
+
+
+class Listener(Protocol):
+    """A session as the bus sees it. `token` is its session token while known, else b""."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def runtime_url(self) -> str: ...
+    @property
+    def speaker(self) -> Speaker: ...
+    @property
+    def token(self) -> bytes: ...
+    @property
+    def is_connected(self) -> bool: ...
+
+    def deliver(self, frame: bytes) -> Outcome:
+        """Hand over one frame: DELIVERED, QUEUED (detached) or DROPPED (no room). Never waits."""
+        ...
+
+
+class Caller(Protocol):
+    """A connection that sends frames. `session` is None until it has one."""
+
+    @property
+    def session(self) -> Listener | None: ...
+    @property
+    def speaker(self) -> Speaker: ...
+
+    def put(self, frame: bytes) -> None:
+        """Send one frame to the caller itself."""
+        ...
+
+    def answer_pending(self, change: int) -> None:
+        """Count answers under way (+1 when one begins, -1 when it is given)."""
+        ...
+
+
+@dataclass(slots=True)
+class Card:
+    """What the node knows of one of its components, connectors or stubs, for the operator."""
+
+    name: str
+    kind: str
+    address: str
+    state: str = "live"
+    since: datetime = field(default_factory=lambda: datetime.now(UTC))
+    answered: int = 0
+    failed: int = 0
+    last_error: str = ""
+
+
+class Component(ABC):
+    """An addressed part of the node. Subclass it, name it in node.py: that is all it takes.
+
+    `addresses` are answered exactly (one trailing slash is ignored), and also everything below
+    them if `answers_below` is set.
+    """
+
+    name: ClassVar[str]
+    kind: ClassVar[str] = "component"
+    answers_below: ClassVar[bool] = False
+
+    def __init__(self, addresses: tuple[str, ...]) -> None:
+        self.addresses = addresses
+        self.card = Card(self.name, self.kind, addresses[0])
+
+    @abstractmethod
+    def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
+        """The body of the answer, or something to wait for where the answer needs time.
+
+        What runs before the return is in order with the caller's other messages. Raises NodeError
+        to refuse; then nothing has changed.
+        """
+
+
+class Admission(Protocol):
+    """Sessions' say on a message before anything else happens to it."""
+
+    def admit(self, message: Message, caller: Caller) -> Listener:
+        """The session that speaks. Raises NodeError if there is none or it may not say this."""
+        ...
+
+
+class SessionDoor(Protocol):
+    """The component `mn:/session`: it acts on the connection, not only on its session."""
+
+    @property
+    def card(self) -> Card: ...
+
+    def handle(self, message: Message, caller: Any) -> None:
+        """Open, resume or close the caller's session, and answer (after the commit where there is
+        one). Raises NodeError to refuse."""
+        ...
+
+
+class Enforcer(Protocol):
+    """The policy enforcement point. Synchronous: what it needs is at hand or the decision fails.
+
+    `is_idle` says that no policy is in force, so that what only policies need can be left undone.
+    """
+
+    @property
+    def is_idle(self) -> bool: ...
+
+    def enforce(self, message: Message, speaker: Speaker, direction: Direction) -> Decision: ...
+
+
+class Recorder(Protocol):
+    """Takes one row for each recipient of each message; never waits and never raises."""
+
+    def note(self, record: TrafficRecord) -> None: ...
+
+
+SessionEnd = Callable[[str, str, str], None]
+"""`on_session_closed(session_id, runtime_url, reason)`: after CLOSED; idempotent."""
+
+
+class NoPolicies:
+    """The enforcer of a node without policies."""
+
+    is_idle = True
+
+    def enforce(self, message: Message, speaker: Speaker, direction: Direction) -> Decision:
+        return NOT_APPLICABLE
+
+
+class CountingRecorder:
+    """A recorder that keeps numbers and no rows: messages by type and outcome, bytes, seconds."""
+
+    def __init__(self) -> None:
+        self.messages: dict[tuple[str, Outcome], int] = {}
+        self.bytes = 0
+        self.latencies = Histogram((20e-6, 50e-6, 100e-6, 300e-6, 1e-3, 3e-3, 10e-3, 0.1))
+
+    def note(self, record: TrafficRecord) -> None:
+        key = (record.type, record.outcome)
+        self.messages[key] = self.messages.get(key, 0) + 1
+        self.bytes += record.size
+        self.latencies.observe(record.latency)

@@ -1,0 +1,116 @@
+"""Where a message goes: a Route value for each recipient, chosen without doing anything.
+
+Order (reference 5): a component of the node · exact listeners · the runtime the address lies below
+(also in its other spelling, `runtime://` and `hyperty-runtime://`) · an address learned from a
+sender · nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from msgnode.core import addresses
+from msgnode.core.messages import Message
+
+from .ports import Component, Listener
+from .table import RoutingTable
+
+
+class ToComponent(NamedTuple):
+    component: Component
+
+
+class ToSessions(NamedTuple):
+    listeners: tuple[Listener, ...]
+
+
+class Nowhere(NamedTuple):
+    """Nobody listens; `reason` is meant for the sender."""
+
+    reason: str
+
+
+Route = ToComponent | ToSessions | Nowhere
+
+
+class ComponentBook:
+    """The node's components by address: exact, with or without one trailing slash, any case of the
+    domain, and below an address where the component answers there too."""
+
+    def __init__(self, components: Iterable[Component]) -> None:
+        self._exact = {
+            _plain(address): component
+            for component in components
+            for address in component.addresses
+        }
+
+    def find(self, address: str) -> Component | None:
+        found = self._exact.get(address)
+        if found is not None or not _is_node_address(address):
+            return found
+        plain = _plain(address)
+        found = self._exact.get(plain)
+        if found is not None:
+            return found
+        for prefix in addresses.ancestors(plain):
+            above = self._exact.get(prefix)
+            if above is not None and above.answers_below:
+                return above
+        return None
+
+
+def choose(
+    message: Message, to: str, components: ComponentBook, table: RoutingTable, domain: str
+) -> Route:
+    """The route of `message` to its recipient `to`. Pure: looks, changes nothing of consequence."""
+    component = components.find(to)
+    if component is not None:
+        return ToComponent(component)
+    if message.is_response:
+        asked = table.returning(to, message.id_key)
+        if asked is not None:
+            return ToSessions((asked,))
+    listeners = table.listeners(to)
+    if listeners:
+        return ToSessions(listeners)
+    session = table.at_runtime(to)
+    if session is not None:
+        return ToSessions((session,))
+    twin = addresses.runtime_twin(to)
+    if twin:
+        listeners = table.listeners(twin)
+        if listeners:
+            return ToSessions(listeners)
+        session = table.at_runtime(twin)
+        if session is not None:
+            return ToSessions((session,))
+    learned = table.learned.get(to)
+    if learned is not None:
+        return ToSessions((learned,))
+    return Nowhere(_reason(to, domain))
+
+
+def _reason(to: str, domain: str) -> str:
+    address = addresses.parse(to)
+    if address.scheme in addresses.NODE_SCHEMES and (
+        not address.domain or address.home == domain or address.scheme == "global"
+    ):
+        return f"This node has no component {to}."
+    if address.domain and address.home != domain:
+        return f"Nobody listens to {to}, and no stub leads to the domain {address.domain}."
+    return f"Nobody listens to {to}."
+
+
+def _is_node_address(address: str) -> bool:
+    scheme = address.partition(":")[0]
+    return scheme in addresses.NODE_SCHEMES or scheme.lower() in addresses.NODE_SCHEMES
+
+
+def _plain(address: str) -> str:
+    """A node address for comparison: scheme and domain in lower case, no trailing slash."""
+    parsed = addresses.parse(address)
+    path = parsed.path.removesuffix("/")
+    if not parsed.domain:
+        return f"{parsed.scheme}:{path}"
+    return f"{parsed.scheme}://{parsed.domain.lower()}{path}"

@@ -1,0 +1,87 @@
+"""System checks of the node: what is set in a way that cannot work is said before anything starts.
+
+E001 DATA_DIR can be written    E002 DOMAIN is a domain    E003 RESUME is one of its words
+E004 limits are positive        E005 limits fit together   E006 ALLOCATION_SCHEMES are schemes
+E007 PORT is a port
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, register
+
+RESUME_WORDS = ("always", "when-idle", "with-proof")
+MAY_BE_ZERO = frozenset({"GRACE_PERIOD", "DRAIN_SECONDS", "CLOSED_SESSION_DAYS"})
+
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_DOMAIN = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+
+# A pair means: the first must be less than the second, or one frame evicts its receiver.
+_ORDER = (("MAX_FRAME_BYTES", "OUTBOX_BYTES"),)
+
+
+def _nearest_existing(path: Path) -> Path:
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def _data_dir() -> Iterator[CheckMessage]:
+    place = _nearest_existing(settings.DATA_DIR)
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        yield Error(
+            f"DATA_DIR {settings.DATA_DIR} cannot be written.",
+            hint="Name a directory that belongs to the user who runs the node.",
+            id="msgnode.E001",
+        )
+
+
+def _words() -> Iterator[CheckMessage]:
+    if not _DOMAIN.fullmatch(settings.DOMAIN):
+        yield Error(
+            f"DOMAIN {settings.DOMAIN!r} is not a domain name.",
+            hint="A host name without scheme, port or path, such as example.org.",
+            id="msgnode.E002",
+        )
+    if settings.RESUME not in RESUME_WORDS:
+        yield Error(
+            f"RESUME is {settings.RESUME!r}.",
+            hint=f"It is one of {', '.join(RESUME_WORDS)}.",
+            id="msgnode.E003",
+        )
+    if wrong := [name for name in settings.ALLOCATION_SCHEMES if not _SCHEME.fullmatch(name)]:
+        yield Error(
+            f"ALLOCATION_SCHEMES names {', '.join(map(repr, wrong))}.",
+            hint="Names of URL schemes in lower case, separated by commas: hyperty,comm.",
+            id="msgnode.E006",
+        )
+    if not 0 < settings.PORT < 65536:
+        yield Error(f"PORT is {settings.PORT}.", hint="It is 1 to 65535.", id="msgnode.E007")
+
+
+def _limits() -> Iterator[CheckMessage]:
+    limits = settings.NODE
+    for name, value in limits.items():
+        least = "zero or more" if name in MAY_BE_ZERO else "more than zero"
+        if value < 0 or (value == 0 and name not in MAY_BE_ZERO) or value != value:
+            yield Error(f"{name} is {value}.", hint=f"It is {least}.", id="msgnode.E004")
+    for low, high in _ORDER:
+        if limits[low] >= limits[high]:
+            yield Error(
+                f"{low} ({limits[low]}) is not less than {high} ({limits[high]}).",
+                hint="One legal frame must not be more than a session may have waiting.",
+                id="msgnode.E005",
+            )
+
+
+@register()
+def check_node(**_: Any) -> list[CheckMessage]:
+    """All of the node's own checks."""
+    return [*_data_dir(), *_words(), *_limits()]

@@ -1,0 +1,184 @@
+"""Daphne with what a message node needs of its server.
+
+- A Link in the scope (`extensions["msgnode.link"]`): frames go to the consumer without a queue and
+  to the socket without a copy; it knows when the socket is full and can stop reading it.
+- A frame over the limit ends the socket with 4413, which stubs can tell from a lost connection.
+- A drain on shutdown: sockets are closed with 3001 and the application is let finish; stock Daphne
+  drops them and never calls `disconnect`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+from daphne.server import Server
+from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
+from twisted.internet import reactor
+from twisted.internet.interfaces import IPushProducer
+from zope.interface import implementer
+
+from msgnode.sessions.rules import CloseCode
+
+log = logging.getLogger(__name__)
+
+
+@implementer(IPushProducer)
+class DaphneLink:
+    """Implements the session room's Link over one of Daphne's protocols.
+
+    Twisted calls pauseProducing when its write buffer holds more than 64 KiB, and resumeProducing
+    when it has run empty.
+    """
+
+    def __init__(self, protocol: NodeProtocol) -> None:
+        self.is_paused = False
+        self.on_resume: Callable[[], None] = lambda: None
+        self._protocol = protocol
+        self._transport = protocol.transport
+        self._closed = asyncio.Event()
+        self._early: list[bytes] = []
+
+    async def run(self, receiver: Callable[[bytes], None]) -> None:
+        """Give every frame to `receiver` until the socket is closed."""
+        self._transport.unregisterProducer()  # the HTTP channel's, from before the upgrade
+        self._transport.registerProducer(self, True)
+        self._protocol.receiver = receiver
+        for frame in self._early:
+            receiver(frame)
+        self._early.clear()
+        await self._closed.wait()
+
+    def write(self, frame: bytes) -> None:
+        """One text frame, from server to client: two to ten bytes of header, no mask."""
+        protocol = self._protocol
+        if protocol.state != protocol.STATE_OPEN:
+            return
+        size = len(frame)
+        if size < 126:
+            header = _SHORT[size]
+        elif size < 65536:
+            header = struct.pack("!BBH", 0x81, 126, size)
+        else:
+            header = struct.pack("!BBQ", 0x81, 127, size)
+        self._transport.write(header + frame)
+
+    def close(self, code: int, reason: str) -> None:
+        protocol = self._protocol
+        if protocol.state == protocol.STATE_OPEN:
+            protocol.sendClose(code, reason)
+        self.resume_reading()  # or the peer's half of the closing handshake is never read
+        if self.is_paused:
+            # Nobody reads what is in the buffer, so the closing frame behind it is never sent.
+            reactor.callLater(_CLOSE_PATIENCE, self._abort)
+
+    def pause_reading(self) -> None:
+        self._transport.pauseProducing()
+
+    def resume_reading(self) -> None:
+        if self._protocol.state in (self._protocol.STATE_OPEN, self._protocol.STATE_CLOSING):
+            self._transport.resumeProducing()
+
+    # --- called by Twisted and by the protocol ----------------------------------------------------
+
+    def keep(self, frame: bytes) -> None:
+        """A frame that came before the consumer asked for any."""
+        self._early.append(frame)
+
+    def closed(self) -> None:
+        self._closed.set()
+
+    def pauseProducing(self) -> None:  # noqa: N802 (Twisted's name)
+        self.is_paused = True
+
+    def resumeProducing(self) -> None:  # noqa: N802 (Twisted's name)
+        self.is_paused = False
+        self.on_resume()
+
+    def stopProducing(self) -> None:  # noqa: N802 (Twisted's name)
+        self.is_paused = True
+
+    def _abort(self) -> None:
+        if self._protocol.state != self._protocol.STATE_CLOSED:
+            self._transport.abortConnection()
+
+
+_SHORT = [struct.pack("!BB", 0x81, size) for size in range(126)]
+_CLOSE_PATIENCE = 1.0
+
+
+class NodeProtocol(WebSocketProtocol):
+    """Daphne's WebSocket protocol with a Link."""
+
+    receiver: Callable[[bytes], None] | None = None
+    link: DaphneLink | None = None
+
+    def onMessage(self, payload: bytes, isBinary: bool) -> None:  # noqa: N802, N803
+        self.last_ping = time.time()
+        if self.muted:
+            return
+        if self.receiver is not None:
+            self.receiver(payload)
+        elif self.link is not None:
+            self.link.keep(payload)
+
+    def onPong(self, payload: bytes) -> None:  # noqa: N802
+        self.last_ping = time.time()
+
+    def onClose(self, wasClean: bool, code: int, reason: str) -> None:  # noqa: N802, N803
+        super().onClose(wasClean, code, reason)
+        if self.link is not None:
+            self.link.closed()
+
+    def _max_message_size_exceeded(self, msg_size: int, max_msg_size: int, reason: str) -> None:
+        self._fail_connection(CloseCode.TOO_LARGE, f"a frame may have {max_msg_size} bytes")
+
+
+class NodeFactory(WebSocketFactory):
+    protocol = NodeProtocol
+
+
+class NodeServer(Server):
+    """Daphne's server, with links and a drain."""
+
+    def run(self) -> None:
+        import daphne.server as stock
+
+        stock.WebSocketFactory = NodeFactory
+        super().run()
+
+    def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:
+        if isinstance(protocol, NodeProtocol):
+            protocol.link = DaphneLink(protocol)
+            scope.setdefault("extensions", {})["msgnode.link"] = protocol.link
+        return super().create_application(protocol, scope)
+
+    def kill_all_applications(self) -> Any:
+        """Stock Daphne trips over connections that have no application yet (reference 0.4)."""
+        for details in self.connections.values():
+            details.setdefault("application_instance", _done())
+        return super().kill_all_applications()
+
+    async def drained(self, seconds: float) -> bool:
+        """Wait until every application has ended, at most so long."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            running = [
+                details["application_instance"]
+                for details in self.connections.values()
+                if "application_instance" in details and not details["application_instance"].done()
+            ]
+            if not running:
+                return True
+            await asyncio.wait(running, timeout=max(0.0, deadline - time.monotonic()))
+        return False
+
+
+def _done() -> asyncio.Future[None]:
+    future = asyncio.get_event_loop().create_future()
+    future.set_result(None)
+    return future

@@ -1,0 +1,30 @@
+"""`/health/live` and `/health/ready`: what a supervisor asks."""
+
+from __future__ import annotations
+
+from django.db import DatabaseError, connection
+from django.http import HttpRequest, JsonResponse
+
+from msgnode.node import get_node
+
+
+def live(request: HttpRequest) -> JsonResponse:
+    """200 while the process answers at all."""
+    return JsonResponse({"status": "live"})
+
+
+def ready(request: HttpRequest) -> JsonResponse:
+    """200 when the routing table is loaded and the database answers, else 503 and what is wrong."""
+    checks = {"node": get_node().is_ready, "database": _database_answers()}
+    is_ready = all(checks.values())
+    body = {"status": "ready" if is_ready else "not ready", "checks": checks}
+    return JsonResponse(body, status=200 if is_ready else 503)
+
+
+def _database_answers() -> bool:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except DatabaseError:
+        return False
+    return True

@@ -1,0 +1,125 @@
+"""supervisord as our child: start it, ask how its programs are, stop them all.
+
+It leads a process session of its own, so that a Ctrl-C of the terminal reaches only us and the node
+gets its time to take leave. supervisord is tied to us, and the programs to supervisord: none of
+them outlives the one above it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import xmlrpc.client
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from supervisor.xmlrpc import SupervisorTransport
+
+from .faults import StartFailed, cause_in
+
+_SOCKET_LENGTH = 90  # the kernel takes 107 characters, and supervisord adds its process id
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One of the supervised programs, as supervisord sees it now."""
+
+    name: str
+    state: str
+    pid: int
+    why: str
+
+    @property
+    def has_failed(self) -> bool:
+        return self.state in ("BACKOFF", "EXITED", "FATAL", "UNKNOWN")
+
+
+class Programs:
+    """node, worker and beat, kept alive by supervisord."""
+
+    def __init__(self, configuration: Path, data_dir: Path, stop_seconds: float) -> None:
+        self.configuration = configuration
+        self.data_dir = data_dir
+        self.stop_seconds = stop_seconds
+        self._process: subprocess.Popen[bytes] | None = None
+        self._short = contextlib.ExitStack()
+        self._errors = data_dir / "logs" / "supervisord.err"
+        self._offsets: dict[str, int] = {}
+        self._socket = data_dir / "supervisord.sock"
+        if len(str(self._socket)) > _SOCKET_LENGTH:
+            folder = self._short.enter_context(tempfile.TemporaryDirectory(prefix="node-"))
+            self._socket = Path(folder) / "supervisord.sock"
+
+    def start(self, environment: Mapping[str, str], lock: IO[str]) -> None:
+        self._socket.unlink(missing_ok=True)
+        for log in (self.data_dir / "logs").glob("*.log"):
+            self._offsets[log.stem] = log.stat().st_size
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(  # noqa: S603  (our own argument list)
+                [
+                    *(sys.executable, "-m", "msgnode.launch.tied", "TERM"),
+                    *(sys.executable, "-m", "supervisor.supervisord"),
+                    *("--configuration", str(self.configuration)),
+                ],
+                cwd=self.configuration.parent,
+                env={
+                    **os.environ,
+                    **environment,
+                    "NODE_PYTHON": sys.executable,
+                    "NODE_DATA_DIR": str(self.data_dir),
+                    "NODE_CONTROL_SOCKET": str(self._socket),
+                    "NODE_STOP_SECONDS": str(int(self.stop_seconds) + 1),
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                pass_fds=(lock.fileno(),),
+                start_new_session=True,
+            )
+
+    def look(self) -> list[Program]:
+        """The programs; none while supervisord is not listening yet."""
+        if self._process is None or self._process.poll() is not None:
+            why = cause_in(self._errors, 0) or cause_in(self.log("supervisord"), 0)
+            raise StartFailed(f"supervisord ended: {why}")
+        transport: Any = SupervisorTransport(serverurl=f"unix://{self._socket}")
+        try:
+            with xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport) as door:
+                rows: Any = door.supervisor.getAllProcessInfo()
+        except (OSError, http.client.HTTPException, xmlrpc.client.Error):
+            return []
+        return [
+            Program(row["name"], row["statename"], row["pid"], row["spawnerr"]) for row in rows
+        ]
+
+    def log(self, name: str) -> Path:
+        return self.data_dir / "logs" / f"{name}.log"
+
+    def cause(self, program: Program) -> str:
+        """Why a program failed, from its own words of this run."""
+        said = cause_in(self.log(program.name), self._offsets.get(program.name, 0))
+        return said or program.why or f"see {self.log(program.name)}"
+
+    def stop(self) -> bool:
+        """End them all; whether they went by themselves within their time."""
+        process, self._process = self._process, None
+        if process is None:
+            return True
+        try:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            process.wait(self.stop_seconds + 5)
+        except subprocess.TimeoutExpired:
+            process.kill()  # and with it, being tied, the programs
+            process.wait()
+            return False
+        finally:
+            self._short.close()
+        return True

@@ -1,0 +1,59 @@
+"""When the node answers: its own word over HTTP, the worker's to a ping, beat's by its mark."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Callable
+from pathlib import Path
+
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
+
+
+def reachable(host: str) -> str:
+    """Where a client on this machine finds a server that listens on `host`."""
+    return _WILDCARDS.get(host, host)
+
+
+def in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def name_of_ours(allowed: list[str], domain: str) -> str:
+    """A host name that the node answers to."""
+    first = next(iter(allowed), "*")
+    return domain if first == "*" else first.removeprefix(".")
+
+
+def node_is_ready(host: str, port: int, name: str) -> bool:
+    """Whether /health/ready answers 200 when it is asked by a `name` that the node answers to."""
+    door = http.client.HTTPConnection(reachable(host), port, timeout=2)
+    try:
+        door.request("GET", "/health/ready", headers={"Host": name})
+        return door.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        door.close()
+
+
+def worker_is_ready(name: str) -> bool:
+    """Whether the worker of this node answers a ping."""
+    from kombu.exceptions import OperationalError
+
+    from msgnode.celery import app
+
+    try:
+        return bool(app.control.ping(destination=[name], timeout=0.5))
+    except (OperationalError, OSError):
+        return False
+
+
+def open_points(
+    host: str, port: int, name: str, worker: str, beat_mark: Path
+) -> dict[str, Callable[[], bool]]:
+    """What has to be true before the node is ready, by program."""
+    return {
+        "beat": beat_mark.exists,
+        "node": lambda: node_is_ready(host, port, name),
+        "worker": lambda: worker_is_ready(worker),
+    }

@@ -1,0 +1,122 @@
+"""`manage.py first_conversation`: two runtimes talk through a running node, frame by frame."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import ClientConnection, connect
+
+PATIENCE = 10.0  # seconds to wait for a frame
+
+
+class Command(BaseCommand):
+    help = (
+        "Open two sessions on a running node, allocate an address, subscribe, send and receive, "
+        "and show every frame. Example: manage.py first_conversation --url ws://127.0.0.1:8000/ws"
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        default = f"ws://{settings.HOST}:{settings.PORT}/ws"
+        parser.add_argument("--url", default=default, help=f"the node's endpoint ({default})")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        url: str = options["url"]
+        try:
+            with ExitStack() as stack:
+                sockets = [
+                    stack.enter_context(connect(url, open_timeout=PATIENCE)) for _ in range(2)
+                ]
+                self._converse(*(Runtime(*each, self) for each in zip(NAMES, sockets, strict=True)))
+        except (OSError, TimeoutError, WebSocketException) as error:
+            raise CommandError(f"No conversation with the node at {url}: {error}") from error
+
+    def _converse(self, alice: Runtime, bob: Runtime) -> None:
+        node = f"domain://msg-node.{settings.DOMAIN}"
+        self.title("Alice and Bob open a session each; the token lets them come back to it.")
+        for runtime in (alice, bob):
+            runtime.ask("open", "mn:/session", sender=runtime.url)
+        self.title("Alice gets an address for a data object of hers.")
+        allocated = alice.ask(
+            "create",
+            f"{node}/address-allocation",
+            {"scheme": "comm", "value": {"number": 1}},
+        )
+        address = allocated["body"]["value"]["allocated"][0]
+        self.title("Bob wants to hear when the object changes.")
+        bob.ask("subscribe", f"{node}/sm", {"resources": [f"{address}/changes"]})
+        self.title("Alice changes it: she is its reporter, Bob an observer.")
+        change = {"value": "hello Bob"}
+        alice.send("update", f"{address}/changes", change, sender=address)
+        bob.receive()
+        self.title("Bob asks Alice's object a question, and her runtime answers.")
+        bob.send("read", address)
+        question = alice.receive()
+        alice.send(
+            "response",
+            question["from"],
+            {"code": 200, "value": "hello Bob"},
+            address,
+            question["id"],
+        )
+        bob.receive()
+        self.title("Nobody listens to this address, and the node says so.")
+        bob.ask("read", f"comm://{settings.DOMAIN}/nobody")
+        self.title("They say good-bye; what they held is free again.")
+        for runtime in (alice, bob):
+            runtime.ask("close", "mn:/session", sender=runtime.url)
+
+    def title(self, text: str) -> None:
+        self.stdout.write(f"\n# {text}")
+
+
+NAMES = ("alice", "bob")
+
+
+class Runtime:
+    """One end of the conversation: sends and shows frames."""
+
+    def __init__(self, name: str, socket: ClientConnection, command: Command) -> None:
+        self.url = f"runtime://{settings.DOMAIN}/{name}"
+        self._name = name
+        self._socket = socket
+        self._command = command
+        self._last_id = 0
+
+    def ask(
+        self, type_: str, to: str, body: dict[str, Any] | None = None, sender: str = ""
+    ) -> dict[str, Any]:
+        """Send a request and wait for its answer."""
+        self.send(type_, to, body, sender)
+        return self.receive()
+
+    def send(
+        self,
+        type_: str,
+        to: str,
+        body: dict[str, Any] | None = None,
+        sender: str = "",
+        id_: int = 0,
+    ) -> None:
+        self._last_id += not id_
+        message: dict[str, Any] = {
+            "id": id_ or self._last_id,
+            "type": type_,
+            "from": sender or f"{self.url}/sm",
+            "to": to,
+        }
+        if body is not None:
+            message["body"] = body
+        frame = json.dumps(message, separators=(",", ":"))
+        self._socket.send(frame)
+        self._command.stdout.write(f"{self._name} > {frame}")
+
+    def receive(self) -> dict[str, Any]:
+        frame = self._socket.recv(timeout=PATIENCE)
+        self._command.stdout.write(f"{self._name} < {frame!s}")
+        message: dict[str, Any] = json.loads(frame)
+        return message

@@ -1,0 +1,135 @@
+"""Run a whole node in the foreground.
+
+Order: data directory taken, faults that can be named beforehand, tables, operator's account,
+programs started, every one of them answers, one line `ready`; then wait for Ctrl-C or SIGTERM.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from msgnode.launch import prepare, readiness
+from msgnode.launch.faults import StartFailed
+from msgnode.launch.parent import Make
+from msgnode.launch.programs import Programs
+
+START_SECONDS = 90.0
+LOOK_SECONDS = 1.0
+
+
+class Command(BaseCommand):
+    help = (
+        "Run the node, its Celery worker and beat in the foreground until Ctrl-C or SIGTERM. "
+        "Settings come from the environment. Example: PORT=9000 DATA_DIR=/tmp/second manage.py run"
+    )
+
+    def handle(self, *_args: Any, **_options: Any) -> None:
+        self.stopping = threading.Event()
+        self.is_preparing = True
+        self.make = Make()
+        signal.signal(signal.SIGINT, self._told_to_stop)
+        signal.signal(signal.SIGTERM, self._told_to_stop)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup means it
+            signal.signal(signal.SIGHUP, self._told_to_stop)
+        stop_seconds = settings.NODE["DRAIN_SECONDS"] + 5
+        programs = Programs(
+            settings.BASE_DIR / "supervisord.conf", settings.DATA_DIR, stop_seconds
+        )
+        try:
+            with prepare.hold(settings.DATA_DIR, stop_seconds + 10) as lock:
+                self._prepare()
+                self.is_preparing = False
+                if not self.stopping.is_set():
+                    self._run(programs, lock)
+        except StartFailed as fault:
+            raise CommandError(str(fault)) from None
+        except OSError as fault:
+            raise CommandError(f"DATA_DIR {settings.DATA_DIR}: {fault}") from None
+
+    def _prepare(self) -> None:
+        prepare.clear_remains(settings.DATA_DIR)
+        prepare.check_port(settings.HOST, settings.PORT)
+        prepare.check_redis(settings.REDIS_URL)
+        prepare.migrate()
+        prepare.make_operator(self._say)
+
+    def _run(self, programs: Programs, lock: Any) -> None:
+        worker = f"node-{settings.PORT}@{socket.gethostname()}"
+        try:
+            programs.start({"NODE_WORKER_NAME": worker}, lock)
+            if self._wait_until_ready(programs, worker):
+                self._say(self._ready_line())
+                self._keep(programs)
+        finally:
+            went = programs.stop()
+        self._say("stopped" if went else "stopped; not everything ended in time and was killed")
+
+    def _wait_until_ready(self, programs: Programs, worker: str) -> bool:
+        """True when all answer, False when we are told to stop before."""
+        self.pids: dict[str, int] = {}
+        points = readiness.open_points(
+            settings.HOST,
+            settings.PORT,
+            readiness.name_of_ours(settings.ALLOWED_HOSTS, settings.DOMAIN),
+            worker,
+            settings.DATA_DIR / "beat.started",
+        )
+        limit = time.monotonic() + START_SECONDS
+        while points:
+            if self._is_told_to_stop(0.1):
+                return False
+            for program in programs.look():
+                if program.has_failed:
+                    raise StartFailed(f"{program.name} does not start: {programs.cause(program)}")
+                self.pids[program.name] = program.pid
+            points = {name: answers for name, answers in points.items() if not answers()}
+            if points and time.monotonic() > limit:
+                raise StartFailed(
+                    f"{' and '.join(points)} not ready in {START_SECONDS:.0f} seconds; "
+                    f"see {settings.DATA_DIR / 'logs'}"
+                )
+        return True
+
+    def _keep(self, programs: Programs) -> None:
+        """Until we are told to stop; a program that was started again is said."""
+        while not self._is_told_to_stop(LOOK_SECONDS):
+            for program in programs.look():
+                if program.state == "FATAL":
+                    raise StartFailed(
+                        f"{program.name} ends again and again: {programs.cause(program)}"
+                    )
+                if program.pid and program.pid != self.pids.get(program.name):
+                    self.pids[program.name] = program.pid
+                    self._say(
+                        f"{program.name} ended and was started again; "
+                        f"see {programs.log(program.name)}"
+                    )
+
+    def _is_told_to_stop(self, seconds: float) -> bool:
+        return self.stopping.wait(seconds) or self.make.is_stopping()
+
+    def _told_to_stop(self, _number: int, _frame: FrameType | None) -> None:
+        self.stopping.set()
+        if self.is_preparing:  # nothing runs yet
+            raise SystemExit(0)
+
+    def _ready_line(self) -> str:
+        place = f"{readiness.in_url(readiness.reachable(settings.HOST))}:{settings.PORT}"
+        return (
+            f"ready: page http://{place}/ · console http://{place}/admin/ · "
+            f"WebSocket ws://{place}/ws · stubs ws://{place}/stub/connect · "
+            f"health http://{place}/health/ready · domain {settings.DOMAIN} · "
+            f"logs {settings.DATA_DIR / 'logs'}"
+        )
+
+    def _say(self, line: str) -> None:
+        self.stdout.write(line)
+        self.stdout.flush()

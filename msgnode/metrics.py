@@ -1,0 +1,86 @@
+"""`/metrics`: the worker's numbers in Prometheus' text format, read when asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from django.http import HttpRequest, HttpResponse
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from msgnode import models
+from msgnode.core.histogram import Histogram
+from msgnode.node import Node, get_node
+
+
+class NodeCollector(Collector):
+    """What a worker knows of itself. Takes copies: the event loop goes on meanwhile."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def collect(self) -> Iterator[Metric]:
+        node = self._node
+        sessions = list(node.sessions.sessions.values())
+        states = Counter(str(session.state) for session in sessions)
+        yield _gauge("sessions", "Sessions by state.", "state", states)
+        yield _gauge("sockets", "Open WebSocket connections.", value=len(node.sockets.connections))
+        yield _gauge("routes", "Entries of the routing table.", "table", node.table.sizes)
+        waiting = sum(session.outbox.waiting_bytes for session in sessions)
+        yield _gauge("outbox_bytes", "Bytes that wait in the sessions' outboxes.", value=waiting)
+        yield _gauge("commit_backlog", "Changes that wait for a commit.", value=node.writer.backlog)
+        yield _counter("changes_committed", "Changes committed.", node.writer.changes)
+        yield _histogram("commit_seconds", "Duration of a group commit.", node.writer.durations)
+        messages = CounterMetricFamily(
+            "msgnode_messages", "Messages by type and outcome.", labels=("type", "outcome")
+        )
+        for (type_, outcome), count in dict(node.recorder.messages).items():
+            messages.add_metric((type_, str(outcome)), count)
+        yield messages
+        yield _counter("message_bytes", "Bytes of the messages read.", node.recorder.bytes)
+        yield _histogram(
+            "delivery_seconds", "From a frame to its last listener.", node.recorder.latencies
+        )
+        standing = models.Alarm.objects.filter(cleared_at=None).count()
+        yield _gauge("alarms", "Standing alarms.", value=standing)
+
+
+def metrics(request: HttpRequest) -> HttpResponse:
+    """The numbers of the worker that answers."""
+    registry = CollectorRegistry()
+    registry.register(NodeCollector(get_node()))
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+
+
+def _gauge(
+    name: str,
+    text: str,
+    label: str = "",
+    values: dict[str, int] | None = None,
+    value: float | None = None,
+) -> Metric:
+    metric = GaugeMetricFamily(
+        f"msgnode_{name}", text, value=value, labels=(label,) if label else None
+    )
+    for key, count in (values or {}).items():
+        metric.add_metric((key,), count)
+    return metric
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(f"msgnode_{name}", text, value=value)
+
+
+def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
+    buckets = list(histogram.cumulative())
+    return HistogramMetricFamily(f"msgnode_{name}", text, buckets, histogram.total)

@@ -1,0 +1,221 @@
+"""The composition root: the one file that picks stores, components and connectors and wires them.
+
+A new component or connector is one class (bus.ports.Component) and one line in `_components`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import uuid
+from typing import Any
+
+from django.conf import settings
+
+from msgnode import alarms
+from msgnode.allocation.component import AllocationComponent
+from msgnode.allocation.store import AllocationStore
+from msgnode.bus.answers import Answers
+from msgnode.bus.pipeline import Pipeline
+from msgnode.bus.ports import Card, Component, CountingRecorder, NoPolicies
+from msgnode.bus.routes import ComponentBook
+from msgnode.bus.table import RoutingTable
+from msgnode.bus.writing import Call
+from msgnode.sessions.admission import SessionAdmission
+from msgnode.sessions.component import SessionComponent, SessionSettings
+from msgnode.sessions.connection import ConnectionSettings
+from msgnode.sessions.janitor import sweep
+from msgnode.sessions.rules import CloseCode, Event
+from msgnode.sessions.sockets import Sockets
+from msgnode.sessions.store import SessionStore
+from msgnode.subscriptions.component import SubscriptionComponent
+from msgnode.subscriptions.store import SubscriptionStore
+from msgnode.workers.control import ControlReader
+from msgnode.workers.status import StatusReport
+from msgnode.workers.writer import GroupWriter
+
+log = logging.getLogger(__name__)
+
+
+class Node:
+    """One worker of the node: everything it is made of, its start and its stop."""
+
+    def __init__(self) -> None:
+        limits: dict[str, Any] = settings.NODE
+        self.domain: str = settings.DOMAIN
+        self.worker = f"{socket.gethostname()}:{os.getpid()}"[:64]
+        self.epoch = str(uuid.uuid4())
+        self.is_ready = False
+        self.table = RoutingTable()
+        self.writer = GroupWriter()
+        self.recorder = CountingRecorder()
+        self.enforcer = NoPolicies()
+        self.sessions = SessionComponent(
+            SessionSettings(
+                resume=settings.RESUME,
+                shares=settings.SHARE_RUNTIME_URL,
+                stores=settings.STORE_FOR_DETACHED,
+                grace=limits["GRACE_PERIOD"],
+                outbox_bytes=limits["OUTBOX_BYTES"],
+                max_sessions=limits["MAX_SESSIONS"],
+                max_per_runtime=limits["MAX_SESSIONS_PER_RUNTIME"],
+                node_address=f"domain://msg-node.{self.domain}",
+            ),
+            self.table,
+            SessionStore(self.writer, self.worker, self.epoch),
+            self.raise_alarm,
+        )
+        self.allocation = AllocationComponent(
+            self.table,
+            AllocationStore(self.writer),
+            self.domain,
+            settings.ALLOCATION_SCHEMES,
+            limits["MAX_ALLOCATION_BLOCK"],
+            limits["MAX_ALLOCATIONS_PER_SESSION"],
+        )
+        self.subscriptions = SubscriptionComponent(
+            self.table,
+            SubscriptionStore(self.writer),
+            self.domain,
+            self.allocation.enter,
+            self.allocation.drop,
+            settings.SHARE_RUNTIME_URL,
+            limits["MAX_SUBSCRIPTIONS_PER_SESSION"],
+        )
+        self.sessions.on_closed += [
+            self.allocation.session_closed,
+            self.subscriptions.session_closed,
+        ]
+        self.pipeline = Pipeline(
+            domain=self.domain,
+            table=self.table,
+            components=ComponentBook(self._components()),
+            admission=SessionAdmission(
+                self.table,
+                self.sessions,
+                self.domain,
+                settings.SHARE_RUNTIME_URL,
+                limits["MAX_LEARNED_PER_SESSION"],
+            ),
+            session_door=self.sessions,
+            enforcer=self.enforcer,
+            recorder=self.recorder,
+            answers=Answers(self.enforcer, limits["ANSWER_TIMEOUT"]),
+        )
+        self.sockets = Sockets(limits["MAX_CONNECTIONS"], limits["MAX_CONNECTIONS_PER_SOURCE"])
+        self.connection_settings = ConnectionSettings(
+            messages_per_second=limits["MAX_MESSAGES_PER_SECOND"],
+            bytes_per_second=limits["MAX_BYTES_PER_SECOND"],
+            max_pending=limits["MAX_PENDING_ANSWERS"],
+            handshake_timeout=limits["HANDSHAKE_TIMEOUT"],
+        )
+        self.control = ControlReader(self.writer, self._control_handlers())
+        self.status = StatusReport(self.writer, self.worker, self.cards)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _components(self) -> list[Component]:
+        """Everything with an address on the bus, `mn:/session` apart."""
+        return [self.allocation, self.subscriptions]
+
+    def cards(self) -> list[Card]:
+        """Every component, connector and protostub the node knows, for the operator."""
+        stubs = [
+            Card("protostub ws", "protostub", f"ws://{self.domain}/ws"),
+            Card("protostub stub-connect", "protostub", f"ws://{self.domain}/stub/connect"),
+        ]
+        connected = {"ws": 0, "stub-connect": 0}
+        for session in self.sessions.sessions.values():
+            if session.is_connected:
+                connected[session.handshake] += 1
+        for card, handshake in zip(stubs, connected, strict=True):
+            card.since = self.sessions.card.since
+            card.answered = connected[handshake]
+            card.state = f"{connected[handshake]} connected"
+        return [self.sessions.card, *(each.card for each in self._components()), *stubs]
+
+    # --- start and stop ---------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Load the routing table from the database and begin; raises if the database cannot be
+        read."""
+        with_gap = await asyncio.to_thread(self._load)
+        self.writer.start()
+        if with_gap:
+            text = f"The last stop was not clean: {with_gap} sessions may have missed messages."
+            self.raise_alarm("unclean-stop", self.domain, text)
+        jobs = (sweep(self.sessions), self.control.run(), self.status.run())
+        self._tasks = [asyncio.create_task(job) for job in jobs]
+        self.is_ready = True
+        log.info("The worker is ready.", extra={"worker": self.worker, **self.table.sizes})
+
+    async def stop(self) -> None:
+        """Tell every session to come back, commit what is under way, end."""
+        self.is_ready = False
+        self.sockets.end_all(CloseCode.GOING_AWAY, "the node restarts: come back")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.sessions.stop()
+        await self.writer.stop()
+
+    def _load(self) -> int:
+        with_gap = self.sessions.restore(SessionStore.load())
+        self.allocation.pool_schemes = AllocationStore.pool_schemes()
+        self.allocation.restore(AllocationStore.load(), self.sessions.sessions)
+        self.subscriptions.restore(SubscriptionStore.load(), self.sessions.sessions)
+        return with_gap
+
+    # --- what reaches the worker from outside -----------------------------------------------------
+
+    def raise_alarm(self, kind: str, subject: str, text: str) -> None:
+        """Raise an alarm from the event loop."""
+        log.warning("Alarm: %s", text, extra={"kind": kind})
+        self.writer.submit(Call(lambda: alarms.raise_alarm(kind, subject, text)))
+
+    def _control_handlers(self) -> dict[str, Any]:
+        return {
+            "session.end": self._end_session,
+            "allocation.delete": self._drop_allocation,
+            "subscription.add": self._add_subscription,
+            "subscription.delete": self._drop_subscription,
+            "pools.changed": self._pools_changed,
+        }
+
+    def _end_session(self, payload: dict[str, Any]) -> None:
+        session = self.sessions.sessions.get(payload["session"])
+        if session is not None:
+            socket_ = session.socket
+            self.sessions.close(session, Event.END, payload.get("reason", "ended by the operator"))
+            if socket_ is not None:
+                socket_.end(CloseCode.REFUSED, "ended by the operator")
+
+    def _drop_allocation(self, payload: dict[str, Any]) -> None:
+        session = self.sessions.sessions.get(payload["session"])
+        if session is not None:
+            self.allocation.drop(payload["address"], session)
+
+    def _add_subscription(self, payload: dict[str, Any]) -> None:
+        session = self.sessions.sessions.get(payload["session"])
+        if session is not None:
+            self.subscriptions.enter_subscription(payload["address"], session)
+
+    def _drop_subscription(self, payload: dict[str, Any]) -> None:
+        session = self.sessions.sessions.get(payload["session"])
+        if session is not None:
+            self.subscriptions.drop_subscription(payload["address"], session)
+
+    def _pools_changed(self, payload: dict[str, Any]) -> None:
+        self.allocation.pool_schemes = frozenset(payload["schemes"])
+
+
+_node: Node | None = None
+
+
+def get_node() -> Node:
+    """The worker of this process, made at the first call."""
+    global _node
+    if _node is None:
+        _node = Node()
+    return _node

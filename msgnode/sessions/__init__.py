@@ -1,0 +1,1 @@
+"""Session management: sockets become sessions, sessions outlive sockets."""

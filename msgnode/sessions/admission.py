@@ -1,0 +1,120 @@
+"""Whether a session may say this message: the ownership of `from`, and of an object's `/changes`.
+
+Rules (reference 3, 4 and 11)
+- A session speaks as its runtime URL (in both spellings) and everything below it, as the addresses
+  it holds and everything below them, and as any address nobody holds: that one is then learned as
+  its own while its socket is open. Another session's address is refused 403.
+- Nobody speaks as a component of a node. A node of a foreign domain may, from that domain.
+- A child of an object (`<object>/children/<name>`) may be spoken for by the session that holds the
+  object, or by a subscriber of the object's children who used it first.
+- `<address>/changes` takes messages only from who holds the address.
+"""
+
+from __future__ import annotations
+
+from msgnode.bus.ports import Listener
+from msgnode.bus.table import RoutingTable
+from msgnode.core import addresses
+from msgnode.core.errors import Forbidden, NotIdentified
+from msgnode.core.messages import Message
+
+from .component import SessionComponent
+from .connection import Connection
+from .session import LiveSession
+
+
+class SessionAdmission:
+    """Implements the bus's Admission over the routing table."""
+
+    def __init__(
+        self,
+        table: RoutingTable,
+        sessions: SessionComponent,
+        domain: str,
+        shares: bool,
+        max_learned: int,
+    ) -> None:
+        self._table = table
+        self._sessions = sessions
+        self._domain = domain
+        self._shares = shares
+        self._max_learned = max_learned
+
+    def admit(self, message: Message, caller: Connection) -> LiveSession:
+        session = caller.session
+        if session is None:
+            raise NotIdentified("There is no session: send `open` to mn:/session first.")
+        if not session.runtime_url:
+            self._sessions.bind(session, message, caller)
+        sender = message.sender
+        table = self._table
+        if (
+            sender != session.runtime_url
+            and table.owners.get(sender) is not session
+            and table.learned.get(sender) is not session
+        ):
+            self._bind(sender, session)
+        for to in message.recipients:
+            if to.endswith("/changes"):
+                self._check_reporter(sender, to, session)
+        return session
+
+    def _bind(self, sender: str, session: LiveSession) -> None:
+        """Let the session speak as an address it has not used before, or refuse it."""
+        if addresses.is_under(sender, session.runtime_url):
+            return
+        twin = addresses.runtime_twin(sender)
+        if twin and addresses.is_under(twin, session.runtime_url):
+            self._learn(sender, session)
+            return
+        address = addresses.parse(sender)
+        if address.scheme in addresses.NODE_SCHEMES and not self._is_foreign_node(address, session):
+            raise Forbidden(f"{sender} is an address of a node; a runtime cannot speak as it.")
+        owner = self._table.owner_of(sender)
+        if (
+            owner is not None
+            and owner is not session
+            and not self._may_stand_in(sender, owner, session)
+        ):
+            raise Forbidden(f"{sender} belongs to another session.")
+        self._learn(sender, session)
+
+    def _check_reporter(self, sender: str, to: str, session: LiveSession) -> None:
+        resource = to.removesuffix("/changes")
+        owner = self._table.owner_of(resource)
+        if owner is None:
+            if not addresses.is_under(sender, resource):
+                raise Forbidden(f"Only its reporter, speaking as {resource}, may send to {to}.")
+        elif owner is not session and not self._may_stand_in(resource, owner, session):
+            raise Forbidden(f"{to} takes messages from the reporter of {resource} only.")
+
+    def _may_stand_in(self, address: str, owner: Listener, session: LiveSession) -> bool:
+        """A runtime that came back with a new session, or a child's maker among the observers."""
+        if owner.runtime_url == session.runtime_url and not owner.is_connected:
+            return self._shares or session.speaker.is_same_subject(owner.speaker)
+        child = addresses.child_of(address)
+        if child is None:
+            return False
+        parent, child_url = child
+        maker = self._table.learned.get(child_url)
+        if maker is not None:
+            return maker is session
+        is_observer = any(
+            session in self._table.subscribers(f"{parent}{tail}")
+            for tail in ("/children/", "/changes", child_url.removeprefix(parent))
+        )
+        if is_observer:
+            self._learn(child_url, session)
+        return is_observer
+
+    def _is_foreign_node(self, address: addresses.Address, session: LiveSession) -> bool:
+        home = addresses.parse(session.runtime_url).home
+        return bool(address.domain) and home != self._domain and address.home == home
+
+    def _learn(self, sender: str, session: LiveSession) -> None:
+        session.learned[sender] = None
+        self._table.learn(sender, session)
+        if len(session.learned) > self._max_learned:
+            oldest = next(iter(session.learned))
+            del session.learned[oldest]
+            self._table.forget(oldest, session)

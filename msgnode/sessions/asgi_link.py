@@ -1,0 +1,60 @@
+"""A Link over plain ASGI, for servers that bring none of their own: a task awaits `send`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+_HIGH_WATER = 64 * 1024
+
+
+class AsgiLink:
+    """`is_paused` follows what `send` has not taken yet, so a server with back-pressure is felt."""
+
+    def __init__(self, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+        self.is_paused = False
+        self.on_resume: Callable[[], None] = lambda: None
+        self._send = send
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._bytes = 0
+        self._wake = asyncio.Event()
+        self._task = asyncio.ensure_future(self._write())
+
+    def write(self, frame: bytes) -> None:
+        self._waiting.append({"type": "websocket.send", "text": frame.decode()})
+        self._bytes += len(frame)
+        self.is_paused = self._bytes > _HIGH_WATER
+        self._wake.set()
+
+    def close(self, code: int, reason: str) -> None:
+        self._waiting.append({"type": "websocket.close", "code": code, "reason": reason})
+        self._wake.set()
+
+    def pause_reading(self) -> None:
+        """Nothing to do: the consumer stops asking for frames."""
+
+    def resume_reading(self) -> None:
+        """Nothing to do: the consumer asks again."""
+
+    async def finish(self) -> None:
+        """The socket is gone: stop writing."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await self._task
+
+    async def _write(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                event = self._waiting.popleft()
+                await self._send(event)
+                self._bytes -= len(event.get("text", ""))
+                if self.is_paused and self._bytes <= _HIGH_WATER // 2:
+                    self.is_paused = False
+                    self.on_resume()
+                if event["type"] == "websocket.close":
+                    return

@@ -1,0 +1,419 @@
+"""mn:/session: opens, resumes and closes sessions, and ends those whose time is over.
+
+A session is answered after its row is committed; from then on its addresses and subscriptions
+survive the process. The order of frames at a resumption: the answer, what waited, what comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from msgnode.bus.ports import Card, SessionEnd
+from msgnode.bus.table import RoutingTable
+from msgnode.core import messages
+from msgnode.core.errors import (
+    BadMessage,
+    Conflict,
+    Forbidden,
+    NodeError,
+    NotIdentified,
+    TooMany,
+    Unavailable,
+)
+from msgnode.core.messages import Message
+from msgnode.core.speaker import Speaker
+
+from . import rules
+from .rules import CloseCode, Event, State
+from .session import LiveSession
+from .store import SessionStore
+
+if TYPE_CHECKING:
+    from msgnode import models
+
+    from .connection import Connection
+
+log = logging.getLogger(__name__)
+
+ADDRESS = "mn:/session"
+
+Answer = Callable[[dict[str, Any]], None]
+"""Gives the body of an answer to the caller, in the words of its handshake."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """resume: always, when-idle (embedded default) or with-proof. Times are in seconds."""
+
+    resume: str
+    shares: bool
+    stores: bool
+    grace: float
+    outbox_bytes: int
+    max_sessions: int
+    max_per_runtime: int
+    node_address: str
+
+
+class SessionComponent:
+    """All sessions of this worker. Implements the bus's SessionDoor."""
+
+    name = "session"
+
+    def __init__(
+        self,
+        settings: SessionSettings,
+        table: RoutingTable,
+        store: SessionStore,
+        raise_alarm: Callable[[str, str, str], None],
+    ) -> None:
+        self.card = Card(self.name, "component", ADDRESS)
+        self.sessions: dict[str, LiveSession] = {}
+        self.on_closed: list[SessionEnd] = []
+        self._settings = settings
+        self._table = table
+        self._store = store
+        self._raise_alarm = raise_alarm
+        self._detached: dict[str, LiveSession] = {}  # oldest first
+        self._event_ids = itertools.count(1)
+
+    # --- session frames ---------------------------------------------------------------------------
+
+    def handle(self, message: Message, caller: Connection) -> None:
+        """Session frames of reference 2.2; what is refused is answered by the pipeline."""
+        try:
+            match message.type:
+                case "open":
+                    self._open(message, caller)
+                case "re-open":
+                    self._reopen(message, caller)
+                case "close":
+                    self._close_by(message, caller)
+                case "response":
+                    pass
+                case _:
+                    raise BadMessage(f"{ADDRESS} takes open, re-open and close.")
+        except NodeError as error:
+            self.card.failed += 1
+            self.card.last_error = error.description
+            raise
+        self.card.answered += 1
+
+    def _open(self, message: Message, caller: Connection) -> None:
+        own = caller.session
+        runtime_url = message.sender or (own.runtime_url if own else caller.last_runtime_url)
+        if own is not None:
+            if own.runtime_url != runtime_url:
+                raise Conflict("This connection already has a session: close it first.")
+            self._resume(
+                own, caller, rules.new_token(), self._reply_to(message, caller), fresh=True
+            )
+        elif not runtime_url:
+            self._open_provisional(message, caller)
+        else:
+            self.enter(runtime_url, caller, self._reply_to(message, caller))
+
+    def enter(self, runtime_url: str, caller: Connection, answer: Answer | None = None) -> None:
+        """Give the caller a session of this runtime: the idle one it left, where the settings
+        allow that, else a new one. `answer` gets the body of the answer after the commit."""
+        siblings = self._table.runtimes.get(runtime_url, ())
+        live = [session for session in siblings if session.is_connected]
+        idle = [session for session in siblings if not session.is_connected]
+        token = rules.new_token()
+        if len(idle) == 1 and (not live or self._settings.resume == "always"):
+            session = self.sessions[idle[0].id]
+            if self._settings.resume != "with-proof" or caller.speaker.is_same_subject(
+                session.speaker
+            ):
+                self._resume(session, caller, token, answer, fresh=True)
+                return
+        if (
+            live
+            and not self._settings.shares
+            and not caller.speaker.is_same_subject(live[-1].speaker)
+        ):
+            raise Forbidden(f"{runtime_url} is in use by another connection.")
+        self._enter_new(runtime_url, caller, token, answer)
+
+    def _enter_new(
+        self, runtime_url: str, caller: Connection, token: str, answer: Answer | None
+    ) -> None:
+        if caller.session is not None:
+            raise Conflict("This connection already has a session: close it first.")
+        if why := rules.runtime_url_fault(runtime_url):
+            raise BadMessage(f"The runtime URL in `from` {why}.")
+        siblings = self._table.runtimes.get(runtime_url, ())
+        if len(siblings) >= self._settings.max_per_runtime:
+            raise TooMany(f"{runtime_url} has {len(siblings)} sessions already.")
+        if len(self.sessions) >= self._settings.max_sessions:
+            raise Unavailable("The node has as many sessions as it may have.")
+        session = self._new(runtime_url, token, caller)
+        self._begin(session, caller)
+
+        def give_up() -> None:
+            self.close(session, Event.CLOSE, "could not be stored")
+
+        committed = self._store.opened(session)
+        body = {"code": 200, "runtimeToken": token}
+        self._answer_when(committed, session, caller, body, answer, give_up)
+
+    def _open_provisional(self, message: Message, caller: Connection) -> None:
+        """`open` without `from`: the runtime becomes known by the first message's `via`."""
+        token = rules.new_token()
+        caller.session = self._new("", token, caller)
+        self._reply_to(message, caller)({"code": 200, "runtimeToken": token})
+
+    def bind(self, session: LiveSession, message: Message, caller: Connection) -> None:
+        """Name the runtime of a provisional session by `via` = `<runtime URL>/<token>`."""
+        via = message.fields().get("via")
+        runtime_url, token = rules.session_url(via) if isinstance(via, str) else ("", "")
+        if not token or not rules.opens(token, session.token_hash):
+            raise NotIdentified(
+                "The session has no runtime yet: give `from` in `open`, or its URL in `via`."
+            )
+        if why := rules.runtime_url_fault(runtime_url):
+            raise BadMessage(f"The runtime URL in `via` {why}.")
+        live = [s for s in self._table.runtimes.get(runtime_url, ()) if s.is_connected]
+        if live and not self._settings.shares:
+            raise Forbidden(f"{runtime_url} is in use by another connection.")
+        session.runtime_url = runtime_url
+        session.speaker = _speaker(session.id, runtime_url, caller)
+        self._begin(session, caller)
+        self._store.opened(session)
+        session.attach(caller)
+
+    def _reopen(self, message: Message, caller: Connection) -> None:
+        runtime_url, token = rules.session_url(message.sender)
+        if not message.sender or not token:
+            self._open(message, caller)
+            return
+        answer = self._reply_to(message, caller)
+        session = self._find(runtime_url, token)
+        if session is not None:
+            self._resume(session, caller, token, answer, fresh=False)
+        else:
+            # A token nobody has (any more). A stub of the field gets stuck on an error, so it is
+            # given a fresh one and an empty session; nothing of anybody is resumed.
+            self._enter_new(runtime_url, caller, rules.new_token(), answer)
+
+    def _close_by(self, message: Message, caller: Connection) -> None:
+        session = caller.session
+        token = rules.session_url(message.sender).token
+        is_named = session is not None and token and message.sender != session.runtime_url
+        if is_named and not rules.opens(token, session.token_hash):
+            raise Forbidden("The session URL in `from` is not this connection's.")
+        self._reply_to(message, caller)({"code": 200})
+        self.leave(caller)
+
+    # --- the life of a session --------------------------------------------------------------------
+
+    def leave(self, caller: Connection) -> None:
+        """The runtime says good-bye: free what it holds and close its socket."""
+        if caller.session is not None:
+            self.close(caller.session, Event.CLOSE, "closed by the runtime")
+        caller.end(CloseCode.NORMAL, "closed")
+
+    def lost(self, caller: Connection) -> None:
+        """The caller's socket is gone: its session is kept for the grace period."""
+        session = caller.session
+        caller.session = None
+        if session is None or session.id not in self.sessions or session.socket is not caller:
+            return
+        self._detach(session)
+        self._store.detached(session)
+        if session.outbox.has_gap:
+            self._raise_alarm("gap", session.runtime_url, "Messages to a session were lost.")
+
+    def _detach(self, session: LiveSession) -> None:
+        session.step(Event.LOSE)
+        session.detach()
+        self._forget_learned(session)
+        self._detached[session.id] = session
+
+    def expire(self) -> None:
+        """End the sessions whose grace period is over."""
+        oldest_kept = time.monotonic() - self._settings.grace
+        while self._detached:
+            session = next(iter(self._detached.values()))
+            if session.detached_at > oldest_kept:
+                return
+            self.close(session, Event.EXPIRE, "grace period over")
+
+    def close(self, session: LiveSession, event: Event, reason: str) -> None:
+        """End a session: its addresses and subscriptions are free at once. Idempotent."""
+        if self.sessions.pop(session.id, None) is None:
+            return
+        session.step(event)
+        self._detached.pop(session.id, None)
+        self._table.remove_runtime(session)
+        self._forget_learned(session)
+        if session.socket is not None:
+            session.socket.session = None
+        session.detach()
+        session.outbox.clear()
+        for on_closed in self.on_closed:
+            on_closed(session.id, session.runtime_url, reason)
+        self._store.closed(session, reason)
+
+    def restore(self, rows: Iterable[models.Session]) -> int:
+        """Take over the sessions of the database at start: all are detached. Those that did not end
+        in a clean stop may have missed something; how many they are is returned."""
+        with_gap = 0
+        for row in rows:
+            speaker = Speaker(row.id.hex, row.runtime_url, remote_address=row.remote_address)
+            session = LiveSession(
+                id_=row.id.hex,
+                runtime_url=row.runtime_url,
+                token="",
+                token_hash=row.token_hash,
+                handshake=row.handshake,
+                speaker=speaker,
+                outbox_bytes=self._settings.outbox_bytes,
+                stores=self._settings.stores,
+                state=State.DETACHED,
+            )
+            session.outbox.has_gap = bool(row.epoch)
+            with_gap += session.outbox.has_gap
+            self.sessions[session.id] = session
+            self._detached[session.id] = session
+            self._table.add_runtime(session)
+        return with_gap
+
+    def stop(self) -> asyncio.Future[Any]:
+        """Write down, at a clean stop, which sessions miss something: those with a queue."""
+        gaps = [s for s in self.sessions.values() if s.outbox.has_gap or s.outbox.waiting_bytes]
+        return self._store.stopped(gaps)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _find(self, runtime_url: str, token: str) -> LiveSession | None:
+        for listener in self._table.runtimes.get(runtime_url, ()):
+            session = self.sessions.get(listener.id)
+            if session is not None and rules.opens(token, session.token_hash):
+                return session
+        return None
+
+    def _new(self, runtime_url: str, token: str, caller: Connection) -> LiveSession:
+        id_ = uuid.uuid4().hex
+        return LiveSession(
+            id_=id_,
+            runtime_url=runtime_url,
+            token=token,
+            token_hash=rules.token_hash(token),
+            handshake=caller.handshake,
+            speaker=_speaker(id_, runtime_url, caller),
+            outbox_bytes=self._settings.outbox_bytes,
+            stores=self._settings.stores,
+        )
+
+    def _begin(self, session: LiveSession, caller: Connection) -> None:
+        session.step(Event.OPEN)
+        self.sessions[session.id] = session
+        self._bound(session, caller)
+
+    def _bound(self, session: LiveSession, caller: Connection) -> None:
+        self._table.add_runtime(session)
+        caller.session = session
+        caller.last_runtime_url = session.runtime_url
+        session.socket = caller
+
+    def _resume(
+        self,
+        session: LiveSession,
+        caller: Connection,
+        token: str,
+        answer: Answer | None,
+        *,
+        fresh: bool,
+    ) -> None:
+        """Bind a session to the caller; with a fresh token its old one is no longer good."""
+        if caller.session is not None and caller.session is not session:
+            raise Conflict("This connection already has a session: close it first.")
+        before, old_hash = session.socket, session.token_hash
+        session.step(Event.RESUME)
+        if before is not None and before is not caller:
+            before.session = None
+            before.end(CloseCode.REPLACED, "resumed on another connection")
+            session.detach()
+        session.token_hash = rules.token_hash(token)
+        session.token = token.encode()
+        session.handshake = caller.handshake
+        session.speaker = _speaker(session.id, session.runtime_url, caller)
+        self._detached.pop(session.id, None)
+        self._bound(session, caller)
+
+        def give_up() -> None:
+            session.token_hash = old_hash
+            self._detach(session)
+
+        body: dict[str, Any] = {"code": 200, "runtimeToken": token} if fresh else {"code": 200}
+        committed = self._store.resumed(session)
+        self._answer_when(committed, session, caller, body, answer, give_up)
+
+    def _answer_when(
+        self,
+        committed: asyncio.Future[Any],
+        session: LiveSession,
+        caller: Connection,
+        body: dict[str, Any],
+        answer: Answer | None,
+        give_up: Callable[[], None],
+    ) -> None:
+        """Answer after the commit, then let the session's frames flow. If the database did not
+        take it nothing is acknowledged, and the stub may try again."""
+        caller.answer_pending(+1)
+
+        def finish(done: asyncio.Future[Any]) -> None:
+            caller.answer_pending(-1)
+            if done.cancelled() or session.socket is not caller:
+                return
+            if done.exception() is None:
+                if answer is not None:
+                    answer(body)
+                session.attach(caller)
+                self._signal_gap(session)
+                return
+            give_up()
+            caller.session = None
+            if answer is not None:
+                answer(messages.error_body(Unavailable("The session could not be stored.")))
+            else:
+                caller.end(CloseCode.GOING_AWAY, "the session could not be stored")
+
+        committed.add_done_callback(finish)
+
+    def _reply_to(self, message: Message, caller: Connection) -> Answer:
+        """An Answer that is a response to `message`, before anything of the session's outbox."""
+
+        def reply(body: dict[str, Any]) -> None:
+            to = message.sender or caller.last_runtime_url
+            caller.link.write(messages.response(message.id, ADDRESS, to, body))
+
+        return reply
+
+    def _signal_gap(self, session: LiveSession) -> None:
+        if not session.outbox.has_gap:
+            return
+        session.outbox.has_gap = False
+        status = f"{session.runtime_url}/status"
+        number = next(self._event_ids)
+        session.deliver(messages.event(self._settings.node_address, status, "gap", number))
+
+    def _forget_learned(self, session: LiveSession) -> None:
+        for address in session.learned:
+            self._table.forget(address, session)
+        session.learned.clear()
+
+
+def _speaker(session_id: str, runtime_url: str, caller: Connection) -> Speaker:
+    known = caller.speaker
+    return Speaker(
+        session_id, runtime_url, known.origin, known.remote_address, identity=known.identity
+    )

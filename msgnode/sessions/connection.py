@@ -1,0 +1,165 @@
+"""One socket: frames in, flow control, frames out. Knows nothing of ASGI.
+
+A sender is held back, never buffered without bound: when it is over its rate, or has as many
+answers under way as it may have, reading of its socket stops until that is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from msgnode.core.speaker import Speaker
+
+from .component import SessionComponent
+from .outbox import Link
+from .rules import CloseCode
+from .session import LiveSession
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """Limits of one connection: rates a second, answers under way, seconds to the first session."""
+
+    messages_per_second: float
+    bytes_per_second: float
+    max_pending: int
+    handshake_timeout: float
+
+
+class Connection:
+    """Implements the bus's Caller. `carry` is the pipeline's door."""
+
+    handshake = "ws"
+
+    def __init__(
+        self,
+        link: Link,
+        remote_address: str,
+        sessions: SessionComponent,
+        carry: Callable[[bytes, Connection], None],
+        settings: ConnectionSettings,
+    ) -> None:
+        self.link = link
+        self.session: LiveSession | None = None
+        self.last_runtime_url = ""
+        self._stranger = Speaker("", "", remote_address=remote_address)
+        self._sessions = sessions
+        self._carry = carry
+        self._settings = settings
+        self._pending = 0
+        self._held = False
+        self._ended = False
+        self._waiting: deque[bytes] = deque()
+        self._released = asyncio.Event()
+        self._messages_left = settings.messages_per_second
+        self._bytes_left = settings.bytes_per_second
+        self._counted_at = time.monotonic()
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.call_later(settings.handshake_timeout, self._no_session)
+
+    @property
+    def speaker(self) -> Speaker:
+        return self.session.speaker if self.session is not None else self._stranger
+
+    def frame_received(self, frame: bytes) -> None:
+        """Take one frame; while the sender is held back it waits its turn."""
+        if self._held:
+            self._waiting.append(frame)
+        elif not self._ended:
+            self._take(frame)
+
+    async def ready(self) -> None:
+        """Wait until the sender is not held back (for servers that are asked for frames)."""
+        while self._held and not self._ended:
+            self._released.clear()
+            await self._released.wait()
+
+    def put(self, frame: bytes) -> None:
+        """Send to the caller: through its session's outbox, so that order and bounds hold."""
+        if self.session is not None and self.session.runtime_url:
+            self.session.deliver(frame)
+        elif self._ended:
+            return
+        elif self.link.is_paused:
+            self.end(CloseCode.TOO_SLOW, "too slow")
+        else:
+            self.link.write(frame)
+
+    def answer_pending(self, change: int) -> None:
+        self._pending += change
+        if self._held and change < 0 and self._pending <= self._settings.max_pending // 2:
+            self._release()
+
+    def end(self, code: int, reason: str) -> None:
+        """Close the socket from our side."""
+        if not self._ended:
+            self._stop()
+            self.link.close(code, reason)
+
+    def lost(self) -> None:
+        """The socket is closed, whoever closed it."""
+        self._stop()
+        self._sessions.lost(self)
+
+    def _stop(self) -> None:
+        self._ended = True
+        self._waiting.clear()
+        self._deadline.cancel()
+        self._released.set()
+
+    def _take(self, frame: bytes) -> None:
+        self._messages_left -= 1
+        self._bytes_left -= len(frame)
+        self._carry(frame, self)
+        if self._messages_left < 0 or self._bytes_left < 0:
+            self._refill()
+        if self._messages_left < 0 or self._bytes_left < 0:
+            self._hold()
+            self._loop.call_later(self._wait(), self._release)
+        elif self._pending >= self._settings.max_pending:
+            self._hold()
+
+    def _hold(self) -> None:
+        self._held = True
+        self.link.pause_reading()
+
+    def _release(self) -> None:
+        """Go on with what waited; hold again if that is over the limits."""
+        if self._ended or not self._held:
+            return
+        self._refill()
+        self._held = False
+        while self._waiting and not self._held and not self._ended:
+            self._take(self._waiting.popleft())
+        if not self._held:
+            self._released.set()
+            self.link.resume_reading()
+
+    def _refill(self) -> None:
+        """Token buckets that hold one second's worth."""
+        now = time.monotonic()
+        passed, self._counted_at = now - self._counted_at, now
+        limits = self._settings
+        self._messages_left = min(
+            limits.messages_per_second, self._messages_left + passed * limits.messages_per_second
+        )
+        self._bytes_left = min(
+            limits.bytes_per_second, self._bytes_left + passed * limits.bytes_per_second
+        )
+
+    def _wait(self) -> float:
+        """Seconds until the emptier bucket has refilled a tenth, so that work comes in portions."""
+        limits = self._settings
+        return max(
+            0.1 - self._messages_left / limits.messages_per_second,
+            0.1 - self._bytes_left / limits.bytes_per_second,
+            0.0,
+        )
+
+    def _no_session(self) -> None:
+        if self.session is None:
+            self.end(CloseCode.NOT_IDENTIFIED, "no session was opened in time")

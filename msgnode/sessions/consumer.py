@@ -1,0 +1,115 @@
+"""The WebSocket endpoints `/ws` and `/stub/connect`, as Channels consumers.
+
+Channels' own dispatch costs a task and a thread hop a frame, so these consumers override
+`__call__` and read their events themselves. A server of ours offers a Link in the scope
+(`extensions["msgnode.link"]`) that hands frames over without a queue between; any other ASGI
+server is asked for each event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import parse_qs
+
+from channels.consumer import AsyncConsumer
+
+from msgnode.bus.pipeline import Pipeline
+from msgnode.core.errors import NodeError
+
+from .asgi_link import AsgiLink
+from .component import SessionComponent
+from .connection import Connection, ConnectionSettings
+from .rules import CloseCode
+from .sockets import Sockets
+from .stub_connection import StubConnection
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class SocketConsumer(AsyncConsumer):
+    """`/ws`: a socket whose first frames are `open` or `re-open`."""
+
+    connection_class: type[Connection] = Connection
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        sessions: SessionComponent,
+        sockets: Sockets,
+        settings: ConnectionSettings,
+    ) -> None:
+        self._pipeline = pipeline
+        self._sessions = sessions
+        self._sockets = sockets
+        self._settings = settings
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        event = await receive()
+        source = (scope.get("client") or [""])[0]
+        if event["type"] != "websocket.connect" or not self.accepts(scope, source):
+            await send({"type": "websocket.close", "code": CloseCode.REFUSED})
+            return
+        await send({"type": "websocket.accept"})
+        native = (scope.get("extensions") or {}).get("msgnode.link")
+        link = native or AsgiLink(send)
+        connection = self.connection_class(
+            link, source, self._sessions, self._pipeline.carry, self._settings
+        )
+        self._sockets.add(connection, source)
+        try:
+            if self.begin(connection, scope):
+                if native is not None:
+                    await native.run(connection.frame_received)
+                else:
+                    await self._read(connection, receive)
+        finally:
+            self._sockets.remove(connection, source)
+            connection.lost()
+            if native is None:
+                await link.finish()
+
+    def accepts(self, scope: dict[str, Any], source: str) -> bool:
+        """Whether the socket may be opened at all; if not, the upgrade is answered 403."""
+        return self._sockets.has_room(source)
+
+    def begin(self, connection: Connection, scope: dict[str, Any]) -> bool:
+        """What a path does before the first frame; False if it ended the connection."""
+        return True
+
+    async def _read(self, connection: Connection, receive: Receive) -> None:
+        while True:
+            event = await receive()
+            if event["type"] == "websocket.disconnect":
+                return
+            text = event.get("text")
+            connection.frame_received(text.encode() if text is not None else event["bytes"])
+            await connection.ready()
+
+
+class StubConnectConsumer(SocketConsumer):
+    """`/stub/connect?runtimeURL=…`, or without the parameter and with a `cmd` frame first."""
+
+    connection_class = StubConnection
+
+    def accepts(self, scope: dict[str, Any], source: str) -> bool:
+        named = _runtime_url(scope)
+        return named != "" and super().accepts(scope, source)
+
+    def begin(self, connection: Connection, scope: dict[str, Any]) -> bool:
+        runtime_url = _runtime_url(scope)
+        if runtime_url is None:
+            return True
+        try:
+            self._sessions.enter(runtime_url, connection)
+        except NodeError as error:
+            connection.end(CloseCode.REFUSED, error.description[:100])
+        return True
+
+
+def _runtime_url(scope: dict[str, Any]) -> str | None:
+    """The parameter `runtimeURL`: None if it is not there, "" if it is empty."""
+    query = parse_qs(scope.get("query_string", b"").decode("latin1"), keep_blank_values=True)
+    values = query.get("runtimeURL")
+    return values[0] if values else None

@@ -1,0 +1,93 @@
+"""A session's outbox: what is to be written to its socket, or kept while it has none.
+
+Promise: frames leave in the order they were put, each once; memory is bounded by `limit` bytes.
+While the socket takes frames they are written at once and nothing is kept here. When the socket is
+full, or gone, frames wait; one that finds no room is dropped, `has_gap` says so, and the session's
+`overflow` callable ends a socket that does not read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from msgnode.core.record import Outcome
+
+_OVERHEAD = 64  # bytes of memory a waiting frame costs besides its text
+
+
+class Link(Protocol):
+    """A socket as the outbox needs it. Servers provide one (msgnode.daphne_server) or the session
+    room's own, AsgiLink, wraps ASGI's `send`."""
+
+    is_paused: bool
+    on_resume: Callable[[], None]
+
+    def write(self, frame: bytes) -> None:
+        """Hand one frame to the socket. Never waits; sets `is_paused` when it is full."""
+        ...
+
+    def close(self, code: int, reason: str) -> None:
+        """Close the socket after what has been written."""
+        ...
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
+
+class Outbox:
+    __slots__ = ("_bytes", "_limit", "_link", "_overflow", "_stores", "_waiting", "has_gap")
+
+    def __init__(self, limit: int, stores: bool, overflow: Callable[[], None]) -> None:
+        self.has_gap = False
+        self._limit = limit
+        self._stores = stores
+        self._overflow = overflow
+        self._waiting: deque[bytes] = deque()
+        self._bytes = 0
+        self._link: Link | None = None
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._bytes
+
+    def put(self, frame: bytes) -> Outcome:
+        """Write or keep one frame. Never waits."""
+        link = self._link
+        if link is not None and not link.is_paused and not self._waiting:
+            link.write(frame)
+            return Outcome.DELIVERED
+        if link is None and not self._stores:
+            return Outcome.DROPPED
+        size = len(frame) + _OVERHEAD
+        if self._bytes + size > self._limit:
+            self.has_gap = True
+            if link is not None:
+                self._overflow()
+            return Outcome.DROPPED
+        self._waiting.append(frame)
+        self._bytes += size
+        return Outcome.QUEUED if link is None else Outcome.DELIVERED
+
+    def attach(self, link: Link) -> None:
+        """Write to this socket from now on, first what has been waiting."""
+        self._link = link
+        link.on_resume = self._flush
+        self._flush()
+
+    def detach(self) -> None:
+        """The socket is gone; keep what comes."""
+        self._link = None
+
+    def clear(self) -> None:
+        """Forget what is waiting."""
+        self._waiting.clear()
+        self._bytes = 0
+
+    def _flush(self) -> None:
+        link = self._link
+        while link is not None and self._waiting and not link.is_paused:
+            frame = self._waiting.popleft()
+            self._bytes -= len(frame) + _OVERHEAD
+            link.write(frame)

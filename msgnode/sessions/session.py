@@ -1,0 +1,96 @@
+"""A session in this worker's memory: who it is, its state, its outbox, the socket it has now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from msgnode.core.record import Outcome
+from msgnode.core.speaker import Speaker
+
+from .outbox import Link, Outbox
+from .rules import CloseCode, Event, State, after
+
+
+class Socket(Protocol):
+    """The connection a session has while it is open."""
+
+    session: LiveSession | None
+
+    @property
+    def link(self) -> Link: ...
+
+    def end(self, code: int, reason: str) -> None:
+        """Close the socket; the session stays as it is."""
+        ...
+
+
+class LiveSession:
+    """Implements the bus's Listener. Changes of state go through `step`, which obeys the table."""
+
+    __slots__ = (
+        "deliver",
+        "detached_at",
+        "handshake",
+        "id",
+        "learned",
+        "outbox",
+        "runtime_url",
+        "socket",
+        "speaker",
+        "state",
+        "token",
+        "token_hash",
+    )
+
+    def __init__(
+        self,
+        *,
+        id_: str,
+        runtime_url: str,
+        token: str,
+        token_hash: str,
+        handshake: str,
+        speaker: Speaker,
+        outbox_bytes: int,
+        stores: bool,
+        state: State = State.CONNECTED,
+    ) -> None:
+        self.id = id_
+        self.runtime_url = runtime_url
+        self.token = token.encode()
+        self.token_hash = token_hash
+        self.handshake = handshake
+        self.speaker = speaker
+        self.state = state
+        self.socket: Socket | None = None
+        self.detached_at = time.monotonic()
+        self.learned: dict[str, None] = {}
+        self.outbox = Outbox(outbox_bytes, stores, self._too_slow)
+        self.deliver: Callable[[bytes], Outcome] = self.outbox.put
+
+    @property
+    def is_connected(self) -> bool:
+        return self.state is State.OPEN
+
+    def step(self, event: Event) -> None:
+        """Take one step of the table of rules; raises Conflict where it has none."""
+        self.state = after(self.state, event)
+
+    def attach(self, socket: Socket) -> None:
+        """Take a socket; what waited in the outbox is written to it, in order."""
+        self.socket = socket
+        self.outbox.attach(socket.link)
+
+    def detach(self) -> None:
+        """The socket is gone."""
+        self.socket = None
+        self.outbox.detach()
+        self.detached_at = time.monotonic()
+
+    def _too_slow(self) -> None:
+        """The socket does not read: end it, keep the session, and remember that frames are lost."""
+        self.outbox.clear()
+        if self.socket is not None:
+            self.socket.end(CloseCode.TOO_SLOW, "too slow: messages were lost")

@@ -1,0 +1,101 @@
+"""Session rows: written through the group writer, read once at start."""
+
+from __future__ import annotations
+
+import uuid
+from asyncio import Future
+from collections.abc import Iterator
+from typing import Any
+
+from django.db import connection
+from django.utils import timezone
+
+from msgnode import models
+from msgnode.bus.writing import Call, Create, Writer
+
+from .session import LiveSession
+
+
+class SessionStore:
+    """`worker` and `epoch` say which process of which start held a session last."""
+
+    def __init__(self, writer: Writer, worker: str, epoch: str) -> None:
+        self._writer = writer
+        self._worker = worker
+        self._epoch = epoch
+
+    def opened(self, session: LiveSession) -> Future[Any]:
+        identity = session.speaker.identity
+        row = models.Session(
+            id=uuid.UUID(session.id),
+            runtime_url=session.runtime_url,
+            token_hash=session.token_hash,
+            state=models.Session.State.OPEN,
+            handshake=session.handshake,
+            remote_address=session.speaker.remote_address,
+            issuer=identity.issuer if identity else "",
+            subject=identity.subject if identity else "",
+            worker=self._worker,
+            epoch=self._epoch,
+        )
+        return self._writer.submit(Create([row]))
+
+    def resumed(self, session: LiveSession) -> Future[Any]:
+        return self._update(
+            session,
+            token_hash=session.token_hash,
+            state=models.Session.State.OPEN,
+            handshake=session.handshake,
+            remote_address=session.speaker.remote_address,
+            worker=self._worker,
+            epoch=self._epoch,
+            detached_at=None,
+        )
+
+    def detached(self, session: LiveSession) -> None:
+        now = timezone.now()
+        self._update(session, state=models.Session.State.DETACHED, detached_at=now)
+
+    def closed(self, session: LiveSession, reason: str) -> Future[Any]:
+        """Mark the row closed and free what the session held."""
+        now = timezone.now()
+        id_ = uuid.UUID(session.id)
+
+        def close() -> None:
+            models.Allocation.objects.filter(session_id=id_).delete()
+            models.Subscription.objects.filter(session_id=id_).delete()
+            models.Session.objects.filter(id=id_).update(
+                state=models.Session.State.CLOSED, closed_at=now, close_reason=reason[:100]
+            )
+
+        return self._writer.submit(Call(close))
+
+    def stopped(self, with_gap: list[LiveSession]) -> Future[Any]:
+        """A clean stop: only these sessions have lost something; an empty epoch says of the others
+        that they have not."""
+        ids = {uuid.UUID(session.id) for session in with_gap}
+
+        def mark() -> None:
+            live = models.Session.objects.exclude(state=models.Session.State.CLOSED)
+            complete = [id_ for id_ in live.values_list("id", flat=True) if id_ not in ids]
+            for start in range(0, len(complete), 500):
+                live.filter(id__in=complete[start : start + 500]).update(epoch="")
+
+        return self._writer.submit(Call(mark))
+
+    @staticmethod
+    def load() -> Iterator[models.Session]:
+        """Every session that has not ended, oldest first. Blocks: for the start of the node."""
+        live = models.Session.objects.exclude(state=models.Session.State.CLOSED)
+        yield from live.order_by("opened_at").iterator(chunk_size=2000)
+        connection.close()
+
+    def _update(self, session: LiveSession, **fields: Any) -> Future[Any]:
+        id_ = uuid.UUID(session.id)
+        return self._writer.submit(
+            Call(lambda: _ignored(models.Session.objects.filter(id=id_).update(**fields)))
+        )
+
+
+def _ignored(_: object) -> None:
+    return None

@@ -1,0 +1,1 @@
+"""The subscription manager: who wants to hear what is sent to an address."""

@@ -1,0 +1,213 @@
+"""domain://msg-node.<domain>/sm: the subscription manager.
+
+A subscription holds from the moment it is asked for and is acknowledged after its commit; a claim
+holds from its commit, because the unique row is the claim. A request is taken whole or refused
+whole. Subscribing twice is one subscription; unsubscribing what is not subscribed is answered 200.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgnode.bus.ports import Body, Component, Listener
+from msgnode.bus.table import RoutingTable
+from msgnode.core.errors import BadMessage, Conflict, Forbidden, TooMany
+from msgnode.core.messages import Message
+
+from . import rules
+from .rules import Access, Wanted
+from .store import SubscriptionStore
+
+
+class SubscriptionComponent(Component):
+    """`enter` and `drop` give addresses to a session and take them back (address allocation)."""
+
+    name = "sm"
+
+    def __init__(
+        self,
+        table: RoutingTable,
+        store: SubscriptionStore,
+        domain: str,
+        enter: Callable[[str, str, Listener], None],
+        drop: Callable[[str, Listener], None],
+        shares: bool,
+        max_per_session: int,
+    ) -> None:
+        super().__init__((f"domain://msg-node.{domain}/sm",))
+        self._table = table
+        self._store = store
+        self._domain = domain
+        self._enter = enter
+        self._drop = drop
+        self._shares = shares
+        self._max_per_session = max_per_session
+        self._of: dict[str, dict[str, None]] = {}  # session id -> addresses
+
+    def answer(self, message: Message, caller: Listener) -> Body | Future[Body]:
+        match message.type:
+            case "subscribe":
+                return self._subscribe(message.fields(), caller)
+            case "unsubscribe":
+                return self._unsubscribe(message.fields(), caller)
+        raise BadMessage("The subscription manager takes subscribe and unsubscribe.")
+
+    # --- what others tell it ----------------------------------------------------------------------
+
+    def enter_subscription(self, address: str, session: Listener) -> None:
+        """A session listens to an address from now on."""
+        self._of.setdefault(session.id, {})[address] = None
+        self._table.subscribe(address, session)
+
+    def drop_subscription(self, address: str, session: Listener) -> None:
+        """A session listens no longer."""
+        self._table.unsubscribe(address, session)
+        mine = self._of.get(session.id)
+        if mine is not None:
+            mine.pop(address, None)
+            if not mine:
+                del self._of[session.id]
+
+    def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
+        """A SessionEnd: nobody listens for the session any more."""
+        for address in self._of.pop(session_id, ()):
+            for listener in self._table.subscribers(address):
+                if listener.id == session_id:
+                    self._table.unsubscribe(address, listener)
+
+    def restore(self, rows: Iterable[tuple[str, str]], sessions: dict[str, Any]) -> None:
+        """Take over the subscriptions of the database at start."""
+        for address, session_id in rows:
+            session = sessions.get(session_id)
+            if session is not None:
+                self.enter_subscription(address, session)
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def _subscribe(self, body: dict[str, Any], caller: Listener) -> Body | Future[Body]:
+        asked = rules.wanted(body, self._max_per_session)
+        session = self._on_behalf(body, caller)
+        plain, claimed, taken_over = self._sorted(asked, session)
+        mine = self._of.get(session.id, {})
+        new = [address for address in plain if address not in mine]
+        if len(mine) + len(new) + len(claimed) > self._max_per_session:
+            raise TooMany(f"A session may have {self._max_per_session} subscriptions.")
+        if not new and not claimed and not taken_over:
+            return {"code": 200}
+        for address in new:
+            self.enter_subscription(address, session)
+        committed = self._store.subscribed(session, new, claimed, taken_over, {"code": 200})
+        return self._settle(committed, session, new, [*claimed, *taken_over], taken_over)
+
+    def _settle(
+        self,
+        committed: Future[Body],
+        session: Listener,
+        new: list[str],
+        claimed: list[str],
+        taken_over: dict[str, Listener],
+    ) -> Future[Body]:
+        """Make claims hold with the commit, and undo the subscriptions if there is none."""
+        answer: Future[Body] = committed.get_loop().create_future()
+
+        def settle(done: Future[Body]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if done.cancelled() or error is not None:
+                for address in new:
+                    self.drop_subscription(address, session)
+                if isinstance(error, Conflict):
+                    error = Forbidden("An address of the request belongs to another session.")
+                if not answer.done():
+                    answer.set_exception(error or Conflict("The request was given up."))
+                return
+            for address in claimed:
+                if address in taken_over:
+                    self._drop(address, taken_over[address])
+                self._enter(address, "", session)
+            if not answer.done():
+                answer.set_result(done.result())
+
+        committed.add_done_callback(settle)
+        return answer
+
+    def _unsubscribe(self, body: dict[str, Any], caller: Listener) -> Body | Future[Body]:
+        asked = rules.wanted(body, self._max_per_session)
+        session = self._on_behalf(body, caller)
+        mine = self._of.get(session.id, {})
+        named = (*asked.exact, *asked.optional)
+        gone = [address for address in named if address in mine]
+        owned = [each for each in asked.exact if self._table.owners.get(each) is session]
+        if not gone and not owned:
+            return {"code": 200}
+        for address in gone:
+            self.drop_subscription(address, session)
+        unclaimed: list[str] = []  # filled in by the transaction: what was claimed, not allocated
+        committed = self._store.unsubscribed(session, gone, owned, unclaimed, {"code": 200})
+
+        def settle(done: Future[Body]) -> None:
+            if done.cancelled() or done.exception() is not None:
+                for address in gone:
+                    self.enter_subscription(address, session)
+            else:
+                for address in unclaimed:
+                    self._drop(address, session)
+
+        committed.add_done_callback(settle)
+        return committed
+
+    def _sorted(
+        self, asked: Wanted, session: Listener
+    ) -> tuple[list[str], list[str], dict[str, Listener]]:
+        """Plain subscriptions, new claims, and claims of an earlier session of the same runtime.
+
+        Raises Forbidden if any address is not for this session.
+        """
+        plain: list[str] = []
+        claimed: list[str] = []
+        taken_over: dict[str, Listener] = {}
+        for address in asked.exact:
+            access = rules.access(address, session.runtime_url, self._domain)
+            if access is Access.EVERYBODY:
+                plain.append(address)
+                continue
+            if access is Access.NOBODY:
+                raise Forbidden(f"{address} cannot be subscribed by this session.")
+            owner = self._table.owner_of(address)
+            is_free = owner is None or owner is session
+            if not is_free and not self._may_take_over(owner, session):
+                raise Forbidden(f"{address} belongs to another session.")
+            if access is Access.OWNER:
+                plain.append(address)
+            elif self._table.owners.get(address) is session:
+                continue
+            elif is_free or owner is None:
+                claimed.append(address)
+            else:
+                taken_over[address] = owner
+        for address in asked.optional:
+            access = rules.access(address, session.runtime_url, self._domain)
+            if access is Access.CLAIM and self._table.owner_of(address) is None:
+                plain.append(address)
+        return plain, claimed, taken_over
+
+    def _may_take_over(self, owner: Listener | None, session: Listener) -> bool:
+        """A runtime that came back with a new session claims what its lost one held."""
+        if owner is None or owner.is_connected or owner.runtime_url != session.runtime_url:
+            return False
+        if session.speaker.identity is not None and owner.speaker.identity is not None:
+            return session.speaker.is_same_subject(owner.speaker)
+        return self._shares
+
+    def _on_behalf(self, body: dict[str, Any], caller: Listener) -> Listener:
+        """`source` (or `subscriber`) owned by another connection of the same runtime or subject
+        means that connection; any other means the caller (case 35)."""
+        source = body.get("source") or body.get("subscriber")
+        if not isinstance(source, str):
+            return caller
+        owner = self._table.owner_of(source)
+        if owner is None or owner is caller:
+            return caller
+        is_same = owner.runtime_url == caller.runtime_url
+        return owner if is_same or owner.speaker.is_same_subject(caller.speaker) else caller

@@ -1,0 +1,115 @@
+"""What a request to the subscription manager asks for, and who may have it. Pure.
+
+Forms of the body (reference 4.1, table 9 rows 13-15): exact addresses in `resources`, `subscribe`
+or `unsubscribe` (a list or one text; the union of all); or `resource` with `childrenResources`
+(or `children`), which means `<resource>/changes`, `<resource>/children/<c>`, `<resource>/<c>`,
+and the resource itself where nobody else owns it.
+
+Ownership (reference 11)
+- open to everybody: an address's `/changes`, `/children/…`, `/registration`, `/status`, and for
+  data objects also `/<child name>`
+- for its owner alone: the address itself, its `/subscription`, and everything else below a hyperty
+  or a runtime
+- naming an entity's own address claims it: it then belongs to the session like one allocated
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, NamedTuple
+
+from msgnode.core import addresses
+from msgnode.core.errors import BadMessage
+
+_LISTS = ("resources", "subscribe", "unsubscribe")
+_PUBLIC_TAILS = ("/changes", "/registration", "/status", "/children", "/children/")
+_CLAIMED_PATHS = ("/p2prequester/", "/protostub/")
+
+
+class Wanted(NamedTuple):
+    """Addresses asked for. `optional` ones are taken only where nobody else owns them."""
+
+    exact: tuple[str, ...]
+    optional: tuple[str, ...]
+
+
+class Access(Enum):
+    """What it takes to subscribe an address."""
+
+    EVERYBODY = "everybody"
+    CLAIM = "claim"
+    OWNER = "owner"
+    NOBODY = "nobody"
+
+
+def wanted(body: dict[str, Any], max_number: int) -> Wanted:
+    """The addresses a request names. Raises BadMessage naming the field that is wrong."""
+    exact = [address for field in _LISTS for address in _texts(body, field)]
+    children = [*_texts(body, "childrenResources"), *_texts(body, "children")]
+    optional: list[str] = []
+    resource = body.get("resource")
+    if children and resource is None:
+        raise BadMessage("`childrenResources` needs the `resource` they belong to.")
+    if resource is not None and (children or not exact):
+        for parent in _texts(body, "resource"):
+            exact.append(f"{parent}/changes")
+            exact.extend(f"{parent}/children/{child}" for child in children)
+            exact.extend(f"{parent}/{child}" for child in children)
+            optional.append(parent)
+    if not exact:
+        raise BadMessage("The request names no address: give `resources`, or `resource`.")
+    if len(exact) > max_number:
+        raise BadMessage(f"A request may name at most {max_number} addresses.")
+    for address in (*exact, *optional):
+        if why := addresses.fault(address):
+            raise BadMessage(f"An address of the request {why}.")
+        if len(address) > addresses.MAX_HELD:
+            raise BadMessage(f"An address is longer than {addresses.MAX_HELD} characters.")
+    return Wanted(tuple(dict.fromkeys(exact)), tuple(dict.fromkeys(optional)))
+
+
+def access(address: str, own_runtime: str, domain: str) -> Access:
+    """What it takes to subscribe `address` for a session of the runtime `own_runtime`, at the node
+    of `domain`."""
+    parsed = addresses.parse(address)
+    if parsed.scheme in addresses.NODE_SCHEMES:
+        return Access.NOBODY
+    if address.endswith(_PUBLIC_TAILS) or "/children/" in parsed.path:
+        return Access.EVERYBODY
+    if parsed.scheme in addresses.RUNTIME_SCHEMES:
+        return _runtime_access(address, parsed, own_runtime, domain)
+    if addresses.is_bare_entity(parsed):
+        return Access.CLAIM
+    if parsed.scheme in addresses.HYPERTY_SCHEMES or address.endswith("/subscription"):
+        return Access.OWNER
+    return Access.EVERYBODY
+
+
+def _runtime_access(
+    address: str, parsed: addresses.Address, own_runtime: str, domain: str
+) -> Access:
+    if addresses.is_under(address, own_runtime) or addresses.is_under(
+        addresses.runtime_twin(address), own_runtime
+    ):
+        return Access.EVERYBODY
+    if parsed.path.startswith(_CLAIMED_PATHS):
+        return Access.CLAIM
+    carries = addresses.parse(own_runtime).home  # a foreign node speaks for its own runtimes
+    return Access.OWNER if parsed.home == carries != domain else Access.NOBODY
+
+
+def _texts(body: dict[str, Any], field: str) -> Iterator[str]:
+    """The texts of a field: one, a list, nested lists, or items `{"name": …}` (row 15)."""
+    value = body.get(field)
+    stack = [value] if value is not None else []
+    while stack:
+        item = stack.pop()
+        if isinstance(item, list):
+            stack.extend(reversed(item))
+        elif isinstance(item, dict) and isinstance(item.get("name"), str):
+            yield item["name"]
+        elif isinstance(item, str):
+            yield item
+        else:
+            raise BadMessage(f"`{field}` must hold addresses as texts.")

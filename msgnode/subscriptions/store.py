@@ -1,0 +1,97 @@
+"""Subscription rows and claims: written through the group writer, read once at start."""
+
+from __future__ import annotations
+
+import uuid
+from asyncio import Future
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.db import connection
+
+from msgnode import models
+from msgnode.bus.ports import Listener
+from msgnode.bus.writing import Call, Change, Create, Writer
+from msgnode.core import addresses
+from msgnode.core.errors import Conflict
+
+Kind = models.Allocation.Kind
+
+
+class SubscriptionStore:
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def subscribed(
+        self,
+        session: Listener,
+        subscribed: Sequence[str],
+        claimed: Sequence[str],
+        taken_over: dict[str, Listener],
+        result: Any,
+    ) -> Future[Any]:
+        """New subscriptions and claims, and claims taken over from an earlier session."""
+        id_ = uuid.UUID(session.id)
+        changes: list[Change] = []
+        if subscribed:
+            changes.append(
+                Create([models.Subscription(session_id=id_, address=each) for each in subscribed])
+            )
+        if claimed:
+            changes.append(Create([_claim(address, id_) for address in claimed]))
+        for address, owner in taken_over.items():
+            changes.append(Call(_take_over(address, uuid.UUID(owner.id), id_)))
+        return self._writer.submit(*changes, result=result)
+
+    def unsubscribed(
+        self,
+        session: Listener,
+        gone: Sequence[str],
+        owned: Sequence[str],
+        unclaimed: list[str],
+        result: Any,
+    ) -> Future[Any]:
+        """Subscriptions that end, and of the owned addresses those that were claims: `unclaimed`
+        names them after the commit."""
+        id_ = uuid.UUID(session.id)
+
+        def unsubscribe() -> None:
+            for start in range(0, len(gone), 500):
+                models.Subscription.objects.filter(
+                    session_id=id_, address__in=gone[start : start + 500]
+                ).delete()
+            unclaimed.clear()
+            for start in range(0, len(owned), 500):
+                claims = models.Allocation.objects.filter(
+                    session_id=id_, kind=Kind.CLAIMED, address__in=owned[start : start + 500]
+                )
+                unclaimed.extend(claims.values_list("address", flat=True))
+                claims.delete()
+
+        return self._writer.submit(Call(unsubscribe), result=result)
+
+    @staticmethod
+    def load() -> Iterator[tuple[str, str]]:
+        """(address, hex id of the session) of every subscription. Blocks: for the start."""
+        rows = models.Subscription.objects.order_by("id").values_list("address", "session_id")
+        for address, session_id in rows.iterator(chunk_size=5000):
+            yield address, session_id.hex
+        connection.close()
+
+
+def _claim(address: str, session_id: uuid.UUID) -> models.Allocation:
+    return models.Allocation(
+        address=address,
+        scheme=addresses.parse(address).scheme,
+        session_id=session_id,
+        kind=Kind.CLAIMED,
+    )
+
+
+def _take_over(address: str, before: uuid.UUID, after: uuid.UUID) -> Any:
+    def take_over() -> None:
+        rows = models.Allocation.objects.filter(address=address, session_id=before)
+        if not rows.update(session_id=after):
+            raise Conflict(f"{address} belongs to another session.")
+
+    return take_over

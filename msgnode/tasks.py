@@ -1,0 +1,61 @@
+"""Celery tasks of the node: what is kept no longer goes, in small transactions.
+
+SQLite has one writer and the node's group commits must not wait for it: at most BATCH rows in each
+transaction, found by an index, dependent rows first so that no cascade exceeds the batch.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from celery import shared_task
+from django.conf import settings
+from django.contrib.sessions.models import Session as BrowserSession
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from .models import Alarm, Allocation, ControlMessage, Session, Subscription
+
+BATCH = 1_000
+CONTROL_KEPT = timedelta(hours=1)
+ALARMS_KEPT = timedelta(days=30)
+
+
+@shared_task(name="msgnode.purge", ignore_result=False)
+def purge() -> dict[str, int]:
+    """Delete what is kept no longer; the numbers of deleted rows by name."""
+    now = timezone.now()
+    return {
+        "sessions": purge_sessions(now - timedelta(days=settings.NODE["CLOSED_SESSION_DAYS"])),
+        "control messages": delete_in_batches(
+            ControlMessage.objects.filter(created_at__lt=now - CONTROL_KEPT)
+        ),
+        "alarms": delete_in_batches(Alarm.objects.filter(cleared_at__lt=now - ALARMS_KEPT)),
+        "browser sessions": delete_in_batches(BrowserSession.objects.filter(expire_date__lt=now)),
+    }
+
+
+def purge_sessions(closed_before: datetime) -> int:
+    """Delete sessions closed before a moment, with what they may still hold."""
+    old = Session.objects.filter(state=Session.State.CLOSED, closed_at__lt=closed_before)
+    deleted = 0
+    while ids := list(old.order_by("closed_at").values_list("pk", flat=True)[:BATCH]):
+        for dependent in (Allocation, Subscription):
+            delete_in_batches(dependent.objects.filter(session__in=ids))
+        deleted += _delete(Session.objects.filter(pk__in=ids, state=Session.State.CLOSED))
+    return deleted
+
+
+def delete_in_batches(rows: QuerySet[Any]) -> int:
+    """Delete the rows of a query without ever holding the database for more than BATCH of them."""
+    deleted = 0
+    while ids := list(rows.order_by().values_list("pk", flat=True)[:BATCH]):
+        deleted += _delete(rows.model._default_manager.filter(pk__in=ids))
+    return deleted
+
+
+def _delete(rows: QuerySet[Any]) -> int:
+    with transaction.atomic():
+        return rows.delete()[0]

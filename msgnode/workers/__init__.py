@@ -1,0 +1,1 @@
+"""What joins workers to the database and to each other: group commits, the control outbox."""

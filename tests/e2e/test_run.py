@@ -1,0 +1,173 @@
+"""`manage.py run` and `make run`: one command starts everything and leaves nothing."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.launched import Launched
+from tests.servers import free_port
+
+
+def test_it_says_ready_once_everything_answers_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with Launched(tmp_path / "data", free_port()) as node:
+        line = node.ready()
+        place = f"127.0.0.1:{node.port}"
+        for address in (f"http://{place}/", f"http://{place}/admin/", f"ws://{place}/ws"):
+            assert address in line.split()
+        assert node.get("/health/live") == 200
+        assert node.get("/health/ready") == 200
+        for words in ("supervisord", "msgnode.server", "msgnode worker", "msgnode beat"):
+            assert node.program(words).is_running()
+        node.signal(signal.SIGTERM)
+        assert node.status() == 0, node.text()
+        assert node.survivors() == []
+        assert "Traceback" not in node.text()
+    assert stat.S_IMODE((tmp_path / "data" / "secret_key").stat().st_mode) == 0o600
+
+
+def test_a_port_in_use_is_named_at_once(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with Launched(tmp_path / "data", port) as node:
+            assert node.status() == 1
+    assert node.lines == [f"CommandError: port {port} of 127.0.0.1 is in use; name another PORT."]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("PORT", "http", "PORT cannot be read"),
+        ("DOMAIN", "http://example.org", "(msgnode.E002) DOMAIN 'http://example.org'"),
+        ("DATA_DIR", "/dev/null/data", "Not a directory: '/dev/null/data"),
+        ("DATABASE_URL", "nonsense", "DATABASE_URL is not the URL of a database"),
+        ("DATABASE_URL", "postgres://node:secret@127.0.0.1:1/node", "the database refuses"),
+        ("REDIS_URL", "redis://:secret@127.0.0.1:1/0", "Redis at redis://:…@127.0.0.1:1/0"),
+        ("NODE_MODE", "prod", "NODE_MODE is 'prod'"),
+    ],
+)
+def test_a_broken_setting_is_named(tmp_path: Path, name: str, value: str, said: str) -> None:
+    with Launched(tmp_path / "data", free_port(), environment={name: value}) as node:
+        assert node.status() == 1
+    assert said in node.text()
+    assert "Traceback" not in node.text()
+    assert "secret" not in node.text()
+
+
+@pytest.mark.long
+def test_it_runs_twice_in_the_same_place_and_tells_the_password_once(tmp_path: Path) -> None:
+    data_dir = tmp_path / ("long " * 20)  # longer than the path of a Unix socket may be
+    for turn, told in ((signal.SIGTERM, True), (signal.SIGINT, False)):
+        with Launched(data_dir, free_port()) as node:
+            node.ready()
+            assert bool(re.search(r"password \S{16} ", node.text())) is told
+            node.signal(turn)
+            assert node.status() == 0, node.text()
+            assert node.survivors() == []
+
+
+@pytest.mark.long
+def test_two_nodes_run_side_by_side(tmp_path: Path) -> None:
+    with (
+        Launched(tmp_path / "one", free_port()) as one,
+        Launched(tmp_path / "two", free_port()) as two,
+    ):
+        one.ready()
+        two.ready()
+        one.signal(signal.SIGTERM)
+        assert one.status() == 0, one.text()
+        assert two.get("/health/ready") == 200
+        two.signal(signal.SIGTERM)
+        assert two.status() == 0, two.text()
+
+
+@pytest.mark.long
+def test_it_runs_on_postgresql_and_redis(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
+    production = {
+        "NODE_MODE": "production",
+        "DATABASE_URL": postgres_url,
+        "REDIS_URL": redis_url,
+        "SECRET_KEY": "a key of fifty characters or more for this one test",
+        "ALLOWED_HOSTS": "console.example.org,localhost",
+    }
+    with Launched(tmp_path, free_port(), environment=production) as node:
+        node.ready()
+        assert node.get("/health/ready") == 200
+        node.signal(signal.SIGTERM)
+        assert node.status() == 0, node.text()
+        assert node.survivors() == []
+    assert not (tmp_path / "node.sqlite3").exists()
+    assert not (tmp_path / "secret_key").exists()
+
+
+@pytest.mark.long
+def test_a_second_node_in_the_same_place_is_refused(tmp_path: Path) -> None:
+    with Launched(tmp_path, free_port()) as first:
+        first.ready()
+        with Launched(tmp_path, free_port()) as second:
+            assert second.status() == 1
+            assert f"a node already runs in {tmp_path} (process {first.pid})" in second.text()
+        assert first.get("/health/ready") == 200
+
+
+@pytest.mark.long
+def test_nothing_survives_a_launcher_that_was_killed_and_the_next_starts(tmp_path: Path) -> None:
+    port = free_port()
+    with Launched(tmp_path, port) as node:
+        node.ready()
+        node.signal(signal.SIGKILL)
+        assert node.status() == -signal.SIGKILL
+        with Launched(tmp_path, port) as second:
+            second.ready()
+            assert node.survivors() == []
+            second.signal(signal.SIGTERM)
+            assert second.status() == 0, second.text()
+
+
+@pytest.mark.long
+def test_nothing_survives_a_supervisord_that_was_killed(tmp_path: Path) -> None:
+    with Launched(tmp_path, free_port()) as node:
+        node.ready()
+        node.program("supervisord").kill()
+        assert node.status() == 1
+        assert "supervisord ended" in node.text()
+        assert node.survivors(10) == []
+
+
+@pytest.mark.long
+def test_a_program_that_ends_is_started_again_and_it_is_said(tmp_path: Path) -> None:
+    with Launched(tmp_path, free_port()) as node:
+        node.ready()
+        node.program("msgnode beat").kill()
+        assert "beat ended and was started again" in node.line_with("again")
+        node.signal(signal.SIGTERM)
+        assert node.status() == 0, node.text()
+        assert node.survivors() == []
+
+
+@pytest.mark.long
+def test_a_program_that_cannot_start_is_named(tmp_path: Path) -> None:
+    (tmp_path / "beat.started").mkdir()  # beat cannot leave its mark
+    with Launched(tmp_path, free_port()) as node:
+        assert node.status() == 1
+        assert "beat.started" in node.text()
+        assert node.survivors() == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("turn", [signal.SIGTERM, signal.SIGINT], ids=lambda turn: turn.name)
+def test_it_stops_when_make_is_told_to(tmp_path: Path, turn: signal.Signals) -> None:
+    binaries = Path(sys.executable).parent
+    make = ("make", "--old-file=.venv/.run", f"BIN={binaries}", "run")
+    with Launched(tmp_path, free_port(), command=make) as node:
+        node.ready()
+        node.signal(turn)
+        assert node.status() == -turn  # as make does, after its child has ended
+        assert "stopped" in node.text()
+        assert node.survivors() == []

@@ -1,0 +1,64 @@
+"""System checks: one broken setting, one error, named."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.checks import run_checks
+
+from msgnode.checks import check_node
+
+
+def ids() -> list[str | None]:
+    return [found.id for found in check_node()]
+
+
+def test_the_defaults_are_sound() -> None:
+    assert ids() == []
+
+
+def test_the_checks_are_registered(settings: Any) -> None:
+    settings.DOMAIN = ""
+    assert "msgnode.E002" in [found.id for found in run_checks()]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("DATA_DIR", Path("/dev/null/nowhere"), "msgnode.E001"),
+        ("DATA_DIR", Path(__file__), "msgnode.E001"),
+        ("DOMAIN", "http://example.org", "msgnode.E002"),
+        ("DOMAIN", "example.org:8000", "msgnode.E002"),
+        ("DOMAIN", "-example.org", "msgnode.E002"),
+        ("DOMAIN", "a" * 64 + ".org", "msgnode.E002"),
+        ("DOMAIN", ".".join(["a" * 60] * 5), "msgnode.E002"),
+        ("RESUME", "sometimes", "msgnode.E003"),
+        ("ALLOCATION_SCHEMES", ["hyperty", "comm://"], "msgnode.E006"),
+        ("PORT", 0, "msgnode.E007"),
+        ("PORT", 65536, "msgnode.E007"),
+    ],
+)
+def test_a_wrong_value_is_named(settings: Any, name: str, value: object, expected: str) -> None:
+    setattr(settings, name, value)
+    assert ids() == [expected]
+
+
+@pytest.mark.parametrize("name", sorted(settings.NODE))
+def test_no_limit_is_negative(settings: Any, name: str) -> None:
+    settings.NODE = {**settings.NODE, name: -1}
+    assert "msgnode.E004" in ids()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("GRACE_PERIOD", 0), ("DRAIN_SECONDS", 0), ("CLOSED_SESSION_DAYS", 0)],
+)
+def test_the_edge_of_a_limit_is_allowed(settings: Any, name: str, value: float) -> None:
+    settings.NODE = {**settings.NODE, name: value}
+    assert ids() == []
+
+
+def test_limits_that_contradict_each_other_are_named(settings: Any) -> None:
+    settings.NODE = {**settings.NODE, "OUTBOX_BYTES": settings.NODE["MAX_FRAME_BYTES"]}
+    assert ids() == ["msgnode.E005"]

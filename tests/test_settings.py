@@ -1,0 +1,34 @@
+"""Every setting is documented, and nothing is documented that does not exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from environ import Env
+
+from msgnode.settings import base
+
+READ = re.compile(r"""\benv(?:\.\w+)?\(\s*["']([A-Z_]+)["']""")
+DOCUMENTED = re.compile(r"^#?([A-Z_]+)=", re.MULTILINE)
+
+
+def test_env_example_documents_every_setting_and_no_other() -> None:
+    folder = Path(base.__file__).parent
+    read = {name for file in folder.glob("*.py") for name in READ.findall(file.read_text())}
+    documented = DOCUMENTED.findall((base.BASE_DIR / ".env.example").read_text())
+    assert sorted(documented) == sorted(read)
+
+
+def test_env_example_changes_nothing_when_it_is_copied(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Env, "ENVIRON", {})
+    Env.read_env(base.BASE_DIR / ".env.example")
+    assert Env.ENVIRON == {}
+
+
+def test_a_value_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(base.env.ENVIRON, "MAX_FRAME_BYTES", "1 MB")
+    with pytest.raises(ImproperlyConfigured, match="MAX_FRAME_BYTES .*'1 MB'"):
+        base.env.int("MAX_FRAME_BYTES")

@@ -1,0 +1,86 @@
+"""The purge deletes what is kept no longer, nothing else, and never much at once."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.sessions.models import Session as BrowserSession
+from django.utils import timezone
+
+from msgnode import tasks
+from msgnode.models import Alarm, Allocation, ControlMessage, Session, Subscription
+
+pytestmark = pytest.mark.django_db
+
+
+def session(state: str, closed_at: datetime | None = None) -> Session:
+    return Session.objects.create(runtime_url="runtime://x/1", state=state, closed_at=closed_at)
+
+
+def ago(**units: float) -> datetime:
+    return timezone.now() - timedelta(**units)
+
+
+def test_closed_sessions_go_after_their_days_with_what_they_hold(settings: Any) -> None:
+    settings.NODE = {**settings.NODE, "CLOSED_SESSION_DAYS": 7}
+    old = session("closed", ago(days=7, minutes=1))
+    Allocation.objects.create(address="hyperty://x/1", scheme="hyperty", session=old)
+    Subscription.objects.create(address="comm://x/1", session=old)
+    kept = {
+        session("closed", ago(days=6, hours=23)).pk,
+        session("open").pk,
+        session("detached").pk,
+        session("open", ago(days=30)).pk,  # resumed: it carries the time of an earlier end
+    }
+    assert tasks.purge()["sessions"] == 1
+    assert set(Session.objects.values_list("pk", flat=True)) == kept
+    assert not Allocation.objects.exists()
+    assert not Subscription.objects.exists()
+
+
+def test_control_messages_go_after_an_hour() -> None:
+    ControlMessage.objects.create(kind="old", created_at=ago(minutes=61))
+    ControlMessage.objects.create(kind="new", created_at=ago(minutes=59))
+    assert tasks.purge()["control messages"] == 1
+    assert [row.kind for row in ControlMessage.objects.all()] == ["new"]
+
+
+def test_alarms_go_thirty_days_after_they_were_cleared() -> None:
+    Alarm.objects.create(kind="stands", text="x", raised_at=ago(days=90))
+    Alarm.objects.create(kind="new", text="x", cleared_at=ago(days=29))
+    Alarm.objects.create(kind="old", text="x", cleared_at=ago(days=31))
+    assert tasks.purge()["alarms"] == 1
+    assert set(Alarm.objects.values_list("kind", flat=True)) == {"stands", "new"}
+
+
+def test_expired_browser_sessions_go() -> None:
+    BrowserSession.objects.create(session_key="old", expire_date=ago(minutes=1))
+    BrowserSession.objects.create(session_key="new", expire_date=ago(minutes=-1))
+    assert tasks.purge()["browser sessions"] == 1
+    assert [row.session_key for row in BrowserSession.objects.all()] == ["new"]
+
+
+def test_no_transaction_deletes_more_than_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "BATCH", 10)
+    old = session("closed", ago(days=30))
+    Subscription.objects.bulk_create(
+        Subscription(session=old, address=f"comm://x/{number}") for number in range(25)
+    )
+    ControlMessage.objects.bulk_create(
+        ControlMessage(kind="old", created_at=ago(hours=2)) for _ in range(25)
+    )
+    batches: list[int] = []
+    delete = tasks._delete
+    monkeypatch.setattr(tasks, "_delete", lambda rows: batches.append(len(rows)) or delete(rows))
+    deleted = tasks.purge()
+    assert deleted["control messages"] == 25
+    assert not Subscription.objects.exists()
+    assert batches == [10, 10, 5, 1, 10, 10, 5]
+
+
+def test_the_schedule_names_a_task_that_exists(settings: Any) -> None:
+    from msgnode.celery import app
+
+    app.loader.import_default_modules()
+    for entry in settings.CELERY_BEAT_SCHEDULE.values():
+        assert entry["task"] in app.tasks
