@@ -4,8 +4,8 @@
 
 Brings the roll-up up to date for what the reports need, makes the reports of KIND for each period
 that begins in [start, end), and writes them as JSON to FILE, under a temporary name first. Lines of
-JSON on standard output tell the progress. If standard input closes, whoever started this is gone,
-and the process ends with all it started. Django is not loaded here.
+JSON on standard output tell the progress. With --tied, when standard input closes, whoever started
+this is gone, and the process ends with its group. Django is not loaded here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ SESSION = {
 
 def session(options: dict[str, str]) -> SparkSession:
     builder = SparkSession.builder
-    for name, value in (SESSION | options).items():
+    local: dict[str, str] = {}
+    if options.get("spark.master", "local").startswith("local"):
+        # Spark's 200 would be 200 tiny tasks after each shuffle; a cluster keeps its own setting.
+        local = {"spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1))}
+    for name, value in (SESSION | local | options).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -112,8 +116,10 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--result", required=True, type=Path)
     parser.add_argument("--again", action="store_true", help="roll up hours that are up to date too")
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--tied", action="store_true", help="end with whoever holds standard input")
     given = parser.parse_args(arguments)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if given.tied:
+        threading.Thread(target=_end_with_parent, daemon=True).start()
     _tell(0.0, "starting Spark")
     spark = session(dict(pair.split("=", 1) for pair in given.conf))
     result = make(

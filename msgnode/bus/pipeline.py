@@ -194,6 +194,7 @@ class Pipeline:
                 outcome=Outcome.REFUSED,
                 code=fault.code,
                 latency=perf_counter() - began,
+                runtime=caller.speaker.runtime_url,
             )
         )
 
@@ -229,6 +230,7 @@ class Pipeline:
                 decision.deciding[-1] if decision.deciding else "",
                 speaker.identity is not None,
                 perf_counter() - began,
+                speaker.runtime_url,
             )
         )
 

@@ -14,19 +14,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
 from spark.jobs import schema
 from spark.jobs.storage import File, Storage
 
-HOUR = timedelta(hours=1)
-
-
-def hours_between(start: datetime, end: datetime) -> list[datetime]:
-    first = start.replace(minute=0, second=0, microsecond=0)
-    return [first + HOUR * step for step in range(max(0, -((first - end) // HOUR)))]
 
 
 def folder_of(hour: datetime) -> str:

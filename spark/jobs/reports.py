@@ -8,10 +8,10 @@ are broken by the keys, so that a re-run gives the same rows in the same order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
+from pyspark.sql.types import TimestampType
 
 from spark.jobs import histogram
 
@@ -19,7 +19,7 @@ OUTCOMES = (
     "delivered", "queued", "answered", "undeliverable", "blocked", "refused", "dropped",
 )  # fmt: skip
 FAILED = ("undeliverable", "blocked", "refused", "dropped")
-LONGEST = 1_000
+LONGEST = 200
 """Rows a table of a report has at most."""
 
 
@@ -110,21 +110,13 @@ def ranked(frame: DataFrame, keys: Sequence[str], longest: int) -> DataFrame:
     return frame.withColumn("rank", f.row_number().over(order)).where(f.col("rank") <= longest)
 
 
-def together(tables: dict[str, DataFrame]) -> DataFrame:
-    """All tables as (period, table, rank, row): one job to compute and fetch them."""
-    return reduce(
-        DataFrame.unionAll,
-        (
-            frame.select(
-                f.date_format("period", "yyyy-MM-dd'T'HH:mm:ss'Z'").alias("period"),
-                f.lit(name).alias("table"),
-                (f.col("rank") if "rank" in frame.columns else f.lit(0)).alias("rank"),
-                f.to_json(
-                    f.struct(*(c for c in frame.columns if c not in ("period", "rank")))
-                ).alias("row"),
-            )
-            for name, frame in tables.items()
-        ),
+def plain(table: DataFrame) -> DataFrame:
+    """A table ready to be fetched: moments as ISO text, decimals as numbers."""
+    return table.select(
+        *(
+            f.date_format(field.name, "yyyy-MM-dd'T'HH:mm:ssXXX").alias(field.name)
+            if isinstance(field.dataType, TimestampType)
+            else f.col(field.name)
+            for field in table.schema
+        )
     )
-
-
