@@ -22,7 +22,7 @@ from msgnode.node import Node, get_node
 from msgnode.sessions.consumer import SocketConsumer, StubConnectConsumer
 
 
-async def _refuse(scope: dict[str, Any], receive: Any, send: Any) -> None:
+async def _refuse(scope: Any, receive: Any, send: Any) -> Any:
     """No such WebSocket path: the upgrade is answered 403 (case 12)."""
     await receive()
     await send({"type": "websocket.close", "code": 4403})

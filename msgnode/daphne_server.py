@@ -18,13 +18,16 @@ from typing import Any
 
 from daphne.server import Server
 from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
-from twisted.internet import reactor
+from twisted.internet import reactor as _reactor
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
+from msgnode.daphne_frames import whole_texts
 from msgnode.sessions.rules import CloseCode
 
 log = logging.getLogger(__name__)
+
+reactor: Any = _reactor
 
 
 @implementer(IPushProducer)
@@ -71,8 +74,10 @@ class DaphneLink:
         protocol = self._protocol
         if protocol.state == protocol.STATE_OPEN:
             protocol.sendClose(code, reason)
+        was_paused = self.is_paused
+        self.closing()
         self.resume_reading()  # or the peer's half of the closing handshake is never read
-        if self.is_paused:
+        if was_paused:
             # Nobody reads what is in the buffer, so the closing frame behind it is never sent.
             reactor.callLater(_CLOSE_PATIENCE, self._abort)
 
@@ -89,15 +94,21 @@ class DaphneLink:
         """A frame that came before the consumer asked for any."""
         self._early.append(frame)
 
+    def closing(self) -> None:
+        """Nothing more can be written: what comes from now on waits for the next socket."""
+        self.is_paused = True
+
     def closed(self) -> None:
+        self.closing()
         self._closed.set()
 
     def pauseProducing(self) -> None:  # noqa: N802 (Twisted's name)
         self.is_paused = True
 
     def resumeProducing(self) -> None:  # noqa: N802 (Twisted's name)
-        self.is_paused = False
-        self.on_resume()
+        if self._protocol.state == self._protocol.STATE_OPEN:
+            self.is_paused = False
+            self.on_resume()
 
     def stopProducing(self) -> None:  # noqa: N802 (Twisted's name)
         self.is_paused = True
@@ -109,6 +120,7 @@ class DaphneLink:
 
 _SHORT = [struct.pack("!BB", 0x81, size) for size in range(126)]
 _CLOSE_PATIENCE = 1.0
+_LARGE_FRAME_PATIENCE = 10.0  # to finish sending a frame that is read and thrown away
 
 
 class NodeProtocol(WebSocketProtocol):
@@ -116,6 +128,34 @@ class NodeProtocol(WebSocketProtocol):
 
     receiver: Callable[[bytes], None] | None = None
     link: DaphneLink | None = None
+    data: bytes  # autobahn's: what has been read and not consumed
+
+    def dataReceived(self, data: bytes) -> None:  # noqa: N802
+        """Give whole text frames to the receiver; autobahn gets everything else."""
+        receiver = self.receiver
+        if receiver is None or not self._is_between_frames():
+            super().dataReceived(data)
+            return
+        if self.data:
+            data = self.data + data
+        texts, end, is_plain = whole_texts(data, self.maxMessagePayloadSize)
+        self.data = data[end:]
+        if texts:
+            self.last_ping = time.time()
+            for text in texts:
+                receiver(text)
+        if not is_plain:
+            super().dataReceived(b"")
+
+    def _is_between_frames(self) -> bool:
+        """Whether autobahn has nothing under way: no frame, no fragments, no ping of its own."""
+        return (
+            self.state == self.STATE_OPEN
+            and self.current_frame is None
+            and not self.inside_message
+            and self.autoPingTimeoutCall is None
+            and not self.muted
+        )
 
     def onMessage(self, payload: bytes, isBinary: bool) -> None:  # noqa: N802, N803
         self.last_ping = time.time()
@@ -129,12 +169,21 @@ class NodeProtocol(WebSocketProtocol):
     def onPong(self, payload: bytes) -> None:  # noqa: N802
         self.last_ping = time.time()
 
+    def sendCloseFrame(self, *args: Any, **options: Any) -> None:  # noqa: N802
+        super().sendCloseFrame(*args, **options)
+        if self.link is not None:
+            self.link.closing()
+
     def onClose(self, wasClean: bool, code: int, reason: str) -> None:  # noqa: N802, N803
         super().onClose(wasClean, code, reason)
         if self.link is not None:
             self.link.closed()
 
     def _max_message_size_exceeded(self, msg_size: int, max_msg_size: int, reason: str) -> None:
+        # By a closing handshake that reads on: a socket dropped with unread bytes is reset, and a
+        # reset loses the code that is to tell the client why.
+        self.failByDrop = False
+        self.closeHandshakeTimeout = _LARGE_FRAME_PATIENCE
         self._fail_connection(CloseCode.TOO_LARGE, f"a frame may have {max_msg_size} bytes")
 
 
@@ -143,7 +192,10 @@ class NodeFactory(WebSocketFactory):
 
 
 class NodeServer(Server):
-    """Daphne's server, with links and a drain."""
+    """Daphne's server, with links and a drain. `on_listen_error` is told why a port is not to be
+    had."""
+
+    on_listen_error: Callable[[str], None]
 
     def run(self) -> None:
         import daphne.server as stock
@@ -162,6 +214,16 @@ class NodeServer(Server):
         for details in self.connections.values():
             details.setdefault("application_instance", _done())
         return super().kill_all_applications()
+
+    def listen_error(self, failure: Any) -> None:
+        self.on_listen_error(failure.getErrorMessage())
+
+    def stop_listening(self) -> None:
+        """Take no new connections; those there are go on."""
+        for listener in self.listeners:
+            port = getattr(listener, "result", None)
+            if port is not None and hasattr(port, "stopListening"):
+                port.stopListening()
 
     async def drained(self, seconds: float) -> bool:
         """Wait until every application has ended, at most so long."""

@@ -180,3 +180,47 @@ class ComponentStatus(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Ban(models.Model):
+    """Ends the sessions of a runtime URL, a source address or a subject, and keeps them out."""
+
+    class Kind(models.TextChoices):
+        RUNTIME = "runtime", "runtime URL"
+        SOURCE = "source", "source address"
+        SUBJECT = "subject"
+
+    kind = models.CharField(max_length=8, choices=Kind.choices, default=Kind.RUNTIME)
+    value = models.CharField(
+        max_length=ADDRESS_LENGTH,
+        help_text="A runtime URL, an address or network (192.0.2.0/24), or a subject or user name.",
+    )
+    reason = models.CharField(max_length=255, help_text="For operators; the runtime is not told.")
+    expires_at = models.DateTimeField(null=True, blank=True, help_text="Empty: until it is lifted.")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    created_by = models.CharField(max_length=150, blank=True, editable=False)
+
+    class Meta:
+        ordering = ("-created_at",)
+        constraints = (models.UniqueConstraint(fields=["kind", "value"], name="ban_once"),)
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class AuditEntry(models.Model):
+    """What an operator changed: who, what, before, after. Written with the change, never edited."""
+
+    at = models.DateTimeField(default=timezone.now, db_index=True)
+    actor = models.CharField(max_length=150)
+    action = models.CharField(max_length=64, help_text="e.g. session.end")
+    object = models.CharField(max_length=ADDRESS_LENGTH)
+    before = models.JSONField(default=dict)
+    after = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ("-id",)
+        verbose_name_plural = "audit entries"
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.object}"

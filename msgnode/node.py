@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import socket
+import time
 import uuid
 from typing import Any
 
@@ -24,10 +25,11 @@ from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call
 from msgnode.sessions.admission import SessionAdmission
+from msgnode.sessions.bans import BanList
 from msgnode.sessions.component import SessionComponent, SessionSettings
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.janitor import sweep
-from msgnode.sessions.rules import CloseCode, Event
+from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.sockets import Sockets
 from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.component import SubscriptionComponent
@@ -104,7 +106,11 @@ class Node:
             recorder=self.recorder,
             answers=Answers(self.enforcer, limits["ANSWER_TIMEOUT"]),
         )
-        self.sockets = Sockets(limits["MAX_CONNECTIONS"], limits["MAX_CONNECTIONS_PER_SOURCE"])
+        self.sockets = Sockets(
+            limits["MAX_CONNECTIONS"],
+            limits["MAX_CONNECTIONS_PER_SOURCE"],
+            lambda source: self.sessions.bans.of_source(source, time.time()) is not None,
+        )
         self.connection_settings = ConnectionSettings(
             messages_per_second=limits["MAX_MESSAGES_PER_SECOND"],
             bytes_per_second=limits["MAX_BYTES_PER_SECOND"],
@@ -140,8 +146,9 @@ class Node:
     async def start(self) -> None:
         """Load the routing table from the database and begin; raises if the database cannot be
         read."""
-        with_gap = await asyncio.to_thread(self._load)
+        with_gap, bans = await asyncio.to_thread(self._load)
         self.writer.start()
+        self.sessions.enforce(bans)
         if with_gap:
             text = f"The last stop was not clean: {with_gap} sessions may have missed messages."
             self.raise_alarm("unclean-stop", self.domain, text)
@@ -160,12 +167,12 @@ class Node:
         self.sessions.stop()
         await self.writer.stop()
 
-    def _load(self) -> int:
+    def _load(self) -> tuple[int, BanList]:
         with_gap = self.sessions.restore(SessionStore.load())
         self.allocation.pool_schemes = AllocationStore.pool_schemes()
         self.allocation.restore(AllocationStore.load(), self.sessions.sessions)
         self.subscriptions.restore(SubscriptionStore.load(), self.sessions.sessions)
-        return with_gap
+        return with_gap, SessionStore.load_bans()
 
     # --- what reaches the worker from outside -----------------------------------------------------
 
@@ -181,20 +188,21 @@ class Node:
             "subscription.add": self._add_subscription,
             "subscription.delete": self._drop_subscription,
             "pools.changed": self._pools_changed,
+            "bans.changed": self._bans_changed,
         }
 
     def _end_session(self, payload: dict[str, Any]) -> None:
         session = self.sessions.sessions.get(payload["session"])
         if session is not None:
-            socket_ = session.socket
-            self.sessions.close(session, Event.END, payload.get("reason", "ended by the operator"))
-            if socket_ is not None:
-                socket_.end(CloseCode.REFUSED, "ended by the operator")
+            may_return = payload.get("may_return", False)
+            code = CloseCode.GOING_AWAY if may_return else CloseCode.REFUSED
+            self.sessions.end(session, code, payload.get("reason") or "ended by the operator")
 
     def _drop_allocation(self, payload: dict[str, Any]) -> None:
         session = self.sessions.sessions.get(payload["session"])
         if session is not None:
             self.allocation.drop(payload["address"], session)
+            session.withdrawn |= {payload["address"]}
 
     def _add_subscription(self, payload: dict[str, Any]) -> None:
         session = self.sessions.sessions.get(payload["session"])
@@ -208,6 +216,21 @@ class Node:
 
     def _pools_changed(self, payload: dict[str, Any]) -> None:
         self.allocation.pool_schemes = frozenset(payload["schemes"])
+
+    def _bans_changed(self, payload: dict[str, Any]) -> None:
+        loaded: list[BanList] = []
+
+        def load() -> None:
+            loaded[:] = [SessionStore.load_bans()]
+
+        def enforce(done: asyncio.Future[Any]) -> None:
+            if done.cancelled() or done.exception() is not None:
+                log.error("The bans could not be read; those before stay in force.")
+                return
+            self.sessions.enforce(loaded[0])
+            self.sockets.end_banned(CloseCode.REFUSED)
+
+        self.writer.submit(Call(load)).add_done_callback(enforce)
 
 
 _node: Node | None = None

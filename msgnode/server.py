@@ -25,83 +25,72 @@ def main() -> int:
     import django
 
     django.setup()
-    return _serve()
+    return Worker().run()
 
 
-def _serve() -> int:
-    from django.conf import settings
-    from twisted.internet import tcp
+class Worker:
+    """One process of the node: its server, its start and its stop."""
 
-    tcp.Connection.bufferSize = 256 * 1024  # bytes read from a socket at once
+    def __init__(self) -> None:
+        from django.conf import settings
 
-    from msgnode.asgi import application
-    from msgnode.daphne_server import NodeServer, reactor
-    from msgnode.node import get_node
+        from msgnode.asgi import application
+        from msgnode.daphne_server import NodeServer, reactor
+        from msgnode.node import get_node
 
-    node = get_node()
-    limits = settings.NODE
-    loop = reactor._asyncioEventloop
-    status = 0
-    server = NodeServer(
-        application=application,
-        endpoints=[f"tcp:port={settings.PORT}:interface={_escaped(settings.HOST)}:backlog=4096"],
-        signal_handlers=False,
-        ping_interval=limits["PING_INTERVAL"],
-        ping_timeout=limits["PING_TIMEOUT"],
-        websocket_timeout=-1,
-        websocket_max_message_size=limits["MAX_FRAME_BYTES"],
-        websocket_max_frame_size=limits["MAX_FRAME_BYTES"],
-        websocket_handshake_timeout=10,
-        http_timeout=120,
-        application_close_timeout=10,
-        server_name="",
-    )
-    try:
-        loop.run_until_complete(node.start())
-    except Exception as error:
-        log.critical("The node cannot start: %s", error, exc_info=True)
-        return 1
+        self._node = get_node()
+        self._reactor = reactor
+        self._loop: asyncio.AbstractEventLoop = reactor._asyncioEventloop
+        self._drain_seconds = settings.NODE["DRAIN_SECONDS"]
+        self._where = f"{settings.HOST}:{settings.PORT}"
+        self._stopping: asyncio.Task[None] | None = None
+        self._status = 0
+        limits = settings.NODE
+        interface = settings.HOST.replace(":", r"\:")
+        self._server = NodeServer(
+            application=application,
+            endpoints=[f"tcp:port={settings.PORT}:interface={interface}:backlog=4096"],
+            signal_handlers=False,
+            ping_interval=limits["PING_INTERVAL"],
+            ping_timeout=limits["PING_TIMEOUT"],
+            websocket_timeout=-1,
+            websocket_max_message_size=limits["MAX_FRAME_BYTES"],
+            websocket_max_frame_size=limits["MAX_FRAME_BYTES"],
+            websocket_handshake_timeout=10,
+            http_timeout=120,
+            server_name="",
+        )
+        self._server.on_listen_error = self._cannot_listen
 
-    stopping: asyncio.Future[None] | None = None
-
-    def stop() -> None:
-        nonlocal stopping
-        if stopping is None:
-            stopping = asyncio.ensure_future(drain())
-
-    async def drain() -> None:
-        log.info("The worker stops.")
-        for port in await asyncio.gather(*(_listening(each) for each in server.listeners)):
-            if port is not None:
-                port.stopListening()
+    def run(self) -> int:
         try:
-            await node.stop()
-            if not await server.drained(limits["DRAIN_SECONDS"]):
+            self._loop.run_until_complete(self._node.start())
+        except Exception as error:
+            log.critical("The node cannot start: %s", error, exc_info=True)
+            return 1
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._stop)
+        self._server.run()
+        return self._status
+
+    def _stop(self) -> None:
+        if self._stopping is None:
+            self._stopping = self._loop.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        log.info("The worker stops.")
+        self._server.stop_listening()
+        try:
+            await self._node.stop()
+            if not await self._server.drained(self._drain_seconds):
                 log.warning("Some connections did not close in time.")
         finally:
-            reactor.stop()
+            self._reactor.stop()
 
-    def failed(failure: object) -> None:
-        nonlocal status
-        status = 1
-        log.critical("Cannot listen on %s:%s: %s", settings.HOST, settings.PORT, failure)
-        server.stop()
-
-    server.listen_error = lambda failure: failed(failure.getErrorMessage())  # type: ignore[method-assign]
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    server.run()
-    return status
-
-
-async def _listening(listener: object) -> object:
-    """The port of a listener that succeeded, else None."""
-    result = getattr(listener, "result", None)
-    return result if hasattr(result, "stopListening") else None
-
-
-def _escaped(host: str) -> str:
-    return host.replace(":", r"\:")
+    def _cannot_listen(self, reason: str) -> None:
+        self._status = 1
+        log.critical("Cannot listen on %s: %s", self._where, reason)
+        self._server.stop()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from asyncio import Future
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from msgnode.bus.ports import Body, Component, Listener
@@ -44,7 +44,7 @@ class AllocationComponent(Component):
         self._max_per_session = max_per_session
         self._held: dict[str, dict[str, str]] = {}  # session id -> address -> allocation key
 
-    def answer(self, message: Message, caller: Listener) -> Body | Future[Body]:
+    def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
         match message.type:
             case "create":
                 return self._create(message.fields(), caller)
@@ -88,7 +88,7 @@ class AllocationComponent(Component):
 
     # --- requests ---------------------------------------------------------------------------------
 
-    def _create(self, body: dict[str, Any], caller: Listener) -> Body | Future[Body]:
+    def _create(self, body: dict[str, Any], caller: Listener) -> Body | Awaitable[Body]:
         block = rules.requested_block(body, self._max_block)
         if block.scheme not in self._schemes and block.scheme not in self.pool_schemes:
             known = ", ".join(sorted(self._schemes | self.pool_schemes))
@@ -114,8 +114,9 @@ class AllocationComponent(Component):
 
     async def _lend(self, block: rules.Block, caller: Listener) -> Body:
         lent = await self._store.lent(caller, block.scheme, block.key, block.number)
-        for address in lent:
-            self.enter(address, block.key, caller)
+        if self._table.knows(caller):  # else its end has freed them already
+            for address in lent:
+                self.enter(address, block.key, caller)
         return _allocated(lent)
 
     def _delete(self, body: dict[str, Any], caller: Listener) -> Body | Future[Body]:
@@ -134,7 +135,7 @@ class AllocationComponent(Component):
 
         def undo(done: Future[Body]) -> None:
             if done.cancelled() or done.exception() is not None:
-                for address, key in before.items():
+                for address, key in before.items() if self._table.knows(caller) else ():
                     self.enter(address, key, caller)
 
         committed.add_done_callback(undo)

@@ -10,32 +10,41 @@ from msgnode.core import messages
 from msgnode.core.messages import Message
 from msgnode.core.record import Outcome
 
-from .ports import Listener
+from .ports import Caller, Listener, Taken
 
 _SILENT_TAILS = ("/changes", "/status")
 
 
 def hand_over(
-    frame: bytes, listeners: tuple[Listener, ...], sender: Listener
+    frame: bytes, listeners: tuple[Listener, ...], sender: Listener, caller: Caller
 ) -> tuple[Outcome, int]:
-    """Give the frame to every listener; the outcome of the luckiest, and how many took it."""
+    """Give the frame to every listener; the outcome of the luckiest, and how many took it.
+
+    The one listener of a message can hold its sender back; those of a fan-out never do.
+    """
     token = sender.token
     public = frame
     if token and token in frame:
         public = messages.without_token(frame, token)
     if len(listeners) == 1:
         listener = listeners[0]
-        outcome = listener.deliver(frame if listener is sender else public)
-        return outcome, 0 if outcome is Outcome.DROPPED else 1
-    taken = queued = 0
+        taken = listener.deliver(frame if listener is sender else public)
+        if taken is Taken.WRITTEN:
+            return Outcome.DELIVERED, 1
+        if taken is Taken.BEHIND:
+            caller.wait_for(listener)
+            return Outcome.DELIVERED, 1
+        return (Outcome.QUEUED, 1) if taken is Taken.QUEUED else (Outcome.DROPPED, 0)
+    queued = dropped = 0
     for listener in listeners:
-        outcome = listener.deliver(frame if listener is sender else public)
-        if outcome is Outcome.DELIVERED:
-            taken += 1
-        elif outcome is Outcome.QUEUED:
+        taken = listener.deliver(frame if listener is sender else public)
+        if taken is Taken.QUEUED:
             queued += 1
-    if taken:
-        return Outcome.DELIVERED, taken + queued
+        elif taken is Taken.DROPPED:
+            dropped += 1
+    count = len(listeners) - dropped
+    if count > queued:
+        return Outcome.DELIVERED, count
     return (Outcome.QUEUED, queued) if queued else (Outcome.DROPPED, 0)
 
 

@@ -114,7 +114,7 @@ class Pipeline:
                 case ToSessions(found):
                     asserted = session.speaker.identity is not None
                     frame = message.forwarded(to, decision.auth, asserted, out.body)
-                    outcome, listeners = delivery.hand_over(frame, found, session)
+                    outcome, listeners = delivery.hand_over(frame, found, session, caller)
                     if outcome is Outcome.DROPPED:
                         raise Unavailable(f"{to} is not connected, and its queue is full.")
                     self._remember_way_back(message, session)

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any, ClassVar, Protocol
 
 from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
@@ -23,6 +24,15 @@ from msgnode.core.speaker import Speaker
 
 Body = dict[str, Any]
 """The body of an answer: `code`, and `value` or `desc` and `description`."""
+
+
+class Taken(Enum):
+    """What became of one frame at one listener."""
+
+    WRITTEN = "written"
+    BEHIND = "taken, but the listener is behind with its reading"
+    QUEUED = "queued: the listener has no socket at the moment"
+    DROPPED = "no room"
 
 
 class Listener(Protocol):
@@ -39,8 +49,12 @@ class Listener(Protocol):
     @property
     def is_connected(self) -> bool: ...
 
-    def deliver(self, frame: bytes) -> Outcome:
-        """Hand over one frame: DELIVERED, QUEUED (detached) or DROPPED (no room). Never waits."""
+    def deliver(self, frame: bytes) -> Taken:
+        """Hand over one frame. Never waits."""
+        ...
+
+    def when_relieved(self, callback: Callable[[], None]) -> None:
+        """Call back once the listener is no longer behind, or has no socket any more."""
         ...
 
 
@@ -54,6 +68,10 @@ class Caller(Protocol):
 
     def put(self, frame: bytes) -> None:
         """Send one frame to the caller itself."""
+        ...
+
+    def wait_for(self, reader: Listener) -> None:
+        """Send no more until this reader has caught up (it is ended if that takes too long)."""
         ...
 
     def answer_pending(self, change: int) -> None:
@@ -102,7 +120,7 @@ class Component(ABC):
 class Admission(Protocol):
     """Sessions' say on a message before anything else happens to it."""
 
-    def admit(self, message: Message, caller: Caller) -> Listener:
+    def admit(self, message: Message, caller: Any) -> Listener:
         """The session that speaks. Raises NodeError if there is none or it may not say this."""
         ...
 

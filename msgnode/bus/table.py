@@ -58,8 +58,16 @@ class RoutingTable:
         return None
 
     def returning(self, to: str, id_key: str) -> Listener | None:
-        """Who asked the request that this response answers, if it had to be remembered."""
-        return self._returns.pop((to, id_key), None) if self._returns else None
+        """Who asked the request that this response answers, if it had to be remembered.
+
+        It stays remembered: a provisional answer is followed by another (reference 1.5).
+        """
+        asked = self._returns.get((to, id_key)) if self._returns else None
+        return asked if asked is not None and self.knows(asked) else None
+
+    def knows(self, session: Listener) -> bool:
+        """Whether the session has not ended."""
+        return session in self.runtimes.get(session.runtime_url, ())
 
     def owner_of(self, address: str) -> Listener | None:
         """Whose address this is: the owner of it, or of the nearest address above it."""

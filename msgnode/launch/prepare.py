@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 import secrets
 import shutil
 import socket
@@ -23,6 +24,8 @@ from .faults import StartFailed, without_password
 
 OPERATOR = "operator"
 
+_FILES = 1_048_576  # more than MAX_CONNECTIONS; some programs walk through all they may open
+
 
 def hold(data_dir: Path, patience: float) -> IO[str]:
     """Take the data directory for us alone, until the file given back is closed by all who have it.
@@ -33,6 +36,19 @@ def hold(data_dir: Path, patience: float) -> IO[str]:
     for folder in ("logs", "celery/queue", "celery/control", "static"):
         (data_dir / folder).mkdir(parents=True, exist_ok=True)
     lock = (data_dir / "run.lock").open("a+")
+    try:
+        _take(lock, data_dir, patience)
+    except BaseException:
+        lock.close()
+        raise
+    lock.seek(0)
+    lock.truncate()
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock
+
+
+def _take(lock: IO[str], data_dir: Path, patience: float) -> None:
     limit = time.monotonic() + patience
     while True:
         try:
@@ -52,11 +68,7 @@ def hold(data_dir: Path, patience: float) -> IO[str]:
                 ) from None
             time.sleep(0.1)
         else:
-            lock.seek(0)
-            lock.truncate()
-            lock.write(str(os.getpid()))
-            lock.flush()
-            return lock
+            return
 
 
 def clear_remains(data_dir: Path) -> None:
@@ -68,6 +80,14 @@ def clear_remains(data_dir: Path) -> None:
     (data_dir / "celery" / "control").mkdir()
     for mail in (data_dir / "celery" / "queue").glob("*pidbox.msg"):
         mail.unlink(missing_ok=True)
+
+
+def raise_file_limit() -> None:
+    """Let the programs, which inherit it, open as many sockets as the system allows us: many set
+    1,024 for those who do not ask."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if most == resource.RLIM_INFINITY else min(most, _FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def check_port(host: str, port: int) -> None:

@@ -95,9 +95,7 @@ class Programs:
                 rows: Any = door.supervisor.getAllProcessInfo()
         except (OSError, http.client.HTTPException, xmlrpc.client.Error):
             return []
-        return [
-            Program(row["name"], row["statename"], row["pid"], row["spawnerr"]) for row in rows
-        ]
+        return [Program(row["name"], row["statename"], row["pid"], row["spawnerr"]) for row in rows]
 
     def log(self, name: str) -> Path:
         return self.data_dir / "logs" / f"{name}.log"

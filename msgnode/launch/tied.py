@@ -18,10 +18,11 @@ def tie(death_signal: signal.Signals) -> None:
     """Ask the kernel to send us `death_signal` when our parent ends."""
     if sys.platform != "linux":
         return
+    parent = os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() == 1:  # it ended before we asked
+    if os.getppid() != parent:  # it ended before we asked
         os.kill(os.getpid(), death_signal)
 
 

@@ -3,7 +3,8 @@
 Rules (reference 3, 4 and 11)
 - A session speaks as its runtime URL (in both spellings) and everything below it, as the addresses
   it holds and everything below them, and as any address nobody holds: that one is then learned as
-  its own while its socket is open. Another session's address is refused 403.
+  its own while its socket is open. Another session's address is refused 403, and so is one that
+  the operator took back from this session.
 - Nobody speaks as a component of a node. A node of a foreign domain may, from that domain.
 - A child of an object (`<object>/children/<name>`) may be spoken for by the session that holds the
   object, or by a subscriber of the object's children who used it first.
@@ -77,6 +78,8 @@ class SessionAdmission:
             and not self._may_stand_in(sender, owner, session)
         ):
             raise Forbidden(f"{sender} belongs to another session.")
+        if sender in session.withdrawn:
+            raise Forbidden(f"{sender} was taken back from this session by the operator.")
         self._learn(sender, session)
 
     def _check_reporter(self, sender: str, to: str, session: LiveSession) -> None:

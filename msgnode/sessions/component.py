@@ -31,6 +31,7 @@ from msgnode.core.messages import Message
 from msgnode.core.speaker import Speaker
 
 from . import rules
+from .bans import BanList
 from .rules import CloseCode, Event, State
 from .session import LiveSession
 from .store import SessionStore
@@ -77,6 +78,7 @@ class SessionComponent:
         self.card = Card(self.name, "component", ADDRESS)
         self.sessions: dict[str, LiveSession] = {}
         self.on_closed: list[SessionEnd] = []
+        self.bans = BanList()
         self._settings = settings
         self._table = table
         self._store = store
@@ -149,6 +151,7 @@ class SessionComponent:
             raise Conflict("This connection already has a session: close it first.")
         if why := rules.runtime_url_fault(runtime_url):
             raise BadMessage(f"The runtime URL in `from` {why}.")
+        self._check_bans(runtime_url, caller)
         siblings = self._table.runtimes.get(runtime_url, ())
         if len(siblings) >= self._settings.max_per_runtime:
             raise TooMany(f"{runtime_url} has {len(siblings)} sessions already.")
@@ -166,6 +169,7 @@ class SessionComponent:
 
     def _open_provisional(self, message: Message, caller: Connection) -> None:
         """`open` without `from`: the runtime becomes known by the first message's `via`."""
+        self._check_bans("", caller)
         token = rules.new_token()
         caller.session = self._new("", token, caller)
         self._reply_to(message, caller)({"code": 200, "runtimeToken": token})
@@ -180,6 +184,7 @@ class SessionComponent:
             )
         if why := rules.runtime_url_fault(runtime_url):
             raise BadMessage(f"The runtime URL in `via` {why}.")
+        self._check_bans(runtime_url, caller)
         live = [s for s in self._table.runtimes.get(runtime_url, ()) if s.is_connected]
         if live and not self._settings.shares:
             raise Forbidden(f"{runtime_url} is in use by another connection.")
@@ -206,8 +211,7 @@ class SessionComponent:
     def _close_by(self, message: Message, caller: Connection) -> None:
         session = caller.session
         token = rules.session_url(message.sender).token
-        is_named = session is not None and token and message.sender != session.runtime_url
-        if is_named and not rules.opens(token, session.token_hash):
+        if session is not None and not _names(message.sender, token, session):
             raise Forbidden("The session URL in `from` is not this connection's.")
         self._reply_to(message, caller)({"code": 200})
         self.leave(caller)
@@ -261,6 +265,32 @@ class SessionComponent:
         for on_closed in self.on_closed:
             on_closed(session.id, session.runtime_url, reason)
         self._store.closed(session, reason)
+
+    def end(self, session: LiveSession, code: int, reason: str) -> None:
+        """The operator ends a session; the code tells its socket whether to return."""
+        socket = session.socket
+        self.close(session, Event.END, reason)
+        if socket is not None:
+            socket.end(code, "ended by the operator")
+
+    def enforce(self, bans: BanList) -> None:
+        """These bans are in force from now on: end the sessions that the new ones meet."""
+        new, self.bans = bans.beyond(self.bans), bans
+        if not new:
+            return
+        now = time.time()
+        for session in tuple(self.sessions.values()):
+            ban = new.of_session(session.runtime_url, session.speaker, now)
+            if ban is not None:
+                self.end(session, CloseCode.REFUSED, f"banned: {ban.reason}")
+
+    def _check_bans(self, runtime_url: str, caller: Connection) -> None:
+        """Raises Forbidden for who is kept out; its socket is closed after the answer."""
+        ban = self.bans.of_session(runtime_url, caller.speaker, time.time())
+        if ban is not None:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(caller.end, CloseCode.REFUSED, "banned from this node")
+            raise Forbidden(f"{runtime_url or 'This runtime'} is banned from this node.")
 
     def restore(self, rows: Iterable[models.Session]) -> int:
         """Take over the sessions of the database at start: all are detached. Those that did not end
@@ -336,6 +366,7 @@ class SessionComponent:
         """Bind a session to the caller; with a fresh token its old one is no longer good."""
         if caller.session is not None and caller.session is not session:
             raise Conflict("This connection already has a session: close it first.")
+        self._check_bans(session.runtime_url, caller)
         before, old_hash = session.socket, session.token_hash
         session.step(Event.RESUME)
         if before is not None and before is not caller:
@@ -417,3 +448,9 @@ def _speaker(session_id: str, runtime_url: str, caller: Connection) -> Speaker:
     return Speaker(
         session_id, runtime_url, known.origin, known.remote_address, identity=known.identity
     )
+
+
+def _names(sender: str, token: str, session: LiveSession) -> bool:
+    """Whether the `from` of a `close` means this session: by its runtime URL, its token, or not
+    at all (stubs that forgot their session URL)."""
+    return sender in ("", session.runtime_url) or rules.opens(token, session.token_hash)

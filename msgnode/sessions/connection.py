@@ -1,7 +1,8 @@
 """One socket: frames in, flow control, frames out. Knows nothing of ASGI.
 
-A sender is held back, never buffered without bound: when it is over its rate, or has as many
-answers under way as it may have, reading of its socket stops until that is over.
+A sender is held back, never buffered without bound: when it is over its rate, has as many
+answers under way as it may have, or sends to a reader that is behind, its socket is not read until
+that is over.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from msgnode.bus.ports import Listener
 from msgnode.core.speaker import Speaker
 
 from .component import SessionComponent
@@ -51,7 +53,9 @@ class Connection:
         self._carry = carry
         self._settings = settings
         self._pending = 0
+        self._behind = 0  # readers that are waited for
         self._held = False
+        self._timer: asyncio.TimerHandle | None = None
         self._ended = False
         self._waiting: deque[bytes] = deque()
         self._released = asyncio.Event()
@@ -94,6 +98,10 @@ class Connection:
         if self._held and change < 0 and self._pending <= self._settings.max_pending // 2:
             self._release()
 
+    def wait_for(self, reader: Listener) -> None:
+        self._behind += 1
+        reader.when_relieved(self._relieved)
+
     def end(self, code: int, reason: str) -> None:
         """Close the socket from our side."""
         if not self._ended:
@@ -109,29 +117,44 @@ class Connection:
         self._ended = True
         self._waiting.clear()
         self._deadline.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._released.set()
 
     def _take(self, frame: bytes) -> None:
         self._messages_left -= 1
         self._bytes_left -= len(frame)
         self._carry(frame, self)
-        if self._messages_left < 0 or self._bytes_left < 0:
-            self._refill()
-        if self._messages_left < 0 or self._bytes_left < 0:
-            self._hold()
-            self._loop.call_later(self._wait(), self._release)
-        elif self._pending >= self._settings.max_pending:
-            self._hold()
+        if self._must_wait() and not self._ended:
+            self._held = True
+            self.link.pause_reading()
 
-    def _hold(self) -> None:
-        self._held = True
-        self.link.pause_reading()
+    def _must_wait(self) -> bool:
+        """Whether the sender is to be held back, and by what: a reader that is behind, answers
+        under way, or its rate (then a timer goes on)."""
+        if self._behind or self._pending >= self._settings.max_pending:
+            return True
+        if self._messages_left >= 0 and self._bytes_left >= 0:
+            return False
+        self._refill()
+        if self._messages_left >= 0 and self._bytes_left >= 0:
+            return False
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._wait(), self._refilled)
+        return True
+
+    def _refilled(self) -> None:
+        self._timer = None
+        self._release()
+
+    def _relieved(self) -> None:
+        self._behind -= 1
+        self._loop.call_soon(self._release)
 
     def _release(self) -> None:
-        """Go on with what waited; hold again if that is over the limits."""
-        if self._ended or not self._held:
+        """Go on with what waited, unless there is still (or again) something to wait for."""
+        if self._ended or not self._held or self._must_wait():
             return
-        self._refill()
         self._held = False
         while self._waiting and not self._held and not self._ended:
             self._take(self._waiting.popleft())

@@ -2,8 +2,9 @@
 
 Promise: frames leave in the order they were put, each once; memory is bounded by `limit` bytes.
 While the socket takes frames they are written at once and nothing is kept here. When the socket is
-full, or gone, frames wait; one that finds no room is dropped, `has_gap` says so, and the session's
-`overflow` callable ends a socket that does not read.
+full, or gone, frames wait; above a quarter of the limit the reader counts as behind, and senders
+are held back until it is relieved. A frame that finds no room is dropped, `has_gap` says so, and
+the `overflow` callable ends a socket that does not read.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from msgnode.core.record import Outcome
+from msgnode.bus.ports import Taken
 
 _OVERHEAD = 64  # bytes of memory a waiting frame costs besides its text
 
@@ -37,7 +38,16 @@ class Link(Protocol):
 
 
 class Outbox:
-    __slots__ = ("_bytes", "_limit", "_link", "_overflow", "_stores", "_waiting", "has_gap")
+    __slots__ = (
+        "_bytes",
+        "_limit",
+        "_link",
+        "_overflow",
+        "_relief",
+        "_stores",
+        "_waiting",
+        "has_gap",
+    )
 
     def __init__(self, limit: int, stores: bool, overflow: Callable[[], None]) -> None:
         self.has_gap = False
@@ -47,28 +57,40 @@ class Outbox:
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
         self._link: Link | None = None
+        self._relief: list[Callable[[], None]] = []
 
     @property
     def waiting_bytes(self) -> int:
         return self._bytes
 
-    def put(self, frame: bytes) -> Outcome:
+    def put(self, frame: bytes) -> Taken:
         """Write or keep one frame. Never waits."""
         link = self._link
         if link is not None and not link.is_paused and not self._waiting:
             link.write(frame)
-            return Outcome.DELIVERED
+            return Taken.WRITTEN
         if link is None and not self._stores:
-            return Outcome.DROPPED
+            return Taken.DROPPED
         size = len(frame) + _OVERHEAD
         if self._bytes + size > self._limit:
             self.has_gap = True
             if link is not None:
                 self._overflow()
-            return Outcome.DROPPED
+            return Taken.DROPPED
         self._waiting.append(frame)
         self._bytes += size
-        return Outcome.QUEUED if link is None else Outcome.DELIVERED
+        if link is None:
+            return Taken.QUEUED
+        return Taken.BEHIND if self.is_behind else Taken.WRITTEN
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more waits than a quarter of the limit."""
+        return self._bytes > self._limit // 4
+
+    def when_relieved(self, callback: Callable[[], None]) -> None:
+        """Call back, once, when half of that is left, or the socket is gone."""
+        self._relief.append(callback)
 
     def attach(self, link: Link) -> None:
         """Write to this socket from now on, first what has been waiting."""
@@ -79,11 +101,13 @@ class Outbox:
     def detach(self) -> None:
         """The socket is gone; keep what comes."""
         self._link = None
+        self._relieve()
 
     def clear(self) -> None:
         """Forget what is waiting."""
         self._waiting.clear()
         self._bytes = 0
+        self._relieve()
 
     def _flush(self) -> None:
         link = self._link
@@ -91,3 +115,10 @@ class Outbox:
             frame = self._waiting.popleft()
             self._bytes -= len(frame) + _OVERHEAD
             link.write(frame)
+        if self._bytes <= self._limit // 8:
+            self._relieve()
+
+    def _relieve(self) -> None:
+        callbacks, self._relief = self._relief, []
+        for callback in callbacks:
+            callback()

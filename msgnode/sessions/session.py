@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Protocol
 
-from msgnode.core.record import Outcome
+from msgnode.bus.ports import Taken
 from msgnode.core.speaker import Speaker
 
 from .outbox import Link, Outbox
 from .rules import CloseCode, Event, State, after
+
+READER_PATIENCE = 5.0
+"""Seconds that a reader may hold back its senders."""
 
 
 class Socket(Protocol):
@@ -30,6 +34,7 @@ class LiveSession:
     """Implements the bus's Listener. Changes of state go through `step`, which obeys the table."""
 
     __slots__ = (
+        "_slow_timer",
         "deliver",
         "detached_at",
         "handshake",
@@ -42,6 +47,7 @@ class LiveSession:
         "state",
         "token",
         "token_hash",
+        "withdrawn",
     )
 
     def __init__(
@@ -65,14 +71,24 @@ class LiveSession:
         self.speaker = speaker
         self.state = state
         self.socket: Socket | None = None
+        self._slow_timer: asyncio.TimerHandle | None = None
         self.detached_at = time.monotonic()
         self.learned: dict[str, None] = {}
+        self.withdrawn: frozenset[str] = frozenset()
         self.outbox = Outbox(outbox_bytes, stores, self._too_slow)
-        self.deliver: Callable[[bytes], Outcome] = self.outbox.put
+        self.deliver: Callable[[bytes], Taken] = self.outbox.put
 
     @property
     def is_connected(self) -> bool:
         return self.state is State.OPEN
+
+    def when_relieved(self, callback: Callable[[], None]) -> None:
+        """See the outbox. A reader that is still behind when its patience is over is ended."""
+        self.outbox.when_relieved(callback)
+        if self._slow_timer is None:
+            loop = asyncio.get_running_loop()
+            self._slow_timer = loop.call_later(READER_PATIENCE, self._still_behind)
+            self.outbox.when_relieved(self._caught_up)
 
     def step(self, event: Event) -> None:
         """Take one step of the table of rules; raises Conflict where it has none."""
@@ -88,6 +104,16 @@ class LiveSession:
         self.socket = None
         self.outbox.detach()
         self.detached_at = time.monotonic()
+
+    def _caught_up(self) -> None:
+        if self._slow_timer is not None:
+            self._slow_timer.cancel()
+            self._slow_timer = None
+
+    def _still_behind(self) -> None:
+        self._slow_timer = None
+        self.outbox.has_gap = True
+        self._too_slow()
 
     def _too_slow(self) -> None:
         """The socket does not read: end it, keep the session, and remember that frames are lost."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from .connection import Connection
 
@@ -10,16 +11,18 @@ from .connection import Connection
 class Sockets:
     """The open connections of this worker, within their limits."""
 
-    def __init__(self, limit: int, limit_per_source: int) -> None:
+    def __init__(self, limit: int, limit_per_source: int, is_banned: Callable[[str], bool]) -> None:
         self.connections: set[Connection] = set()
         self._per_source: Counter[str] = Counter()
         self._limit = limit
         self._limit_per_source = limit_per_source
+        self._is_banned = is_banned
 
     def has_room(self, source: str) -> bool:
         return (
             len(self.connections) < self._limit
             and self._per_source[source] < self._limit_per_source
+            and not self._is_banned(source)
         )
 
     def add(self, connection: Connection, source: str) -> None:
@@ -31,6 +34,12 @@ class Sockets:
         self._per_source[source] -= 1
         if self._per_source[source] <= 0:
             del self._per_source[source]
+
+    def end_banned(self, code: int) -> None:
+        """Close the sockets without a session whose source address is kept out."""
+        for connection in tuple(self.connections):
+            if connection.session is None and self._is_banned(connection.speaker.remote_address):
+                connection.end(code, "banned from this node")
 
     def end_all(self, code: int, reason: str) -> None:
         """Close every socket, each with the same code."""

@@ -13,6 +13,7 @@ from django.utils import timezone
 from msgnode import models
 from msgnode.bus.writing import Call, Create, Writer
 
+from .bans import Ban, BanList
 from .session import LiveSession
 
 
@@ -89,6 +90,17 @@ class SessionStore:
         live = models.Session.objects.exclude(state=models.Session.State.CLOSED)
         yield from live.order_by("opened_at").iterator(chunk_size=2000)
         connection.close()
+
+    @staticmethod
+    def load_bans() -> BanList:
+        """The bans in force. Blocks."""
+        in_force = models.Ban.objects.exclude(expires_at__lte=timezone.now())
+        return BanList(
+            Ban(row.kind, row.value, row.reason, row.expires_at.timestamp())
+            if row.expires_at
+            else Ban(row.kind, row.value, row.reason)
+            for row in in_force.iterator(chunk_size=2000)
+        )
 
     def _update(self, session: LiveSession, **fields: Any) -> Future[Any]:
         id_ = uuid.UUID(session.id)

@@ -10,6 +10,8 @@ import environ
 from celery.schedules import crontab
 from django.core.exceptions import ImproperlyConfigured
 
+from . import console
+
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
 
@@ -134,6 +136,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "django.contrib.humanize",
     "channels",
     "rest_framework",
     "django_celery_beat",
@@ -191,9 +194,10 @@ AUTH_PASSWORD_VALIDATORS = [
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_I18N = True
+FORMAT_MODULE_PATH = ["msgnode.console.formats"]
 USE_TZ = True
 STATIC_URL = "/static/"
-STATIC_ROOT = DATA_DIR / "static"
+STATIC_ROOT: str | None = None  # served from where the packages keep them, nothing to collect
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
 X_FRAME_OPTIONS = "DENY"
@@ -243,13 +247,9 @@ else:
     }
 
 # --- Console --------------------------------------------------------------------------------------
-UNFOLD = {
-    "SITE_TITLE": "Messaging Node",
-    "SITE_HEADER": f"Messaging Node · {DOMAIN}",
-    "SITE_SYMBOL": "hub",
-    "SHOW_HISTORY": True,
-    "SHOW_VIEW_ON_SITE": False,
-}
+UNFOLD = console.unfold(DOMAIN)
+LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "admin:index"
 
 # --- Logs: one JSON object a line -----------------------------------------------------------------
 LOG_LEVEL: str = env("LOG_LEVEL", default="INFO")

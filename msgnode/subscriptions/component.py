@@ -45,6 +45,7 @@ class SubscriptionComponent(Component):
         self._shares = shares
         self._max_per_session = max_per_session
         self._of: dict[str, dict[str, None]] = {}  # session id -> addresses
+        self._pending: dict[str, dict[str, Future[Body]]] = {}  # the same, not committed yet
 
     def answer(self, message: Message, caller: Listener) -> Body | Future[Body]:
         match message.type:
@@ -94,12 +95,20 @@ class SubscriptionComponent(Component):
         new = [address for address in plain if address not in mine]
         if len(mine) + len(new) + len(claimed) > self._max_per_session:
             raise TooMany(f"A session may have {self._max_per_session} subscriptions.")
-        if not new and not claimed and not taken_over:
+        earlier = self._under_way(asked, session)
+        if not new and not claimed and not taken_over and not earlier:
             return {"code": 200}
         for address in new:
             self.enter_subscription(address, session)
         committed = self._store.subscribed(session, new, claimed, taken_over, {"code": 200})
-        return self._settle(committed, session, new, [*claimed, *taken_over], taken_over)
+        return self._settle(committed, session, new, [*claimed, *taken_over], taken_over, earlier)
+
+    def _under_way(self, asked: Wanted, session: Listener) -> list[Future[Body]]:
+        """Earlier requests of the session for some of these addresses that are not committed."""
+        pending = self._pending.get(session.id)
+        if not pending:
+            return []
+        return [pending[each] for each in (*asked.exact, *asked.optional) if each in pending]
 
     def _settle(
         self,
@@ -108,11 +117,16 @@ class SubscriptionComponent(Component):
         new: list[str],
         claimed: list[str],
         taken_over: dict[str, Listener],
+        earlier: list[Future[Body]],
     ) -> Future[Body]:
-        """Make claims hold with the commit, and undo the subscriptions if there is none."""
+        """Make claims hold with the commit, and undo the subscriptions if there is none. A request
+        for what an earlier one is about to get shares the fate of that one."""
         answer: Future[Body] = committed.get_loop().create_future()
+        answer.add_done_callback(_seen)
+        self._begin([*new, *claimed], session, answer)
 
         def settle(done: Future[Body]) -> None:
+            self._end([*new, *claimed], session, answer)
             error = None if done.cancelled() else done.exception()
             if done.cancelled() or error is not None:
                 for address in new:
@@ -125,12 +139,32 @@ class SubscriptionComponent(Component):
             for address in claimed:
                 if address in taken_over:
                     self._drop(address, taken_over[address])
-                self._enter(address, "", session)
-            if not answer.done():
+                if self._table.knows(session):  # else its end has freed the address already
+                    self._enter(address, "", session)
+            error = next(filter(None, map(_error, earlier)), None)
+            if answer.done():
+                return
+            if error is not None:
+                answer.set_exception(error)
+            else:
                 answer.set_result(done.result())
 
         committed.add_done_callback(settle)
         return answer
+
+    def _begin(self, addresses: list[str], session: Listener, request: Future[Body]) -> None:
+        pending = self._pending.setdefault(session.id, {})
+        pending.update(dict.fromkeys(addresses, request))
+        if not pending:
+            del self._pending[session.id]
+
+    def _end(self, addresses: list[str], session: Listener, request: Future[Body]) -> None:
+        pending = self._pending.get(session.id, {})
+        for address in addresses:
+            if pending.get(address) is request:
+                del pending[address]
+        if not pending:
+            self._pending.pop(session.id, None)
 
     def _unsubscribe(self, body: dict[str, Any], caller: Listener) -> Body | Future[Body]:
         asked = rules.wanted(body, self._max_per_session)
@@ -138,17 +172,24 @@ class SubscriptionComponent(Component):
         mine = self._of.get(session.id, {})
         named = (*asked.exact, *asked.optional)
         gone = [address for address in named if address in mine]
-        owned = [each for each in asked.exact if self._table.owners.get(each) is session]
+        pending = self._pending.get(session.id, {})
+        owned = [
+            each
+            for each in asked.exact
+            if self._table.owners.get(each) is session or (each in pending and each not in mine)
+        ]
         if not gone and not owned:
             return {"code": 200}
         for address in gone:
             self.drop_subscription(address, session)
+        for address in named:
+            pending.pop(address, None)
         unclaimed: list[str] = []  # filled in by the transaction: what was claimed, not allocated
         committed = self._store.unsubscribed(session, gone, owned, unclaimed, {"code": 200})
 
         def settle(done: Future[Body]) -> None:
             if done.cancelled() or done.exception() is not None:
-                for address in gone:
+                for address in gone if self._table.knows(session) else ():
                     self.enter_subscription(address, session)
             else:
                 for address in unclaimed:
@@ -167,6 +208,7 @@ class SubscriptionComponent(Component):
         plain: list[str] = []
         claimed: list[str] = []
         taken_over: dict[str, Listener] = {}
+        pending = self._pending.get(session.id, {})
         for address in asked.exact:
             access = rules.access(address, session.runtime_url, self._domain)
             if access is Access.EVERYBODY:
@@ -180,7 +222,7 @@ class SubscriptionComponent(Component):
                 raise Forbidden(f"{address} belongs to another session.")
             if access is Access.OWNER:
                 plain.append(address)
-            elif self._table.owners.get(address) is session:
+            elif self._table.owners.get(address) is session or address in pending:
                 continue
             elif is_free or owner is None:
                 claimed.append(address)
@@ -211,3 +253,16 @@ class SubscriptionComponent(Component):
             return caller
         is_same = owner.runtime_url == caller.runtime_url
         return owner if is_same or owner.speaker.is_same_subject(caller.speaker) else caller
+
+
+def _error(request: Future[Body]) -> BaseException | None:
+    """Why a request was refused, None if it was not or is still under way."""
+    if request.done() and not request.cancelled():
+        return request.exception()
+    return None
+
+
+def _seen(request: Future[Body]) -> None:
+    """Not everybody looks at a refusal twice; one that nobody fetched is no fault of the loop."""
+    if not request.cancelled():
+        request.exception()

@@ -19,6 +19,7 @@ def test_it_says_ready_once_everything_answers_and_leaves_nothing_behind(tmp_pat
     with Launched(tmp_path / "data", free_port()) as node:
         line = node.ready()
         place = f"127.0.0.1:{node.port}"
+        assert node.get("/") == 200
         for address in (f"http://{place}/", f"http://{place}/admin/", f"ws://{place}/ws"):
             assert address in line.split()
         assert node.get("/health/live") == 200

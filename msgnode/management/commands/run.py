@@ -40,9 +40,7 @@ class Command(BaseCommand):
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup means it
             signal.signal(signal.SIGHUP, self._told_to_stop)
         stop_seconds = settings.NODE["DRAIN_SECONDS"] + 5
-        programs = Programs(
-            settings.BASE_DIR / "supervisord.conf", settings.DATA_DIR, stop_seconds
-        )
+        programs = Programs(settings.BASE_DIR / "supervisord.conf", settings.DATA_DIR, stop_seconds)
         try:
             with prepare.hold(settings.DATA_DIR, stop_seconds + 10) as lock:
                 self._prepare()
@@ -55,6 +53,7 @@ class Command(BaseCommand):
             raise CommandError(f"DATA_DIR {settings.DATA_DIR}: {fault}") from None
 
     def _prepare(self) -> None:
+        prepare.raise_file_limit()
         prepare.clear_remains(settings.DATA_DIR)
         prepare.check_port(settings.HOST, settings.PORT)
         prepare.check_redis(settings.REDIS_URL)

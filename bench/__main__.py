@@ -1,0 +1,70 @@
+"""The command: `python -m bench [PART …] [--rounds N] [--quick]`.
+
+Runs the parts named (or those in PART, or all) one after another, on the loopback interface and in
+a temporary directory. Prints each as a table and writes bench/results/<part>.json and
+docs/bench/<part>.svg; a quick run keeps its results in bench/results/local/ and draws nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from . import chart, report
+from .conditions import conditions
+from .parts import PARTS
+from .plan import Plan
+from .processes import ROOT, raise_file_limit
+from .servers import Servers
+
+
+def main() -> int:
+    """The exit status: 0, whatever the figures; 1 if a part could not be measured."""
+    parser = argparse.ArgumentParser("python -m bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--rounds", type=int, help="rounds of each measurement (5; quick: 2)")
+    parser.add_argument("--seconds", type=float, help="length of one sample (1.0; quick: 0.5)")
+    parser.add_argument("--quick", action="store_true", help="fewer sizes, under a minute")
+    options = parser.parse_args()
+    named = options.parts or os.environ.get("PART", "").split()
+    unknown = set(named) - set(PARTS)
+    if unknown:
+        parser.error(f"no such part: {', '.join(sorted(unknown))}; there are: {', '.join(PARTS)}")
+    raise_file_limit()
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        plan = Plan(
+            servers=Servers(Path(directory)),
+            rounds=options.rounds or (2 if options.quick else 5),
+            seconds=options.seconds or (0.5 if options.quick else 1.0),
+            quick=options.quick,
+        )
+        for name in named or PARTS:
+            failed += not _run(name, plan)
+    return 1 if failed else 0
+
+
+def _run(name: str, plan: Plan) -> bool:
+    surroundings = conditions()
+    surroundings |= {"rounds": plan.rounds, "seconds_per_sample": plan.seconds, "quick": plan.quick}
+    try:
+        result = PARTS[name](plan)
+    except RuntimeError as error:
+        sys.stderr.write(f"{name} could not be measured: {error}\n")
+        return False
+    load = ", ".join(map(str, surroundings["load_average"]))
+    machine = f"{surroundings['cores']} cores, {surroundings['cpu']}"
+    caption = f"{machine}, load {load}, {plan.rounds} rounds"
+    sys.stdout.write(f"{report.table(result)}  ({caption})\n\n")
+    results = ROOT / "bench" / "results"
+    report.write(result, surroundings, results / "local" if plan.quick else results)
+    if not plan.quick:
+        chart.draw(result, caption, ROOT / "docs" / "bench")
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

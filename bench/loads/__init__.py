@@ -1,0 +1,1 @@
+"""What the load generator can do to a server: one module a load."""

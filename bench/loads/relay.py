@@ -1,0 +1,92 @@
+"""Relay: pairs of sessions; each sender keeps `window` messages under way to its receiver.
+
+The receiver's frame lets the sender go on, inside this process: what is timed is the way of one
+message through the server. Messages go from one hyperty to another, with `size` bytes of value.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from time import perf_counter
+from typing import Any
+
+from bench.wire import LoadSocket, message
+
+from .clock import measure, percentile, until
+from .runtimes import open_runtimes
+
+
+class Pair:
+    """A sender, a receiver and what is under way between them."""
+
+    def __init__(self, sender: LoadSocket, receiver: LoadSocket) -> None:
+        self.count = 0
+        self.is_running = False
+        self.under_way: deque[float] = deque()
+        self.times: list[float] = []
+        self._write = sender.transport.write
+        self._frame = b""
+        receiver.on_frames = self._received
+
+    def start(self, frame: bytes, window: int) -> None:
+        self._frame = frame
+        self.is_running = True
+        for _ in range(window):
+            self._send()
+
+    def _send(self) -> None:
+        self.under_way.append(perf_counter())
+        self._write(self._frame)
+
+    def _received(self, number: int) -> None:
+        now = perf_counter()
+        self.count += number
+        for _ in range(number):
+            self.times.append(now - self.under_way.popleft())
+        if self.is_running:
+            for _ in range(number):
+                self._send()
+
+
+class RelayLoad:
+    def __init__(self, port: int, server_pid: int) -> None:
+        self._port = port
+        self._server_pid = server_pid
+        self._pairs: list[Pair] = []
+
+    async def run(self, pairs: int, window: int, size: int, seconds: float) -> dict[str, Any]:
+        """One sample: rate, time under way, messages lost."""
+        await self._open(pairs)
+        used = self._pairs[:pairs]
+        for number, pair in enumerate(used):
+            pair.times.clear()
+            pair.start(_frame(number, size), window)
+        sample = await measure(lambda: sum(pair.count for pair in used), seconds, self._server_pid)
+        for pair in used:
+            pair.is_running = False
+        await until(lambda: not any(pair.under_way for pair in used), 3.0)
+        times = sorted(time for pair in used for time in pair.times)
+        lost = sum(len(pair.under_way) for pair in used)
+        return {
+            **sample,
+            "p50_us": percentile(times, 0.5) * 1e6,
+            "p99_us": percentile(times, 0.99) * 1e6,
+            "lost": lost,
+        }
+
+    async def _open(self, number: int) -> None:
+        missing = range(len(self._pairs), number)
+        names = [f"{side}-{each}" for each in missing for side in ("sender", "receiver")]
+        wanted = {name: [f"hyperty://localhost/{name}"] for name in names}
+        sockets = await open_runtimes(self._port, wanted)
+        self._pairs += [Pair(*ends) for ends in zip(sockets[::2], sockets[1::2], strict=True)]
+
+
+def _frame(number: int, size: int) -> bytes:
+    return message(
+        id=number,
+        type="update",
+        from_=f"hyperty://localhost/sender-{number}",
+        to=f"hyperty://localhost/receiver-{number}",
+        body={"value": "x" * size},
+    )

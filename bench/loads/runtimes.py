@@ -1,0 +1,39 @@
+"""Runtimes of the load: sockets with a session, opened many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from bench.wire import LoadSocket
+
+SM = "domain://msg-node.localhost/sm"
+ALLOCATION = "domain://msg-node.localhost/address-allocation"
+_AT_ONCE = 64
+
+
+def runtime_url(name: str) -> str:
+    return f"runtime://localhost/{name}"
+
+
+async def open_runtime(port: int, name: str, resources: Iterable[str] = ()) -> LoadSocket:
+    """A session of the runtime `name`, subscribed to `resources` (naming a hyperty claims it)."""
+    socket = await LoadSocket.connect(port)
+    url = runtime_url(name)
+    await socket.ask(id=1, type="open", from_=url, to="mn:/session")
+    wanted = list(resources)
+    if wanted:
+        body = {"resources": wanted}
+        await socket.ask(id=2, type="subscribe", from_=f"{url}/sm", to=SM, body=body)
+    return socket
+
+
+async def open_runtimes(port: int, wanted: dict[str, list[str]]) -> list[LoadSocket]:
+    """Many sessions, in the order given: name -> resources."""
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(name: str, resources: list[str]) -> LoadSocket:
+        async with turns:
+            return await open_runtime(port, name, resources)
+
+    return list(await asyncio.gather(*(one(*item) for item in wanted.items())))

@@ -1,0 +1,21 @@
+"""The parts of the bench: each measures one thing in alternating rounds.
+
+A part is a function of a Plan that gives a PartResult. A new one is named in PARTS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.figures import PartResult
+from bench.plan import Plan
+
+from . import allocation, fan_out, growth, idle_memory, relay
+
+PARTS: dict[str, Callable[[Plan], PartResult]] = {
+    "relay": relay.measure,
+    "fan_out": fan_out.measure,
+    "allocation": allocation.measure,
+    "idle_memory": idle_memory.measure,
+    "growth": growth.measure,
+}

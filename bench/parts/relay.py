@@ -1,0 +1,52 @@
+"""Messages a second from session to session, and the time one is under way."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from bench.driver import Generator
+from bench.figures import PartResult, ratio
+from bench.plan import Plan
+from bench.servers import BARE, BARE_UVICORN, NODE, NODE_UVICORN
+
+SHAPES = ((1, 1), (10, 10), (100, 1))  # pairs, window
+SIZES = (100, 1_000, 10_000)
+QUICK = ((1, 1, 100), (10, 10, 100), (10, 10, 10_000))
+TARGETS = {(10, 10, 100): 0.75, (10, 10, 10_000): 0.85}
+
+
+def measure(plan: Plan) -> PartResult:
+    result = PartResult("relay", "Relay: messages per second")
+    loads = QUICK if plan.quick else tuple((*shape, size) for size in SIZES for shape in SHAPES)
+    names = (BARE, NODE) if plan.quick else (BARE, NODE, BARE_UVICORN, NODE_UVICORN)
+    with ExitStack() as stack:
+        servers = [stack.enter_context(plan.servers.make(name)) for name in names]
+        generators = [stack.enter_context(Generator(server)) for server in servers]
+        for load in loads:
+            pairs, window, size = load
+            for turn in plan.rotations(generators):
+                for generator in turn:
+                    sample = generator.call(
+                        "relay", pairs=pairs, window=window, size=size, seconds=plan.seconds
+                    )
+                    result.case(_title(*load), generator.server.name).samples.append(sample)
+            plan.say(_title(*load))
+    for load in loads:
+        _compare(result, load, NODE, BARE)
+        if not plan.quick:
+            _compare(result, load, NODE_UVICORN, BARE_UVICORN)
+    return result
+
+
+def _compare(result: PartResult, load: tuple[int, int, int], over: str, under: str) -> None:
+    mine, bare = result.case(_title(*load), over), result.case(_title(*load), under)
+    result.ratios.append(ratio(mine, bare, target=TARGETS.get(load)))
+    result.ratios.append(ratio(mine, bare, "per_cpu_second"))
+    if load[:2] == (1, 1):
+        target = 1.5 if load[2] == 100 else None
+        result.ratios.append(ratio(mine, bare, "p50_us", target, "at most"))
+
+
+def _title(pairs: int, window: int, size: int) -> str:
+    amount = f"{size // 1000} KB" if size >= 1000 else f"{size} B"
+    return f"{pairs} {'pair' if pairs == 1 else 'pairs'} × window {window}, {amount}"

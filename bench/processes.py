@@ -1,0 +1,114 @@
+"""Processes of a run: started, watched, ended. Reads their memory and CPU time from /proc."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+ROOT = Path(__file__).resolve().parent.parent
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def raise_file_limit() -> int:
+    """Let this process and its children open as many files as the system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time a process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory a process has in RAM now."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise ProcessLookupError(pid)
+
+
+class Server:
+    """A server process on a port of its own. A context manager that ends it."""
+
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        port: int,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.port = port
+        self._arguments = arguments
+        self._environment = {**os.environ, **(environment or {})}
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self, patience: float = 60.0) -> None:
+        """Start it and wait until it takes connections."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, *self._arguments],
+                cwd=ROOT,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            except OSError:
+                time.sleep(0.05)
+            else:
+                return
+        raise RuntimeError(f"{self.name} does not start:\n{self._log.read_text()[-2000:]}")
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()

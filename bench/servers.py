@@ -1,0 +1,89 @@
+"""The servers that are compared: the node and the bare relay, each on Daphne and on uvicorn."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from .processes import ROOT, Server, free_port
+
+NODE = "node daphne"
+NODE_UVICORN = "node uvicorn"
+BARE = "bare daphne"
+BARE_UVICORN = "bare uvicorn"
+
+_UVICORN = (
+    *("--host", "127.0.0.1", "--ws", "websockets-sansio", "--loop", "uvloop", "--backlog", "4096"),
+    *("--no-access-log", "--log-level", "warning"),
+)
+
+
+class Servers:
+    """Makes servers whose files lie below one temporary directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._made = 0
+        self._template: Path | None = None
+
+    def make(self, name: str, database_url: str = "") -> Server:
+        """A server of this name with a fresh and empty database; not started yet."""
+        self._made += 1
+        home = self.directory / f"{self._made}-{name.replace(' ', '-')}"
+        home.mkdir()
+        port = free_port()
+        if name in (BARE, BARE_UVICORN):
+            arguments = ["-m", "bench.bare_relay", name.removeprefix("bare "), str(port)]
+            return Server(name, arguments, port, home / "log")
+        environment = _node_environment(home, port, database_url)
+        self._prepare(environment, database_url)
+        if name == NODE_UVICORN:
+            application = "msgnode.asgi:application"
+            arguments = ["-m", "uvicorn", application, "--port", str(port), *_UVICORN]
+        else:
+            arguments = ["-m", "msgnode.server"]
+        return Server(name, arguments, port, home / "log", environment)
+
+    def _prepare(self, environment: dict[str, str], database_url: str) -> None:
+        """Make the tables; for SQLite once, other nodes begin with a copy."""
+        database = Path(environment["DATA_DIR"]) / "node.sqlite3"
+        if not database_url and self._template is not None:
+            shutil.copyfile(self._template, database)
+            return
+        _migrate(environment)
+        if not database_url:
+            self._template = self.directory / "template.sqlite3"
+            with closing(sqlite3.connect(database)) as made:
+                made.execute("VACUUM INTO ?", (str(self._template),))
+
+
+def _node_environment(home: Path, port: int, database_url: str) -> dict[str, str]:
+    return {
+        "DATA_DIR": str(home),
+        "HOST": "127.0.0.1",
+        "PORT": str(port),
+        "DOMAIN": "localhost",
+        "NODE_MODE": "embedded",
+        "LOG_LEVEL": "WARNING",
+        "DJANGO_SETTINGS_MODULE": "msgnode.settings",
+        "DATABASE_URL": database_url or f"sqlite:///{home / 'node.sqlite3'}",
+        "REDIS_URL": "",
+    }
+
+
+def _migrate(environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "manage.py", "migrate", "--verbosity", "0"],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"The database cannot be prepared:\n{done.stderr[-2000:]}")

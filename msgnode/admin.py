@@ -1,0 +1,18 @@
+"""Where Django looks for admin classes: those of the console."""
+
+from django.contrib import admin
+
+from msgnode.console import (  # noqa: F401
+    accounts,
+    alarms,
+    allocations,
+    audit,
+    bans,
+    components,
+    control,
+    pools,
+    sessions,
+    subscriptions,
+)
+
+admin.site.index_title = "Overview"

@@ -1,0 +1,52 @@
+"""Alarms in the console: what stands, what stood; an operator clears one that is dealt with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+from unfold.contrib.filters.admin import DropdownFilter
+from unfold.decorators import action, display
+
+from msgnode.models import Alarm
+
+from .lists import WrittenByTheNode
+
+
+class StandingFilter(DropdownFilter):
+    title = "state"
+    parameter_name = "standing"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("yes", "standing"), ("no", "cleared")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Alarm]) -> QuerySet[Alarm]:
+        if self.value() is None:
+            return queryset
+        return queryset.filter(cleared_at__isnull=self.value() == "yes")
+
+
+@admin.register(Alarm)
+class AlarmAdmin(WrittenByTheNode):
+    list_display = ("text", "kind", "subject", "state_label", "count", "raised_at", "last_at")
+    list_filter = (StandingFilter,)
+    ordering = ("-last_at",)
+    sortable_by = ("raised_at", "last_at", "kind")
+    search_fields = ("subject",)
+    search_help_text = "Subject (its beginning)"
+    actions = ("clear",)
+
+    @display(description="state", label={"standing": "danger", "cleared": "default"})
+    def state_label(self, alarm: Alarm) -> str:
+        return "cleared" if alarm.cleared_at else "standing"
+
+    @action(description="Clear the selected alarms", permissions=["clear"])
+    def clear(self, request: HttpRequest, queryset: QuerySet[Alarm]) -> None:
+        cleared = queryset.filter(cleared_at=None).update(cleared_at=timezone.now())
+        messages.success(request, f"{cleared} cleared. One whose cause remains is raised again.")
+
+    def has_clear_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("msgnode.change_alarm")

@@ -1,0 +1,108 @@
+"""Who changed what: one AuditEntry a change, in the change's own transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Model
+from django.http import HttpRequest
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import RangeDateTimeFilter
+from unfold.decorators import display
+
+from msgnode.models import ADDRESS_LENGTH, AuditEntry
+
+from .lists import ConsoleAdmin, WrittenByTheNode, begins_with
+
+Fields = dict[str, Any]
+
+_SECRET = frozenset({"token_hash", "epoch"})
+
+
+def note(actor: str, action: str, object_: object, before: Fields, after: Fields) -> None:
+    """Write down a change that somebody makes."""
+    AuditEntry.objects.create(
+        actor=actor[:150],
+        action=action,
+        object=str(object_)[:ADDRESS_LENGTH],
+        before=_plain(before),
+        after=_plain(after),
+    )
+
+
+def fields_of(row: Model) -> Fields:
+    """The fields of a row by name, without secrets."""
+    fields = [field for field in row._meta.concrete_fields if field.name not in _SECRET]
+    return {field.name: field.value_from_object(row) for field in fields}
+
+
+def _plain(fields: Fields) -> Fields:
+    return {name: value if _is_json(value) else str(value) for name, value in fields.items()}
+
+
+def _is_json(value: object) -> bool:
+    return value is None or isinstance(value, bool | int | float | str | list | dict)
+
+
+class AuditedAdmin(ConsoleAdmin):
+    """An admin class whose changes are audited, and made known to the workers by `publish`."""
+
+    def publish(self) -> None:
+        """Tell the workers that the rows have changed. Takes part in the transaction."""
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        before = fields_of(type(obj).objects.get(pk=obj.pk)) if change else {}
+        super().save_model(request, obj, form, change)
+        kind = f"{obj._meta.model_name}.{'change' if change else 'add'}"
+        note(request.user.get_username(), kind, obj, before, fields_of(obj))
+        self.publish()
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        before = fields_of(obj)
+        super().delete_model(request, obj)
+        note(request.user.get_username(), f"{obj._meta.model_name}.delete", obj, before, {})
+        self.publish()
+
+    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
+        for row in queryset:
+            before = fields_of(row)
+            note(request.user.get_username(), f"{row._meta.model_name}.delete", row, before, {})
+        super().delete_queryset(request, queryset)
+        self.publish()
+
+
+@admin.register(AuditEntry)
+class AuditEntryAdmin(WrittenByTheNode):
+    list_display = ("at", "actor", "action", "object", "what")
+    list_filter = (("at", RangeDateTimeFilter),)
+    ordering = ("-id",)
+    sortable_by = ("at",)
+    search_fields = ("object",)
+    search_help_text = "Object, action or operator (the beginning)"
+    fields = ("at", "actor", "action", "object", "before_text", "after_text")
+
+    def search_filter(self, term: str) -> Any:
+        return (
+            begins_with("object", term) | begins_with("action", term) | begins_with("actor", term)
+        )
+
+    @display(description="what changed")
+    def what(self, entry: AuditEntry) -> str:
+        names = [name for name, value in entry.after.items() if entry.before.get(name) != value]
+        if not entry.before:
+            return "added"
+        return ", ".join(names) if entry.after else "deleted"
+
+    @display(description="before")
+    def before_text(self, entry: AuditEntry) -> SafeString | str:
+        return _as_lines(entry.before)
+
+    @display(description="after")
+    def after_text(self, entry: AuditEntry) -> SafeString | str:
+        return _as_lines(entry.after)
+
+
+def _as_lines(fields: Fields) -> SafeString | str:
+    return format_html_join("", "<div>{}: {}</div>", fields.items()) if fields else "–"

@@ -1,0 +1,106 @@
+"""Bans in the console: whom the node keeps out, until when and why."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils import timezone
+from unfold.contrib.filters.admin import ChoicesDropdownFilter
+from unfold.decorators import display
+from unfold.widgets import UnfoldBooleanWidget
+
+from msgnode.core import addresses
+from msgnode.models import Ban, Session
+from msgnode.sessions.bans import Ban as Rule
+from msgnode.sessions.bans import BanList, network_fault
+from msgnode.sessions.rules import runtime_url_fault
+
+from . import changes
+from .audit import AuditedAdmin
+
+ENDS_UNASKED = 10
+"""Sessions a ban may end without being confirmed."""
+
+
+class BanForm(forms.ModelForm):
+    confirmed = forms.BooleanField(
+        label="End them all",
+        required=False,
+        help_text=f"Needed for a ban that ends more than {ENDS_UNASKED} sessions at once.",
+        widget=UnfoldBooleanWidget,
+    )
+
+    class Meta:
+        model = Ban
+        fields = ("kind", "value", "expires_at", "reason")
+
+    def clean_expires_at(self) -> Any:
+        moment = self.cleaned_data["expires_at"]
+        if moment is not None and moment <= timezone.now():
+            raise forms.ValidationError("This moment has passed.")
+        return moment
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        kind, value = cleaned.get("kind"), (cleaned.get("value") or "").strip()
+        if not kind or not value:
+            return cleaned
+        fault = ""
+        if kind == Ban.Kind.SOURCE:
+            fault = network_fault(value)
+            value = value if fault else _network_text(value)
+        elif kind == Ban.Kind.RUNTIME:
+            fault = runtime_url_fault(value)
+        if fault:
+            self.add_error("value", f"This {fault}.")
+            return cleaned
+        cleaned["value"] = value
+        met = sessions_met(kind, value)
+        if met > ENDS_UNASKED and not cleaned.get("confirmed") and "value" in self.changed_data:
+            self.add_error("confirmed", f"This ban ends {met:,} sessions now. Is that meant?")
+        return cleaned
+
+
+def sessions_met(kind: str, value: str) -> int:
+    """Live sessions that a ban would end."""
+    live = Session.objects.filter(state__in=(Session.State.OPEN, Session.State.DETACHED)).order_by()
+    if kind == Ban.Kind.RUNTIME:
+        return live.filter(runtime_url__in=[value, addresses.runtime_twin(value)]).count()
+    if kind == Ban.Kind.SUBJECT:
+        return live.filter(subject=value).count()
+    ban = BanList([Rule(kind, value)])
+    sources = live.values_list("remote_address", flat=True)
+    return sum(ban.of_source(source, 0) is not None for source in sources.iterator())
+
+
+def _network_text(value: str) -> str:
+    network = ipaddress.ip_network(value, strict=False)
+    return str(network.network_address) if network.num_addresses == 1 else str(network)
+
+
+@admin.register(Ban)
+class BanAdmin(AuditedAdmin):
+    form = BanForm
+    list_display = ("value", "kind", "state_label", "reason", "expires_at", "created_by")
+    list_filter = (("kind", ChoicesDropdownFilter),)
+    ordering = ("-created_at",)
+    sortable_by = ("value", "expires_at")
+    search_fields = ("value",)
+    search_help_text = "Runtime URL, address or subject (its beginning)"
+    fields = ("kind", "value", "expires_at", "reason", "confirmed")
+
+    def publish(self) -> None:
+        changes.publish_bans()
+
+    def save_model(self, request: HttpRequest, obj: Ban, form: Any, change: bool) -> None:
+        obj.created_by = obj.created_by or request.user.get_username()
+        super().save_model(request, obj, form, change)
+
+    @display(description="state", label={"in force": "danger", "expired": "default"})
+    def state_label(self, ban: Ban) -> str:
+        is_over = ban.expires_at is not None and ban.expires_at <= timezone.now()
+        return "expired" if is_over else "in force"

@@ -1,0 +1,51 @@
+"""Components, connectors, protostubs and stubs: what each worker last said of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+from unfold.contrib.filters.admin import DropdownFilter
+from unfold.decorators import display
+
+from msgnode.models import ComponentStatus
+
+from .lists import WrittenByTheNode
+
+SILENT_AFTER = 15.0
+"""Seconds after which a worker that reports every five is taken for gone."""
+
+
+class KindFilter(DropdownFilter):
+    title = "kind"
+    parameter_name = "kind"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(kind, kind) for kind in ("component", "connector", "protostub", "stub")]
+
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[ComponentStatus]
+    ) -> QuerySet[ComponentStatus]:
+        return queryset.filter(kind=self.value()) if self.value() else queryset
+
+
+@admin.register(ComponentStatus)
+class ComponentStatusAdmin(WrittenByTheNode):
+    list_display = (
+        "name", "kind", "state_label", "address", "since", "answered", "failed", "last_error",
+        "worker",
+    )  # fmt: skip
+    list_filter = (KindFilter,)
+    search_fields = ("name",)
+    search_help_text = "Name (its beginning)"
+    list_before_template = "console/refresh.html"
+
+    @display(description="state", label={"live": "success", "not heard of": "danger"})
+    def state_label(self, status: ComponentStatus) -> tuple[str, str]:
+        if (timezone.now() - status.seen_at).total_seconds() > SILENT_AFTER:
+            return "not heard of", "not heard of"
+        is_well = status.state == "live" or status.state.endswith(" connected")
+        return ("live" if is_well else status.state), status.state

@@ -1,0 +1,59 @@
+"""Asking before acting on many: a page that shows what an action is about to do."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+
+AT_ONCE = 500
+"""Rows an action takes: the page that asks names each, and a form has an end."""
+_LISTED = 20
+
+
+class Admin(Protocol):
+    """What is needed of an admin class."""
+
+    admin_site: Any
+    opts: Any
+
+
+def too_many(request: HttpRequest, queryset: QuerySet[Any]) -> bool:
+    """Whether more rows are selected than an action takes; says so."""
+    if queryset.order_by()[: AT_ONCE + 1].count() <= AT_ONCE:
+        return False
+    messages.error(request, f"Select at most {AT_ONCE} at once; filter the list first.")
+    return True
+
+
+def ask(
+    admin: Admin,
+    request: HttpRequest,
+    queryset: QuerySet[Any],
+    *,
+    action: str,
+    title: str,
+    warning: str,
+    form: forms.Form,
+) -> TemplateResponse:
+    """The page that asks. Confirmed, it posts the action again with `confirmed` and the form."""
+    rows = list(queryset[:AT_ONCE])
+    context = {
+        **admin.admin_site.each_context(request),
+        "opts": admin.opts,
+        "title": title,
+        "warning": warning,
+        "form": form,
+        "rows": rows[:_LISTED],
+        "others": max(0, len(rows) - _LISTED),
+        "keys": [row.pk for row in rows],
+        "key_name": ACTION_CHECKBOX_NAME,
+        "action": action,
+        "back": request.get_full_path(),
+    }
+    return TemplateResponse(request, "console/confirm.html", context)

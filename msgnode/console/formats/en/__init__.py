@@ -1,0 +1,1 @@
+"""Dates that sort and compare by eye."""

@@ -1,0 +1,164 @@
+"""What every list of the console has in common, so that 100,000 rows are no burden to a page.
+
+A list counts at most BOUND rows and shows "10,000+" beyond them; it reads one page, with its
+related rows in the same query, ordered by an index; it searches by the beginning of an indexed
+column.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import uuid
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.contrib.admin.actions import delete_selected
+from django.core.paginator import Paginator
+from django.db import connection
+from django.db.models import Model, Q, QuerySet
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+from unfold.decorators import action
+from unfold.views import ChangeList
+
+from msgnode.models import Session
+
+from .confirm import too_many
+
+BOUND = 10_000
+SESSIONS_SEARCHED = 200
+
+
+class BoundedPaginator(Paginator):
+    """Counts up to BOUND and offers no page beyond: who needs row 10,001 searches for it."""
+
+    template_name = "console/pagination.html"
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows there are, BOUND + 1 standing for more."""
+        if isinstance(self.object_list, QuerySet):
+            return self.object_list.order_by()[: BOUND + 1].count()
+        return len(self.object_list)
+
+    @cached_property
+    def count(self) -> int:
+        return min(self.rows, BOUND)
+
+    @property
+    def is_cut(self) -> bool:
+        return self.rows > BOUND
+
+
+class BoundedChangeList(ChangeList):
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        if not self.query and not self.has_active_filters:
+            self.full_result_count = self.result_count  # so that "Show all" is not offered
+
+
+class ConsoleAdmin(ModelAdmin):
+    """A list that stays fast, and rows that only their writer changes unless a class says more."""
+
+    paginator = BoundedPaginator
+    show_full_result_count = False
+    list_per_page = 50
+    list_max_show_all = 0
+    list_fullwidth = True
+    list_filter_submit = True
+    search_fields: ClassVar[tuple[str, ...]] = ()
+    compressed_fields = True
+    actions = ("delete_selected",)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return BoundedChangeList
+
+    @action(description="Delete the selected %(verbose_name_plural)s", permissions=["delete"])
+    def delete_selected(
+        self, request: HttpRequest, queryset: QuerySet[Any]
+    ) -> TemplateResponse | None:
+        """Django's own, which asks first; bounded, because it names every row."""
+        return None if too_many(request, queryset) else delete_selected(self, request, queryset)
+
+    def search_filter(self, term: str) -> Q:
+        """Which rows a search term finds, for a class with `search_fields`."""
+        return begins_with(self.search_fields[0], term)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        if not term or not self.search_fields:
+            return queryset, False
+        return queryset.filter(self.search_filter(term)), False
+
+
+class WrittenByTheNode(ConsoleAdmin):
+    """Rows that the workers write: shown here, never edited here."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+
+def as_uuid(term: str) -> uuid.UUID | None:
+    """The UUID a search term is, with or without hyphens."""
+    try:
+        return uuid.UUID(term)
+    except ValueError:
+        return None
+
+
+def is_ip_address(term: str) -> bool:
+    """Whether a search term is an IPv4 or IPv6 address."""
+    try:
+        ipaddress.ip_address(term)
+    except ValueError:
+        return False
+    return True
+
+
+def begins_with(field: str, beginning: str) -> Q:
+    """Rows whose field begins so. SQLite uses no index for LIKE, but for a range; in PostgreSQL a
+    range follows the collation, and LIKE has an index of its own where the column is unique."""
+    if connection.vendor == "sqlite":
+        return Q(**{f"{field}__gte": beginning, f"{field}__lt": beginning + "\U0010ffff"})
+    return Q(**{f"{field}__startswith": beginning})
+
+
+def address_filter(field: str, term: str, schemes: Iterable[str]) -> Q:
+    """Addresses that begin with the term, or whose part after `<scheme>://<domain>/` does."""
+    if ":" in term:
+        return begins_with(field, term)
+    found = Q()
+    for scheme in schemes:
+        found |= begins_with(field, f"{scheme}://{settings.DOMAIN}/{term}")
+    return found
+
+
+def session_filter(term: str) -> Q:
+    """Rows of the sessions with this id, or of the newest whose runtime URL begins with the term.
+    They are looked up first: joined, the database would walk through all rows instead."""
+    if (id_ := as_uuid(term)) is not None:
+        return Q(session_id=id_)
+    if not term.startswith(("runtime:", "hyperty-runtime:")):
+        return Q(pk__in=())
+    sessions = Session.objects.filter(begins_with("runtime_url", term)).order_by("-opened_at")
+    return Q(session_id__in=list(sessions.values_list("pk", flat=True)[:SESSIONS_SEARCHED]))
+
+
+def link(row: Model, text: str) -> SafeString:
+    """A link to the page of a row."""
+    name = f"admin:{row._meta.app_label}_{row._meta.model_name}_change"
+    return format_html('<a class="text-link" href="{}">{}</a>', reverse(name, args=[row.pk]), text)

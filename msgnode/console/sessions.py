@@ -1,0 +1,144 @@
+"""Sessions in the console: the list, and the page of one with what it holds."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.utils.http import urlencode
+from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, RangeDateTimeFilter
+from unfold.decorators import action, display
+
+from msgnode.models import Session
+
+from .ending import end
+from .lists import WrittenByTheNode, address_filter, as_uuid, begins_with, is_ip_address
+
+SHOWN = 25
+"""Allocations and subscriptions on the page of a session; their lists have the rest."""
+
+
+class HandshakeFilter(DropdownFilter):
+    """The two ways to connect, without asking the table which there are."""
+
+    title = "handshake"
+    parameter_name = "handshake"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("ws", "/ws"), ("stub-connect", "/stub/connect")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Session]) -> QuerySet[Session]:
+        return queryset.filter(handshake=self.value()) if self.value() else queryset
+
+
+@admin.register(Session)
+class SessionAdmin(WrittenByTheNode):
+    list_display = (
+        "runtime", "state_label", "subject", "remote_address", "connects_by", "opened_at",
+    )  # fmt: skip
+    list_filter = (
+        ("state", ChoicesDropdownFilter),
+        HandshakeFilter,
+        ("opened_at", RangeDateTimeFilter),
+    )
+    ordering = ("-opened_at",)
+    sortable_by = ("runtime", "opened_at")
+    search_fields = ("runtime_url",)
+    search_help_text = "Runtime URL (its beginning), session id, source address or subject"
+    actions = ("end",)
+    actions_detail = ("end_one", "subscribe_for", "ban_runtime")
+    change_form_outer_after_template = "console/session_holdings.html"
+    fieldsets: ClassVar[Any] = (
+        (None, {"fields": ("runtime", "id", "state_label", "connects_by")}),
+        ("Who", {"fields": ("remote_address", "issuer", "subject", "worker")}),
+        ("When", {"fields": ("opened_at", "detached_at", "closed_at", "close_reason")}),
+    )
+
+    @display(description="runtime URL", ordering="runtime_url")
+    def runtime(self, session: Session) -> str:
+        return session.runtime_url
+
+    @display(description="connects by")
+    def connects_by(self, session: Session) -> str:
+        return "/ws" if session.handshake == "ws" else "/stub/connect"
+
+    @display(
+        description="state",
+        ordering="state",
+        label={"open": "success", "detached": "warning", "closed": "default"},
+    )
+    def state_label(self, session: Session) -> str:
+        return session.state
+
+    def has_end_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return request.user.has_perm("msgnode.change_session")
+
+    def has_ban_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return request.user.has_perm("msgnode.add_ban")
+
+    def has_subscribe_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return request.user.has_perm("msgnode.add_subscription")
+
+    @action(description="End the selected sessions", permissions=["end"])
+    def end(self, request: HttpRequest, queryset: QuerySet[Session]) -> HttpResponse | None:
+        return end(self, request, queryset)
+
+    @action(description="End session", url_path="end", permissions=["end"], icon="link_off")
+    def end_one(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        sessions = Session.objects.filter(pk=object_id)
+        return end(self, request, sessions) or redirect(_page(object_id))
+
+    @action(description="Ban", url_path="ban", permissions=["ban"], icon="block")
+    def ban_runtime(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        session = get_object_or_404(Session, pk=object_id)
+        query = urlencode({"kind": "runtime", "value": session.runtime_url})
+        return redirect(f"{reverse('admin:msgnode_ban_add')}?{query}")
+
+    @action(
+        description="Add subscription", url_path="subscribe", permissions=["subscribe"], icon="add"
+    )
+    def subscribe_for(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return redirect(f"{reverse('admin:msgnode_subscription_add')}?session={object_id}")
+
+    def search_filter(self, term: str) -> Q:
+        if (id_ := as_uuid(term)) is not None:
+            return Q(id=id_) | address_filter("runtime_url", term, ["runtime"])
+        if ":/" in term:
+            return begins_with("runtime_url", term)
+        if is_ip_address(term):
+            return Q(remote_address=term)
+        return address_filter("runtime_url", term, ["runtime", "hyperty-runtime"]) | Q(subject=term)
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        session = self.get_object(request, object_id)
+        if session is None:
+            return super().change_view(request, object_id, form_url, extra_context)
+        context = {
+            "subtitle": session.runtime_url,
+            "session": session,
+            "allocations": _first(session.allocations.order_by("-id")),
+            "subscriptions": _first(session.subscriptions.order_by("-id")),
+            "shown": SHOWN,
+        }
+        return super().change_view(
+            request, object_id, form_url, {**(extra_context or {}), **context}
+        )
+
+
+def _page(object_id: str) -> str:
+    return reverse("admin:msgnode_session_change", args=[object_id])
+
+
+def _first(rows: QuerySet[Any]) -> list[Any]:
+    """The newest rows, one more than are shown if there are more."""
+    return list(rows[: SHOWN + 1])

@@ -1,0 +1,77 @@
+"""Subscriptions in the console."""
+
+from __future__ import annotations
+
+from django import forms
+from django.conf import settings
+from django.contrib import admin
+from django.db.models import Q
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import RangeDateTimeFilter
+from unfold.decorators import display
+
+from msgnode.core import addresses
+from msgnode.models import Session, Subscription
+
+from .changes import add_subscription, delete_subscriptions
+from .lists import address_filter, link, session_filter
+from .taking_back import HeldBySessions
+
+
+class SubscriptionForm(forms.ModelForm):
+    """A subscription made by an operator. The address may be anybody's; its session must live."""
+
+    class Meta:
+        model = Subscription
+        fields = ("session", "address")
+
+    def clean_address(self) -> str:
+        address: str = self.cleaned_data["address"].strip()
+        parsed = addresses.parse(address)
+        fault = addresses.fault(address)
+        if not fault and not (parsed.scheme and parsed.path.strip("/")):
+            fault = "is no address (<scheme>://<domain>/<id>)"
+        if fault:
+            raise forms.ValidationError(f"This {fault}.")
+        return address
+
+    def clean_session(self) -> Session:
+        session: Session = self.cleaned_data["session"]
+        if session.state == Session.State.CLOSED:
+            raise forms.ValidationError("This session is closed.")
+        return session
+
+
+@admin.register(Subscription)
+class SubscriptionAdmin(HeldBySessions):
+    form = SubscriptionForm
+    take_back = staticmethod(delete_subscriptions)
+    list_display = ("address", "session_link", "created_at")
+    list_filter = (("created_at", RangeDateTimeFilter),)
+    list_select_related = ("session",)
+    ordering = ("-id",)
+    sortable_by = ("address",)
+    search_fields = ("address",)
+    search_help_text = "Address or runtime URL (its beginning), or session id"
+    shown_fields = ("address", "session_link", "created_at")
+
+    autocomplete_fields = ("session",)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("msgnode.add_subscription")
+
+    def get_fields(self, request: HttpRequest, obj: Subscription | None = None) -> list[str]:
+        return ["session", "address"] if obj is None else list(self.shown_fields)
+
+    def save_model(
+        self, request: HttpRequest, obj: Subscription, form: forms.ModelForm, change: bool
+    ) -> None:
+        add_subscription(obj, request.user.get_username())
+
+    @display(description="session", ordering="session")
+    def session_link(self, subscription: Subscription) -> SafeString:
+        return link(subscription.session, subscription.session.runtime_url)
+
+    def search_filter(self, term: str) -> Q:
+        return address_filter("address", term, settings.ALLOCATION_SCHEMES) | session_filter(term)

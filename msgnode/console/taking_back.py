@@ -1,0 +1,26 @@
+"""Deleting what a session holds, an address or a subscription: asked for, audited, live at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+
+from .lists import WrittenByTheNode
+
+
+class HeldBySessions(WrittenByTheNode):
+    """Rows that an operator may delete; `take_back` frees them in the workers too."""
+
+    take_back: ClassVar[Callable[[Iterable[Any], str], int]]
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return request.user.has_perm(f"{self.opts.app_label}.delete_{self.opts.model_name}")
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        type(self).take_back([obj], request.user.get_username())
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        type(self).take_back(queryset.iterator(), request.user.get_username())

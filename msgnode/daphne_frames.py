@@ -1,0 +1,62 @@
+"""The short way in for what nearly every frame is: a whole, masked text (RFC 6455, 5.2). Pure.
+
+autobahn reads a frame in some twenty calls that foresee streaming, fragments and compression. Here
+a read is cut into its texts in one loop; whatever is not plain is left to autobahn as it is, so
+that every fault, fragment and control frame is treated as ever.
+"""
+
+from __future__ import annotations
+
+try:
+    from websockets.speedups import apply_mask  # in C
+except ImportError:
+    from websockets.utils import apply_mask
+
+_WHOLE_TEXT = 0x81  # FIN, no reserved bit, opcode 1
+_MASKED = 0x80
+
+
+def whole_texts(data: bytes, limit: int) -> tuple[list[bytes], int, bool]:
+    """The texts of the whole frames `data` begins with, where they end, and whether what follows is
+    the beginning of another (or nothing): False if it is something else.
+
+    A text longer than `limit` or not in UTF-8 is something else.
+    """
+    texts: list[bytes] = []
+    at, available = 0, len(data)
+    while available - at >= 6:
+        size = data[at + 1] - _MASKED
+        if data[at] != _WHOLE_TEXT or size < 0:
+            return texts, at, False
+        start = at + 6
+        if size == 126:
+            start = at + 8
+            size = data[at + 2] << 8 | data[at + 3]
+            is_shortest = size >= 126
+        elif size == 127:
+            start = at + 14
+            size = int.from_bytes(data[at + 2 : at + 10], "big")
+            is_shortest = size >= 65536
+        else:
+            is_shortest = True
+        end = start + size
+        if start > available:
+            break
+        if size > limit or not is_shortest:
+            return texts, at, False
+        if end > available:
+            break
+        text = apply_mask(data[start:end], data[start - 4 : start])
+        if not text.isascii() and not _is_utf8(text):
+            return texts, at, False
+        texts.append(text)
+        at = end
+    return texts, at, at == available or data[at] == _WHOLE_TEXT
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

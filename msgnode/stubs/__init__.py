@@ -1,0 +1,1 @@
+"""Protostubs: those the node gives to runtimes."""

@@ -1,0 +1,146 @@
+"""The node's protostubs as catalogue entries (reference 6.6): who gets which, and its descriptor.
+
+Everything said about a stub is computed from the very file that is served, once a process, so that
+descriptor, source package, version and script cannot differ. The version ends in the source's hash:
+runtimes cache by cguid and version, and a changed stub is never taken for the old one.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+RELEASE = "1.0.0"
+DEFAULT = "default"
+
+# What a runtime may say of itself that does not decide which stub it can run.
+_CAPABILITIES = frozenset(
+    {
+        *("mic", "camera", "sensor", "webrtc", "ortc", "datachannel", "coap"),
+        *("http", "https", "ws", "wss"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class ServedStub:
+    """A stub the node serves.
+
+    name       the catalogue's name for it        suffix     of its script, such as "ps.js"
+    path       the file that is served            platforms  constraints, one of which it needs
+    language   in the catalogue's enumeration     media_type of its script
+    max_frame  the name of the setting that holds the node's largest frame
+    """
+
+    name: str
+    path: Path
+    language: str
+    class_name: str
+    platforms: tuple[str, ...]
+    suffix: str
+    media_type: str
+    max_frame: str
+
+    @cached_property
+    def source(self) -> str:
+        return self.path.read_text(encoding="utf-8")
+
+    @cached_property
+    def digest(self) -> bytes:
+        return hashlib.sha256(self.source.encode()).digest()
+
+    @property
+    def version(self) -> str:
+        return f"{RELEASE}+{self.digest.hex()[:12]}"
+
+    def suits(self, asked: frozenset[str]) -> bool:
+        """Whether a runtime that is one of `asked` can run it; one that says nothing takes it."""
+        return not asked or not asked.isdisjoint(self.platforms)
+
+    def descriptor(self, domain: str, url: str, max_frame_bytes: int) -> dict[str, Any]:
+        """The catalogue object, for runtimes that reach the node's WebSocket at `url`."""
+        entry = f"https://{domain}/.well-known/protocolstub/{self.name}"
+        return {
+            "cguid": str(uuid.uuid5(uuid.NAMESPACE_URL, entry)),
+            "type": "PROTOSTUB",
+            "version": self.version,
+            "objectName": self.class_name,
+            "description": f"Links a runtime with the Messaging Node of {domain}.",
+            "language": self.language,
+            "sourcePackageURL": "/sourcePackage",
+            "sourcePackage": {
+                "encoding": "utf-8",
+                "sourceCodeClassname": self.class_name,
+                "sourceCode": self.source,
+                "integrity": f"sha256-{base64.b64encode(self.digest).decode()}",
+                "signature": "",
+            },
+            "signature": "",
+            "messageSchema": "",
+            "messageSchemas": [],
+            "configuration": {"url": url, self.max_frame: max_frame_bytes},
+            "constraints": {**dict.fromkeys(self.platforms, True), "ws": True, "wss": True},
+            "hypertyType": [],
+            "dataObjects": [],
+            "interworking": False,
+            "idpProxy": False,
+            "accessControlPolicy": "",
+        }
+
+
+SERVED = (
+    ServedStub(
+        name=DEFAULT,
+        path=_PACKAGE / "static" / "msgnode" / "protostub.js",
+        language="JAVASCRIPT_ECMA6",
+        class_name="MessagingNodeProtoStub",
+        platforms=("browser", "node", "windowSandbox"),
+        suffix="ps.js",
+        media_type="text/javascript; charset=utf-8",
+        max_frame="maxFrame",
+    ),
+    ServedStub(
+        name="python",
+        path=_PACKAGE / "runtime" / "protostub.py",
+        language="PYTHON",
+        class_name="Protostub",
+        platforms=("python",),
+        suffix="ps.py",
+        media_type="text/x-python; charset=utf-8",
+        max_frame="max_frame",
+    ),
+)
+
+
+def names() -> list[str]:
+    """What a listing of the stubs shows."""
+    return [stub.name for stub in SERVED]
+
+
+def find(name: str, domain: str) -> ServedStub | None:
+    """The stub of this name; the node's own domain is a name of the default."""
+    if name.lower() == domain:
+        name = DEFAULT
+    return next((stub for stub in SERVED if stub.name == name), None)
+
+
+def select(constraints: Mapping[str, Any]) -> ServedStub | None:
+    """The first stub that a runtime with these constraints can run.
+
+    They stand in the object itself or under `constraints`. A true one that is no mere capability
+    names a kind of runtime; one that has neither `ws` nor `wss` can run none of our stubs.
+    """
+    inner = constraints.get("constraints")
+    said = inner if isinstance(inner, Mapping) else constraints
+    if said.get("ws", True) is False and said.get("wss", True) is False:
+        return None
+    asked = frozenset(key for key, value in said.items() if value is True) - _CAPABILITIES
+    return next((stub for stub in SERVED if stub.suits(asked)), None)

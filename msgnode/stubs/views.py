@@ -1,0 +1,126 @@
+"""`/.well-known/<type>/…`: the node's catalogue over HTTP, in all forms runtimes of the field ask for.
+
+<type>/                      names                        <type>/<name>         descriptor
+<type>/all.json              names, under a key           <type>/<name>/<field> a field, and below it
+<type>/<name>.ps.js (.py)    the script                   <type>/<name>.ps.json descriptor
+POST of constraints to <type>/<name>: the descriptor of the stub that such a runtime can run
+
+Readable from every origin: runtimes load stubs of domains that are not theirs. Copies are kept, but
+asked for anew each time (`no-cache` with an ETag), so that script and descriptor belong together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from http import HTTPStatus
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils.cache import get_conditional_response
+from django.utils.decorators import method_decorator
+from django.views import View
+from django.views.decorators.csrf import csrf_exempt
+
+from . import catalogue
+from .catalogue import ServedStub
+
+STUB_TYPES = ("protocolstub", "protostub")
+OTHER_TYPES = ("hyperty", "runtime", "dataschema")
+"""Types of the catalogue of which a node has no entries."""
+
+
+@method_decorator(csrf_exempt, name="dispatch")  # constraints change nothing here
+class CatalogueView(View):
+    http_method_names = ["get", "head", "post", "options"]
+
+    def get(self, request: HttpRequest, kind: str, rest: str = "") -> HttpResponse:
+        response = self._found(request, kind, rest)
+        if response.status_code == HTTPStatus.OK:
+            etag = f'"{hashlib.sha256(response.content).hexdigest()[:32]}"'
+            response["ETag"] = etag
+            response["Cache-Control"] = "public, no-cache"
+            response = get_conditional_response(request, etag=etag, response=response) or response
+        return _readable(response)
+
+    def post(self, request: HttpRequest, kind: str, rest: str = "") -> HttpResponse:
+        try:
+            constraints = json.loads(request.body or b"{}")
+        except (ValueError, RecursionError):
+            constraints = None
+        if not isinstance(constraints, dict):
+            return _readable(_problem(HTTPStatus.BAD_REQUEST, "Constraints are a JSON object."))
+        name = rest.strip("/") or catalogue.DEFAULT
+        if kind not in STUB_TYPES or catalogue.find(name, settings.DOMAIN) is None:
+            return _readable(_unknown(kind, rest))
+        stub = catalogue.select(constraints)
+        if stub is None:
+            asked = ", ".join(sorted(map(str, constraints)))[:200]
+            text = f"No stub of this node runs under these constraints: {asked}."
+            return _readable(_problem(HTTPStatus.NOT_FOUND, text))
+        return _readable(JsonResponse(_descriptor(request, stub)))
+
+    def options(self, request: HttpRequest, kind: str, rest: str = "") -> HttpResponse:
+        response = HttpResponse(status=HTTPStatus.NO_CONTENT)
+        response["Allow"] = response["Access-Control-Allow-Methods"] = "GET, HEAD, POST, OPTIONS"
+        response["Access-Control-Allow-Headers"] = "Content-Type, If-None-Match"
+        response["Access-Control-Max-Age"] = "86400"
+        return _readable(response)
+
+    def _found(self, request: HttpRequest, kind: str, rest: str) -> HttpResponse:
+        rest = rest.strip("/")
+        has_stubs = kind in STUB_TYPES
+        if not rest:
+            return JsonResponse(catalogue.names() if has_stubs else [], safe=False)
+        if rest == "all.json":
+            return JsonResponse({f"{kind}s": catalogue.names() if has_stubs else []})
+        name, *fields = rest.split("/")
+        stub, suffix = _by_file_name(name)
+        if not has_stubs or stub is None or (fields and suffix):
+            return _unknown(kind, rest)
+        if suffix == stub.suffix:
+            return HttpResponse(stub.source, content_type=stub.media_type)
+        return _field(_descriptor(request, stub), fields) or _unknown(kind, rest)
+
+
+def _by_file_name(name: str) -> tuple[ServedStub | None, str]:
+    """The stub of `<name>` or `<name>.ps.<js, py or json>`, and that suffix."""
+    for stub in catalogue.SERVED:
+        for suffix in (stub.suffix, "ps.json"):
+            base = name.removesuffix(f".{suffix}")
+            if base != name and catalogue.find(base, settings.DOMAIN) is stub:
+                return stub, suffix
+    return catalogue.find(name, settings.DOMAIN), ""
+
+
+def _descriptor(request: HttpRequest, stub: ServedStub) -> dict[str, Any]:
+    url = f"{'wss' if request.is_secure() else 'ws'}://{request.get_host()}/ws"
+    return stub.descriptor(settings.DOMAIN, url, int(settings.NODE["MAX_FRAME_BYTES"]))
+
+
+def _field(value: Any, fields: list[str]) -> HttpResponse | None:
+    """The value below these field names: texts as text, everything else as JSON."""
+    for name in fields:
+        if not isinstance(value, dict) or name not in value:
+            return None
+        value = value[name]
+    if isinstance(value, str):
+        return HttpResponse(value, content_type="text/plain; charset=utf-8")
+    return JsonResponse(value, safe=False)
+
+
+def _unknown(kind: str, rest: str) -> HttpResponse:
+    return _problem(HTTPStatus.NOT_FOUND, f"The catalogue has no {kind} {rest[:200]!r}.")
+
+
+def _problem(status: HTTPStatus, detail: str) -> HttpResponse:
+    """Problem details (RFC 9457)."""
+    body = {"type": "about:blank", "title": status.phrase, "status": status, "detail": detail}
+    return JsonResponse(body, status=status, content_type="application/problem+json")
+
+
+def _readable(response: HttpResponse) -> HttpResponse:
+    response["Access-Control-Allow-Origin"] = "*"
+    response["Access-Control-Expose-Headers"] = "ETag"
+    return response

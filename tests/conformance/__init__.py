@@ -1,0 +1,1 @@
+"""The numbered cases of the wire, over real sockets."""

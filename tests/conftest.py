@@ -1,0 +1,68 @@
+"""Nodes that tests share: one for all that need no settings of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from tests.client import Client, runtime
+from tests.node import Node, running
+
+Come = Callable[..., Awaitable[Client]]
+
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=100)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated database without rows."""
+    place = tmp_path_factory.mktemp("template")
+    Node(place).migrate()
+    return place / "node.sqlite3"
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Node]:
+    """The shared node. Tests on it use runtime URLs of their own and leave it running."""
+    with running(tmp_path_factory.mktemp("node"), template) as shared:
+        yield shared
+        assert shared.is_running(), shared.log()
+
+
+@pytest.fixture
+def start_node(tmp_path: Path, template: Path) -> Iterator[Callable[..., Node]]:
+    """Starts nodes of a test's own: `start_node(GRACE_PERIOD=1)`."""
+    with ExitStack() as stack:
+        number = iter(range(100))
+
+        def start(**settings: object) -> Node:
+            return stack.enter_context(running(tmp_path / f"n{next(number)}", template, **settings))
+
+        yield start
+
+
+@pytest.fixture
+async def come(node: Node) -> AsyncIterator[Come]:
+    """Brings a client with an open session to the shared node: `await come()`.
+
+    `runtime_url` is a fresh one by default; `handshake` is `ws` or `stub`; `to` another node.
+    """
+    async with AsyncExitStack() as stack:
+
+        async def arrive(
+            runtime_url: str = "", handshake: str = "ws", to: Node | None = None
+        ) -> Client:
+            runtime_url = runtime_url or runtime()
+            place = to or node
+            if handshake == "stub":
+                return await stack.enter_async_context(place.stub(runtime_url))
+            client = await stack.enter_async_context(place.ws())
+            return await client.open(runtime_url)
+
+        yield arrive

@@ -1,0 +1,59 @@
+"""An operator's browser without a window: logs in, posts the console's forms, finds rows."""
+
+from __future__ import annotations
+
+import asyncio
+import http.cookiejar
+import re
+import urllib.parse
+import urllib.request
+
+from tests.node import Node
+
+PASSWORD = "let me in"
+
+
+def operated(**settings: object) -> dict[str, object]:
+    """Settings of a node on which `log_in` can make its operator."""
+    return {"DJANGO_SUPERUSER_PASSWORD": PASSWORD, **settings}
+
+
+class Browser:
+    def __init__(self, node: Node) -> None:
+        self._root = f"http://127.0.0.1:{node.port}/admin/"
+        self._jar = http.cookiejar.CookieJar()
+        processor = urllib.request.HTTPCookieProcessor(self._jar)
+        self._opener = urllib.request.build_opener(processor)
+
+    async def get(self, path: str) -> str:
+        return await asyncio.to_thread(self._ask, path)
+
+    async def post(self, path: str, **form: str) -> str:
+        """Post a form as its page would, with the page's token."""
+        page = await self.get(path)
+        found = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)
+        assert found, page
+        data = urllib.parse.urlencode({"csrfmiddlewaretoken": found[1], **form})
+        return await asyncio.to_thread(self._ask, path, data.encode())
+
+    async def key(self, model: str, term: str) -> str:
+        """The key of the one row that a search finds."""
+        page = await self.get(f"msgnode/{model}/?" + urllib.parse.urlencode({"q": term}))
+        keys = set(re.findall(rf"/admin/msgnode/{model}/([\w-]+)/change/", page))
+        assert len(keys) == 1, keys
+        return keys.pop()
+
+    def _ask(self, path: str, data: bytes | None = None) -> str:
+        request = urllib.request.Request(self._root + path, data)  # noqa: S310 (http:, above)
+        request.add_header("Referer", self._root)
+        with self._opener.open(request, timeout=20) as response:
+            return response.read().decode()
+
+
+async def log_in(node: Node) -> Browser:
+    """Make the operator of a node started with `operated()`, and log in."""
+    account = ("--username", "operator", "--email", "o@example.org")
+    await asyncio.to_thread(node.manage, "createsuperuser", "--noinput", *account)
+    browser = Browser(node)
+    await browser.post("login/", username="operator", password=PASSWORD)
+    return browser

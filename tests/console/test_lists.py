@@ -1,0 +1,162 @@
+"""The lists stay under ten queries, whatever they hold, and their searches find what they should.
+
+The long test has 100,000 rows in each list and prints the times; a page should take under 300 ms.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from msgnode.alarms import raise_alarm
+from msgnode.console.lists import BOUND
+from msgnode.models import Alarm, Allocation, Session, Subscription
+from msgnode.workers.control import post
+
+from .rows import fill
+
+LISTS = (
+    "session", "allocation", "subscription", "addresspool", "pooladdress", "alarm",
+    "componentstatus", "controlmessage",
+)  # fmt: skip
+MAX_QUERIES = 10
+
+
+def url(model: str, query: str = "") -> str:
+    return f"/admin/msgnode/{model}/{query}"
+
+
+def pages(session: Session) -> list[str]:
+    """Each list plain, sorted, filtered and searched; the page of a session; the overview."""
+    some = Allocation.objects.get(session=session)
+    return [
+        "/admin/",
+        *(url(model) for model in LISTS),
+        url("session", "?p=5"),
+        url("session", "?o=1"),
+        url("session", "?state__exact=detached"),
+        url("session", "?handshake=stub-connect"),
+        url("session", f"?q={session.runtime_url}"),
+        url("session", f"?q={session.id}"),
+        url("session", "?q=10.0.7.7"),
+        url("session", "?q=nothing+of+the+kind"),
+        url("allocation", f"?q={some.address}"),
+        url("allocation", f"?q={session.runtime_url}"),
+        url("allocation", "?q=nothing+of+the+kind"),
+        url("allocation", "?scheme=hyperty&kind__exact=made"),
+        url("allocation", f"?session__id__exact={session.id}"),
+        url("subscription", f"?q=comm://localhost/{session.id}"),
+        url("subscription", f"?q={session.runtime_url}"),
+        url("subscription", "?q=nothing+of+the+kind"),
+        url("session", f"{session.id}/change/"),
+        url("allocation", f"{some.pk}/change/"),
+    ]
+
+
+def measured(operator: Client, page: str) -> tuple[int, float]:
+    """Queries and milliseconds of a page."""
+    operator.get(page)
+    with CaptureQueriesContext(connection) as queries:
+        began = perf_counter()
+        response = operator.get(page)
+        took = (perf_counter() - began) * 1000
+    assert response.status_code == 200, page
+    return len(queries), took
+
+
+def check_pages(operator: Client, session: Session) -> None:
+    for page in pages(session):
+        queries, took = measured(operator, page)
+        print(f"{took:7.0f} ms {queries:3} queries  {page}")
+        assert queries < MAX_QUERIES, page
+
+
+def test_no_page_needs_ten_queries(operator):
+    sessions = fill(300)
+    raise_alarm("gap", "runtime://localhost/user000001", "Messages were lost.")
+    post("session.end", session="0" * 32)
+    check_pages(operator, sessions[150])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_100_000_rows_are_no_burden(operator):
+    sessions = fill(100_000)
+    check_pages(operator, sessions[50_000])
+
+
+def shown(operator: Client, page: str) -> set[str]:
+    """What the list shows, as texts of its rows."""
+    return {str(row) for row in operator.get(page).context["cl"].result_list}
+
+
+def test_sessions_are_found_by_what_an_operator_knows_of_them(operator):
+    session = fill(30)[7]
+    one = {session.runtime_url}
+    assert shown(operator, url("session", f"?q={session.runtime_url}")) == one
+    assert shown(operator, url("session", "?q=user000007")) == one
+    assert shown(operator, url("session", f"?q={session.id}")) == one
+    assert shown(operator, url("session", f"?q={session.id.hex}")) == one
+    assert shown(operator, url("session", "?q=subject-7")) == one
+    assert shown(operator, url("session", "?q=10.0.7.7")) == one
+    assert len(shown(operator, url("session", "?q=user00000"))) == 10
+    assert shown(operator, url("session", "?q=nobody")) == set()
+
+
+def test_addresses_are_found_by_address_session_and_key(operator):
+    session = fill(30)[7]
+    address = Allocation.objects.get(session=session).address
+    tail = address.rpartition("/")[2]
+    for term in (address, tail, session.runtime_url, session.id, "key-subject-7"):
+        assert shown(operator, url("allocation", f"?q={term}")) == {address}
+    for term in (f"comm://localhost/{session.id}", session.id, session.runtime_url):
+        assert shown(operator, url("subscription", f"?q={term}")) == {
+            f"comm://localhost/{session.id}/changes"
+        }
+
+
+def test_a_page_of_a_session_shows_a_bounded_part_of_what_it_holds(operator):
+    session = fill(1)[0]
+    Subscription.objects.bulk_create(
+        Subscription(session=session, address=f"context://localhost/{n}") for n in range(200)
+    )
+    page = operator.get(url("session", f"{session.id}/change/")).content.decode()
+    assert page.count("context://localhost/") == 25
+    assert f"?session__id__exact={session.id}" in page
+    assert session.token_hash not in page
+
+
+def test_a_list_counts_no_further_than_its_bound(operator, monkeypatch):
+    monkeypatch.setattr("msgnode.console.lists.BOUND", 100)
+    fill(250)
+    response = operator.get(url("session"))
+    assert response.context["cl"].result_count == 100
+    assert "100+" in response.content.decode()
+    assert BOUND == 10_000
+
+
+def test_the_overview_shows_numbers_alarms_and_components(operator):
+    fill(10)
+    raise_alarm("gap", "", "Messages to a session were lost.")
+    page = operator.get("/admin/").content.decode()
+    assert "Messages to a session were lost." in page
+    assert "No worker has reported yet." in page
+
+
+def test_an_alarm_is_cleared(operator):
+    raise_alarm("gap", "", "Messages to a session were lost.")
+    alarm = Alarm.objects.get()
+    operator.post(url("alarm"), {"action": "clear", "_selected_action": [alarm.pk]})
+    alarm.refresh_from_db()
+    assert alarm.cleared_at is not None
+
+
+def test_the_console_is_for_operators(client, django_user_model):
+    user = django_user_model.objects.create_user("guest", password="let me in")
+    assert client.get(url("session")).status_code == 302
+    client.force_login(user)
+    assert client.get(url("session")).status_code == 302

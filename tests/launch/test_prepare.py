@@ -1,0 +1,71 @@
+"""What stands before the programs start, and how often it may be repeated."""
+
+import os
+import resource
+from pathlib import Path
+
+import pytest
+from django.contrib.auth import get_user_model
+
+from msgnode.launch import prepare
+from msgnode.launch.faults import StartFailed
+
+
+def test_the_directory_is_held_by_one_and_free_afterwards(tmp_path: Path) -> None:
+    said = f"already runs .* \\(process {os.getpid()}\\)"
+    with prepare.hold(tmp_path, 0), pytest.raises(StartFailed, match=said):
+        prepare.hold(tmp_path, 0)
+    prepare.hold(tmp_path, 0).close()
+
+
+def test_remains_that_do_not_stop_are_named(tmp_path: Path) -> None:
+    with prepare.hold(tmp_path, 0) as lock:
+        lock.truncate(0)  # its launcher is gone
+        with pytest.raises(StartFailed, match="earlier node .* have not stopped"):
+            prepare.hold(tmp_path, 0)
+
+
+def test_mailboxes_of_the_dead_go_and_tasks_stay(tmp_path: Path) -> None:
+    prepare.hold(tmp_path, 0).close()
+    queue = tmp_path / "celery" / "queue"
+    (queue / "1_a.node@h.celery.pidbox.msg").touch()
+    (queue / "2_b.celery.msg").touch()
+    (tmp_path / "celery" / "control" / "celery.pidbox.exchange").touch()
+    prepare.clear_remains(tmp_path)
+    assert [file.name for file in queue.iterdir()] == ["2_b.celery.msg"]
+    assert list((tmp_path / "celery" / "control").iterdir()) == []
+
+
+def test_the_limit_of_open_files_is_raised_to_what_the_system_allows() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    try:
+        prepare.raise_file_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= min(soft, 1_048_576)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "not a host"])
+def test_an_address_that_is_not_ours_is_named(host: str) -> None:
+    with pytest.raises(StartFailed, match=f"cannot listen on {host} port 8000"):
+        prepare.check_port(host, 8000)
+
+
+@pytest.mark.django_db
+def test_the_operator_is_made_once() -> None:
+    said: list[str] = []
+    prepare.make_operator(said.append)
+    prepare.make_operator(said.append)
+    assert len(said) == 1
+    operator = get_user_model().objects.get(is_superuser=True)
+    assert operator.username == "operator"
+    password = said[0].split("password ")[1].split()[0]
+    assert operator.check_password(password)
+
+
+@pytest.mark.django_db
+def test_an_operator_of_your_own_is_enough(admin_user: object) -> None:
+    said: list[str] = []
+    prepare.make_operator(said.append)
+    assert said == []

@@ -1,0 +1,161 @@
+"""A real node for tests: `python -m msgnode.server` on a free port with a directory of its own.
+
+A node is started, stopped as an operator would (SIGTERM) or killed (SIGKILL), and started again on
+the same directory and port. Its database is a copy of one that was migrated once a test run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.client import Client
+
+ROOT = Path(__file__).resolve().parent.parent
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
+
+# Nothing of the tests' own settings, and none of the caller's, reaches the node.
+_DROPPED = frozenset(
+    {"DJANGO_SETTINGS_MODULE", "NODE_MODE", "REDIS_URL", "DATABASE_URL", "SECRET_KEY"}
+    | {"ALLOWED_HOSTS", "PORT", "HOST", "DOMAIN", "DATA_DIR"}
+)
+
+
+class Node:
+    """One node. `settings` are environment variables, as in `.env.example`."""
+
+    def __init__(self, data_dir: Path, **settings: object) -> None:
+        self.data_dir = data_dir
+        self.port = free_port()
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if name not in _DROPPED},
+            "DATA_DIR": str(data_dir),
+            "HOST": "127.0.0.1",
+            "PORT": str(self.port),
+            "DOMAIN": "localhost",
+            "SECRET_KEY": "only for tests",
+            **{name: str(value) for name, value in settings.items()},
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def migrate(self) -> None:
+        """Make the tables of the database."""
+        self.manage("migrate", "--verbosity", "0")
+
+    def manage(self, *words: str) -> str:
+        """What a management command prints, run with the node's settings."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *words],
+            cwd=ROOT,
+            env=self._environment,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=START_SECONDS,
+        )
+        return done.stdout
+
+    def start(self) -> Node:
+        """Start, and return when the node says that it is ready."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        with (self.data_dir / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "msgnode.server"],
+                cwd=ROOT,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        limit = time.monotonic() + START_SECONDS
+        while self.get("/health/ready") != 200:
+            assert self._process.poll() is None, f"the node ended:\n{self.log()}"
+            assert time.monotonic() < limit, f"the node does not get ready:\n{self.log()}"
+            time.sleep(0.05)
+        return self
+
+    def terminate(self) -> None:
+        """Ask the node to stop; `status` waits until it has."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+
+    def status(self) -> int:
+        """The exit status, waited for."""
+        assert self._process is not None
+        return self._process.wait(STOP_SECONDS)
+
+    def kill(self) -> None:
+        """End it as a power cut would; nothing is written down any more."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(STOP_SECONDS)
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def get(self, path: str) -> int:
+        """The status of an HTTP request, 0 if nobody answers."""
+        door = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            door.request("GET", path, headers={"Host": "localhost"})
+            return door.getresponse().status
+        except OSError:
+            return 0
+        finally:
+            door.close()
+
+    def log(self) -> str:
+        return (self.data_dir / "log").read_text(errors="replace")
+
+    # --- clients ----------------------------------------------------------------------------------
+
+    def ws(self) -> Client:
+        """A client of `/ws`, not yet connected: `async with node.ws() as client`."""
+        return Client(f"ws://127.0.0.1:{self.port}/ws")
+
+    def stub(self, runtime_url: str | None = None) -> Client:
+        """A client of `/stub/connect`, with `?runtimeURL=` if a runtime URL is given."""
+        return Client(f"ws://127.0.0.1:{self.port}/stub/connect", runtime_url)
+
+
+@contextmanager
+def running(data_dir: Path, template: Path | None = None, **settings: object) -> Iterator[Node]:
+    """A node while the block runs; killed at its end. `template` is a migrated database."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    node = Node(data_dir, **settings)
+    if template is not None and "DATABASE_URL" not in settings:
+        shutil.copy(template, data_dir / "node.sqlite3")
+    else:
+        node.migrate()
+    try:
+        yield node.start()
+    finally:
+        node.kill()
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def eventually(seconds: float = 10.0) -> None:
+    """A pause between two looks at something that no event announces."""
+    await asyncio.sleep(min(0.05, seconds))
