@@ -11,6 +11,7 @@ import os
 import socket
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
@@ -20,7 +21,7 @@ from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.answers import Answers
 from msgnode.bus.pipeline import Pipeline
-from msgnode.bus.ports import Card, Component, CountingRecorder, NoPolicies
+from msgnode.bus.ports import Card, Component, CountingRecorder, NoPolicies, PassingRecorder
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call
@@ -34,9 +35,12 @@ from msgnode.sessions.sockets import Sockets
 from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
+from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
+from msgnode.traffic.retention import raw_url
 from msgnode.workers.control import ControlReader
 from msgnode.workers.status import StatusReport
 from msgnode.workers.writer import GroupWriter
+from spark.freshness import watch_reports
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +56,8 @@ class Node:
         self.is_ready = False
         self.table = RoutingTable()
         self.writer = GroupWriter()
-        self.recorder = CountingRecorder()
+        self.record = self._record() if settings.RECORD["ON"] else None
+        self.recorder = PassingRecorder(self.record) if self.record else CountingRecorder()
         self.enforcer = NoPolicies()
         self.sessions = SessionComponent(
             SessionSettings(
@@ -120,6 +125,24 @@ class Node:
         self.control = ControlReader(self.writer, self._control_handlers())
         self.status = StatusReport(self.writer, self.worker, self.cards)
         self._tasks: list[asyncio.Task[None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _record(self) -> ParquetRecorder:
+        options = settings.RECORD
+        return ParquetRecorder(
+            RecordOptions(
+                url=raw_url(options["URL"]),
+                flush_seconds=options["FLUSH_SECONDS"],
+                buffer_rows=options["BUFFER_ROWS"],
+                max_bytes=options["MAX_BYTES"],
+                min_free=options["MIN_FREE_BYTES"],
+                pseudonym_key=options["PSEUDONYM_KEY"].encode(),
+            ),
+            node=self.domain,
+            worker=self.worker,
+            raise_alarm=lambda *alarm: self._on_loop(self.raise_alarm, *alarm),
+            clear_alarm=lambda *alarm: self._on_loop(self.clear_alarm, *alarm),
+        )
 
     def _components(self) -> list[Component]:
         """Everything with an address on the bus, `mn:/session` apart."""
@@ -148,11 +171,19 @@ class Node:
         read."""
         with_gap, bans = await asyncio.to_thread(self._load)
         self.writer.start()
+        self._loop = asyncio.get_running_loop()
+        if self.record is not None:
+            self.record.start()
         self.sessions.enforce(bans)
         if with_gap:
             text = f"The last stop was not clean: {with_gap} sessions may have missed messages."
             self.raise_alarm("unclean-stop", self.domain, text)
-        jobs = (sweep(self.sessions), self.control.run(), self.status.run())
+        jobs = (
+            sweep(self.sessions),
+            self.control.run(),
+            self.status.run(),
+            watch_reports(),
+        )
         self._tasks = [asyncio.create_task(job) for job in jobs]
         self.is_ready = True
         log.info("The worker is ready.", extra={"worker": self.worker, **self.table.sizes})
@@ -165,6 +196,8 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.sessions.stop()
+        if self.record is not None:
+            await asyncio.to_thread(self.record.close)
         await self.writer.stop()
 
     def _load(self) -> tuple[int, BanList]:
@@ -180,6 +213,15 @@ class Node:
         """Raise an alarm from the event loop."""
         log.warning("Alarm: %s", text, extra={"kind": kind})
         self.writer.submit(Call(lambda: alarms.raise_alarm(kind, subject, text)))
+
+    def clear_alarm(self, kind: str, subject: str) -> None:
+        """The cause is gone; from the event loop."""
+        self.writer.submit(Call(lambda: alarms.clear_alarm(kind, subject)))
+
+    def _on_loop(self, call: Callable[..., None], *arguments: str) -> None:
+        """Have the event loop do it, from another thread. It may have ended."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(call, *arguments)
 
     def _control_handlers(self) -> dict[str, Any]:
         return {

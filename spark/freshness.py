@@ -6,9 +6,12 @@ minute, and each worker of the node every few minutes, so that a dead beat or wo
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 from django_celery_beat.models import PeriodicTask
 
@@ -17,7 +20,10 @@ from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import ReportRun
 
+log = logging.getLogger(__name__)
+
 ALARM = "reports-late"
+WATCH_SECONDS = 300.0
 SLACK = {
     Kind.HOURLY: timedelta(minutes=45),
     Kind.DAILY: timedelta(hours=4),
@@ -66,3 +72,19 @@ def look() -> list[Freshness]:
         else:
             alarms.clear_alarm(ALARM, str(each.kind))
     return found
+
+
+async def watch_reports() -> None:
+    """Look every few minutes, in a thread: the job of a worker of the node."""
+    while True:
+        await asyncio.sleep(WATCH_SECONDS)
+        await asyncio.to_thread(_look_once)
+
+
+def _look_once() -> None:
+    try:
+        look()
+    except DatabaseError:
+        log.exception("the age of the reports is not known")
+    finally:
+        close_old_connections()

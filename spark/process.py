@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -67,17 +68,13 @@ def run(
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """End the process and all it started. Jobs leave no half result, so at once."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
     for stream in (process.stdin, process.stdout):
         if stream is not None:
-            try:
+            with suppress(OSError):  # a pipe that broke is closed too
                 stream.close()
-            except OSError:
-                continue  # a pipe that broke is closed too
 
 
 def tail(log: Path) -> str:

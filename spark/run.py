@@ -107,14 +107,18 @@ def make(
 
 
 def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("kind", type=Kind, choices=list(Kind))
     parser.add_argument("--record", required=True, help="URL or path of the traffic record")
     parser.add_argument("--start", required=True, type=_moment)
     parser.add_argument("--end", required=True, type=_moment)
     parser.add_argument("--run", required=True, help="id of this run: letters, digits and -")
     parser.add_argument("--result", required=True, type=Path)
-    parser.add_argument("--again", action="store_true", help="roll up hours that are up to date too")
+    parser.add_argument(
+        "--again", action="store_true", help="roll up hours that are up to date too"
+    )
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--tied", action="store_true", help="end with whoever holds standard input")
     given = parser.parse_args(arguments)
@@ -156,7 +160,9 @@ def _peak_memory_mb(spark: SparkSession) -> int:
     status = Path(f"/proc/{process}/status")
     if not status.is_file():
         return 0
-    found = [line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM")]
+    found = [
+        line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM")
+    ]
     return int(found[0]) // 1024 if found else 0
 
 

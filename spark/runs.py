@@ -58,9 +58,7 @@ def queue(
     same = {"kind": kind, "start": first, "end": last, "state": ReportRun.State.QUEUED}
     try:
         with transaction.atomic():
-            return ReportRun.objects.create(
-                **same, trigger=trigger, asked_by=asked_by, again=again
-            )
+            return ReportRun.objects.create(**same, trigger=trigger, asked_by=asked_by, again=again)
     except IntegrityError:
         waiting = ReportRun.objects.get(**same)
         if again and not waiting.again:

@@ -37,6 +37,17 @@ def unfold(domain: str) -> dict[str, Any]:
                     ],
                 },
                 {
+                    "title": "Reports",
+                    "items": [
+                        _page(
+                            "The last 24 hours", "monitoring", "spark_last_day", "spark.view_report"
+                        ),
+                        _item("Reports", "bar_chart", "spark_report"),
+                        _item("Runs", "play_circle", "spark_reportrun"),
+                        _item("Schedule", "schedule", "django_celery_beat_periodictask"),
+                    ],
+                },
+                {
                     "title": "Definitions",
                     "items": [
                         _item("Address pools", "inventory_2", "msgnode_addresspool"),
@@ -65,11 +76,20 @@ def unfold(domain: str) -> dict[str, Any]:
     }
 
 
+def _page(title: str, icon: str, name: str, permission: str) -> dict[str, Any]:
+    return {
+        "title": title,
+        "icon": icon,
+        "link": reverse_lazy(f"admin:{name}"),
+        "permission": lambda request: request.user.has_perm(permission),
+    }
+
+
 def _item(title: str, icon: str, page: str) -> dict[str, Any]:
     name = page if page == "index" else f"{page}_changelist"
     item: dict[str, Any] = {"title": title, "icon": icon, "link": reverse_lazy(f"admin:{name}")}
     if page != "index":
-        app, _, model = page.partition("_")
+        app, _, model = page.rpartition("_")
         item["permission"] = lambda request: request.user.has_perm(f"{app}.view_{model}")
     return item
 

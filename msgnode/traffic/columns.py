@@ -56,10 +56,11 @@ def batch_of(rows: Iterable[TrafficRecord]) -> pa.RecordBatch:
     columns = list(zip(*map(_values, rows), strict=True))
     if not columns:
         return _NO_ROW
-    return pa.RecordBatch.from_arrays(
-        [pa.array(column, type=field.type) for column, field in zip(columns, _FROM_RECORD, strict=True)],
-        schema=_FROM_RECORD,
-    )  # fmt: skip
+    arrays = [
+        pa.array(column, type=field.type)
+        for column, field in zip(columns, _FROM_RECORD, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=_FROM_RECORD)
 
 
 def stored_table(batches: list[pa.RecordBatch], node: str, worker: str) -> pa.Table:

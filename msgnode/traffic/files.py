@@ -9,6 +9,7 @@ leaves some space to others.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -47,7 +48,7 @@ class RecordFiles:
     def __init__(self, url: str, name: str, *, max_bytes: int, min_free: int) -> None:
         self._fs, self._root = place(url)
         self._is_local = isinstance(self._fs, fs.LocalFileSystem)
-        self._name = f"{name}-{time.time_ns() // 1_000_000:x}"
+        self._name = f"{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{time.time_ns() // 1_000_000:x}"
         self._max_bytes = max_bytes
         self._min_free = min_free
         self._count = 0
@@ -55,7 +56,7 @@ class RecordFiles:
         self._looked_at = float("-inf")
 
     def write(self, hour: int, table: pa.Table) -> int:
-        """One more file of this hour; its size. OSError if it cannot be written: then nothing is."""
+        """One more file of this hour; its size. OSError if it cannot be written, and nothing is."""
         self._check_space()
         self._count += 1
         folder = f"{self._root}/{folder_of(hour)}"

@@ -86,7 +86,9 @@ class _Directory:
                 f"runtime://{domain}/{key}/sm" if number % 6 == 0 else f"hyperty://{domain}/{path}"
             )
             receivers.append(
-                f"comm://{domain}/{path}/changes" if number % 5 == 0 else f"hyperty://{domain}/{path}"
+                f"comm://{domain}/{path}/changes"
+                if number % 5 == 0
+                else f"hyperty://{domain}/{path}"
             )
         self.runtimes, self.sessions = pa.array(runtimes), pa.array(sessions)
         self.senders, self.receivers = pa.array(senders), pa.array(receivers)

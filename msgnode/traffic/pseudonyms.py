@@ -42,5 +42,7 @@ def pseudonymised(table: pa.Table, key: bytes) -> pa.Table:
             [pseudonym(value, key) for value in encoded.dictionary.to_pylist()], pa.string()
         )
         position = table.schema.get_field_index(name)
-        table = table.set_column(position, table.schema.field(name), for_value.take(encoded.indices))
+        table = table.set_column(
+            position, table.schema.field(name), for_value.take(encoded.indices)
+        )
     return table

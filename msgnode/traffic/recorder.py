@@ -4,9 +4,9 @@
     held:   ◄──────────────── at most `buffer_rows` ────────────────►
 
 - `note` appends to a deque and returns; it never waits, fails or touches a disk.
-- Rows turn into columns a few hundred at a time, and the thread lets the event loop run in between.
-- What cannot be written is kept and tried again; when the buffer is full, rows are lost and counted:
-  noted = written + lost + held, always. An alarm stands while rows cannot be written.
+- Rows turn into columns a few hundred at a time; the thread lets the event loop run in between.
+- What cannot be written is kept and tried again; when the buffer is full, rows are lost and
+  counted: noted = written + lost + held, always. An alarm stands while rows cannot be written.
 - A crash loses what was noted since the last flush, `flush_seconds` at most and its own duration.
 """
 
@@ -71,8 +71,11 @@ class ParquetRecorder:
         self._unwritten: dict[int, pa.Table] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traffic-record", daemon=True)
-        self._alarm_at: float | None = None
+        self._alarm_at = float("-inf")
+        self._may_stand = True  # an alarm, perhaps of the process before this one
         self._lost_told = 0
+        self._lost_seen = 0
+        self._files_seen = 0
         self._turned_away = 0  # counted where rows are noted
         self._dropped = 0  # counted by the recorder's thread
         self.written = 0
@@ -180,16 +183,21 @@ class ParquetRecorder:
     def _tell(self) -> None:
         """Raise, repeat or clear the alarm. What goes wrong with that must not end the thread."""
         now = time.monotonic()
-        lost = self.lost - self._lost_told
+        has_written, self._files_seen = self.files > self._files_seen, self.files
+        has_lost, self._lost_seen = self.lost > self._lost_seen, self.lost
         try:
-            if self.fault or lost:
-                if self._alarm_at is None or now - self._alarm_at >= _ALARM_EVERY:
-                    text = f"{self.lost} rows lost so far, {self.held} held. {self.fault}"
-                    self._raise_alarm(ALARM, self._worker, text.strip()[:500])
-                    self._alarm_at = now
-                    self._lost_told = self.lost
-            elif self._alarm_at is not None:
-                self._clear_alarm(ALARM, self._worker)
-                self._alarm_at = None
+            if self.fault or has_lost:
+                if now - self._alarm_at >= _ALARM_EVERY:
+                    self._alarm(now)
+            elif self._may_stand and has_written:
+                if self.lost > self._lost_told:
+                    self._alarm(now)  # the final number stays in the list of alarms
+                self._clear_alarm(ALARM, self._node)
+                self._may_stand = False
         except Exception:
             logger.exception("the record's alarm could not be told")
+
+    def _alarm(self, now: float) -> None:
+        text = f"{self.lost} rows lost so far, {self.held} held. {self.fault}"
+        self._raise_alarm(ALARM, self._node, text.strip()[:500])
+        self._alarm_at, self._may_stand, self._lost_told = now, True, self.lost

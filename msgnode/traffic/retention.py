@@ -41,7 +41,9 @@ def delete_old(url: str, now: datetime, *, days: int, max_bytes: int) -> int:
         for_room = used > NEAR_CAP * max_bytes and hour < now - KEPT_ANYHOW
         if not too_old and not for_room:
             break
-        _delete(system, root, hour, "its days are over" if too_old else "the record is near its cap")
+        _delete(
+            system, root, hour, "its days are over" if too_old else "the record is near its cap"
+        )
         used -= sizes[hour]
         deleted += 1
     return deleted

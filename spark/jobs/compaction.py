@@ -38,7 +38,9 @@ def compact(
     after = spark.read.parquet(*(file.path for file in made)).count()
     if before != after or len(made) != 1:
         storage.remove(workplace)
-        raise RowsDiffer(f"{hour:%Y-%m-%d %H}:00: {before} rows became {after} in {len(made)} files")
+        raise RowsDiffer(
+            f"{hour:%Y-%m-%d %H}:00: {before} rows became {after} in {len(made)} files"
+        )
     decision = f"_compact-{run}.json"
     storage.rename(made[0].path, f"{folder}/{record.pending_of(decision)}")
     storage.remove(workplace)

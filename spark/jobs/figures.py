@@ -1,6 +1,6 @@
 """The figures of reports: tables computed by Spark, put together as plain values.
 
-A report of a period has: what was asked for and what is there (`hours` that have rows, of how many),
+A report of a period has: what was asked for and what is there (hours with rows, of how many),
 totals, the previous period's totals, tables (lists of rows), and by hour what was expected.
 An hour's report has the same without a look at other hours.
 """
@@ -39,7 +39,9 @@ def hourly(
     spark.catalog.clearCache()
     entries = book.entries(start, end)
     return [
-        _report(Kind.HOURLY, hour, hour + timedelta(hours=1), made.get(hour, {}), {hour: entry.rows})
+        _report(
+            Kind.HOURLY, hour, hour + timedelta(hours=1), made.get(hour, {}), {hour: entry.rows}
+        )
         for hour, entry in entries.items()
     ]
 
@@ -63,9 +65,7 @@ def of_period(spark: SparkSession, book: Ledger, kind: Kind, start: datetime) ->
         _with_failed(reports.by_hour(earlier["traffic"])),
     )
     tables["previous"] = reports.totals(earlier["traffic"].where(in_previous))
-    tables["new_runtimes"] = reports.appeared(
-        frames["parties"], earlier["parties"], schema.RUNTIME
-    )
+    tables["new_runtimes"] = reports.appeared(frames["parties"], earlier["parties"], schema.RUNTIME)
     tables["silent_runtimes"] = reports.fell_silent(
         frames["parties"], earlier["parties"].where(in_previous), schema.RUNTIME
     )

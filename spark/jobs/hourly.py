@@ -135,6 +135,4 @@ def _sums() -> list[Column]:
 
 
 def _hour() -> Column:
-    return f.to_timestamp(f.col("date").cast("timestamp")) + f.make_dt_interval(
-        hours=f.col("hour")
-    )
+    return f.to_timestamp(f.col("date").cast("timestamp")) + f.make_dt_interval(hours=f.col("hour"))

@@ -22,7 +22,6 @@ from spark.jobs import schema
 from spark.jobs.storage import File, Storage
 
 
-
 def folder_of(hour: datetime) -> str:
     return f"date={hour:%Y-%m-%d}/hour={hour.hour:02d}"
 

@@ -27,7 +27,9 @@ def counts() -> list[Column]:
     return [
         *(f.sum(name).alias(name) for name in ("messages", "bytes", "deliveries", "asserted")),
         *(
-            f.sum(f.when(f.col("outcome") == outcome, f.col("messages")).otherwise(0)).alias(outcome)
+            f.sum(f.when(f.col("outcome") == outcome, f.col("messages")).otherwise(0)).alias(
+                outcome
+            )
             for outcome in OUTCOMES
         ),
     ]

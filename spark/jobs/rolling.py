@@ -46,7 +46,9 @@ def roll_up(
     for first in range(0, len(todo), HOURS_AT_ONCE):
         part = todo[first : first + HOURS_AT_ONCE]
         progress(first / len(todo), f"rolling up {len(todo)} hours, {first} done")
-        rows += _roll_up_part(spark, raw, ledger, {hour: hours[hour] for hour in part}, f"{run}-{first}")
+        rows += _roll_up_part(
+            spark, raw, ledger, {hour: hours[hour] for hour in part}, f"{run}-{first}"
+        )
     return rows
 
 

@@ -40,11 +40,10 @@ class Storage:
         path = self._path(folder)
         if not self._fs.exists(path):
             return []
-        found = [
-            File(str(status.getPath()), status.getPath().getName(), status.getLen(), status.isDirectory())
-            for status in self._fs.listStatus(path)
-        ]  # fmt: skip
-        return sorted(found)
+        return sorted(
+            File(str(at := found.getPath()), at.getName(), found.getLen(), found.isDirectory())
+            for found in self._fs.listStatus(path)
+        )
 
     def exists(self, path: str) -> bool:
         return bool(self._fs.exists(self._path(path)))

@@ -21,10 +21,10 @@ class Independent:
         self._db = duckdb.connect()
         self._db.execute("set TimeZone = 'UTC'")
         self._db.execute(
-            f"create view rows as select *, coalesce(nullif(runtime, ''), session) as who, "
+            f"create view traffic as select *, coalesce(nullif(runtime, ''), session) as who, "
             f"{_domain('sender')} as from_domain, {_domain(TO)} as to_domain "
             f"from read_parquet('{record}/raw/*/*/*.parquet') "  # noqa: S608 (a path of this test)
-            f"where at >= '{start.isoformat()}' and at < '{end.isoformat()}'"
+            f"where \"at\" >= '{start.isoformat()}' and \"at\" < '{end.isoformat()}'"
         )
 
     def _rows(self, query: str) -> list[tuple[Any, ...]]:
@@ -33,36 +33,36 @@ class Independent:
     def totals(self) -> dict[str, int]:
         names = ("messages", "bytes", "deliveries", "asserted")
         (row,) = self._rows(
-            "select count(*), sum(size), sum(listeners), sum(asserted::int) from rows"
+            "select count(*), sum(size), sum(listeners), sum(asserted::int) from traffic"
         )
-        by_outcome = dict(self._rows("select outcome, count(*) from rows group by all"))
+        by_outcome = dict(self._rows("select outcome, count(*) from traffic group by all"))
         return dict(zip(names, map(int, row), strict=True)) | by_outcome
 
     def counts(self, *keys: str) -> dict[tuple[Any, ...], int]:
         columns = ", ".join(keys)
-        found = self._rows(f"select {columns}, count(*) from rows group by all")  # noqa: S608
+        found = self._rows(f"select {columns}, count(*) from traffic group by all")  # noqa: S608
         return {row[:-1]: row[-1] for row in found}
 
     def causes(self) -> dict[tuple[Any, ...], int]:
         found = self._rows(
-            "select outcome, code, effect, rule, count(*) from rows where outcome in "
+            "select outcome, code, effect, rule, count(*) from traffic where outcome in "
             "('undeliverable', 'blocked', 'refused', 'dropped') group by all"
         )
         return {row[:-1]: row[-1] for row in found}
 
     def percentile(self, share: float, *, component: str = "") -> float:
         (row,) = self._rows(
-            f"select quantile_disc(latency_us, {share}) from rows where "  # noqa: S608
+            f"select quantile_disc(latency_us, {share}) from traffic where "  # noqa: S608
             f"outcome in ('delivered', 'answered') and component = '{component}'"
         )
         return float(row[0])
 
     def highest(self) -> int:
         (row,) = self._rows(
-            "select max(latency_us) from rows where outcome = 'delivered' and component = ''"
+            "select max(latency_us) from traffic where outcome = 'delivered' and component = ''"
         )
         return int(row[0])
 
     def distinct(self, column: str, where: str = "true") -> set[str]:
-        found = self._rows(f"select distinct {column} from rows where {where}")  # noqa: S608
+        found = self._rows(f"select distinct {column} from traffic where {where}")  # noqa: S608
         return {row[0] for row in found}

@@ -22,7 +22,7 @@ from spark.jobs.ledger import Ledger
 from spark.jobs.storage import Storage
 from tests.spark.conftest import DAY
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 ARROW = {
     pa.timestamp("us", tz="UTC"): t.TimestampType(),
     pa.string(): t.StringType(),
@@ -36,7 +36,9 @@ def fill(record: Path, files: int) -> None:
     for number in range(files):
         writer = RecordFiles(f"{record}/raw", f"w{number}", max_bytes=1 << 40, min_free=0)
         tables = dict(hours(Plan(240, 1, number, DAY + timedelta(days=1))))
-        writer.write(int((DAY + timedelta(hours=14)).timestamp()), tables[DAY + timedelta(hours=14)])
+        writer.write(
+            int((DAY + timedelta(hours=14)).timestamp()), tables[DAY + timedelta(hours=14)]
+        )
 
 
 def test_the_recorder_and_spark_agree_on_the_columns() -> None:
@@ -150,5 +152,3 @@ def test_a_run_that_dies_before_its_entry_changes_nothing(
         (DAY + timedelta(hours=14), "alive-0", rows)
     ]
     assert rolling.stale_hours(raw, book, DAY, end) == {}
-
-

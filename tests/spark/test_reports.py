@@ -16,8 +16,9 @@ from spark.jobs.periods import Kind
 from tests.spark.conftest import DAY
 from tests.spark.independent import Independent
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 REACHED = "outcome in ('delivered', 'answered', 'queued')"
+HOUR = "strftime(\"at\", '%Y-%m-%dT%H:00:00+00:00')"
 NEXT = DAY + timedelta(days=1)
 
 
@@ -48,7 +49,7 @@ def check(report: dict[str, Any], record: Path) -> None:
     )
     assert by(report, "causes", "outcome", "code", "effect", "rule") == truth.causes()
     by_hour = {(row["hour"][11:13],): row["messages"] for row in report["tables"]["hours"]}
-    assert by_hour == truth.counts("strftime(at, '%H')")
+    assert by_hour == truth.counts("strftime(\"at\", '%H')")
     talkers = sorted(truth.counts("sender").items(), key=lambda one: (-one[1], one[0]))
     assert list(by(report, "talkers", "address").items()) == talkers[:100]
     for share, name in ((0.5, "p50"), (0.9, "p90"), (0.95, "p95"), (0.99, "p99")):
@@ -77,34 +78,31 @@ def test_a_report_equals_an_independent_computation(spark: SparkSession, record:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
-def test_a_million_rows_equal_an_independent_computation(
-    spark: SparkSession, record: Path
-) -> None:
+def test_a_million_rows_equal_an_independent_computation(spark: SparkSession, record: Path) -> None:
     fill(record, 1_000_000)
     check(daily(spark, record, "a"), record)
 
 
-def test_a_rerun_gives_the_same_numbers_and_late_rows_are_added(
-    spark: SparkSession, record: Path
-) -> None:
-    fill(record, 3_000)
-    first = daily(spark, record, "a")
-    assert daily(spark, record, "b", again=True) == first
-    fill(record, 1_500, seed=8, name="late")
-    check(daily(spark, record, "c"), record)
-    before = Independent(record, DAY - timedelta(days=1), NEXT).totals()
-    assert before["messages"] == 4_500
+def hourly(spark: SparkSession, record: Path, name: str, **how: Any) -> list[dict[str, Any]]:
+    made = run.make(spark, Kind.HOURLY, str(record), DAY, NEXT, name, **how)
+    reports: list[dict[str, Any]] = made["reports"]
+    return reports
 
 
-def test_each_hour_has_its_report_and_empty_hours_have_none(
+def messages(reports: list[dict[str, Any]]) -> dict[tuple[Any, ...], int]:
+    return {(report["start"],): report["totals"]["messages"] for report in reports}
+
+
+def test_each_hour_has_its_report_a_rerun_gives_the_same_and_late_rows_are_added(
     spark: SparkSession, record: Path
 ) -> None:
-    fill(record, 40, days=1)
-    made = run.make(spark, Kind.HOURLY, str(record), DAY, NEXT, "a")["reports"]
-    truth = Independent(record, DAY, NEXT).counts("strftime(at, '%Y-%m-%dT%H:00:00+00:00')")
-    assert {(report["start"],): report["totals"]["messages"] for report in made} == truth
-    assert all(report["hours_of_period"] == 1 for report in made)
+    fill(record, 60, days=1)
+    first = hourly(spark, record, "a")
+    assert messages(first) == Independent(record, DAY, NEXT).counts(HOUR)
+    assert all(report["hours_of_period"] == 1 for report in first)
+    assert hourly(spark, record, "b", again=True) == first
+    fill(record, 40, days=1, seed=8, name="late")
+    assert messages(hourly(spark, record, "c")) == Independent(record, DAY, NEXT).counts(HOUR)
 
 
 def test_a_period_without_rows_is_said_to_be_empty(spark: SparkSession, record: Path) -> None:

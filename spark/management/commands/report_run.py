@@ -36,9 +36,13 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("kind", choices=[str(kind) for kind in Kind])
-        parser.add_argument("--from", dest="start", type=_moment, help="start, UTC, as 2026-11-20T13:00")
+        parser.add_argument(
+            "--from", dest="start", type=_moment, help="start, UTC, as 2026-11-20T13:00"
+        )
         parser.add_argument("--to", dest="end", type=_moment, help="end, UTC; default: one period")
-        parser.add_argument("--again", action="store_true", help="from the rows, even if up to date")
+        parser.add_argument(
+            "--again", action="store_true", help="from the rows, even if up to date"
+        )
         parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
