@@ -45,6 +45,8 @@ class DaphneLink:
         self._transport = protocol.transport
         self._closed = asyncio.Event()
         self._early: list[bytes] = []
+        self._corked: list[bytes] = []
+        self._corked_bytes = 0
 
     async def run(self, receiver: Callable[[bytes], None]) -> None:
         """Give every frame to `receiver` until the socket is closed."""
@@ -68,13 +70,38 @@ class DaphneLink:
             header = struct.pack("!BBH", 0x81, 126, size)
         else:
             header = struct.pack("!BBQ", 0x81, 127, size)
-        self._transport.write(header + frame)
+        if not self._corked:
+            _cork(self)
+        self._corked += (header, frame)
+        self._corked_bytes += size
+        if self._corked_bytes > _CORK_LIMIT:
+            self.uncork()
+
+    def uncork(self) -> None:
+        """Hand over what was written in this turn of the loop: to the socket at once where nothing
+        waits before it, which saves Twisted's wait for a writable socket."""
+        if not self._corked:
+            return
+        data = b"".join(self._corked)
+        self._corked.clear()
+        self._corked_bytes = 0
+        transport = self._transport
+        if not transport.connected or self._protocol.state != self._protocol.STATE_OPEN:
+            return
+        if not transport.dataBuffer and not transport._tempDataBuffer:
+            sent = transport.writeSomeData(data)
+            if sent == len(data):
+                return
+            if isinstance(sent, int):
+                data = data[sent:]
+        transport.write(data)  # which finds out by itself if the connection is lost
 
     def close(self, code: int, reason: str) -> None:
         protocol = self._protocol
+        self.uncork()
+        was_paused = self.is_paused
         if protocol.state == protocol.STATE_OPEN:
             protocol.sendClose(code, reason)
-        was_paused = self.is_paused
         self.closing()
         self.resume_reading()  # or the peer's half of the closing handshake is never read
         if was_paused:
@@ -121,6 +148,23 @@ class DaphneLink:
 _SHORT = [struct.pack("!BB", 0x81, size) for size in range(126)]
 _CLOSE_PATIENCE = 1.0
 _LARGE_FRAME_PATIENCE = 10.0  # to finish sending a frame that is read and thrown away
+_CORK_LIMIT = 64 * 1024  # bytes; Twisted's own measure of a full buffer
+
+_corked_links: list[DaphneLink] = []
+
+
+def _cork(link: DaphneLink) -> None:
+    """Have a link's frames leave together at the end of this turn of the loop."""
+    if not _corked_links:
+        asyncio.get_running_loop().call_soon(_uncork)
+    _corked_links.append(link)
+
+
+def _uncork() -> None:
+    links = _corked_links.copy()
+    _corked_links.clear()
+    for link in links:
+        link.uncork()
 
 
 class NodeProtocol(WebSocketProtocol):
@@ -170,6 +214,8 @@ class NodeProtocol(WebSocketProtocol):
         self.last_ping = time.time()
 
     def sendCloseFrame(self, *args: Any, **options: Any) -> None:  # noqa: N802
+        if self.link is not None:
+            self.link.uncork()
         super().sendCloseFrame(*args, **options)
         if self.link is not None:
             self.link.closing()

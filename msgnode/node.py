@@ -82,6 +82,8 @@ class Node:
             limits["MAX_ALLOCATION_BLOCK"],
             limits["MAX_ALLOCATIONS_PER_SESSION"],
         )
+        self.allocation.watch_pool = self._watch_pool
+        self._exhausted_pools: set[str] = set()
         self.subscriptions = SubscriptionComponent(
             self.table,
             SubscriptionStore(self.writer),
@@ -222,6 +224,15 @@ class Node:
         """Have the event loop do it, from another thread. It may have ended."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(call, *arguments)
+
+    def _watch_pool(self, scheme: str, fault: str) -> None:
+        """An alarm stands while a pool is exhausted."""
+        if fault:
+            self._exhausted_pools.add(scheme)
+            self.raise_alarm(alarms.POOL_EXHAUSTED, scheme, fault)
+        elif scheme in self._exhausted_pools:
+            self._exhausted_pools.discard(scheme)
+            self.writer.submit(Call(lambda: alarms.clear_alarm(alarms.POOL_EXHAUSTED, scheme)))
 
     def _control_handlers(self) -> dict[str, Any]:
         return {

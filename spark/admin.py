@@ -18,7 +18,8 @@ from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminSplitDateTimeWidget
 
 from msgnode.console.lists import ConsoleAdmin, WrittenByTheNode
-from spark import pages, runs, tasks
+from spark import pages, runs
+from spark.asking import tell_worker
 from spark.jobs import periods
 from spark.models import KindChoice, Report, ReportRun
 
@@ -136,7 +137,7 @@ class ReportRunAdmin(ConsoleAdmin):
         waiting = runs.queue(obj.kind, obj.start, asked_by=request.user, again=obj.again)
         for field in ("pk", "start", "end", "state"):
             setattr(obj, field, getattr(waiting, field))
-        tasks.run.delay(waiting.pk)
+        tell_worker(waiting.pk)
 
     @display(description="run", ordering="start")
     def name(self, run: ReportRun) -> str:
@@ -167,5 +168,5 @@ class ReportRunAdmin(ConsoleAdmin):
         for run in queryset[:20]:
             end = run.end if run.end > periods.after(runs.Kind(run.kind), run.start) else None
             waiting = runs.queue(run.kind, run.start, end, asked_by=request.user, again=run.again)
-            tasks.run.delay(waiting.pk)
+            tell_worker(waiting.pk)
         self.message_user(request, "The runs are queued.", messages.SUCCESS)

@@ -177,10 +177,12 @@ class Pipeline:
 
     def _refuse_frame(self, fault: Refused, frame: bytes, caller: Caller, began: float) -> None:
         """What is no message is answered as far as its parts are known, never from mn:/session:
-        stubs of the field swallow what comes from there."""
+        stubs of the field swallow what comes from there. A response is not answered even then, or
+        two nodes would answer each other for ever."""
         sender = self._address if fault.to in ("", SESSION_ADDRESS) else fault.to
         to = fault.sender or caller.speaker.runtime_url
-        caller.put(messages.response(fault.id, sender, to, messages.error_body(fault)))
+        if not fault.is_response:
+            caller.put(messages.response(fault.id, sender, to, messages.error_body(fault)))
         self._recorder.note(
             TrafficRecord(
                 at=time(),

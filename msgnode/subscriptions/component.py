@@ -217,10 +217,15 @@ class SubscriptionComponent(Component):
             if access is Access.NOBODY:
                 raise Forbidden(f"{address} cannot be subscribed by this session.")
             owner = self._table.owner_of(address)
+            if access is Access.RUNTIME and (
+                owner is None or owner.runtime_url == session.runtime_url
+            ):
+                plain.append(address)
+                continue
             is_free = owner is None or owner is session
             if not is_free and not self._may_take_over(owner, session):
                 raise Forbidden(f"{address} belongs to another session.")
-            if access is Access.OWNER:
+            if access in (Access.OWNER, Access.RUNTIME):
                 plain.append(address)
             elif self._table.owners.get(address) is session or address in pending:
                 continue

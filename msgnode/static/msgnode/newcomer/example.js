@@ -57,8 +57,7 @@ function change({ name, value }) {
   $("#guests-out").textContent = form.elements.guests.value;
   const body = { attribute: name, value, version, lastModified: new Date().toISOString() };
   alice.bus.postMessage({ id: version, type: "update", from: note, to: `${note}/changes`, body });
-  const waits = alice.line.isCut ? "waiting in Alice’s stub: " : "";
-  alice.say(`${waits}version ${version}`);
+  alice.say(`version ${version}${alice.line.isCut ? ", waiting in her stub" : ""}`);
 }
 
 function currentNote() {
@@ -136,7 +135,7 @@ function onState(party, state, desc) {
   if (state === "failed") fail(`${party.name}’s stub has failed: ${desc} Load the page again for a new session.`);
   if (state === "live" || state === "disconnected") announce(`${party.name} is ${state}.`);
   if (state === "disconnected" && party.line.isCut) {
-    party.say(party === bob ? "the node keeps what Bob misses" : "changes wait in Alice’s stub");
+    party.say(party === bob ? "the node keeps the rest" : "her stub keeps the rest");
   }
   if (state === "live" && party === alice && version) alice.say(`version ${version}`);
 }
