@@ -19,8 +19,11 @@ from spark.models import ReportRun
 
 @shared_task(name="spark.run")
 def run(pk: int) -> str:
-    """Run what waits under this number, unless it is taken or another one runs."""
+    """Run what waits under this number, unless it is taken or another one runs; then have the next
+    one run."""
     done = runs.execute(pk)
+    for waiting in runs.sweep()[:1] if done else ():
+        run.delay(waiting)
     return done.state if done else "not ours"
 
 

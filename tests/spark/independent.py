@@ -29,7 +29,7 @@ class Independent:
         self._db.execute(
             f"create view traffic as select *, coalesce(nullif(runtime, ''), session) as who, "
             f"{_domain('sender')} as from_domain, {_domain(TO)} as to_domain "
-            'from stored where "at" >= getvariable(\'start_at\') and "at" < getvariable(\'end_at\')'
+            "from stored where \"at\" >= getvariable('start_at') and \"at\" < getvariable('end_at')"
         )
 
     def _rows(self, query: str) -> list[tuple[Any, ...]]:
