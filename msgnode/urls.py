@@ -1,7 +1,7 @@
 """HTTP addresses of the node."""
 
 from django.contrib import admin
-from django.urls import path, re_path
+from django.urls import include, path, re_path
 
 from msgnode import health
 from msgnode.metrics import metrics
@@ -17,4 +17,5 @@ urlpatterns = [
     path("health/ready", health.ready),
     path("metrics", metrics),
     path("admin/", admin.site.urls),
+    path("", include("registry.rest.urls")),
 ]
