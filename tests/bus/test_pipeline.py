@@ -95,14 +95,14 @@ def test_a_session_frame_passes_the_policies_too() -> None:
     assert (scene.codes, door.handled) == ([403], [])
 
 
-def test_policies_are_asked_once_in_and_once_for_each_recipient() -> None:
+def test_policies_are_asked_once_in_and_once_out_for_each_recipient() -> None:
     enforcer = FakeEnforcer()
     scene = Scene(enforcer=enforcer)
     other = FakeSession("runtime://d/3")
     scene.table.subscribe("comm://d/1/changes", other)
     scene.table.subscribe("comm://d/1/changes", scene.target)
     scene.say(to=["comm://d/1/changes", "runtime://d/2"])
-    assert [side for side, _ in enforcer.asked] == ["in", "out", "out"]
+    assert [side for side, _ in enforcer.asked] == ["in", "out", "in", "out"]
 
 
 def test_a_component_answers_at_once() -> None:
