@@ -20,7 +20,7 @@ from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.answers import Answers
 from msgnode.bus.pipeline import Pipeline
-from msgnode.bus.ports import Card, Component, CountingRecorder, NoPolicies
+from msgnode.bus.ports import Card, Component, CountingRecorder, NoPolicies, Tap
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call
@@ -36,6 +36,7 @@ from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers.control import ControlReader
 from msgnode.workers.status import StatusReport
+from msgnode.workers.tail import Tail
 from msgnode.workers.writer import GroupWriter
 
 log = logging.getLogger(__name__)
@@ -121,6 +122,7 @@ class Node:
         )
         self.control = ControlReader(self.writer, self._control_handlers())
         self.status = StatusReport(self.writer, self.worker, self.cards)
+        self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap, self._token_of)
         self._tasks: list[asyncio.Task[None]] = []
 
     def _components(self) -> list[Component]:
@@ -156,12 +158,14 @@ class Node:
             self.raise_alarm("unclean-stop", self.domain, text)
         jobs = (sweep(self.sessions), self.control.run(), self.status.run())
         self._tasks = [asyncio.create_task(job) for job in jobs]
+        await self.tail.start()
         self.is_ready = True
         log.info("The worker is ready.", extra={"worker": self.worker, **self.table.sizes})
 
     async def stop(self) -> None:
         """Tell every session to come back, commit what is under way, end."""
         self.is_ready = False
+        await self.tail.stop()
         self.sockets.end_all(CloseCode.GOING_AWAY, "the node restarts: come back")
         for task in self._tasks:
             task.cancel()
@@ -182,6 +186,13 @@ class Node:
         """Raise an alarm from the event loop."""
         log.warning("Alarm: %s", text, extra={"kind": kind})
         self.writer.submit(Call(lambda: alarms.raise_alarm(kind, subject, text)))
+
+    def _set_tap(self, tap: Tap | None) -> None:
+        self.pipeline.tap = tap
+
+    def _token_of(self, session_id: str) -> bytes:
+        session = self.sessions.sessions.get(session_id)
+        return session.token if session is not None else b""
 
     def _watch_pool(self, scheme: str, fault: str) -> None:
         """An alarm stands while a pool is exhausted."""
