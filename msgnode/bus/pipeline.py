@@ -81,9 +81,8 @@ class Pipeline:
                            Outcome.ANSWERED, component="session")  # fmt: skip
                 return
             session = self._admission.admit(message, caller)
-            decision = self._enforced(message, session.speaker, Direction.IN)
-            if decision.body is not None:
-                message = message.with_body(decision.body)
+            if len(message.recipients) == 1:
+                message, decision = self._taken_in(message, session.speaker)
         except NodeError as error:
             self._refuse(message, caller, error, decision, began)
         except Exception:
@@ -91,22 +90,27 @@ class Pipeline:
             self._refuse(message, caller, InternalFault(), decision, began)
         else:
             recipients = message.recipients
-            for to in recipients:
-                single = message if len(recipients) == 1 else message.to_one(to)
-                self._to_recipient(single, to, decision, session, caller, began)
+            if len(recipients) == 1:
+                self._to_recipient(message, recipients[0], decision, session, caller, began)
+                return
+            for to in recipients:  # a permit for one address carries no other
+                self._to_recipient(message.to_one(to), to, None, session, caller, began)
 
     def _to_recipient(
         self,
         message: Message,
         to: str,
-        decision: Decision,
+        taken: Decision | None,
         session: Listener,
         caller: Caller,
         began: float,
     ) -> None:
         listeners = code = 0
         component = ""
+        decision = taken or NOT_APPLICABLE
         try:
+            if taken is None:
+                message, decision = self._taken_in(message, session.speaker)
             route = routes.choose(message, to, self._components, self._table, self._domain)
             out = self._enforced(message, session.speaker, Direction.OUT)
             if out.auth or not decision.auth:
@@ -128,12 +132,21 @@ class Pipeline:
                 case _:
                     assert_never(route)
         except NodeError as error:
+            if isinstance(error, Blocked):
+                decision = error.decision
             outcome, code = self._undelivered(message, to, error, caller)
         except Exception:
             log.exception("A message could not be delivered.")
             outcome, code = self._undelivered(message, to, InternalFault(), caller)
         self._note(message, to, session.speaker, decision, began, outcome,
                    listeners, component, code)  # fmt: skip
+
+    def _taken_in(self, message: Message, speaker: Speaker) -> tuple[Message, Decision]:
+        """The message after the policies on its way in, which may have rewritten it."""
+        decision = self._enforced(message, speaker, Direction.IN)
+        if decision.body is not None:
+            message = message.with_body(decision.body)
+        return message, decision
 
     def _enforced(self, message: Message, speaker: Speaker, direction: Direction) -> Decision:
         decision = self._enforcer.enforce(message, speaker, direction)
@@ -173,7 +186,9 @@ class Pipeline:
             decision, outcome = error.decision, Outcome.BLOCKED
         to = message.recipients[0]
         if not message.is_response:
-            caller.put(messages.reply(message, messages.error_body(error)))
+            is_stub_business = outcome is Outcome.BLOCKED and to == SESSION_ADDRESS
+            sender = self._address if is_stub_business else ""  # stubs swallow mn:/session's errors
+            caller.put(messages.reply(message, messages.error_body(error), sender=sender))
         self._note(message, to, caller.speaker, decision, began, outcome, code=error.code)
 
     def _refuse_frame(self, fault: Refused, frame: bytes, caller: Caller, began: float) -> None:
@@ -196,6 +211,7 @@ class Pipeline:
             outcome=Outcome.REFUSED,
             code=fault.code,
             latency=perf_counter() - began,
+            runtime=caller.speaker.runtime_url,
         )
         self._recorder.note(record)
         if self.tap is not None:
@@ -232,6 +248,7 @@ class Pipeline:
             decision.deciding[-1] if decision.deciding else "",
             speaker.identity is not None,
             perf_counter() - began,
+            speaker.runtime_url,
         )
         self._recorder.note(record)
         if self.tap is not None:
@@ -244,5 +261,6 @@ class Blocked(Forbidden):
     title = "Blocked by policy"
 
     def __init__(self, decision: Decision) -> None:
-        super().__init__()
+        super().__init__(decision.reason)
+        self.code = decision.code  # type: ignore[misc]  # a limit's is 429
         self.decision = decision

@@ -11,6 +11,7 @@ from django.utils import timezone
 from msgnode.models import Alarm, Allocation, Subscription
 
 from . import figures
+from .policy_summary import policy_summary
 
 
 def key_numbers(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
@@ -30,6 +31,7 @@ def key_numbers(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]
     context["alarms_url"] = f"{_list('alarm')}?standing=yes"
     context["components"] = figures.components(now)
     context["components_url"] = _list("componentstatus")
+    context["policy"] = policy_summary()
     context["counted_at"] = now
     return context
 
