@@ -17,10 +17,15 @@ import uvloop
 
 log = logging.getLogger("msgnode.server")
 
+_SWITCH_INTERVAL = 0.001
+"""Seconds the writer's thread may keep the interpreter: the loop gives it away at every system call
+and would wait Python's 5 ms to have it back."""
+
 
 def main() -> int:
     """The exit status: 0 after a stop that was asked for, 1 if the node could not start."""
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgnode.settings")
     import django
 
