@@ -10,6 +10,15 @@ from bench.wire import LoadSocket
 SM = "domain://msg-node.localhost/sm"
 ALLOCATION = "domain://msg-node.localhost/address-allocation"
 _AT_ONCE = 64
+_DESCRIPTION = (
+    "a=candidate:842163049 1 udp 1677729535 203.0.113.7 46154 typ srflx raddr 10.0.0.17 "
+    "rport 46154 generation 0 ufrag kQ4z network-cost 50 a=rtpmap:111 opus/48000/2 "
+)
+
+
+def text(size: int) -> str:
+    """So many bytes of what runtimes tell one another when they set up a call."""
+    return (_DESCRIPTION * (size // len(_DESCRIPTION) + 1))[:size]
 
 
 def runtime_url(name: str) -> str:
