@@ -8,6 +8,8 @@ from django.utils import timezone
 
 from msgnode import models
 
+POOL_EXHAUSTED = "pool-exhausted"
+
 
 def raise_alarm(kind: str, subject: str, text: str) -> None:
     """Raise an alarm, or count a standing one up. Blocks: not for the event loop."""

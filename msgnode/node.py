@@ -20,10 +20,11 @@ from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.answers import Answers
 from msgnode.bus.pipeline import Pipeline
-from msgnode.bus.ports import Card, Component, CountingRecorder, NoPolicies
+from msgnode.bus.ports import Card, Component, CountingRecorder, Listener, Tap
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call
+from msgnode.policing import Policing
 from msgnode.sessions.admission import SessionAdmission
 from msgnode.sessions.bans import BanList
 from msgnode.sessions.component import SessionComponent, SessionSettings
@@ -36,6 +37,7 @@ from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers.control import ControlReader
 from msgnode.workers.status import StatusReport
+from msgnode.workers.tail import Tail
 from msgnode.workers.writer import GroupWriter
 
 log = logging.getLogger(__name__)
@@ -53,7 +55,14 @@ class Node:
         self.table = RoutingTable()
         self.writer = GroupWriter()
         self.recorder = CountingRecorder()
-        self.enforcer = NoPolicies()
+        self.policing = Policing(
+            self.table,
+            self.writer,
+            self.raise_alarm,
+            lambda: self.subscriptions.everything(self.sessions.sessions),
+            self._end_subscription,
+        )
+        self.enforcer = self.policing.enforcer
         self.sessions = SessionComponent(
             SessionSettings(
                 resume=settings.RESUME,
@@ -77,6 +86,8 @@ class Node:
             limits["MAX_ALLOCATION_BLOCK"],
             limits["MAX_ALLOCATIONS_PER_SESSION"],
         )
+        self.allocation.watch_pool = self._watch_pool
+        self._exhausted_pools: set[str] = set()
         self.subscriptions = SubscriptionComponent(
             self.table,
             SubscriptionStore(self.writer),
@@ -119,6 +130,7 @@ class Node:
         )
         self.control = ControlReader(self.writer, self._control_handlers())
         self.status = StatusReport(self.writer, self.worker, self.cards)
+        self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap, self._token_of)
         self._tasks: list[asyncio.Task[None]] = []
 
     def _components(self) -> list[Component]:
@@ -153,13 +165,16 @@ class Node:
             text = f"The last stop was not clean: {with_gap} sessions may have missed messages."
             self.raise_alarm("unclean-stop", self.domain, text)
         jobs = (sweep(self.sessions), self.control.run(), self.status.run())
-        self._tasks = [asyncio.create_task(job) for job in jobs]
+        policing = (self.policing.watch(), self.policing.write())
+        self._tasks = [asyncio.create_task(job) for job in (*jobs, *policing)]
+        await self.tail.start()
         self.is_ready = True
         log.info("The worker is ready.", extra={"worker": self.worker, **self.table.sizes})
 
     async def stop(self) -> None:
         """Tell every session to come back, commit what is under way, end."""
         self.is_ready = False
+        await self.tail.stop()
         self.sockets.end_all(CloseCode.GOING_AWAY, "the node restarts: come back")
         for task in self._tasks:
             task.cancel()
@@ -172,6 +187,7 @@ class Node:
         self.allocation.pool_schemes = AllocationStore.pool_schemes()
         self.allocation.restore(AllocationStore.load(), self.sessions.sessions)
         self.subscriptions.restore(SubscriptionStore.load(), self.sessions.sessions)
+        self.policing.load()
         return with_gap, SessionStore.load_bans()
 
     # --- what reaches the worker from outside -----------------------------------------------------
@@ -181,6 +197,22 @@ class Node:
         log.warning("Alarm: %s", text, extra={"kind": kind})
         self.writer.submit(Call(lambda: alarms.raise_alarm(kind, subject, text)))
 
+    def _set_tap(self, tap: Tap | None) -> None:
+        self.pipeline.tap = tap
+
+    def _token_of(self, session_id: str) -> bytes:
+        session = self.sessions.sessions.get(session_id)
+        return session.token if session is not None else b""
+
+    def _watch_pool(self, scheme: str, fault: str) -> None:
+        """An alarm stands while a pool is exhausted."""
+        if fault:
+            self._exhausted_pools.add(scheme)
+            self.raise_alarm(alarms.POOL_EXHAUSTED, scheme, fault)
+        elif scheme in self._exhausted_pools:
+            self._exhausted_pools.discard(scheme)
+            self.writer.submit(Call(lambda: alarms.clear_alarm(alarms.POOL_EXHAUSTED, scheme)))
+
     def _control_handlers(self) -> dict[str, Any]:
         return {
             "session.end": self._end_session,
@@ -189,6 +221,7 @@ class Node:
             "subscription.delete": self._drop_subscription,
             "pools.changed": self._pools_changed,
             "bans.changed": self._bans_changed,
+            "policies.published": self.policing.published,
         }
 
     def _end_session(self, payload: dict[str, Any]) -> None:
@@ -213,6 +246,9 @@ class Node:
         session = self.sessions.sessions.get(payload["session"])
         if session is not None:
             self.subscriptions.drop_subscription(payload["address"], session)
+
+    def _end_subscription(self, address: str, session: Listener) -> None:
+        self.subscriptions.end(address, session)
 
     def _pools_changed(self, payload: dict[str, Any]) -> None:
         self.allocation.pool_schemes = frozenset(payload["schemes"])

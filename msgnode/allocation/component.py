@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from asyncio import Future
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from msgnode.bus.ports import Body, Component, Listener
@@ -17,7 +17,7 @@ from msgnode.core.errors import BadMessage, TooMany
 from msgnode.core.messages import Message
 
 from . import rules
-from .store import AllocationStore, Row
+from .store import AllocationStore, PoolExhausted, Row
 
 NAMES = ("address-allocation", "hyperty-address-allocation", "object-address-allocation")
 
@@ -36,6 +36,7 @@ class AllocationComponent(Component):
     ) -> None:
         super().__init__(tuple(f"domain://msg-node.{domain}/{name}" for name in NAMES))
         self.pool_schemes: frozenset[str] = frozenset()
+        self.watch_pool: Callable[[str, str], None] = lambda scheme, fault: None
         self._table = table
         self._store = store
         self._domain = domain
@@ -113,7 +114,12 @@ class AllocationComponent(Component):
         return committed
 
     async def _lend(self, block: rules.Block, caller: Listener) -> Body:
-        lent = await self._store.lent(caller, block.scheme, block.key, block.number)
+        try:
+            lent = await self._store.lent(caller, block.scheme, block.key, block.number)
+        except PoolExhausted as fault:
+            self.watch_pool(block.scheme, fault.description)
+            raise
+        self.watch_pool(block.scheme, "")
         if self._table.knows(caller):  # else its end has freed them already
             for address in lent:
                 self.enter(address, block.key, caller)

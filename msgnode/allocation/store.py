@@ -25,6 +25,10 @@ class Row(NamedTuple):
     key: str
 
 
+class PoolExhausted(Unavailable):
+    """A pool has not as many free addresses as were asked for."""
+
+
 class AllocationStore:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -52,7 +56,7 @@ class AllocationStore:
         return self._writer.submit(Call(release), result=result)
 
     def lent(self, session: Listener, scheme: str, key: str, number: int) -> Future[list[str]]:
-        """Lend addresses of a pool. Raises Unavailable if it has not that many left."""
+        """Lend addresses of a pool. Raises PoolExhausted if it has not that many left."""
         lent: list[str] = []
         id_ = uuid.UUID(session.id)
 
@@ -62,7 +66,7 @@ class AllocationStore:
             free = models.PoolAddress.objects.filter(pool__scheme=scheme).exclude(address__in=taken)
             lent.extend(free.values_list("address", flat=True)[:number])
             if len(lent) < number:
-                raise Unavailable(f"The pool of {scheme} addresses is exhausted.")
+                raise PoolExhausted(f"The pool of {scheme} addresses is exhausted.")
             models.Allocation.objects.bulk_create(
                 models.Allocation(
                     address=address,

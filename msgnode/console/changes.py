@@ -7,19 +7,21 @@ because SQLite has one writer and the workers' commits must not wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
 from django.db import transaction
 from django.utils import timezone
 
-from msgnode.models import AddressPool, Allocation, Session, Subscription
+from msgnode.alarms import POOL_EXHAUSTED, clear_alarm
+from msgnode.models import AddressPool, Allocation, PoolAddress, Session, Subscription
 from msgnode.workers.control import post
 
 from .audit import fields_of, note
 
 PORTION = 50
+LARGEST_TRANSACTION = 1_000
 Row = TypeVar("Row")
 
 
@@ -86,6 +88,23 @@ def add_subscription(subscription: Subscription, actor: str) -> None:
         session=subscription.session_id.hex,
         address=subscription.address,
     )
+
+
+def fill_pool(pool: AddressPool, addresses: Sequence[str]) -> int:
+    """Put addresses into a pool; how many were new. One that any pool has stays where it is."""
+    before = pool.addresses.count()
+    for start in range(0, len(addresses), LARGEST_TRANSACTION):
+        PoolAddress.objects.bulk_create(
+            (
+                PoolAddress(pool=pool, address=address)
+                for address in addresses[start : start + LARGEST_TRANSACTION]
+            ),
+            ignore_conflicts=True,
+        )
+    added = pool.addresses.count() - before
+    if added:
+        clear_alarm(POOL_EXHAUSTED, pool.scheme)
+    return added
 
 
 def publish_pools() -> None:

@@ -1,44 +1,173 @@
-"""Address pools in the console: addresses of a scheme that are lent to sessions."""
+"""Address pools in the console: addresses of a scheme that are lent to sessions, and how many."""
 
 from __future__ import annotations
 
-from django.contrib import admin
-from django.db.models import Exists, OuterRef, QuerySet
+import re
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db import transaction
+from django.db.models import Count, Exists, IntegerField, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import display
+from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminTextareaWidget
 
 from msgnode.models import AddressPool, Allocation, PoolAddress
 
-from .lists import ConsoleAdmin, link
+from . import changes, pool_lines
+from .audit import AuditedAdmin, note
+
+_LARGEST_FILE = 8 * 1024 * 1024
+
+
+class PoolForm(forms.ModelForm):
+    """The pool, and addresses to put into it: written, as a range, or from a file."""
+
+    add = forms.CharField(
+        label="Add addresses",
+        required=False,
+        strip=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 6, "spellcheck": "false"}),
+        help_text="One a line, or a range such as sip:guest{001-250}@example.org.",
+    )
+    upload = forms.FileField(
+        label="Add from a CSV file",
+        required=False,
+        widget=UnfoldAdminFileFieldWidget(),
+        help_text="The first column holds the addresses; ranges work here too.",
+    )
+
+    class Meta:
+        model = AddressPool
+        fields = ("scheme", "note")
+
+    def clean_scheme(self) -> str:
+        scheme: str = self.cleaned_data["scheme"].strip().lower().rstrip(":/")
+        if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
+            raise forms.ValidationError("A scheme is what stands before the colon, e.g. sip.")
+        return scheme
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        scheme = cleaned.get("scheme") or self.instance.scheme
+        found: list[str] = []
+        if scheme:
+            found += self._read("add", pool_lines.of_text(cleaned.get("add") or "", scheme))
+            upload = cleaned.get("upload")
+            if upload and upload.size > _LARGEST_FILE:
+                self.add_error("upload", "The file is larger than 8 MB.")
+            elif upload:
+                found += self._read("upload", pool_lines.of_file(upload.read(), scheme))
+        cleaned["found"] = list(dict.fromkeys(found))
+        return cleaned
+
+    def _read(self, field: str, lines: pool_lines.Lines) -> list[str]:
+        for fault in lines.faults:
+            self.add_error(field, fault)
+        return lines.addresses
+
+
+def _lent() -> Exists:
+    return Exists(Allocation.objects.filter(address=OuterRef("address")))
+
+
+def _number(addresses: QuerySet[PoolAddress]) -> Coalesce:
+    counted = addresses.order_by().values("pool").annotate(number=Count("pk")).values("number")
+    return Coalesce(Subquery(counted, output_field=IntegerField()), 0)
 
 
 @admin.register(AddressPool)
-class AddressPoolAdmin(ConsoleAdmin):
-    list_display = ("scheme", "note")
-
+class AddressPoolAdmin(AuditedAdmin):
+    form = PoolForm
+    list_display = ("scheme", "usage", "free", "note")
     search_fields = ("scheme",)
+    readonly_fields = ("usage", "addresses_link")
+
+    def get_fields(self, request: HttpRequest, obj: AddressPool | None = None) -> list[str]:
+        shown = ["usage", "addresses_link"] if obj is not None else []
+        return ["scheme", "note", *shown, "add", "upload"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """The scheme stays: what is lent has it."""
+        return (*self.readonly_fields, "scheme") if obj is not None else self.readonly_fields
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[AddressPool]:
+        mine = PoolAddress.objects.filter(pool=OuterRef("pk"))
+        return (
+            super()
+            .get_queryset(request)
+            .annotate(size=_number(mine), lent=_number(mine.filter(_lent())))
+        )
+
+    @display(description="lent")
+    def usage(self, pool: Any) -> SafeString:
+        return format_html(
+            '<progress class="console-progress" value="{}" max="{}"></progress> {} of {}',
+            pool.lent, pool.size or 1, f"{pool.lent:,}", f"{pool.size:,}",
+        )  # fmt: skip
+
+    @display(description="free", label={"0": "danger"})
+    def free(self, pool: Any) -> str:
+        return str(pool.size - pool.lent)
+
+    @display(description="addresses")
+    def addresses_link(self, pool: AddressPool) -> SafeString:
+        url = f"{reverse('admin:msgnode_pooladdress_changelist')}?pool__id__exact={pool.pk}"
+        return format_html('<a class="text-link" href="{}">See and remove addresses</a>', url)
+
+    def publish(self) -> None:
+        changes.publish_pools()
+
+    def save_model(self, request: HttpRequest, obj: AddressPool, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        found = form.cleaned_data["found"]
+        if found:
+            actor = request.user.get_username()
+            note(actor, "addresspool.fill", obj, {}, {"first": found[0], "given": len(found)})
+            transaction.on_commit(lambda: self._fill(request, obj, found))
+
+    def _fill(self, request: HttpRequest, pool: AddressPool, found: list[str]) -> None:
+        """After the form's transaction, in small ones: SQLite has one writer."""
+        added = changes.fill_pool(pool, found)
+        known = len(found) - added
+        messages.success(
+            request,
+            f"{added:,} addresses added."
+            + (f" {known:,} were in a pool already." if known else ""),
+        )
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, Any, Any, Any]:
+        """How many addresses go with a pool, not which."""
+        size = PoolAddress.objects.filter(pool__in=[pool.pk for pool in objs]).count()
+        summary = [f"{pool} (what is lent stays lent until its session ends)" for pool in objs]
+        return summary, {"pools": len(summary), "addresses": size}, set(), []
 
 
 @admin.register(PoolAddress)
-class PoolAddressAdmin(ConsoleAdmin):
-    list_display = ("address", "pool_link", "is_lent")
+class PoolAddressAdmin(AuditedAdmin):
+    list_display = ("address", "pool", "is_lent")
     list_filter = ("pool",)
     list_select_related = ("pool",)
     ordering = ("address",)
     sortable_by = ("address",)
     search_fields = ("address",)
     search_help_text = "Address (its beginning)"
-    autocomplete_fields = ("pool",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[PoolAddress]:
-        lent = Allocation.objects.filter(address=OuterRef("address"))
-        return super().get_queryset(request).annotate(lent=Exists(lent))
+        return super().get_queryset(request).annotate(lent=_lent())
 
-    @display(description="pool", ordering="pool")
-    def pool_link(self, address: PoolAddress) -> SafeString:
-        return link(address.pool, address.pool.scheme)
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Addresses are added on the page of their pool."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
 
     @display(description="lent", boolean=True)
-    def is_lent(self, address: PoolAddress) -> bool:
+    def is_lent(self, address: Any) -> bool:
         return address.lent

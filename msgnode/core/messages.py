@@ -67,11 +67,19 @@ class Refused(NodeError):
 
     code = 400
 
-    def __init__(self, description: str, id_: bytes = b"", sender: str = "", to: str = "") -> None:
+    def __init__(
+        self,
+        description: str,
+        id_: bytes = b"",
+        sender: str = "",
+        to: str = "",
+        is_response: bool = False,
+    ) -> None:
         super().__init__(description)
         self.id = id_
         self.sender = sender
         self.to = to
+        self.is_response = is_response
 
 
 class Message:
@@ -141,10 +149,13 @@ class Message:
 
         One copy names one recipient (table 9, row 3).
         """
-        marked = _mark(self.body if body is None else body, auth, asserted)
-        if self._plain:
-            return b"%b%b}" % (self.frame[: -1 - len(self.body)], marked)
-        envelope = _raw_fields.decode(self.frame)
+        try:
+            marked = _mark(self.body if body is None else body, auth, asserted)
+            if self._plain:
+                return b"%b%b}" % (self.frame[: -1 - len(self.body)], marked)
+            envelope = _raw_fields.decode(self.frame)
+        except RecursionError:  # read with a shorter stack than this one
+            raise BadMessage("The message is nested too deeply.") from None
         envelope["to"] = msgspec.Raw(_encode(to))
         envelope["body"] = msgspec.Raw(marked)
         return _encode(envelope)
@@ -152,7 +163,10 @@ class Message:
 
 def parse(frame: bytes) -> Message:
     """Read one frame (UTF-8 JSON). Raises Refused, whose text names what is wrong."""
+    is_ascii = frame.isascii()
     try:
+        if not is_ascii:
+            frame.decode()  # what is passed on must be text to the last byte
         envelope = _envelopes.decode(frame)
         body = bytes(envelope.body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -166,7 +180,10 @@ def parse(frame: bytes) -> Message:
     if not problem:
         if (
             to.__class__ is str
-            and frame.isascii()
+            and is_ascii
+            and id_
+            and envelope.sender
+            and body  # all five are there, so at this length nothing else is
             and len(frame)
             == _COMPACT + len(id_) + len(type_) + len(envelope.sender) + len(to) + len(body)
         ):
@@ -175,7 +192,8 @@ def parse(frame: bytes) -> Message:
             problem = "A key of the message stands twice."
     if problem:
         first = to if to.__class__ is str else next(iter(recipients), "")
-        raise Refused(problem, id_ if _is_scalar(id_) else b"", envelope.sender, first)
+        id_ = id_ if _is_scalar(id_) else b""
+        raise Refused(problem, id_, envelope.sender, first, type_ == "response")
     if not body or body == b"null":
         body, plain = b"{}", False
     return Message(id_, type_, envelope.sender, recipients, body, frame, plain)
@@ -309,6 +327,8 @@ def _refusal(frame: bytes, error: Exception) -> Refused:
     """The answer to a frame whose envelope cannot be read, with what can be saved of it."""
     if isinstance(error, RecursionError):
         return Refused("The message is nested too deeply.")
+    if isinstance(error, UnicodeDecodeError):
+        return Refused("The frame is not UTF-8 text.")
     try:
         fields = _raw_fields.decode(frame)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -319,6 +339,7 @@ def _refusal(frame: bytes, error: Exception) -> Refused:
         id_ if _is_scalar(id_) and len(id_) <= MAX_ID_LENGTH else b"",
         _text(fields.get("from", _EMPTY)),
         _text(fields.get("to", _EMPTY)),
+        _text(fields.get("type", _EMPTY)).lower() == "response",
     )
 
 

@@ -34,8 +34,10 @@ class MiniBus:
         to = message["to"]
         if message["type"] == "response" and self._take_answer(message):
             return
-        came_in = "via" in message.get("body", {})
-        for listener in self._listeners.get(to) or (() if came_in else self._listeners.get("*", ())):
+        listeners = self._listeners.get(to, [])
+        if not listeners and "via" not in message.get("body", {}):
+            listeners = self._listeners.get("*", [])
+        for listener in tuple(listeners):
             listener(message)
 
     async def request(self, message: Message, seconds: float = ANSWER_SECONDS) -> Message:

@@ -62,13 +62,15 @@ class SessionAdmission:
 
     def _bind(self, sender: str, session: LiveSession) -> None:
         """Let the session speak as an address it has not used before, or refuse it."""
-        if addresses.is_under(sender, session.runtime_url):
-            return
-        twin = addresses.runtime_twin(sender)
-        if twin and addresses.is_under(twin, session.runtime_url):
-            self._learn(sender, session)
+        is_own = addresses.is_under(sender, session.runtime_url)
+        if is_own or addresses.is_under(addresses.runtime_twin(sender), session.runtime_url):
+            self._check_runtime(sender, session)
+            if not is_own:
+                self._learn(sender, session)
             return
         address = addresses.parse(sender)
+        if address.domain and not address.path.strip("/"):
+            raise Forbidden(f"{sender} names a whole domain; nobody speaks for all of it.")
         if address.scheme in addresses.NODE_SCHEMES and not self._is_foreign_node(address, session):
             raise Forbidden(f"{sender} is an address of a node; a runtime cannot speak as it.")
         owner = self._table.owner_of(sender)
@@ -81,6 +83,13 @@ class SessionAdmission:
         if sender in session.withdrawn:
             raise Forbidden(f"{sender} was taken back from this session by the operator.")
         self._learn(sender, session)
+
+    def _check_runtime(self, sender: str, session: LiveSession) -> None:
+        """An address below a runtime's URL may be that of another: of a runtime whose URL is
+        longer, of a stub that claimed it, of the one with the other spelling."""
+        owner = self._table.owner_of(sender)
+        if owner is not None and owner.runtime_url != session.runtime_url:
+            raise Forbidden(f"{sender} belongs to another session.")
 
     def _check_reporter(self, sender: str, to: str, session: LiveSession) -> None:
         resource = to.removesuffix("/changes")

@@ -103,6 +103,28 @@ RESUME: str = env("RESUME", default="when-idle" if NODE_MODE == "embedded" else 
 SHARE_RUNTIME_URL: bool = env.bool("SHARE_RUNTIME_URL", default=NODE_MODE == "embedded")
 STORE_FOR_DETACHED: bool = env.bool("STORE_FOR_DETACHED", default=True)
 
+# --- Policies -------------------------------------------------------------------------------------
+POLICY: dict[str, Any] = {
+    # what becomes of a message that no policy decides, or whose policy cannot be evaluated
+    "DELIVER_NOT_APPLICABLE": env.bool("POLICY_DELIVER_NOT_APPLICABLE", default=True),
+    "DELIVER_INDETERMINATE": env.bool("POLICY_DELIVER_INDETERMINATE", default=False),
+    "TIME_ZONE": env("POLICY_TIME_ZONE", default="UTC"),
+    "USES_TLS": env.bool("USES_TLS", default=False),
+    # the decision log: one permit in so many (0: none), entries in memory, days kept
+    "LOG_SAMPLE": env.int("POLICY_LOG_SAMPLE", default=1000),
+    "LOG_ROOM": env.int("POLICY_LOG_ROOM", default=10_000),
+    "LOG_DAYS": env.float("POLICY_LOG_DAYS", default=30.0),
+    "LOG_MASKS_BODIES": env.bool("POLICY_LOG_MASKS_BODIES", default=True),
+}
+EMAIL_CONFIG = env.email_url("EMAIL_URL", default="consolemail://")
+EMAIL_BACKEND: str = EMAIL_CONFIG["EMAIL_BACKEND"]
+EMAIL_HOST: str = EMAIL_CONFIG.get("EMAIL_HOST") or ""
+EMAIL_PORT = EMAIL_CONFIG.get("EMAIL_PORT") or 25
+EMAIL_HOST_USER: str = EMAIL_CONFIG.get("EMAIL_HOST_USER") or ""
+EMAIL_HOST_PASSWORD: str = EMAIL_CONFIG.get("EMAIL_HOST_PASSWORD") or ""
+EMAIL_USE_TLS: bool = EMAIL_CONFIG.get("EMAIL_USE_TLS", False)
+DEFAULT_FROM_EMAIL: str = env("DEFAULT_FROM_EMAIL", default=f"node@{DOMAIN}")
+
 # --- Django ---------------------------------------------------------------------------------------
 INSTALLED_APPS = [
     "unfold",
@@ -119,6 +141,7 @@ INSTALLED_APPS = [
     "django_celery_beat",
     "django_celery_results",
     "msgnode.apps.MessageNodeConfig",
+    "policies.apps.PoliciesConfig",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -202,6 +225,7 @@ CELERY_WORKER_CONCURRENCY = 2
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_SCHEDULE = {
+    "purge the decision log": {"task": "policies.purge", "schedule": 3600.0},
     "purge what is kept no longer": {"task": "msgnode.purge", "schedule": 3600.0},
 }
 if REDIS_URL:

@@ -1,8 +1,8 @@
-"""`/.well-known/<type>/…`: the node's catalogue over HTTP, in all forms runtimes of the field ask for.
+"""`/.well-known/<type>/…`: the node's catalogue over HTTP, in all forms runtimes ask for.
 
-<type>/                      names                        <type>/<name>         descriptor
-<type>/all.json              names, under a key           <type>/<name>/<field> a field, and below it
-<type>/<name>.ps.js (.py)    the script                   <type>/<name>.ps.json descriptor
+<type>/                    names                  <type>/<name>          descriptor
+<type>/all.json            names, under a key     <type>/<name>/<field>  a field, and below it
+<type>/<name>.ps.js, .py   the script             <type>/<name>.ps.json  descriptor
 POST of constraints to <type>/<name>: the descriptor of the stub that such a runtime can run
 
 Readable from every origin: runtimes load stubs of domains that are not theirs. Copies are kept, but

@@ -38,6 +38,7 @@ class Access(Enum):
     """What it takes to subscribe an address."""
 
     EVERYBODY = "everybody"
+    RUNTIME = "runtime"
     CLAIM = "claim"
     OWNER = "owner"
     NOBODY = "nobody"
@@ -92,7 +93,7 @@ def _runtime_access(
     if addresses.is_under(address, own_runtime) or addresses.is_under(
         addresses.runtime_twin(address), own_runtime
     ):
-        return Access.EVERYBODY
+        return Access.RUNTIME
     if parsed.path.startswith(_CLAIMED_PATHS):
         return Access.CLAIM
     carries = addresses.parse(own_runtime).home  # a foreign node speaks for its own runtimes

@@ -1,4 +1,4 @@
-"""What the README shows is what a node does: its conversation is held and compared, frame by frame."""
+"""What the README shows is what a node does: its conversation is held and compared."""
 
 from __future__ import annotations
 

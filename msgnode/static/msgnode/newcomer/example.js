@@ -24,6 +24,7 @@ const sentAt = new Map(); // version -> when Alice sent it
 
 let note; // the address of the data object
 let version = 0;
+let answers = 0;
 
 try {
   await Promise.all([alice.start(), bob.start()]);
@@ -39,8 +40,9 @@ async function report() {
   const { value } = await alice.ask("create", allocation, { scheme: "comm", value: { number: 1 } });
   note = value.allocated[0];
   $("#object").textContent = note;
-  await alice.ask("subscribe", sm, { resources: [`${note}/subscription`, `${note}/children/`] });
-  alice.onGap = () => alice.ask("subscribe", sm, { resources: [note, `${note}/subscription`, `${note}/children/`] });
+  const heard = [`${note}/subscription`, `${note}/children/`];
+  await alice.ask("subscribe", sm, { resources: heard });
+  alice.onGap = () => alice.ask("subscribe", sm, { resources: [note, ...heard] });
   alice.bus.addListener(`${note}/subscription`, ({ id, from, to }) => {
     const body = { code: 200, value: currentNote(), version };
     alice.bus.postMessage({ id, type: "response", from: to, to: from, body });
@@ -57,8 +59,7 @@ function change({ name, value }) {
   $("#guests-out").textContent = form.elements.guests.value;
   const body = { attribute: name, value, version, lastModified: new Date().toISOString() };
   alice.bus.postMessage({ id: version, type: "update", from: note, to: `${note}/changes`, body });
-  const waits = alice.line.isCut ? "waiting in Alice’s stub: " : "";
-  alice.say(`${waits}version ${version}`);
+  alice.say(`version ${version}${alice.line.isCut ? ", waiting in her stub" : ""}`);
 }
 
 function currentNote() {
@@ -72,15 +73,17 @@ async function observe() {
     showNote({ [body.attribute]: body.value });
     const took = performance.now() - sentAt.get(body.version);
     sentAt.delete(body.version);
-    bob.say(took < 1000 ? `version ${body.version}, ${took.toFixed(0)} ms after Alice` : `version ${body.version}, caught up`);
+    bob.say(`version ${body.version}, ${took < 1000 ? `${took.toFixed(0)} ms after Alice` : "caught up"}`);
+    if (body.version === version) alice.say(`version ${version}, Bob has it`);
   });
   const answer = $("#answer");
   answer.addEventListener("submit", (event) => {
     event.preventDefault();
     const text = answer.elements.answer.value.trim();
     if (!text) return;
-    const body = { resource: `${note}/children/`, value: { text } };
-    bob.bus.postMessage({ id: ++version, type: "create", from: `${bob.runtimeURL}/bob`, to: `${note}/children/`, body });
+    const to = `${note}/children/`;
+    const body = { resource: to, value: { text } };
+    bob.bus.postMessage({ id: ++answers, type: "create", from: `${bob.runtimeURL}/bob`, to, body });
     showAnswer(bob, text);
     answer.reset();
   });
@@ -136,7 +139,7 @@ function onState(party, state, desc) {
   if (state === "failed") fail(`${party.name}’s stub has failed: ${desc} Load the page again for a new session.`);
   if (state === "live" || state === "disconnected") announce(`${party.name} is ${state}.`);
   if (state === "disconnected" && party.line.isCut) {
-    party.say(party === bob ? "the node keeps what Bob misses" : "changes wait in Alice’s stub");
+    party.say(party === bob ? "the node keeps the rest" : "her stub keeps the rest");
   }
   if (state === "live" && party === alice && version) alice.say(`version ${version}`);
 }

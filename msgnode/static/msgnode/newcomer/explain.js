@@ -10,7 +10,7 @@ const OTHER = { Alice: "Bob", Bob: "Alice" };
 
 export function explain(name, isOut, message, request) {
   const { type, to = "", from = "", body = {} } = message;
-  if (to === "mn:/session") return SESSION_REQUEST[type]?.(name) ?? `${name}'s stub speaks to the node.`;
+  if (to === "mn:/session") return SESSION_REQUEST[type]?.(name) ?? `${name}’s stub speaks to the node.`;
   if (from === "mn:/session") return sessionAnswer(name, body, request);
   if (type === "response") return isOut ? replyOut(name, body) : reply(name, body, request);
   if (to.endsWith("/address-allocation")) return `${name} asks for an address for a new data object.`;
@@ -22,22 +22,22 @@ export function explain(name, isOut, message, request) {
   }
   if (to.endsWith("/changes")) {
     return isOut
-      ? `${name}'s object has a new ${body.attribute}. She says so once, however many listen.`
-      : `${name} listens to this address, so the node hands him the change.`;
+      ? `${name} changes the ${body.attribute} to “${end(body.value)}”. She says it once, however many listen.`
+      : `${name} listens to this address, so the node hands him the change: “${end(body.value)}”.`;
   }
   if (to.endsWith("/children/")) {
-    if (isOut) return `${name} adds an answer to Alice's object, as one of its children.`;
-    if (name === "Bob") return "The node's copy of Bob's own answer: he listens too. His stub knows it and drops it.";
-    return `${name} listens to the object's children, so the node hands her ${OTHER[name]}'s answer.`;
+    if (isOut) return `${name} adds an answer to Alice’s object, as one of its children.`;
+    if (name === "Bob") return "The node's copy of Bob’s own answer: he listens too. His stub knows it and drops it.";
+    return `${name} listens to the object’s children, so the node hands her ${OTHER[name]}’s answer.`;
   }
   if (body.value === "gap") return `The node says that it could not keep everything for ${name}.`;
   return isOut ? `${name} sends a message.` : `The node brings a message to ${name}.`;
 }
 
 const SESSION_REQUEST = {
-  open: (name) => `${name}'s stub asks the node for a session.`,
-  "re-open": (name) => `${name}'s stub is back. It shows its token to go on where it was.`,
-  close: (name) => `${name}'s runtime leaves. The node may free all it held.`,
+  open: (name) => `${name}’s stub asks the node for a session.`,
+  "re-open": (name) => `${name}’s stub is back. It shows its token to go on where it was.`,
+  close: (name) => `${name}’s runtime leaves. The node may free all it held.`,
 };
 
 function sessionAnswer(name, body, request) {
@@ -56,10 +56,16 @@ function replyOut(name, body) {
 function reply(name, body, request) {
   const to = request?.to ?? "";
   if (body.code >= 300) return `No: ${body.desc ?? body.description ?? body.code}`;
-  if (to.endsWith("/address-allocation")) return "The node made an address. It leads to Alice's session and to nobody else.";
+  if (to.endsWith("/address-allocation")) return "The node made an address. It leads to Alice’s session and to nobody else.";
   if (to.endsWith("/sm")) return `Done, and written down: ${name} need not ask again after a restart.`;
   if (to.endsWith("/subscription")) return "The answer finds its way back by its `to`. Now Bob has a copy of the object.";
   return "The answer.";
+}
+
+/** The end of a text, where the typing happens. */
+function end(value) {
+  const text = String(value);
+  return text.length > 24 ? `…${text.slice(-22).trimStart()}` : text;
 }
 
 /** The last parts of addresses, which tell them apart. */

@@ -1,0 +1,1 @@
+"""The protostubs, their catalogue and the newcomer's page: cases 52 to 54 of the reference."""

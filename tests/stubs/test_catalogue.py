@@ -1,0 +1,166 @@
+"""Case 52: the catalogue serves descriptor and stub in all forms, and they agree."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from msgnode.stubs import catalogue
+
+DEFAULT = "/.well-known/protocolstub/default"
+FIELDS = {
+    *("cguid", "type", "version", "objectName", "description", "language", "sourcePackageURL"),
+    *("sourcePackage", "signature", "messageSchema", "messageSchemas", "configuration"),
+    *("constraints", "hypertyType", "dataObjects", "interworking", "idpProxy"),
+}
+
+
+@pytest.fixture
+def http() -> Client:
+    return Client(enforce_csrf_checks=True)
+
+
+def text(http: Client, path: str) -> str:
+    answer = http.get(path)
+    assert answer.status_code == 200, path
+    return answer.content.decode()
+
+
+def chosen_by(http: Client, constraints: Any) -> Any:
+    return http.post(DEFAULT, json.dumps(constraints), content_type="application/json")
+
+
+def test_case_52_the_descriptor_has_all_fields(http: Client) -> None:
+    descriptor = http.get(DEFAULT).json()
+    assert descriptor.keys() >= FIELDS
+    assert descriptor["language"] == "JAVASCRIPT_ECMA6"
+    assert descriptor["configuration"] == {"url": "ws://testserver/ws", "maxFrame": 1024 * 1024}
+
+
+def test_case_52_all_forms_agree(http: Client) -> None:
+    descriptor = http.get(DEFAULT).json()
+    package = descriptor["sourcePackage"]
+    assert package["encoding"] == "utf-8"
+    assert text(http, f"{DEFAULT}/sourcePackage/sourceCode") == package["sourceCode"]
+    assert http.get(f"{DEFAULT}/sourcePackage").json() == package
+    assert text(http, f"{DEFAULT}.ps.js") == package["sourceCode"]
+    assert http.get(f"{DEFAULT}.ps.json").json() == descriptor
+    assert text(http, f"{DEFAULT}/version") == descriptor["version"]
+    assert text(http, f"{DEFAULT}/cguid") == descriptor["cguid"]
+    assert http.get("/.well-known/protostub/default").json() == descriptor
+    assert http.get("/.well-known/protocolstub/localhost").json() == descriptor
+
+
+def test_case_52_the_script_is_the_one_of_the_static_files(http: Client) -> None:
+    source = catalogue.SERVED[0].path.read_bytes()
+    assert catalogue.SERVED[0].path.match("msgnode/static/msgnode/protostub.js")
+    answer = http.get(f"{DEFAULT}.ps.js")
+    assert answer.content == source
+    assert answer["Content-Type"] == "text/javascript; charset=utf-8"
+    package = http.get(f"{DEFAULT}/sourcePackage").json()
+    hashed = base64.b64encode(hashlib.sha256(source).digest()).decode()
+    assert package["integrity"] == f"sha256-{hashed}"
+
+
+def test_the_version_changes_with_the_source() -> None:
+    """Runtimes cache by cguid and version."""
+    versions = {stub.version for stub in catalogue.SERVED}
+    assert len(versions) == len(catalogue.SERVED)
+    for stub in catalogue.SERVED:
+        assert stub.version.endswith(hashlib.sha256(stub.path.read_bytes()).hexdigest()[:12])
+
+
+@pytest.mark.parametrize(
+    ("constraints", "language"),
+    [
+        ({"constraints": {"browser": True, "node": False, "mic": True}}, "JAVASCRIPT_ECMA6"),
+        ({"browser": True, "https": True, "wss": True}, "JAVASCRIPT_ECMA6"),
+        ({"node": True}, "JAVASCRIPT_ECMA6"),
+        ({"constraints": {"python": True}}, "PYTHON"),
+        ({"python": True, "ws": True}, "PYTHON"),
+        ({}, "JAVASCRIPT_ECMA6"),
+    ],
+)
+def test_case_52_constraints_select_a_stub(
+    http: Client, constraints: dict[str, Any], language: str
+) -> None:
+    answer = chosen_by(http, constraints)
+    assert answer.status_code == 200
+    assert answer.json()["language"] == language
+
+
+def test_case_52_what_a_post_selects_can_be_fetched_by_its_name(http: Client) -> None:
+    selected = chosen_by(http, {"python": True}).json()
+    assert http.get("/.well-known/protocolstub/python").json() == selected
+    assert text(http, "/.well-known/protocolstub/python.ps.py").startswith('"""The protostub')
+
+
+@pytest.mark.parametrize(
+    "constraints", [{"android": True}, {"browser": True, "ws": False, "wss": False}]
+)
+def test_case_52_constraints_that_no_stub_meets_are_404(
+    http: Client, constraints: dict[str, Any]
+) -> None:
+    assert chosen_by(http, constraints).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/.well-known/protocolstub/nobody",
+        "/.well-known/protocolstub/nobody.ps.js",
+        "/.well-known/protocolstub/python.ps.js",
+        "/.well-known/protocolstub/default/nothing",
+        "/.well-known/protocolstub/default/version/more",
+        "/.well-known/protocolstub/default.ps.js/version",
+        "/.well-known/protocolstub/../../settings/base.py",
+        "/.well-known/hyperty/default",
+    ],
+)
+def test_case_52_unknown_is_404_with_problem_details(http: Client, path: str) -> None:
+    answer = http.get(path)
+    assert answer.status_code == 404
+    assert answer["Content-Type"] == "application/problem+json"
+    assert answer.json().keys() == {"type", "title", "status", "detail"}
+    assert answer["Access-Control-Allow-Origin"] == "*"
+
+
+def test_the_listing_of_a_type(http: Client) -> None:
+    for path in ("/.well-known/protocolstub", "/.well-known/protocolstub/"):
+        assert http.get(path).json() == ["default", "python"]
+    assert http.get("/.well-known/protocolstub/all.json").json() == {
+        "protocolstubs": ["default", "python"]
+    }
+    assert http.get("/.well-known/hyperty/").json() == []
+
+
+@pytest.mark.parametrize("body", ["[]", "{", "7", "[" * 100_000, b"\xff\xfe"])
+def test_constraints_that_are_no_object_are_400(http: Client, body: str | bytes) -> None:
+    answer = http.post(DEFAULT, body, content_type="application/json")
+    assert answer.status_code == 400
+    assert answer["Content-Type"] == "application/problem+json"
+
+
+def test_other_origins_may_read_and_ask(http: Client) -> None:
+    for method in (http.get, http.head, http.options):
+        assert method(DEFAULT)["Access-Control-Allow-Origin"] == "*"
+    asked = http.options(DEFAULT, headers={"Access-Control-Request-Method": "POST"})
+    assert "POST" in asked["Access-Control-Allow-Methods"]
+
+
+def test_a_copy_is_asked_for_anew_and_kept_if_it_is_still_good(http: Client) -> None:
+    first = http.get(f"{DEFAULT}.ps.js")
+    assert "no-cache" in first["Cache-Control"]
+    again = http.get(f"{DEFAULT}.ps.js", headers={"If-None-Match": first["ETag"]})
+    assert again.status_code == 304
+    assert again["Access-Control-Allow-Origin"] == "*"
+    assert http.get(DEFAULT)["ETag"] != first["ETag"]
+
+
+def test_over_tls_the_configuration_names_a_secure_socket(http: Client) -> None:
+    assert http.get(DEFAULT, secure=True).json()["configuration"]["url"] == "wss://testserver/ws"
