@@ -8,6 +8,7 @@ imports Twisted, because Daphne takes the loop it finds.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -73,6 +74,8 @@ class Worker:
         except Exception as error:
             log.critical("The node cannot start: %s", error, exc_info=True)
             return 1
+        gc.collect()
+        gc.freeze()  # what was loaded stays: no later collection stops the loop to look at it
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop)
         self._server.run()
