@@ -211,6 +211,7 @@ class Pipeline:
             outcome=Outcome.REFUSED,
             code=fault.code,
             latency=perf_counter() - began,
+            runtime=caller.speaker.runtime_url,
         )
         self._recorder.note(record)
         if self.tap is not None:
@@ -247,6 +248,7 @@ class Pipeline:
             decision.deciding[-1] if decision.deciding else "",
             speaker.identity is not None,
             perf_counter() - began,
+            speaker.runtime_url,
         )
         self._recorder.note(record)
         if self.tap is not None:
