@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -11,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 from .processes import ROOT, Server, free_port
+from .rules import document
 
 NODE = "node daphne"
 NODE_UVICORN = "node uvicorn"
@@ -32,7 +34,7 @@ class Servers:
         self._template: Path | None = None
 
     def make(self, name: str, database_url: str = "") -> Server:
-        """A server of this name with a fresh and empty database; not started yet."""
+        """A server of this name with a fresh database and the policy; not started yet."""
         self._made += 1
         home = self.directory / f"{self._made}-{name.replace(' ', '-')}"
         home.mkdir()
@@ -50,12 +52,15 @@ class Servers:
         return Server(name, arguments, port, home / "log", environment)
 
     def _prepare(self, environment: dict[str, str], database_url: str) -> None:
-        """Make the tables; for SQLite once, other nodes begin with a copy."""
+        """Tables and policy; for SQLite made once, other nodes begin with a copy."""
         database = Path(environment["DATA_DIR"]) / "node.sqlite3"
         if not database_url and self._template is not None:
             shutil.copyfile(self._template, database)
             return
-        _migrate(environment)
+        _manage(environment, "migrate", "--verbosity", "0")
+        policy = self.directory / "policy.json"
+        policy.write_text(json.dumps(document()))
+        _manage(environment, "policy_import", str(policy), "--publish")
         if not database_url:
             self._template = self.directory / "template.sqlite3"
             with closing(sqlite3.connect(database)) as made:
@@ -76,9 +81,9 @@ def _node_environment(home: Path, port: int, database_url: str) -> dict[str, str
     }
 
 
-def _migrate(environment: dict[str, str]) -> None:
+def _manage(environment: dict[str, str], *command: str) -> None:
     done = subprocess.run(
-        [sys.executable, "manage.py", "migrate", "--verbosity", "0"],
+        [sys.executable, "manage.py", *command],
         cwd=ROOT,
         env={**os.environ, **environment},
         capture_output=True,
