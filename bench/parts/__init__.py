@@ -10,7 +10,7 @@ from collections.abc import Callable
 from bench.figures import PartResult
 from bench.plan import Plan
 
-from . import allocation, fan_out, growth, idle_memory, relay
+from . import allocation, fan_out, growth, idle_memory, policed_relay, policy, relay
 
 PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "relay": relay.measure,
@@ -18,4 +18,6 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "allocation": allocation.measure,
     "idle_memory": idle_memory.measure,
     "growth": growth.measure,
+    "policy": policy.measure,
+    "policed_relay": policed_relay.measure,
 }
