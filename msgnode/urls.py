@@ -1,7 +1,7 @@
 """HTTP addresses of the node."""
 
 from django.contrib import admin
-from django.urls import path, re_path
+from django.urls import include, path, re_path
 
 from msgnode import health
 from msgnode.metrics import metrics
@@ -16,5 +16,7 @@ urlpatterns = [
     path("health/live", health.live),
     path("health/ready", health.ready),
     path("metrics", metrics),
+    path("api/", include("spark.urls")),
     path("admin/", admin.site.urls),
+    path("", include("registry.rest.urls")),
 ]

@@ -29,7 +29,7 @@ from msgnode.core.speaker import Speaker
 
 from . import delivery, routes
 from .answers import Answers
-from .ports import Admission, Caller, Enforcer, Listener, Recorder, SessionDoor
+from .ports import Admission, Caller, Enforcer, Listener, Recorder, SessionDoor, Tap
 from .routes import ComponentBook, Nowhere, ToComponent, ToSessions
 from .table import RoutingTable
 
@@ -62,6 +62,7 @@ class Pipeline:
         self._enforcer = enforcer
         self._recorder = recorder
         self._answers = answers
+        self.tap: Tap | None = None
 
     def carry(self, frame: bytes, caller: Caller) -> None:
         """Take one frame from a caller. Never raises; whoever expects an answer gets one."""
@@ -198,21 +199,23 @@ class Pipeline:
         to = fault.sender or caller.speaker.runtime_url
         if not fault.is_response:
             caller.put(messages.response(fault.id, sender, to, messages.error_body(fault)))
-        self._recorder.note(
-            TrafficRecord(
-                at=time(),
-                session=caller.speaker.session_id,
-                id=fault.id.decode(),
-                type="",
-                sender=fault.sender,
-                to=fault.to,
-                size=len(frame),
-                listeners=0,
-                outcome=Outcome.REFUSED,
-                code=fault.code,
-                latency=perf_counter() - began,
-            )
+        record = TrafficRecord(
+            at=time(),
+            session=caller.speaker.session_id,
+            id=fault.id.decode(),
+            type="",
+            sender=fault.sender,
+            to=fault.to,
+            size=len(frame),
+            listeners=0,
+            outcome=Outcome.REFUSED,
+            code=fault.code,
+            latency=perf_counter() - began,
+            runtime=caller.speaker.runtime_url,
         )
+        self._recorder.note(record)
+        if self.tap is not None:
+            self.tap(record, b"")
 
     def _note(
         self,
@@ -229,25 +232,27 @@ class Pipeline:
         sender = message.sender
         if sender.startswith(speaker.runtime_url) and len(sender) > len(speaker.runtime_url) + 36:
             sender = speaker.runtime_url  # perhaps a session URL, and a token is never recorded
-        self._recorder.note(
-            TrafficRecord(
-                time(),
-                speaker.session_id,
-                message.id.decode(),
-                message.type,
-                sender,
-                to,
-                len(message.frame),
-                listeners,
-                outcome,
-                component,
-                code,
-                decision.effect,
-                decision.deciding[-1] if decision.deciding else "",
-                speaker.identity is not None,
-                perf_counter() - began,
-            )
+        record = TrafficRecord(
+            time(),
+            speaker.session_id,
+            message.id.decode(),
+            message.type,
+            sender,
+            to,
+            len(message.frame),
+            listeners,
+            outcome,
+            component,
+            code,
+            decision.effect,
+            decision.deciding[-1] if decision.deciding else "",
+            speaker.identity is not None,
+            perf_counter() - began,
+            speaker.runtime_url,
         )
+        self._recorder.note(record)
+        if self.tap is not None:
+            self.tap(record, message.body)
 
 
 class Blocked(Forbidden):

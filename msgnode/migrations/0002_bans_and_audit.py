@@ -5,42 +5,81 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('msgnode', '0001_initial'),
+        ("msgnode", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='AuditEntry',
+            name="AuditEntry",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at', models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
-                ('actor', models.CharField(max_length=150)),
-                ('action', models.CharField(help_text='e.g. session.end', max_length=64)),
-                ('object', models.CharField(max_length=600)),
-                ('before', models.JSONField(default=dict)),
-                ('after', models.JSONField(default=dict)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("at", models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
+                ("actor", models.CharField(max_length=150)),
+                ("action", models.CharField(help_text="e.g. session.end", max_length=64)),
+                ("object", models.CharField(max_length=600)),
+                ("before", models.JSONField(default=dict)),
+                ("after", models.JSONField(default=dict)),
             ],
             options={
-                'verbose_name_plural': 'audit entries',
-                'ordering': ('-id',),
+                "verbose_name_plural": "audit entries",
+                "ordering": ("-id",),
             },
         ),
         migrations.CreateModel(
-            name='Ban',
+            name="Ban",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(choices=[('runtime', 'runtime URL'), ('source', 'source address'), ('subject', 'Subject')], default='runtime', max_length=8)),
-                ('value', models.CharField(help_text='A runtime URL, an address or network (192.0.2.0/24), or a subject or user name.', max_length=600)),
-                ('reason', models.CharField(help_text='For operators; the runtime is not told.', max_length=255)),
-                ('expires_at', models.DateTimeField(blank=True, help_text='Empty: until it is lifted.', null=True)),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
-                ('created_by', models.CharField(blank=True, editable=False, max_length=150)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("runtime", "runtime URL"),
+                            ("source", "source address"),
+                            ("subject", "Subject"),
+                        ],
+                        default="runtime",
+                        max_length=8,
+                    ),
+                ),
+                (
+                    "value",
+                    models.CharField(
+                        help_text="A runtime URL, an address or network (192.0.2.0/24), or a subject or user name.",
+                        max_length=600,
+                    ),
+                ),
+                (
+                    "reason",
+                    models.CharField(
+                        help_text="For operators; the runtime is not told.", max_length=255
+                    ),
+                ),
+                (
+                    "expires_at",
+                    models.DateTimeField(
+                        blank=True, help_text="Empty: until it is lifted.", null=True
+                    ),
+                ),
+                (
+                    "created_at",
+                    models.DateTimeField(default=django.utils.timezone.now, editable=False),
+                ),
+                ("created_by", models.CharField(blank=True, editable=False, max_length=150)),
             ],
             options={
-                'ordering': ('-created_at',),
-                'constraints': [models.UniqueConstraint(fields=('kind', 'value'), name='ban_once')],
+                "ordering": ("-created_at",),
+                "constraints": [models.UniqueConstraint(fields=("kind", "value"), name="ban_once")],
             },
         ),
     ]

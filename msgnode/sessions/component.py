@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgnode.bus.ports import Card, SessionEnd
 from msgnode.bus.table import RoutingTable
-from msgnode.core import messages
+from msgnode.core import addresses, messages
 from msgnode.core.errors import (
     BadMessage,
     Conflict,
@@ -129,22 +129,15 @@ class SessionComponent:
         allow that, else a new one. `answer` gets the body of the answer after the commit."""
         runtime_url = runtime_url.rstrip("/")  # or it would be another runtime of the same name
         siblings = self._table.runtimes.get(runtime_url, ())
-        live = [session for session in siblings if session.is_connected]
         idle = [session for session in siblings if not session.is_connected]
         token = rules.new_token()
-        if len(idle) == 1 and (not live or self._settings.resume == "always"):
+        if len(idle) == 1 and (len(siblings) == 1 or self._settings.resume == "always"):
             session = self.sessions[idle[0].id]
             if self._settings.resume != "with-proof" or caller.speaker.is_same_subject(
                 session.speaker
             ):
                 self._resume(session, caller, token, answer, fresh=True)
                 return
-        if (
-            live
-            and not self._settings.shares
-            and not caller.speaker.is_same_subject(live[-1].speaker)
-        ):
-            raise Forbidden(f"{runtime_url} is in use by another connection.")
         self._enter_new(runtime_url, caller, token, answer)
 
     def _enter_new(
@@ -152,14 +145,7 @@ class SessionComponent:
     ) -> None:
         if caller.session is not None:
             raise Conflict("This connection already has a session: close it first.")
-        if why := rules.runtime_url_fault(runtime_url):
-            raise BadMessage(f"The runtime URL in `from` {why}.")
-        self._check_bans(runtime_url, caller)
-        siblings = self._table.runtimes.get(runtime_url, ())
-        if len(siblings) >= self._settings.max_per_runtime:
-            raise TooMany(f"{runtime_url} has {len(siblings)} sessions already.")
-        if len(self.sessions) >= self._settings.max_sessions:
-            raise Unavailable("The node has as many sessions as it may have.")
+        self._check_name(runtime_url, caller)
         session = self._new(runtime_url, token, caller)
         self._begin(session, caller)
 
@@ -185,17 +171,30 @@ class SessionComponent:
             raise NotIdentified(
                 "The session has no runtime yet: give `from` in `open`, or its URL in `via`."
             )
-        if why := rules.runtime_url_fault(runtime_url):
-            raise BadMessage(f"The runtime URL in `via` {why}.")
-        self._check_bans(runtime_url, caller)
-        live = [s for s in self._table.runtimes.get(runtime_url, ()) if s.is_connected]
-        if live and not self._settings.shares:
-            raise Forbidden(f"{runtime_url} is in use by another connection.")
+        self._check_name(runtime_url, caller)
         session.runtime_url = runtime_url
         session.speaker = _speaker(session.id, runtime_url, caller)
         self._begin(session, caller)
         self._store.opened(session)
         session.attach(caller)
+
+    def _check_name(self, runtime_url: str, caller: Connection) -> None:
+        """Whether the caller may have a new session under this runtime URL. Raises NodeError."""
+        if why := rules.runtime_url_fault(runtime_url):
+            raise BadMessage(f"The runtime URL {why}.")
+        self._check_bans(runtime_url, caller)
+        runtimes = self._table.runtimes
+        if above := next(filter(runtimes.__contains__, addresses.ancestors(runtime_url)), ""):
+            raise Forbidden(f"{runtime_url} lies below the runtime {above}.")
+        siblings = runtimes.get(runtime_url, ())
+        if not self._settings.shares:
+            for each in (*siblings, *runtimes.get(addresses.runtime_twin(runtime_url), ())):
+                if each.is_connected and not caller.speaker.is_same_subject(each.speaker):
+                    raise Forbidden(f"{runtime_url} is in use by another connection.")
+        if len(siblings) >= self._settings.max_per_runtime:
+            raise TooMany(f"{runtime_url} has {len(siblings)} sessions already.")
+        if len(self.sessions) >= self._settings.max_sessions:
+            raise Unavailable("The node has as many sessions as it may have.")
 
     def _reopen(self, message: Message, caller: Connection) -> None:
         runtime_url, token = rules.session_url(message.sender)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import environ
+from celery.schedules import crontab
 from django.core.exceptions import ImproperlyConfigured
 
 from . import console
@@ -124,6 +125,48 @@ EMAIL_HOST_USER: str = EMAIL_CONFIG.get("EMAIL_HOST_USER") or ""
 EMAIL_HOST_PASSWORD: str = EMAIL_CONFIG.get("EMAIL_HOST_PASSWORD") or ""
 EMAIL_USE_TLS: bool = EMAIL_CONFIG.get("EMAIL_USE_TLS", False)
 DEFAULT_FROM_EMAIL: str = env("DEFAULT_FROM_EMAIL", default=f"node@{DOMAIN}")
+# --- Registry -------------------------------------------------------------------------------------
+REGISTRY = {
+    # open: anybody; read-open: anybody reads, accounts write; account: accounts only
+    "ACCESS": env("REGISTRY_ACCESS", default="open" if NODE_MODE == "embedded" else "account"),
+    "EXPIRES_MAX": env.int("REGISTRY_EXPIRES_MAX", default=3600),
+    "UNAVAILABLE_CODE": env.int("REGISTRY_UNAVAILABLE_CODE", default=408),
+    "DEAD_AFTER": env.int("REGISTRY_DEAD_AFTER", default=7 * 24 * 3600),
+    "PURGE_AFTER": env.int("REGISTRY_PURGE_AFTER", default=30 * 24 * 3600),
+    "HISTORY_KEPT": env.int("REGISTRY_HISTORY_KEPT", default=90 * 24 * 3600),
+    "MAX_MATCHES": env.int("REGISTRY_MAX_MATCHES", default=1000),
+    "MAX_BODY_BYTES": env.int("REGISTRY_MAX_BODY_BYTES", default=256 * 1024),
+    "READS_PER_MINUTE": env.int("REGISTRY_READS_PER_MINUTE", default=60_000),
+    "WRITES_PER_MINUTE": env.int("REGISTRY_WRITES_PER_MINUTE", default=60_000),
+    # remote registries instead of the embedded ones, by their base URLs
+    "DOMAIN_URL": env("DOMAIN_REGISTRY_URL", default=""),
+    "GLOBAL_URL": env("GLOBAL_REGISTRY_URL", default=""),
+    "REMOTE_TIMEOUT": env.float("REGISTRY_REMOTE_TIMEOUT", default=3.0),
+    "REMOTE_RETRIES": env.int("REGISTRY_REMOTE_RETRIES", default=2),
+    "REMOTE_CONNECTIONS": env.int("REGISTRY_REMOTE_CONNECTIONS", default=32),
+}
+
+# --- Traffic record and reports -------------------------------------------------------------------
+RECORD: dict[str, Any] = {
+    "ON": env.bool("RECORD", default=True),
+    "URL": env("RECORD_URL", default=str(DATA_DIR / "record")),
+    "FLUSH_SECONDS": env.float("RECORD_FLUSH_SECONDS", default=3.0),
+    "BUFFER_ROWS": env.int("RECORD_BUFFER_ROWS", default=200_000),
+    "MAX_BYTES": env.int("RECORD_MAX_BYTES", default=20 * 1024**3),
+    "MIN_FREE_BYTES": env.int("RECORD_MIN_FREE_BYTES", default=512 * 1024**2),
+    "PSEUDONYM_KEY": env("RECORD_PSEUDONYM_KEY", default=""),
+    "RAW_DAYS": env.int("RECORD_RAW_DAYS", default=30),
+    "ROLL_UP_DAYS": env.int("RECORD_ROLL_UP_DAYS", default=800),
+}
+REPORTS: dict[str, Any] = {
+    "MASTER": env("SPARK_MASTER", default="local[*]"),
+    "MEMORY": env("SPARK_MEMORY", default="2g"),
+    "CONF": env.list("SPARK_CONF", default=[]),
+    "SUBMIT": env("SPARK_SUBMIT", default=""),
+    "TIME_LIMIT": env.float("REPORT_TIME_LIMIT", default=3300.0),
+    "HOURLY_KEPT_DAYS": env.int("REPORT_HOURLY_KEPT_DAYS", default=35),
+    "KEPT_DAYS": env.int("REPORT_KEPT_DAYS", default=1100),
+}
 
 # --- Django ---------------------------------------------------------------------------------------
 INSTALLED_APPS = [
@@ -138,10 +181,15 @@ INSTALLED_APPS = [
     "django.contrib.humanize",
     "channels",
     "rest_framework",
+    "django_filters",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
     "django_celery_beat",
     "django_celery_results",
     "msgnode.apps.MessageNodeConfig",
     "policies.apps.PoliciesConfig",
+    "registry.apps.RegistryConfig",
+    "spark.apps.SparkConfig",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -227,6 +275,14 @@ CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_SCHEDULE = {
     "purge the decision log": {"task": "policies.purge", "schedule": 3600.0},
     "purge what is kept no longer": {"task": "msgnode.purge", "schedule": 3600.0},
+    "end registrations whose time is over": {"task": "registry.expire", "schedule": 5.0},
+    "age and purge ended registrations": {"task": "registry.purge", "schedule": 600.0},
+    "hourly traffic report": {"task": "spark.hourly", "schedule": crontab(minute="5")},
+    "daily traffic report": {"task": "spark.daily", "schedule": crontab("20", "0")},
+    "weekly traffic report": {"task": "spark.weekly", "schedule": crontab("40", "0", "1")},
+    "monthly traffic report": {"task": "spark.monthly", "schedule": crontab("0", "1", "*", "1")},
+    "take up waiting report runs": {"task": "spark.sweep", "schedule": 60.0},
+    "delete old traffic rows and reports": {"task": "spark.retention", "schedule": 3600.0},
 }
 if REDIS_URL:
     CELERY_BROKER_URL = REDIS_URL
@@ -239,6 +295,27 @@ else:
         "control_folder": str(_broker / "control"),
         "store_processed": False,
     }
+
+# --- REST -----------------------------------------------------------------------------------------
+REST_FRAMEWORK = {
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "rest_framework.authentication.BasicAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
+    "NUM_PROXIES": env.int("PROXIES", default=0),
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Messaging Node",
+    "DESCRIPTION": "The registry of the domain: who can be reached, and where.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+}
 
 # --- Console --------------------------------------------------------------------------------------
 UNFOLD = console.unfold(DOMAIN)
