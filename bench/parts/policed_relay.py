@@ -29,4 +29,5 @@ def measure(plan: Plan) -> PartResult:
             plan.say(title)
             mine, plain = result.case(title, NODE_POLICED), result.case(title, NODE)
             result.ratios.append(ratio(mine, plain, target=TARGET))
+            result.ratios.append(ratio(mine, plain, "per_cpu_second", TARGET))
     return result
