@@ -9,9 +9,11 @@ from django.db import OperationalError
 
 from msgnode.bus.table import RoutingTable
 from msgnode.core.speaker import Identity, Speaker
-from msgnode.policing import NodeDirectory, Policing
+from msgnode.policing import Policing
+from msgnode.policy_facts import NodeDirectory
 from policies import prp
 from policies.editions import make_edition
+from policies.language import CannotEvaluate
 from tests.policies.test_pep import IN, parsed
 
 
@@ -129,3 +131,38 @@ def test_the_directory_knows_who_holds_an_address():
     assert directory.runtime_of("hyperty://localhost/1") == BOB.runtime_url
     assert directory.identity_of("hyperty://localhost/2") is None
     assert directory.runtime_of("hyperty://localhost/2") is None
+
+
+async def test_registry_entries_are_fetched_once_and_then_at_hand():
+    asked = []
+
+    def find(user):
+        asked.append(user)
+        return ["hyperty://localhost/1"]
+
+    directory = NodeDirectory(RoutingTable(), find)
+    for _ in range(2):
+        with pytest.raises(CannotEvaluate):
+            directory.entries_of("user://a.com/bob")
+    await until(lambda: directory._kept)
+    assert directory.entries_of("user://a.com/bob") == ["hyperty://localhost/1"]
+    assert asked == ["user://a.com/bob"]
+
+
+async def test_a_registry_that_fails_is_asked_again(caplog):
+    answers = [OSError("away"), ["hyperty://localhost/1"]]
+
+    def find(user):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    directory = NodeDirectory(RoutingTable(), find)
+    with pytest.raises(CannotEvaluate):
+        directory.entries_of("user://a.com/bob")
+    await until(lambda: "away" in caplog.text)
+    with pytest.raises(CannotEvaluate):
+        directory.entries_of("user://a.com/bob")
+    await until(lambda: directory._kept)
+    assert directory.entries_of("user://a.com/bob") == ["hyperty://localhost/1"]
