@@ -41,7 +41,7 @@ run: $(VENV)/.run  ## Start a node in the foreground (PORT HOST DOMAIN DATA_DIR 
 	@$(BIN)/python manage.py run
 
 test: $(VENV)/.dev  ## Run the tests, without the long ones
-	$(BIN)/python -m pytest -n auto -m "not long" $(COVERAGE) $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not long" $(COVERAGE) $(ARGS)
 
 test-long: $(VENV)/.dev  ## Run the long tests
 	$(BIN)/python -m pytest -m long $(ARGS)

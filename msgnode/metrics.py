@@ -49,6 +49,10 @@ class NodeCollector(Collector):
         yield _histogram(
             "delivery_seconds", "From a frame to its last listener.", node.recorder.latencies
         )
+        if node.record is not None:
+            yield _counter("record_rows_written", "Rows of the record.", node.record.written)
+            yield _counter("record_rows_lost", "Rows that did not fit.", node.record.lost)
+            yield _gauge("record_rows_held", "Rows not yet written.", value=node.record.held)
         standing = models.Alarm.objects.filter(cleared_at=None).count()
         yield _gauge("alarms", "Standing alarms.", value=standing)
 

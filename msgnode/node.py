@@ -11,6 +11,7 @@ import os
 import socket
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
@@ -20,13 +21,21 @@ from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.answers import Answers
 from msgnode.bus.pipeline import Pipeline
-from msgnode.bus.ports import Card, Component, CountingRecorder, NoPolicies
+from msgnode.bus.ports import (
+    Card,
+    Component,
+    CountingRecorder,
+    Listener,
+    PassingRecorder,
+    Tap,
+)
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call
 from msgnode.connectors import registration_news
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
+from msgnode.policing import Policing
 from msgnode.sessions.admission import SessionAdmission
 from msgnode.sessions.bans import BanList
 from msgnode.sessions.component import SessionComponent, SessionSettings
@@ -37,10 +46,14 @@ from msgnode.sessions.sockets import Sockets
 from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
+from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
+from msgnode.traffic.retention import raw_url
 from msgnode.workers import control
 from msgnode.workers.control import ControlReader
 from msgnode.workers.status import StatusReport
+from msgnode.workers.tail import Tail
 from msgnode.workers.writer import GroupWriter
+from spark.freshness import watch_reports
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +69,16 @@ class Node:
         self.is_ready = False
         self.table = RoutingTable()
         self.writer = GroupWriter()
-        self.recorder = CountingRecorder()
-        self.enforcer = NoPolicies()
+        self.record = self._record() if settings.RECORD["ON"] else None
+        self.recorder = PassingRecorder(self.record) if self.record else CountingRecorder()
+        self.policing = Policing(
+            self.table,
+            self.writer,
+            self.raise_alarm,
+            lambda: self.subscriptions.everything(self.sessions.sessions),
+            self._end_subscription,
+        )
+        self.enforcer = self.policing.enforcer
         self.sessions = SessionComponent(
             SessionSettings(
                 resume=settings.RESUME,
@@ -130,7 +151,26 @@ class Node:
         )
         self.control = ControlReader(self.writer, self._control_handlers())
         self.status = StatusReport(self.writer, self.worker, self.cards)
+        self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap, self._token_of)
         self._tasks: list[asyncio.Task[None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _record(self) -> ParquetRecorder:
+        options = settings.RECORD
+        return ParquetRecorder(
+            RecordOptions(
+                url=raw_url(options["URL"]),
+                flush_seconds=options["FLUSH_SECONDS"],
+                buffer_rows=options["BUFFER_ROWS"],
+                max_bytes=options["MAX_BYTES"],
+                min_free=options["MIN_FREE_BYTES"],
+                pseudonym_key=options["PSEUDONYM_KEY"].encode(),
+            ),
+            node=self.domain,
+            worker=self.worker,
+            raise_alarm=lambda *alarm: self._on_loop(self.raise_alarm, *alarm),
+            clear_alarm=lambda *alarm: self._on_loop(self.clear_alarm, *alarm),
+        )
 
     def _components(self) -> list[Component]:
         """Everything with an address on the bus, `mn:/session` apart."""
@@ -160,6 +200,9 @@ class Node:
         read."""
         with_gap, bans = await asyncio.to_thread(self._load)
         self.writer.start()
+        self._loop = asyncio.get_running_loop()
+        if self.record is not None:
+            self.record.start()
         self.sessions.enforce(bans)
         if with_gap:
             text = f"The last stop was not clean: {with_gap} sessions may have missed messages."
@@ -168,21 +211,28 @@ class Node:
             sweep(self.sessions),
             self.control.run(),
             self.status.run(),
+            self.policing.watch(),
+            self.policing.write(),
             *self.registries.jobs(),
+            watch_reports(),
         )
         self._tasks = [asyncio.create_task(job) for job in jobs]
+        await self.tail.start()
         self.is_ready = True
         log.info("The worker is ready.", extra={"worker": self.worker, **self.table.sizes})
 
     async def stop(self) -> None:
         """Tell every session to come back, commit what is under way, end."""
         self.is_ready = False
+        await self.tail.stop()
         self.sockets.end_all(CloseCode.GOING_AWAY, "the node restarts: come back")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.sessions.stop()
         await self.registries.stop()
+        if self.record is not None:
+            await asyncio.to_thread(self.record.close)
         await self.writer.stop()
 
     def _load(self) -> tuple[int, BanList]:
@@ -190,6 +240,7 @@ class Node:
         self.allocation.pool_schemes = AllocationStore.pool_schemes()
         self.allocation.restore(AllocationStore.load(), self.sessions.sessions)
         self.subscriptions.restore(SubscriptionStore.load(), self.sessions.sessions)
+        self.policing.load()
         return with_gap, SessionStore.load_bans()
 
     # --- what reaches the worker from outside -----------------------------------------------------
@@ -198,6 +249,22 @@ class Node:
         """Raise an alarm from the event loop."""
         log.warning("Alarm: %s", text, extra={"kind": kind})
         self.writer.submit(Call(lambda: alarms.raise_alarm(kind, subject, text)))
+
+    def _set_tap(self, tap: Tap | None) -> None:
+        self.pipeline.tap = tap
+
+    def _token_of(self, session_id: str) -> bytes:
+        session = self.sessions.sessions.get(session_id)
+        return session.token if session is not None else b""
+
+    def clear_alarm(self, kind: str, subject: str) -> None:
+        """The cause is gone; from the event loop."""
+        self.writer.submit(Call(lambda: alarms.clear_alarm(kind, subject)))
+
+    def _on_loop(self, call: Callable[..., None], *arguments: str) -> None:
+        """Have the event loop do it, from another thread. It may have ended."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(call, *arguments)
 
     def _watch_pool(self, scheme: str, fault: str) -> None:
         """An alarm stands while a pool is exhausted."""
@@ -216,6 +283,7 @@ class Node:
             "subscription.delete": self._drop_subscription,
             "pools.changed": self._pools_changed,
             "bans.changed": self._bans_changed,
+            "policies.published": self.policing.published,
             registration_news.KIND: self.registration_news.tell,
         }
 
@@ -241,6 +309,9 @@ class Node:
         session = self.sessions.sessions.get(payload["session"])
         if session is not None:
             self.subscriptions.drop_subscription(payload["address"], session)
+
+    def _end_subscription(self, address: str, session: Listener) -> None:
+        self.subscriptions.end(address, session)
 
     def _pools_changed(self, payload: dict[str, Any]) -> None:
         self.allocation.pool_schemes = frozenset(payload["schemes"])

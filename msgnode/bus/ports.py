@@ -155,6 +155,9 @@ class Recorder(Protocol):
     def note(self, record: TrafficRecord) -> None: ...
 
 
+Tap = Callable[[TrafficRecord, bytes], None]
+"""Follows messages while somebody looks on: each record, with the body as it came. Never waits."""
+
 SessionEnd = Callable[[str, str, str], None]
 """`on_session_closed(session_id, runtime_url, reason)`: after CLOSED; idempotent."""
 
@@ -181,3 +184,15 @@ class CountingRecorder:
         self.messages[key] = self.messages.get(key, 0) + 1
         self.bytes += record.size
         self.latencies.observe(record.latency)
+
+
+class PassingRecorder(CountingRecorder):
+    """Counts, and passes each row on to the one that keeps it."""
+
+    def __init__(self, onward: Recorder) -> None:
+        super().__init__()
+        self._onward = onward.note
+
+    def note(self, record: TrafficRecord) -> None:
+        super().note(record)
+        self._onward(record)

@@ -31,6 +31,7 @@ class TrafficRecord(msgspec.Struct, frozen=True, gc=False):
     code       the code of the node's own answer or refusal, 0 if it gave none
     rule       id of the deciding rule, "" if none decided
     latency    seconds inside the node, from reading the frame to the last hand-over
+    runtime    URL of the sending session's runtime, "" if it is not known
     """
 
     at: float
@@ -48,3 +49,4 @@ class TrafficRecord(msgspec.Struct, frozen=True, gc=False):
     rule: str = ""
     asserted: bool = False
     latency: float = 0.0
+    runtime: str = ""

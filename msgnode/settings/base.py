@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import environ
+from celery.schedules import crontab
 from django.core.exceptions import ImproperlyConfigured
 
 from . import console
@@ -103,6 +104,27 @@ RESUME: str = env("RESUME", default="when-idle" if NODE_MODE == "embedded" else 
 SHARE_RUNTIME_URL: bool = env.bool("SHARE_RUNTIME_URL", default=NODE_MODE == "embedded")
 STORE_FOR_DETACHED: bool = env.bool("STORE_FOR_DETACHED", default=True)
 
+# --- Policies -------------------------------------------------------------------------------------
+POLICY: dict[str, Any] = {
+    # what becomes of a message that no policy decides, or whose policy cannot be evaluated
+    "DELIVER_NOT_APPLICABLE": env.bool("POLICY_DELIVER_NOT_APPLICABLE", default=True),
+    "DELIVER_INDETERMINATE": env.bool("POLICY_DELIVER_INDETERMINATE", default=False),
+    "TIME_ZONE": env("POLICY_TIME_ZONE", default="UTC"),
+    "USES_TLS": env.bool("USES_TLS", default=False),
+    # the decision log: one permit in so many (0: none), entries in memory, days kept
+    "LOG_SAMPLE": env.int("POLICY_LOG_SAMPLE", default=1000),
+    "LOG_ROOM": env.int("POLICY_LOG_ROOM", default=10_000),
+    "LOG_DAYS": env.float("POLICY_LOG_DAYS", default=30.0),
+    "LOG_MASKS_BODIES": env.bool("POLICY_LOG_MASKS_BODIES", default=True),
+}
+EMAIL_CONFIG = env.email_url("EMAIL_URL", default="consolemail://")
+EMAIL_BACKEND: str = EMAIL_CONFIG["EMAIL_BACKEND"]
+EMAIL_HOST: str = EMAIL_CONFIG.get("EMAIL_HOST") or ""
+EMAIL_PORT = EMAIL_CONFIG.get("EMAIL_PORT") or 25
+EMAIL_HOST_USER: str = EMAIL_CONFIG.get("EMAIL_HOST_USER") or ""
+EMAIL_HOST_PASSWORD: str = EMAIL_CONFIG.get("EMAIL_HOST_PASSWORD") or ""
+EMAIL_USE_TLS: bool = EMAIL_CONFIG.get("EMAIL_USE_TLS", False)
+DEFAULT_FROM_EMAIL: str = env("DEFAULT_FROM_EMAIL", default=f"node@{DOMAIN}")
 # --- Registry -------------------------------------------------------------------------------------
 REGISTRY = {
     # open: anybody; read-open: anybody reads, accounts write; account: accounts only
@@ -124,6 +146,28 @@ REGISTRY = {
     "REMOTE_CONNECTIONS": env.int("REGISTRY_REMOTE_CONNECTIONS", default=32),
 }
 
+# --- Traffic record and reports -------------------------------------------------------------------
+RECORD: dict[str, Any] = {
+    "ON": env.bool("RECORD", default=True),
+    "URL": env("RECORD_URL", default=str(DATA_DIR / "record")),
+    "FLUSH_SECONDS": env.float("RECORD_FLUSH_SECONDS", default=3.0),
+    "BUFFER_ROWS": env.int("RECORD_BUFFER_ROWS", default=200_000),
+    "MAX_BYTES": env.int("RECORD_MAX_BYTES", default=20 * 1024**3),
+    "MIN_FREE_BYTES": env.int("RECORD_MIN_FREE_BYTES", default=512 * 1024**2),
+    "PSEUDONYM_KEY": env("RECORD_PSEUDONYM_KEY", default=""),
+    "RAW_DAYS": env.int("RECORD_RAW_DAYS", default=30),
+    "ROLL_UP_DAYS": env.int("RECORD_ROLL_UP_DAYS", default=800),
+}
+REPORTS: dict[str, Any] = {
+    "MASTER": env("SPARK_MASTER", default="local[*]"),
+    "MEMORY": env("SPARK_MEMORY", default="2g"),
+    "CONF": env.list("SPARK_CONF", default=[]),
+    "SUBMIT": env("SPARK_SUBMIT", default=""),
+    "TIME_LIMIT": env.float("REPORT_TIME_LIMIT", default=3300.0),
+    "HOURLY_KEPT_DAYS": env.int("REPORT_HOURLY_KEPT_DAYS", default=35),
+    "KEPT_DAYS": env.int("REPORT_KEPT_DAYS", default=1100),
+}
+
 # --- Django ---------------------------------------------------------------------------------------
 INSTALLED_APPS = [
     "unfold",
@@ -143,7 +187,9 @@ INSTALLED_APPS = [
     "django_celery_beat",
     "django_celery_results",
     "msgnode.apps.MessageNodeConfig",
+    "policies.apps.PoliciesConfig",
     "registry.apps.RegistryConfig",
+    "spark.apps.SparkConfig",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -227,9 +273,16 @@ CELERY_WORKER_CONCURRENCY = 2
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_SCHEDULE = {
+    "purge the decision log": {"task": "policies.purge", "schedule": 3600.0},
     "purge what is kept no longer": {"task": "msgnode.purge", "schedule": 3600.0},
     "end registrations whose time is over": {"task": "registry.expire", "schedule": 5.0},
     "age and purge ended registrations": {"task": "registry.purge", "schedule": 600.0},
+    "hourly traffic report": {"task": "spark.hourly", "schedule": crontab(minute="5")},
+    "daily traffic report": {"task": "spark.daily", "schedule": crontab("20", "0")},
+    "weekly traffic report": {"task": "spark.weekly", "schedule": crontab("40", "0", "1")},
+    "monthly traffic report": {"task": "spark.monthly", "schedule": crontab("0", "1", "*", "1")},
+    "take up waiting report runs": {"task": "spark.sweep", "schedule": 60.0},
+    "delete old traffic rows and reports": {"task": "spark.retention", "schedule": 3600.0},
 }
 if REDIS_URL:
     CELERY_BROKER_URL = REDIS_URL

@@ -7,6 +7,8 @@ from typing import Any
 from django.templatetags.static import static
 from django.urls import reverse_lazy
 
+_POLICIES = "policies.view_policyset"
+
 
 def unfold(domain: str) -> dict[str, Any]:
     """The setting UNFOLD of a node of this domain."""
@@ -37,10 +39,47 @@ def unfold(domain: str) -> dict[str, Any]:
                     ],
                 },
                 {
+                    "title": "Reports",
+                    "items": [
+                        _page(
+                            "The last 24 hours", "monitoring", "spark_last_day", "spark.view_report"
+                        ),
+                        _item("Reports", "bar_chart", "spark_report"),
+                        _item("Runs", "play_circle", "spark_reportrun"),
+                        _item("Schedule", "schedule", "django_celery_beat_periodictask"),
+                    ],
+                },
+                {
+                    "title": "Registry",
+                    "items": [
+                        _item("Hyperties", "apps", "registry_hyperty"),
+                        _item("Data objects", "dataset", "registry_dataobject"),
+                        _item("Users", "badge", "registry_user"),
+                        _item("Runtimes", "devices", "registry_runtime"),
+                        _item("Status changes", "timeline", "registry_statuschange"),
+                        _item("Global records", "public", "registry_globalrecord"),
+                    ],
+                },
+                {
                     "title": "Definitions",
                     "items": [
                         _item("Address pools", "inventory_2", "msgnode_addresspool"),
                         _item("Bans", "block", "msgnode_ban"),
+                    ],
+                },
+                {
+                    "title": "Policies",
+                    "items": [
+                        _item("Policy sets", "policy", "policies_policyset"),
+                        _item("Policies", "rule_folder", "policies_policy"),
+                        _item("Rules", "rule", "policies_rule"),
+                        _item("Named lists", "list", "policies_namedlist"),
+                        _item("Tests", "fact_check", "policies_policytest"),
+                        _item("Versions", "published_with_changes", "policies_version"),
+                        _page("Playground", "science", "policies_playground", _POLICIES),
+                        _page("Shadow report", "visibility", "policies_shadow", _POLICIES),
+                        _item("Decision log", "gavel", "policies_decisionentry"),
+                        _item("Rule hits", "bar_chart", "policies_rulehits"),
                     ],
                 },
                 {
@@ -65,11 +104,21 @@ def unfold(domain: str) -> dict[str, Any]:
     }
 
 
+def _page(title: str, icon: str, name: str, permission: str) -> dict[str, Any]:
+    """A page that is no list, shown to who has the permission."""
+    return {
+        "title": title,
+        "icon": icon,
+        "link": reverse_lazy(f"admin:{name}"),
+        "permission": lambda request: request.user.has_perm(permission),
+    }
+
+
 def _item(title: str, icon: str, page: str) -> dict[str, Any]:
     name = page if page == "index" else f"{page}_changelist"
     item: dict[str, Any] = {"title": title, "icon": icon, "link": reverse_lazy(f"admin:{name}")}
     if page != "index":
-        app, _, model = page.partition("_")
+        app, _, model = page.rpartition("_")
         item["permission"] = lambda request: request.user.has_perm(f"{app}.view_{model}")
     return item
 

@@ -1,0 +1,58 @@
+"""`manage.py traffic_generate`: made-up traffic, for demonstrations, tests and measurements."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from datetime import UTC, datetime
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from msgnode.traffic import generate
+from msgnode.traffic.files import RecordFiles
+from msgnode.traffic.retention import raw_url
+
+EXAMPLES = """examples:
+  manage.py traffic_generate --rows 200000 --days 7
+  manage.py traffic_generate --rows 1000000 --days 1 --seed 7 --end 2026-11-21T00:00 --json"""
+
+
+class Command(BaseCommand):
+    help = "Write made-up rows into the traffic record. They cannot be told from real ones."
+
+    def create_parser(self, *args: Any, **kwargs: Any) -> Any:
+        return super().create_parser(
+            *args, epilog=EXAMPLES, formatter_class=RawDescriptionHelpFormatter, **kwargs
+        )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--rows", type=int, required=True)
+        parser.add_argument("--days", type=int, default=1)
+        parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same rows")
+        parser.add_argument("--end", type=datetime.fromisoformat, help="UTC; default: this hour")
+        parser.add_argument("--json", action="store_true")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["rows"] < 1 or options["days"] < 1:
+            raise CommandError("--rows and --days must be at least 1.")
+        end = options["end"] or datetime.now(UTC)
+        end = end.replace(tzinfo=UTC) if end.tzinfo is None else end
+        plan = generate.Plan(
+            options["rows"], options["days"], options["seed"], generate.last_full_hour(end),
+            settings.DOMAIN,
+        )  # fmt: skip
+        record = settings.RECORD
+        files = RecordFiles(
+            raw_url(record["URL"]), "generated",
+            max_bytes=record["MAX_BYTES"], min_free=record["MIN_FREE_BYTES"],
+        )  # fmt: skip
+        size = hours = 0
+        for hour, rows in generate.hours(plan):
+            size += files.write(int(hour.timestamp()), rows)
+            hours += 1
+        made = {"rows": plan.rows, "hours": hours, "bytes": size}
+        told = {**made, "start": plan.start.isoformat(), "end": plan.end.isoformat()}
+        text = f"{plan.rows} rows in {hours} hours up to {plan.end:%Y-%m-%d %H:%M}, {size} bytes"
+        self.stdout.write(json.dumps(told) if options["json"] else text)

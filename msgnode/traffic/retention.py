@@ -1,0 +1,68 @@
+"""What raw rows are deleted: hours older than their days, then the oldest while the record is near
+its cap, and what broken writers left behind. Each deletion is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+
+from pyarrow import fs
+
+from msgnode.traffic.files import files_below, place
+
+log = logging.getLogger(__name__)
+
+NEAR_CAP = 0.9
+KEPT_ANYHOW = timedelta(hours=3)
+"""Hours this young are never deleted for room: they may not be rolled up yet."""
+LEFT_BEHIND = timedelta(days=1)
+
+
+def raw_url(url: str) -> str:
+    return f"{url.rstrip('/')}/raw"
+
+
+def delete_old(url: str, now: datetime, *, days: int, max_bytes: int) -> int:
+    """Delete whole hours of the record at `url`; how many."""
+    system, root = place(raw_url(url))
+    sizes: dict[datetime, int] = defaultdict(int)
+    for file in files_below(system, root):
+        if file.base_name.endswith(".tmp") and file.mtime < now - LEFT_BEHIND:
+            system.delete_file(file.path)
+            log.info("deleted a file a broken writer left", extra={"file": file.base_name})
+        elif hour := hour_of(file.path.removeprefix(root)):
+            sizes[hour] += file.size
+    oldest = now - timedelta(days=days)
+    used, deleted = sum(sizes.values()), 0
+    for hour in sorted(sizes):
+        too_old = hour < oldest.replace(minute=0, second=0, microsecond=0)
+        for_room = used > NEAR_CAP * max_bytes and hour < now - KEPT_ANYHOW
+        if not too_old and not for_room:
+            break
+        _delete(
+            system, root, hour, "its days are over" if too_old else "the record is near its cap"
+        )
+        used -= sizes[hour]
+        deleted += 1
+    return deleted
+
+
+def hour_of(path: str) -> datetime | None:
+    """The hour of a file by its folders, None if it lies elsewhere."""
+    parts = dict(part.split("=", 1) for part in path.split("/") if "=" in part)
+    try:
+        return datetime.strptime(f"{parts['date']} {parts['hour']}", "%Y-%m-%d %H").replace(
+            tzinfo=UTC
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def _delete(system: fs.FileSystem, root: str, hour: datetime, why: str) -> None:
+    day = f"{root}/date={hour:%Y-%m-%d}"
+    system.delete_dir(f"{day}/hour={hour:%H}")
+    if not system.get_file_info(fs.FileSelector(day)):
+        system.delete_dir(day)
+    log.info("deleted an hour of the traffic record", extra={"hour": hour.isoformat(), "why": why})

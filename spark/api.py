@@ -1,0 +1,133 @@
+"""REST interface of the reports: read and download them, ask for runs and cancel them.
+
+Reading needs the permission to view, asking and cancelling the permission to add a run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpResponse
+from rest_framework import mixins, serializers, status, viewsets
+from rest_framework.authentication import BasicAuthentication, SessionAuthentication
+from rest_framework.decorators import action
+from rest_framework.exceptions import NotFound
+from rest_framework.pagination import PageNumberPagination
+from rest_framework.permissions import DjangoModelPermissions
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from spark import downloads, pages, runs
+from spark.asking import tell_worker
+from spark.models import KindChoice, Report, ReportRun
+
+
+class Pages(PageNumberPagination):
+    page_size = 50
+    page_size_query_param = "page_size"
+    max_page_size = 200
+
+
+class MayViewOrAdd(DjangoModelPermissions):
+    perms_map = {  # noqa: RUF012
+        **DjangoModelPermissions.perms_map,
+        "GET": ["%(app_label)s.view_%(model_name)s"],
+    }
+
+
+class ReportLine(serializers.ModelSerializer):  # type: ignore[type-arg]
+    class Meta:
+        model = Report
+        fields = (
+            "id",
+            "kind",
+            "start",
+            "end",
+            "made_at",
+            "rows",
+            "hours_recorded",
+            "hours_of_period",
+        )
+
+
+class ReportWhole(ReportLine):
+    class Meta(ReportLine.Meta):
+        fields = (*ReportLine.Meta.fields, "figures")
+
+
+class RunLine(serializers.ModelSerializer):  # type: ignore[type-arg]
+    kind = serializers.ChoiceField(KindChoice.choices)
+    end = serializers.DateTimeField(required=False)
+
+    class Meta:
+        model = ReportRun
+        validators = ()  # asking twice for the same is no fault: `runs.queue` sees to it
+        fields = (
+            "id", "kind", "start", "end", "again", "state", "trigger", "queued_at", "started_at",
+            "ended_at", "attempts", "progress", "step", "error", "rows_read", "hours_rolled",
+            "peak_memory_mb",
+        )  # fmt: skip
+        read_only_fields = tuple(
+            name for name in fields if name not in ("kind", "start", "end", "again")
+        )
+
+
+class ReportViews(viewsets.ReadOnlyModelViewSet):  # type: ignore[type-arg]
+    authentication_classes = (SessionAuthentication, BasicAuthentication)
+    permission_classes = (MayViewOrAdd,)
+    pagination_class = Pages
+    queryset = Report.objects.order_by("-start", "kind")
+
+    def get_queryset(self) -> Any:
+        found = super().get_queryset()
+        if self.action == "list":
+            found = found.defer("figures")
+            if kind := self.request.query_params.get("kind"):
+                found = found.filter(kind=kind)
+        return found
+
+    def get_serializer_class(self) -> Any:
+        return ReportLine if self.action == "list" else ReportWhole
+
+    @action(detail=True, url_name="table", url_path=r"(?P<table>[a-z_]+)\.(?P<form>csv|parquet)")
+    def table(self, request: Request, pk: str, table: str, form: str) -> HttpResponse:
+        """One table of a report as a file."""
+        report = self.get_object()
+        if table not in pages.TABLES:
+            raise NotFound
+        rows = pages.rows_of(report.figures, table)
+        answer = HttpResponse(
+            downloads.content(rows, form), content_type=downloads.MEDIA_TYPES[form]
+        )
+        name = f"{report.kind}-{report.start:%Y%m%dT%H}-{table}.{form}"
+        answer["Content-Disposition"] = f'attachment; filename="{name}"'
+        return answer
+
+
+class RunViews(
+    mixins.CreateModelMixin,
+    mixins.ListModelMixin,
+    mixins.RetrieveModelMixin,
+    viewsets.GenericViewSet,  # type: ignore[type-arg]
+):
+    authentication_classes = (SessionAuthentication, BasicAuthentication)
+    permission_classes = (MayViewOrAdd,)
+    pagination_class = Pages
+    queryset = ReportRun.objects.order_by("-queued_at")
+    serializer_class = RunLine
+
+    def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Ask for a run. The same one that waits already is the answer."""
+        asked = self.get_serializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        waiting = runs.queue(**asked.validated_data, asked_by=request.user)
+        tell_worker(waiting.pk)
+        return Response(self.get_serializer(waiting).data, status=status.HTTP_202_ACCEPTED)
+
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, pk: str) -> Response:
+        run = self.get_object()
+        if not runs.cancel(run):
+            return Response({"detail": "The run is over."}, status=status.HTTP_409_CONFLICT)
+        run.refresh_from_db()
+        return Response(self.get_serializer(run).data, status=status.HTTP_202_ACCEPTED)

@@ -1,0 +1,21 @@
+"""Tell the worker that a run waits. Only a hint: a worker that does not hear it finds the row by
+its sweep, so a broker that is away is no fault here.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kombu.exceptions import OperationalError
+
+log = logging.getLogger(__name__)
+
+
+def tell_worker(pk: int) -> None:
+    """Blocks for the broker: not for the event loop."""
+    from msgnode.celery import app  # only who asks for runs needs Celery: the node does without
+
+    try:
+        app.send_task("spark.run", args=[pk], retry=False, ignore_result=True)
+    except (OperationalError, OSError) as error:
+        log.warning("the broker was not told of a run: %s", error)

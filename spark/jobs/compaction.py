@@ -1,0 +1,68 @@
+"""Compaction: the many small files of an hour become one, without a moment in which a row is
+missing or doubled (how, stands in `record`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+
+from pyspark.sql import SparkSession
+
+from spark.jobs import record
+from spark.jobs.storage import File, Storage
+
+FILES_WORTH_IT = 8
+ROWS_PER_FILE = 20_000_000
+
+
+class RowsDiffer(RuntimeError):
+    """The compacted file has not the rows of those it was made of; it was thrown away."""
+
+
+def compact(
+    spark: SparkSession, storage: Storage, hour: datetime, files: Sequence[File], run: str
+) -> bool:
+    """Make one of these files of an hour. Says whether there was something to do."""
+    if len(files) < FILES_WORTH_IT:
+        return False
+    folder = storage.at(record.folder_of(hour))
+    workplace = f"{folder}/_work-{run}"
+    raw = record.read(spark, storage, files).drop("date", "hour")
+    raw.coalesce(1).sortWithinPartitions("at").write.mode("overwrite").option(
+        "maxRecordsPerFile", ROWS_PER_FILE
+    ).parquet(workplace)
+    made = [file for file in storage.files(workplace) if file.name.endswith(".parquet")]
+    before = raw.count()
+    after = spark.read.parquet(*(file.path for file in made)).count()
+    if before != after or len(made) != 1:
+        storage.remove(workplace)
+        raise RowsDiffer(
+            f"{hour:%Y-%m-%d %H}:00: {before} rows became {after} in {len(made)} files"
+        )
+    decision = f"_compact-{run}.json"
+    storage.rename(made[0].path, f"{folder}/{record.pending_of(decision)}")
+    storage.remove(workplace)
+    storage.replace(f"{folder}/{decision}", json.dumps([file.name for file in files]))
+    settle(storage, hour)
+    return True
+
+
+def settle(storage: Storage, hour: datetime) -> None:
+    """End what a killed compaction left: finish it from its json file on, drop it before."""
+    folder = storage.at(record.folder_of(hour))
+    names = {file.name for file in storage.files(folder)}
+    for name in sorted(names):
+        if name.startswith("_compact-") and name.endswith(".json"):
+            for replaced in json.loads(storage.read(f"{folder}/{name}")):
+                storage.remove(f"{folder}/{replaced}")
+            pending = record.pending_of(name)
+            if pending in names:
+                settled = pending.removesuffix(".pending") + ".parquet"
+                storage.rename(f"{folder}/{pending}", f"{folder}/{settled}")
+                names.discard(pending)
+            storage.remove(f"{folder}/{name}")
+    for name in sorted(names):
+        if name.startswith(("_work-", "__compact-")) or name.endswith(".pending"):
+            storage.remove(f"{folder}/{name}")

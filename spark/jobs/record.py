@@ -1,0 +1,80 @@
+"""Where raw rows lie, and which files hold an hour.
+
+    <record>/date=2026-11-21/hour=13/<name>.parquet       rows of that hour, each file complete
+                                    /compact-<x>.pending   made of other files
+                                    /_compact-<x>.json     from now on it stands for those it names
+
+Compaction replaces files by one, and whoever looks meanwhile sees each row once: the json file is
+the moment of change. A process killed before it leaves rubbish, one killed after it leaves work
+that `files_of` already counts as done and the next compaction ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark.jobs import schema
+from spark.jobs.storage import File, Storage
+
+
+def folder_of(hour: datetime) -> str:
+    return f"date={hour:%Y-%m-%d}/hour={hour.hour:02d}"
+
+
+def recorded_hours(storage: Storage, start: datetime, end: datetime) -> Iterator[datetime]:
+    """Hours from `start` to before `end` that have a folder, oldest first."""
+    for day in storage.files(storage.root):
+        if not day.name.startswith("date="):
+            continue
+        on = date.fromisoformat(day.name[5:])
+        if not start.date() <= on <= end.date():
+            continue
+        for folder in storage.files(day.path):
+            if folder.name.startswith("hour="):
+                hour = datetime(on.year, on.month, on.day, int(folder.name[5:]), tzinfo=UTC)
+                if start <= hour < end:
+                    yield hour
+
+
+def files_of(storage: Storage, hour: datetime) -> list[File]:
+    """The files that hold the hour's rows, each row once."""
+    found = {file.name: file for file in storage.files(storage.at(folder_of(hour)))}
+    data = {name: file for name, file in found.items() if _is_data(name)}
+    for name, file in found.items():
+        if name.startswith("_compact-") and name.endswith(".json"):
+            for replaced in json.loads(storage.read(file.path)):
+                data.pop(replaced, None)
+            pending = pending_of(name)
+            if pending in found:
+                data[pending] = found[pending]
+    return [data[name] for name in sorted(data)]
+
+
+def fingerprint(files: Sequence[File]) -> str:
+    """Changes when a file comes or goes."""
+    text = "\n".join(f"{file.name.partition('.')[0]} {file.size}" for file in files)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def read(spark: SparkSession, storage: Storage, files: Sequence[File]) -> DataFrame:
+    """Rows of exactly these files with their `date` and `hour`. Columns a file lacks are null."""
+    columns = schema.t.StructType([*schema.RAW.fields, *schema.PARTITION.fields])
+    return (
+        spark.read.schema(columns)
+        .option("basePath", storage.root)
+        .parquet(*(file.path for file in files))
+    )
+
+
+def pending_of(name: str) -> str:
+    """The file that the json file of this name speaks for."""
+    return name.removeprefix("_").removesuffix(".json") + ".pending"
+
+
+def _is_data(name: str) -> bool:
+    return name.endswith(".parquet") and not name.startswith(("_", "."))

@@ -1,0 +1,96 @@
+"""The columns of every stored table, declared once.
+
+`RAW` is what the recorder writes, a row for each recipient of each message; the others are the
+hourly roll-up, from which all reports are made. Every roll-up row carries its `hour` and the `run`
+that made it; the ledger says which run counts for an hour. All times are UTC.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import types as t
+
+RAW = t.StructType(
+    [
+        t.StructField("at", t.TimestampType()),
+        t.StructField("node", t.StringType()),
+        t.StructField("worker", t.StringType()),
+        t.StructField("session", t.StringType()),
+        t.StructField("runtime", t.StringType()),
+        t.StructField("id", t.StringType()),
+        t.StructField("type", t.StringType()),
+        t.StructField("sender", t.StringType()),
+        t.StructField("to", t.StringType()),
+        t.StructField("size", t.IntegerType()),
+        t.StructField("listeners", t.IntegerType()),
+        t.StructField("outcome", t.StringType()),
+        t.StructField("component", t.StringType()),
+        t.StructField("code", t.IntegerType()),
+        t.StructField("effect", t.StringType()),
+        t.StructField("rule", t.StringType()),
+        t.StructField("asserted", t.BooleanType()),
+        t.StructField("latency_us", t.IntegerType()),
+    ]
+)
+PARTITION = t.StructType(
+    [t.StructField("date", t.DateType()), t.StructField("hour", t.IntegerType())]
+)
+
+_RUN = [t.StructField("run", t.StringType()), t.StructField("hour", t.TimestampType())]
+_COUNTS = [
+    t.StructField("messages", t.LongType()),
+    t.StructField("bytes", t.LongType()),
+    t.StructField("deliveries", t.LongType()),
+    t.StructField("asserted", t.LongType()),
+]
+TRAFFIC = t.StructType(
+    [
+        *_RUN,
+        *(
+            t.StructField(name, t.StringType())
+            for name in (
+                "from_scheme", "from_domain", "to_scheme", "to_domain", "type", "component",
+                "outcome", "effect", "rule",
+            )
+        ),
+        t.StructField("code", t.IntegerType()),
+        *_COUNTS,
+    ]
+)  # fmt: skip
+PARTIES = t.StructType(
+    [
+        *_RUN,
+        t.StructField("role", t.StringType()),
+        t.StructField("address", t.StringType()),
+        *_COUNTS[:3],
+    ]
+)
+LATENCY = t.StructType(
+    [
+        *_RUN,
+        t.StructField("type", t.StringType()),
+        t.StructField("component", t.StringType()),
+        t.StructField("bucket", t.IntegerType()),
+        t.StructField("messages", t.LongType()),
+        t.StructField("highest_us", t.IntegerType()),
+    ]
+)
+DISTINCT = t.StructType(
+    [
+        *_RUN,
+        t.StructField("role", t.StringType()),
+        t.StructField("part", t.IntegerType()),
+        t.StructField("sketch", t.BinaryType()),
+    ]
+)
+ROLL_UP: dict[str, t.StructType] = {
+    "traffic": TRAFFIC,
+    "parties": PARTIES,
+    "latency": LATENCY,
+    "distinct": DISTINCT,
+}
+
+TALKER, LISTENER, RUNTIME = "talker", "listener", "runtime"
+HANDED_OVER = ("delivered", "answered")
+"""Outcomes of a message that reached its end here: their latency is what the node promises."""
+REACHED = ("delivered", "answered", "queued")
+"""Outcomes of a message that has or will have a listener."""

@@ -1,0 +1,198 @@
+"""What the page of a report shows: numbers with their change, charts and tables, as plain values.
+
+Every chart is drawn from a table that stands below it. An hour without rows is shown as a gap and
+said to be one: nobody knows whether nothing was said or the node was down.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from spark.jobs.reports import FAILED
+from spark.models import Report
+
+TABLES = {
+    "hours": "By hour",
+    "pairs": "Between domains",
+    "types": "By type",
+    "components": "By component",
+    "schemes": "Between schemes",
+    "causes": "Why messages did not arrive",
+    "talkers": "Top talkers",
+    "listeners": "Top listeners",
+    "latency_types": "Latency by type and component (µs)",
+    "latency_hours": "Latency of relayed messages by hour (µs)",
+    "new_runtimes": "New runtimes",
+    "silent_runtimes": "Silent runtimes",
+    "anomalies": "Hours out of the ordinary",
+}
+_ROWS_SHOWN = 25
+_ADDED_UP = ("pairs", "types", "components", "schemes", "causes", "talkers", "listeners")
+
+
+def rows_of(figures: dict[str, Any], table: str) -> list[dict[str, Any]]:
+    """The rows of a table of a report."""
+    if table == "anomalies":
+        return list(figures.get("anomalies", []))
+    return list(figures.get("tables", {}).get(table, []))
+
+
+def context(figures: dict[str, Any]) -> dict[str, Any]:
+    """What the template shows of a report."""
+    totals, latency = figures["totals"], figures["latency"]
+    messages = totals.get("messages", 0)
+    failed = sum(totals.get(outcome, 0) for outcome in FAILED)
+    change = figures.get("change", {})
+    distinct = figures.get("distinct", {})
+    gaps = missing_hours(figures)
+    return {
+        "figures": figures,
+        "cards": [
+            _card("Messages", f"{messages:,}", change.get("messages")),
+            _card("Bytes", f"{totals.get('bytes', 0):,}", change.get("bytes")),
+            _card("Deliveries", f"{totals.get('deliveries', 0):,}", change.get("deliveries")),
+            _card("Not arrived", f"{failed:,} ({_share(failed, messages)})", None),
+            _card("With identity", _share(totals.get("asserted", 0), messages), None),
+            _card("Talkers", f"≈ {distinct.get('talker', 0):,.0f}", None),
+            _card("Runtimes", f"≈ {distinct.get('runtime', 0):,.0f}", None),
+            _card("Latency p50 / p99", _microseconds(latency), None),
+        ],
+        "gaps": gaps,
+        "gap_text": _spans(gaps),
+        "compared": _compared(figures),
+        "tables": [
+            {
+                "name": name,
+                "title": title,
+                "headers": [header.replace("_", " ") for header in rows[0]],
+                "rows": [list(row.values()) for row in rows[:_ROWS_SHOWN]],
+                "more": max(0, len(rows) - _ROWS_SHOWN),
+            }
+            for name, title in TABLES.items()
+            if (rows := rows_of(figures, name))
+        ],
+        "chart": chart(figures),
+    }
+
+
+def chart(figures: dict[str, Any]) -> dict[str, Any]:
+    """The data of the charts, every hour of the period in its place, None where no rows are."""
+    hours = {row["hour"][:13]: row for row in rows_of(figures, "hours")}
+    latency = {row["hour"][:13]: row for row in rows_of(figures, "latency_hours")}
+    every = [hour.isoformat()[:13] for hour in hours_of(figures)]
+
+    def series(rows: dict[str, dict[str, Any]], name: str) -> list[Any]:
+        return [rows[hour].get(name) if hour in rows else None for hour in every]
+
+    outcomes = ("delivered", "answered", "queued", *FAILED)
+    return {
+        "hours": [f"{hour[5:10]} {hour[11:13]}:00" for hour in every],
+        "outcomes": {name: series(hours, name) for name in outcomes},
+        "expected": series(hours, "messages_expected"),
+        "odd": [
+            bool(
+                hour in hours and (hours[hour].get("messages_odd") or hours[hour].get("failed_odd"))
+            )
+            for hour in every
+        ],
+        "latency": {name: series(latency, name) for name in ("p50", "p95", "p99")},
+        "types": _bars(figures, "types", "type"),
+        "components": _bars(figures, "components", "component", "relayed"),
+        "pairs": _bars(figures, "pairs", "from_domain", "", "to_domain"),
+    }
+
+
+def hours_of(figures: dict[str, Any]) -> list[datetime]:
+    start = datetime.fromisoformat(figures["start"])
+    return [start + timedelta(hours=number) for number in range(figures["hours_of_period"])]
+
+
+def missing_hours(figures: dict[str, Any], now: datetime | None = None) -> list[datetime]:
+    """Hours of the period that are over and have no rows."""
+    there = {datetime.fromisoformat(hour) for hour in figures["hours_recorded"]}
+    until = now or timezone.now()
+    return [h for h in hours_of(figures) if h not in there and h + timedelta(hours=1) <= until]
+
+
+def last_day(now: datetime) -> dict[str, Any]:
+    """The last 24 full hours as one report, put together from the reports of the hours."""
+    end = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    start = end - timedelta(hours=24)
+    found = Report.objects.filter(kind="hourly", start__gte=start, start__lt=end).order_by("start")
+    every = [report.figures for report in found]
+    sums: Counter[str] = Counter()
+    for figures in every:
+        sums.update(figures["totals"])
+    tables = {name: _added(rows_of(figures, name) for figures in every) for name in _ADDED_UP}
+    for name in ("hours", "latency_hours"):
+        tables[name] = [row for figures in every for row in rows_of(figures, name)]
+    return {
+        "kind": "last 24 hours",
+        "start": start.isoformat(),
+        "end": end.isoformat(),
+        "hours_of_period": 24,
+        "hours_recorded": [figures["start"] for figures in every],
+        "rows": sum(figures["rows"] for figures in every),
+        "totals": dict(sums),
+        "distinct": {},
+        "latency": {},
+        "tables": tables,
+    }
+
+
+def _added(tables: Iterable[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Rows with the same words added up."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in (row for rows in tables for row in rows):
+        words = tuple(v for k, v in row.items() if isinstance(v, str) or k == "code")
+        total = found.setdefault(words, dict.fromkeys(row, 0))
+        for name, value in row.items():
+            total[name] = value if isinstance(value, str) or name == "code" else total[name] + value
+    return sorted(found.values(), key=lambda row: -row["messages"])
+
+
+def _bars(figures: dict[str, Any], table: str, key: str, empty: str = "", to: str = "") -> Any:
+    rows = rows_of(figures, table)[:12]
+    labels = [row[key] or empty or "none" for row in rows]
+    if to:
+        labels = [f"{label} → {row[to] or 'none'}" for label, row in zip(labels, rows, strict=True)]
+    return {"labels": labels, "values": [row["messages"] for row in rows]}
+
+
+def _card(title: str, value: str, change: float | None) -> dict[str, Any]:
+    return {"title": title, "value": value, "change": None if change is None else f"{change:+.1%}"}
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "–"
+
+
+def _microseconds(latency: dict[str, Any]) -> str:
+    return f"{latency['p50']:,.0f} / {latency['p99']:,.0f} µs" if latency else "–"
+
+
+def _compared(figures: dict[str, Any]) -> str:
+    if "previous" not in figures:
+        return ""
+    if not figures["previous"]:
+        return "There is nothing recorded of the period before to compare with."
+    there, all_ = figures["previous_hours"], figures["hours_of_period"]
+    partial = f" (of which {there} hours are recorded)" if there < all_ else ""
+    return f"Changes are against the period before{partial}."
+
+
+def _spans(hours: list[datetime]) -> str:
+    """Hours as text, neighbours joined: 02:00–05:00, 09:00–10:00."""
+    spans: list[list[datetime]] = []
+    for hour in hours:
+        if spans and spans[-1][1] == hour:
+            spans[-1][1] = hour + timedelta(hours=1)
+        else:
+            spans.append([hour, hour + timedelta(hours=1)])
+    told = [f"{a:%m-%d %H:%M}–{b:%H:%M}" for a, b in spans[:8]]
+    return ", ".join(told) + (f" and {len(spans) - 8} more" if len(spans) > 8 else "")

@@ -1,0 +1,60 @@
+"""What roll-ups and reports are deleted. A run's tables go when the ledger names them no more."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from pyarrow import fs
+
+from msgnode.tasks import delete_in_batches
+from msgnode.traffic.files import place
+from spark.jobs.periods import Kind
+from spark.models import Report, ReportRun
+
+log = logging.getLogger(__name__)
+
+UNNAMED_KEPT = timedelta(days=1)
+"""Tables that no ledger names may belong to a run that is under way."""
+
+
+def delete_old_roll_ups(url: str, now: datetime, days: int) -> int:
+    """Delete ledgers older than `days` and tables that none of the others names; how many."""
+    system, root = place(f"{url.rstrip('/')}/roll-up")
+    named, deleted = set(), 0
+    oldest = f"{now - timedelta(days=days):%Y-%m-%d}"
+    for day in _below(system, f"{root}/ledger"):
+        if not day.base_name.endswith(".json"):
+            continue
+        if day.base_name[:10] < oldest:
+            system.delete_file(day.path)
+            log.info("deleted a day of the roll-up", extra={"day": day.base_name[:10]})
+            deleted += 1
+        else:
+            with system.open_input_stream(day.path) as stream:
+                named |= {entry["run"] for entry in json.loads(stream.read()).values()}
+    for run in _below(system, f"{root}/runs"):
+        if run.base_name not in named and (run.mtime is None or run.mtime < now - UNNAMED_KEPT):
+            system.delete_dir(run.path)
+            log.info("deleted tables nobody names", extra={"run": run.base_name})
+            deleted += 1
+    return deleted
+
+
+def delete_old_reports(now: datetime) -> int:
+    options = settings.REPORTS
+    hourly = now - timedelta(days=options["HOURLY_KEPT_DAYS"])
+    others = now - timedelta(days=options["KEPT_DAYS"])
+    return (
+        delete_in_batches(Report.objects.filter(kind=Kind.HOURLY, start__lt=hourly))
+        + delete_in_batches(Report.objects.filter(start__lt=others))
+        + delete_in_batches(ReportRun.objects.filter(state__in=ReportRun.OVER, ended_at__lt=hourly))
+    )
+
+
+def _below(system: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
+    selector = fs.FileSelector(folder, allow_not_found=True)
+    found: list[fs.FileInfo] = system.get_file_info(selector)
+    return found

@@ -1,0 +1,170 @@
+"""One run of the reports, in a process of its own: by `spark-submit` or as a plain program.
+
+    run.py KIND --record URL --start 2026-11-20T00:00 --end 2026-11-21T00:00 --run ID --result FILE
+
+Brings the roll-up up to date for what the reports need, makes the reports of KIND for each period
+that begins in [start, end), and writes them as JSON to FILE, under a temporary name first. Lines of
+JSON on standard output tell the progress. With --tied, when standard input closes, whoever started
+this is gone, and the process ends with its group. Django is not loaded here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+_HOME = str(Path(__file__).resolve().parent.parent)
+sys.path[:] = [_HOME, *(path for path in sys.path if path not in (_HOME, f"{_HOME}/spark"))]
+os.environ["TZ"] = "UTC"
+time.tzset()
+
+from pyspark.sql import SparkSession  # noqa: E402 (the paths and the time zone come first)
+
+from spark.jobs import figures, periods, rolling  # noqa: E402
+from spark.jobs.ledger import Ledger  # noqa: E402
+from spark.jobs.periods import Kind  # noqa: E402
+from spark.jobs.storage import Storage  # noqa: E402
+
+LATE = timedelta(hours=48)
+"""How far back the hourly run looks for rows that came late."""
+SESSION = {
+    "spark.app.name": "traffic reports",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.files.openCostInBytes": "262144",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def session(options: dict[str, str]) -> SparkSession:
+    builder = SparkSession.builder
+    local: dict[str, str] = {}
+    if options.get("spark.master", "local").startswith("local"):
+        # Spark's 200 would be 200 tiny tasks after each shuffle; a cluster keeps its own setting.
+        local = {"spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1))}
+    for name, value in (SESSION | local | options).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def make(
+    spark: SparkSession,
+    kind: Kind,
+    record: str,
+    start: datetime,
+    end: datetime,
+    run: str,
+    *,
+    again: bool = False,
+    progress: rolling.Progress = lambda share, step: None,
+) -> dict[str, Any]:
+    """The reports of the periods that begin in [start, end), and what it took to make them."""
+    raw = Storage(spark, f"{record.rstrip('/')}/raw")
+    book = Ledger(Storage(spark, f"{record.rstrip('/')}/roll-up"))
+    begun = [start]
+    while periods.after(kind, begun[-1]) < end:
+        begun.append(periods.after(kind, begun[-1]))
+    if kind is Kind.HOURLY:
+        oldest, asked = start - LATE, start
+    else:
+        oldest, asked = min(periods.before(kind, start), start - periods.HISTORY), start
+    last = periods.after(kind, begun[-1])
+    progress(0.0, "looking for hours to roll up")
+    stale = rolling.stale_hours(raw, book, oldest, asked)
+    stale |= rolling.stale_hours(raw, book, asked, last, again=again)
+    rows = rolling.roll_up(spark, raw, book, stale, run, lambda s, step: progress(s * 0.6, step))
+    progress(0.6, "making reports")
+    if kind is Kind.HOURLY:
+        first = min([start, *stale])
+        made = figures.hourly(spark, book, first, last)
+        fresh = {hour.isoformat() for hour in stale}
+        made = [one for one in made if one["start"] in fresh or one["start"] >= start.isoformat()]
+    else:
+        made = []
+        for number, period in enumerate(begun):
+            progress(0.6 + 0.3 * number / len(begun), f"making report {number + 1} of {len(begun)}")
+            made.append(figures.of_period(spark, book, kind, period))
+    progress(0.9, "compacting")
+    over = datetime.now(UTC) - timedelta(hours=2)
+    compacted = rolling.compact(spark, raw, book, oldest, min(last, over), run)
+    return {
+        "rows_read": rows,
+        "hours_rolled": len(stale),
+        "hours_compacted": compacted,
+        "reports": made,
+    }
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("kind", type=Kind, choices=list(Kind))
+    parser.add_argument("--record", required=True, help="URL or path of the traffic record")
+    parser.add_argument("--start", required=True, type=_moment)
+    parser.add_argument("--end", required=True, type=_moment)
+    parser.add_argument("--run", required=True, help="id of this run: letters, digits and -")
+    parser.add_argument("--result", required=True, type=Path)
+    parser.add_argument(
+        "--again", action="store_true", help="roll up hours that are up to date too"
+    )
+    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--tied", action="store_true", help="end with whoever holds standard input")
+    given = parser.parse_args(arguments)
+    if given.tied:
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+    _tell(0.0, "starting Spark")
+    spark = session(dict(pair.split("=", 1) for pair in given.conf))
+    result = make(
+        spark, given.kind, given.record, given.start, given.end, given.run,
+        again=given.again, progress=_tell,
+    )  # fmt: skip
+    result["peak_memory_mb"] = _peak_memory_mb(spark)
+    temporary = given.result.with_suffix(".tmp")
+    temporary.write_text(json.dumps(result))
+    temporary.replace(given.result)
+    _tell(1.0, "done")
+    spark.stop()
+
+
+def _moment(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+
+
+def _tell(share: float, step: str) -> None:
+    sys.stdout.write(json.dumps({"progress": round(share, 3), "step": step}) + "\n")
+    sys.stdout.flush()
+
+
+def _end_with_parent() -> None:
+    while os.read(0, 1024):
+        continue
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _peak_memory_mb(spark: SparkSession) -> int:
+    """The most memory the JVM had, as the kernel counted it; 0 where it does not say."""
+    process = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+    status = Path(f"/proc/{process}/status")
+    if not status.is_file():
+        return 0
+    found = [
+        line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM")
+    ]
+    return int(found[0]) // 1024 if found else 0
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,105 @@
+// Draws the charts of a report page from the JSON in #report-data, with the Chart.js of the console.
+// Colours are those of Okabe and Ito, told apart by colour-blind readers; lines differ in dash too.
+"use strict";
+(() => {
+    const data = JSON.parse(document.getElementById("report-data").textContent);
+    const dark = document.documentElement.classList.contains("dark");
+    const ink = dark ? "#d4d4d8" : "#3f3f46";
+    const grid = dark ? "rgb(255 255 255 / .12)" : "rgb(0 0 0 / .1)";
+    const colours = {
+        delivered: "#0072b2", answered: "#56b4e9", queued: "#009e73", undeliverable: "#e69f00",
+        blocked: "#d55e00", refused: "#cc79a7", dropped: dark ? "#f4f4f5" : "#18181b",
+        p50: "#0072b2", p95: "#e69f00", p99: "#d55e00",
+    };
+    const dashes = { p50: [], p95: [6, 3], p99: [2, 2] };
+    const axis = (more) => ({ ticks: { color: ink }, grid: { color: grid }, ...more });
+    const options = (more) => ({
+        animation: false, responsive: true, maintainAspectRatio: false,
+        interaction: { mode: "index", intersect: false },
+        plugins: { legend: { labels: { color: ink } } },
+        ...more,
+    });
+    const number = (value) => value === null ? "no rows" : value.toLocaleString();
+
+    const byHour = (type, datasets, scales) => ({
+        type,
+        data: { labels: data.hours, datasets },
+        options: options({
+            scales,
+            plugins: {
+                legend: { labels: { color: ink } },
+                tooltip: {
+                    filter: (item) => item.raw !== 0,
+                    callbacks: {
+                        label: (item) => `${item.dataset.label}: ${number(item.raw)}`,
+                        footer: (items) => items.length && data.odd[items[0].dataIndex] ? "Out of the ordinary" : "",
+                    },
+                },
+            },
+        }),
+    });
+    const flat = ({ labels, values }) => ({
+        type: "bar",
+        data: { labels, datasets: [{ label: "messages", data: values, backgroundColor: "#0072b2" }] },
+        options: options({
+            indexAxis: "y", plugins: { legend: { display: false } },
+            scales: { x: axis({ beginAtZero: true }), y: axis({ ticks: { color: ink, autoSkip: false } }) },
+        }),
+    });
+    const line = (label, values, colour, dash) => ({
+        type: "line", label, data: values, borderColor: colour, backgroundColor: colour,
+        borderDash: dash, borderWidth: 2, pointRadius: 2, spanGaps: false, tension: 0,
+    });
+
+    const draw = {
+        outcomes() {
+            const bars = Object.entries(data.outcomes)
+                .filter(([, values]) => values.some((value) => value))
+                .map(([name, values]) => ({
+                    label: name, data: values, stack: "messages", backgroundColor: colours[name],
+                    borderColor: data.odd.map((odd) => odd ? ink : "transparent"), borderWidth: 1,
+                }));
+            const lines = data.expected.some((value) => value !== null && value !== undefined)
+                ? [{ ...line("expected", data.expected, ink, [4, 4]), order: -1 }] : [];
+            return byHour("bar", [...lines, ...bars], {
+                x: axis({ stacked: true }), y: axis({ stacked: true, beginAtZero: true }),
+            });
+        },
+        latency: () => byHour(
+            "line",
+            Object.entries(data.latency).map(([name, values]) => line(name, values, colours[name], dashes[name])),
+            { x: axis(), y: axis({ beginAtZero: true }) },
+        ),
+        types: () => flat(data.types),
+        components: () => flat(data.components),
+        pairs: () => flat(data.pairs),
+    };
+
+    // Dragging over hours shows only these in every chart by hour; a double click shows all again.
+    const zoomable = [];
+    const show = (first, last) => {
+        for (const chart of zoomable) {
+            Object.assign(chart.options.scales.x, { min: first, max: last });
+            chart.update();
+        }
+    };
+    const hourAt = (chart, event) => chart.scales.x.getValueForPixel(event.offsetX);
+    const letZoom = (chart, canvas) => {
+        let from = null;
+        zoomable.push(chart);
+        canvas.addEventListener("pointerdown", (event) => { from = hourAt(chart, event); });
+        canvas.addEventListener("pointerup", (event) => {
+            const [first, last] = [from, hourAt(chart, event)].sort((a, b) => a - b);
+            if (from !== null && last - first >= 2) show(Math.max(0, first), Math.min(data.hours.length - 1, last));
+            from = null;
+        });
+        canvas.addEventListener("dblclick", () => show(undefined, undefined));
+    };
+
+    for (const canvas of document.querySelectorAll("canvas[data-chart]")) {
+        const name = canvas.dataset.chart;
+        const chart = new Chart(canvas, draw[name]());
+        if (name === "outcomes" || name === "latency") letZoom(chart, canvas);
+        window.addEventListener("beforeprint", () => chart.resize());
+    }
+})();

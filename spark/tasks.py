@@ -1,0 +1,75 @@
+"""Celery tasks of the reports: they start runs and wait for them; Spark has its own process.
+
+A task lost by the broker costs nothing: the row of its run is found by the sweep.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import shared_task
+from django.conf import settings
+from django.utils import timezone
+
+from msgnode.traffic import retention as raw_rows
+from spark import freshness, retention, runs
+from spark.jobs.periods import Kind
+from spark.models import ReportRun
+
+
+@shared_task(name="spark.run")
+def run(pk: int) -> str:
+    """Run what waits under this number, unless it is taken or another one runs; then have the next
+    one run."""
+    done = runs.execute(pk)
+    for waiting in runs.sweep()[:1] if done else ():
+        run.delay(waiting)
+    return done.state if done else "not ours"
+
+
+def _scheduled(kind: Kind) -> str:
+    waiting = runs.queue(kind, runs.last_full(kind), trigger=ReportRun.Trigger.SCHEDULE)
+    return run(waiting.pk)
+
+
+@shared_task(name="spark.hourly")
+def hourly() -> str:
+    return _scheduled(Kind.HOURLY)
+
+
+@shared_task(name="spark.daily")
+def daily() -> str:
+    return _scheduled(Kind.DAILY)
+
+
+@shared_task(name="spark.weekly")
+def weekly() -> str:
+    return _scheduled(Kind.WEEKLY)
+
+
+@shared_task(name="spark.monthly")
+def monthly() -> str:
+    return _scheduled(Kind.MONTHLY)
+
+
+@shared_task(name="spark.sweep")
+def sweep() -> int:
+    """Take up what waits, and look whether the schedule is kept."""
+    waiting = runs.sweep()
+    for pk in waiting[:1]:  # the others wait for its end: one runs at a time
+        run.delay(pk)
+    freshness.look()
+    return len(waiting)
+
+
+@shared_task(name="spark.retention")
+def retain() -> dict[str, Any]:
+    """Delete raw rows, roll-ups and reports that are kept no longer."""
+    record, now = settings.RECORD, timezone.now()
+    return {
+        "raw hours": raw_rows.delete_old(
+            record["URL"], now, days=record["RAW_DAYS"], max_bytes=record["MAX_BYTES"]
+        ),
+        "roll-up": retention.delete_old_roll_ups(record["URL"], now, record["ROLL_UP_DAYS"]),
+        "reports": retention.delete_old_reports(now),
+    }

@@ -1,0 +1,154 @@
+"""The parts of the jobs: addresses, histogram, expectation, schema, ledger and compaction."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from msgnode.core import addresses as of_the_node
+from msgnode.traffic.columns import STORED
+from msgnode.traffic.files import RecordFiles
+from msgnode.traffic.generate import Plan, hours
+from spark.jobs import addresses, baseline, compaction, histogram, rolling, schema
+from spark.jobs import record as raw_files
+from spark.jobs.ledger import Ledger
+from spark.jobs.storage import Storage
+from tests.spark.conftest import DAY
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+ARROW = {
+    pa.timestamp("us", tz="UTC"): t.TimestampType(),
+    pa.string(): t.StringType(),
+    pa.int32(): t.IntegerType(),
+    pa.bool_(): t.BooleanType(),
+}
+
+
+def fill(record: Path, files: int) -> None:
+    """One hour of a few rows in several files."""
+    for number in range(files):
+        writer = RecordFiles(f"{record}/raw", f"w{number}", max_bytes=1 << 40, min_free=0)
+        tables = dict(hours(Plan(240, 1, number, DAY + timedelta(days=1))))
+        writer.write(
+            int((DAY + timedelta(hours=14)).timestamp()), tables[DAY + timedelta(hours=14)]
+        )
+
+
+def test_the_recorder_and_spark_agree_on_the_columns() -> None:
+    written = [(field.name, ARROW[field.type]) for field in STORED]
+    assert written == [(field.name, field.dataType) for field in schema.RAW]
+
+
+def test_schemes_and_domains_are_those_of_the_node(spark: SparkSession) -> None:
+    texts = [
+        "hyperty://example.com/7e2", "HYPERTY://Example.COM:8443/x/y", "mn:/session", "user:bob",
+        "runtime://msg-node.example.org", "domain://registry.example.net/hyperty", "no scheme",
+        "a/b:c", ":x", "", "comm:///x", "comm://", "qos.example://qos.d/", "global:registry/x",
+        "domain://idm.catalogue.d/x", "hyperty://d/a:b//c", "x:y://z/w",
+    ]  # fmt: skip
+    head = addresses.head(f.col("text"))
+    rows = spark.createDataFrame([(text,) for text in texts], "text string").select(
+        "text", addresses.scheme(head).alias("scheme"), addresses.home_domain(head).alias("home")
+    )
+    for row in rows.collect():
+        parsed = of_the_node.parse(row.text)
+        assert (row.text, row.scheme, row.home) == (row.text, parsed.scheme, parsed.home)
+
+
+def test_percentiles_of_a_histogram_are_within_two_percent(spark: SparkSession) -> None:
+    values = [1, 1, 2, 3] + [round(1.013**n) for n in range(400, 1600)]
+    buckets = (
+        spark.createDataFrame([(v,) for v in values], "latency_us int")
+        .groupBy(f.lit("a").alias("k"), histogram.bucket(f.col("latency_us")).alias("bucket"))
+        .agg(f.count("*").alias("messages"), f.max("latency_us").alias("highest_us"))
+    )
+    (row,) = histogram.percentiles(buckets, ["k"]).collect()
+    ordered = sorted(values)
+    for p in histogram.PERCENTILES:
+        exact = ordered[-(-len(ordered) * round(p * 10) // 1000) - 1]
+        assert row[histogram.name(p)] == pytest.approx(exact, rel=0.02)
+    assert (row.messages, row.highest_us) == (len(values), ordered[-1])
+
+
+def test_an_hour_unlike_the_days_before_is_found(spark: SparkSession) -> None:
+    shape = "hour timestamp, messages long, failed long"
+    history = [
+        (DAY - timedelta(days=day) + timedelta(hours=hour), 1000 + 10 * (day % 3), 5)
+        for day in range(1, 8)
+        for hour in (9, 10, 11)
+    ]
+    today = [(9, 1010, 4), (10, 300, 5), (11, 1005, 900), (12, 50_000, 0)]
+    judged = baseline.judged(
+        spark.createDataFrame([(DAY + timedelta(hours=h), m, x) for h, m, x in today], shape),
+        spark.createDataFrame(history, shape),
+    )
+    found = {row.hour.hour: (row.messages_odd, row.failed_odd) for row in judged.collect()}
+    assert found == {9: ("", ""), 10: ("low", ""), 11: ("", "high"), 12: ("", "")}
+
+
+def test_compaction_leaves_each_row_once_whenever_it_is_killed(
+    spark: SparkSession, record: Path
+) -> None:
+    fill(record, 9)
+    hour = DAY + timedelta(hours=14)
+    storage = Storage(spark, f"{record}/raw")
+    files = raw_files.files_of(storage, hour)
+    rows = raw_files.read(spark, storage, files).count()
+    folder = record / "raw" / raw_files.folder_of(hour)
+    kept = {file.name: (folder / file.name).read_bytes() for file in files}
+
+    assert compaction.compact(spark, storage, hour, files, "one")
+    (done,) = raw_files.files_of(storage, hour)
+    assert raw_files.read(spark, storage, [done]).count() == rows
+
+    # Killed after the decision was written: the old files are still there.
+    (folder / done.name).rename(folder / "compact-one.pending")
+    for name, content in kept.items():
+        (folder / name).write_bytes(content)
+    (folder / "_compact-one.json").write_text(json.dumps(sorted(kept)))
+    half = raw_files.files_of(storage, hour)
+    assert raw_files.read(spark, storage, half).count() == rows
+    assert raw_files.fingerprint(half) == raw_files.fingerprint([done])
+    compaction.settle(storage, hour)
+    assert [path.name for path in folder.glob("[!.]*")] == [done.name]
+
+    # Killed before: what was made so far counts for nothing.
+    (folder / done.name).rename(folder / "compact-two.pending")
+    for name, content in kept.items():
+        (folder / name).write_bytes(content)
+    assert raw_files.files_of(storage, hour) == files
+    compaction.settle(storage, hour)
+    assert sorted(path.name for path in folder.glob("[!.]*")) == sorted(kept)
+
+
+def test_a_run_that_dies_before_its_entry_changes_nothing(
+    spark: SparkSession, record: Path
+) -> None:
+    class Dies(Storage):
+        def replace(self, path: str, text: str) -> None:
+            raise KeyboardInterrupt
+
+    def tell(share: float, step: str) -> None:
+        return None
+
+    fill(record, 1)
+    raw = Storage(spark, f"{record}/raw")
+    end = DAY + timedelta(days=1)
+    book = Ledger(Dies(spark, f"{record}/roll-up"))
+    with pytest.raises(KeyboardInterrupt):
+        rolling.roll_up(spark, raw, book, rolling.stale_hours(raw, book, DAY, end), "dead", tell)
+    book = Ledger(Storage(spark, f"{record}/roll-up"))
+    assert book.entries(DAY, end) == {}
+    stale = rolling.stale_hours(raw, book, DAY, end)
+    rows = rolling.roll_up(spark, raw, book, stale, "alive", tell)
+    assert [(h, e.run, e.rows) for h, e in book.entries(DAY, end).items()] == [
+        (DAY + timedelta(hours=14), "alive-0", rows)
+    ]
+    assert rolling.stale_hours(raw, book, DAY, end) == {}

@@ -1,0 +1,112 @@
+"""Reports say what the record says: checked against an independent computation."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from msgnode.traffic.files import RecordFiles
+from msgnode.traffic.generate import Plan, hours
+from spark import run
+from spark.jobs.periods import Kind
+from tests.spark.conftest import DAY
+from tests.spark.independent import Independent
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+REACHED = "outcome in ('delivered', 'answered', 'queued')"
+HOUR = "strftime(\"at\", '%Y-%m-%dT%H:00:00+00:00')"
+NEXT = DAY + timedelta(days=1)
+
+
+def fill(record: Path, rows: int, days: int = 2, seed: int = 7, name: str = "w") -> None:
+    files = RecordFiles(f"{record}/raw", name, max_bytes=1 << 40, min_free=0)
+    for hour, table in hours(Plan(rows, days, seed, NEXT)):
+        files.write(int(hour.timestamp()), table)
+
+
+def daily(spark: SparkSession, record: Path, name: str, **how: Any) -> dict[str, Any]:
+    made = run.make(spark, Kind.DAILY, str(record), DAY, NEXT, name, **how)
+    return made["reports"][0]
+
+
+def by(report: dict[str, Any], table: str, *keys: str) -> dict[tuple[Any, ...], int]:
+    return {tuple(row[key] for key in keys): row["messages"] for row in report["tables"][table]}
+
+
+def check(report: dict[str, Any], record: Path) -> None:
+    truth = Independent(record, DAY, NEXT)
+    before = Independent(record, DAY - timedelta(days=1), DAY)
+    assert report["totals"] == {"dropped": 0, "refused": 0} | truth.totals()
+    assert report["previous"] == {"dropped": 0, "refused": 0} | before.totals()
+    assert by(report, "types", "type") == truth.counts("type")
+    assert by(report, "components", "component") == truth.counts("component")
+    assert by(report, "pairs", "from_domain", "to_domain") == truth.counts(
+        "from_domain", "to_domain"
+    )
+    assert by(report, "causes", "outcome", "code", "effect", "rule") == truth.causes()
+    by_hour = {(row["hour"][11:13],): row["messages"] for row in report["tables"]["hours"]}
+    assert by_hour == truth.counts("strftime(\"at\", '%H')")
+    talkers = sorted(truth.counts("sender").items(), key=lambda one: (-one[1], one[0]))
+    assert list(by(report, "talkers", "address").items()) == talkers[:100]
+    for share, name in ((0.5, "p50"), (0.9, "p90"), (0.95, "p95"), (0.99, "p99")):
+        assert report["latency"][name] == pytest.approx(truth.percentile(share), rel=0.02)
+    assert report["latency"]["highest_us"] == truth.highest()
+    distinct = {
+        "talker": truth.distinct("sender"),
+        "listener": truth.distinct('"to"', REACHED),
+        "runtime": truth.distinct("who"),
+    }
+    assert report["distinct"].keys() == distinct.keys()
+    for role, addresses in distinct.items():
+        assert report["distinct"][role] == pytest.approx(len(addresses), rel=0.02)
+    now, then = truth.distinct("who"), before.distinct("who")
+    for table, expected in (("new_runtimes", now - then), ("silent_runtimes", then - now)):
+        found = {row["address"] for row in report["tables"][table]}
+        assert found <= expected
+        assert len(found) == min(len(expected), 200)
+        assert {row["of"] for row in report["tables"][table]} <= {len(expected)}
+        assert expected
+
+
+def test_a_report_equals_an_independent_computation(spark: SparkSession, record: Path) -> None:
+    fill(record, 12_000)
+    check(daily(spark, record, "a"), record)
+
+
+@pytest.mark.long
+def test_a_million_rows_equal_an_independent_computation(spark: SparkSession, record: Path) -> None:
+    fill(record, 1_000_000)
+    check(daily(spark, record, "a"), record)
+
+
+def hourly(spark: SparkSession, record: Path, name: str, **how: Any) -> list[dict[str, Any]]:
+    made = run.make(spark, Kind.HOURLY, str(record), DAY, NEXT, name, **how)
+    reports: list[dict[str, Any]] = made["reports"]
+    return reports
+
+
+def messages(reports: list[dict[str, Any]]) -> dict[tuple[Any, ...], int]:
+    return {(report["start"],): report["totals"]["messages"] for report in reports}
+
+
+def test_each_hour_has_its_report_a_rerun_gives_the_same_and_late_rows_are_added(
+    spark: SparkSession, record: Path
+) -> None:
+    fill(record, 60, days=1)
+    first = hourly(spark, record, "a")
+    assert messages(first) == Independent(record, DAY, NEXT).counts(HOUR)
+    assert all(report["hours_of_period"] == 1 for report in first)
+    assert hourly(spark, record, "b", again=True) == first
+    fill(record, 40, days=1, seed=8, name="late")
+    assert messages(hourly(spark, record, "c")) == Independent(record, DAY, NEXT).counts(HOUR)
+
+
+def test_a_period_without_rows_is_said_to_be_empty(spark: SparkSession, record: Path) -> None:
+    report = daily(spark, record, "a")
+    assert report["hours_recorded"] == []
+    assert report["totals"] == {}
+    assert report["tables"]["pairs"] == []

@@ -1,0 +1,169 @@
+"""Runs: each claimed once, lost ones queued again, cancelled ones ended with all they started."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from django.utils import timezone
+from django_celery_beat.models import CrontabSchedule, PeriodicTask
+
+from msgnode.models import Alarm
+from spark import freshness, runs
+from spark.jobs.periods import Kind
+from spark.models import Report, ReportRun
+
+pytestmark = pytest.mark.django_db(transaction=True)
+DAY = datetime(2026, 11, 20, tzinfo=UTC)
+DONE = """
+import json, pathlib, sys
+words = sys.argv[1:]
+start = words[words.index("--start") + 1]
+figures = {"kind": "daily", "start": start, "end": "2026-11-21T00:00:00+00:00", "rows": 7,
+           "hours_recorded": [start], "hours_of_period": 24}
+result = {"rows_read": 7, "hours_rolled": 1, "peak_memory_mb": 3, "reports": [figures]}
+print(json.dumps({"progress": 0.5, "step": "half"}), flush=True)
+pathlib.Path(words[words.index("--result") + 1]).write_text(json.dumps(result))
+"""
+BREAKS = "import sys; sys.exit('no memory left')"
+HANGS = """
+import json, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(json.dumps({"progress": 0.1, "step": str(child.pid)}), flush=True)
+child.wait()
+"""
+Submit = Callable[[str], None]
+
+
+@pytest.fixture
+def submit(tmp_path: Path, settings: Any) -> Submit:
+    """A program in the place of spark-submit."""
+    settings.DATA_DIR = tmp_path
+
+    def put(program: str) -> None:
+        script = tmp_path / "submit"
+        script.write_text(f"#!{sys.executable}\n{program}")
+        script.chmod(0o755)
+        settings.REPORTS = settings.REPORTS | {"SUBMIT": str(script)}
+
+    return put
+
+
+def queued(kind: Kind = Kind.DAILY, start: datetime = DAY) -> ReportRun:
+    return runs.queue(kind, start)
+
+
+def test_a_run_makes_its_report_and_a_rerun_replaces_it(submit: Submit) -> None:
+    submit(DONE)
+    seen: list[float] = []
+    for _ in range(2):
+        run = runs.execute(queued().pk, lambda run: seen.append(run.progress))
+        assert run is not None
+        assert (run.state, run.rows_read, run.error) == ("done", 7, "")
+    report = Report.objects.get()
+    assert (report.kind, report.start, report.rows, report.run) == ("daily", DAY, 7, run)
+
+
+def test_what_waits_already_is_not_queued_twice() -> None:
+    first = queued(start=DAY + timedelta(hours=5))
+    assert runs.queue(Kind.DAILY, DAY, again=True) == first
+    first.refresh_from_db()
+    assert (first.start, first.end, first.again) == (DAY, DAY + timedelta(days=1), True)
+
+
+def test_one_runs_at_a_time_and_each_is_claimed_once() -> None:
+    first, second = queued(), queued(Kind.HOURLY)
+    assert runs.claim(first.pk) is not None
+    assert runs.claim(first.pk) is None
+    assert runs.claim(second.pk) is None
+    assert runs.sweep() == []
+
+
+def test_a_run_that_breaks_down_is_tried_again_and_then_given_up(submit: Submit) -> None:
+    submit(BREAKS)
+    run = queued()
+    for attempt in range(1, runs.ATTEMPTS + 1):
+        assert runs.sweep() == [run.pk]
+        runs.execute(run.pk)
+        run.refresh_from_db()
+        assert (run.attempts, "no memory left" in run.error) == (attempt, True)
+    assert (run.state, runs.sweep()) == ("failed", [])
+    assert not Report.objects.exists()
+
+
+def test_a_lost_run_is_queued_again_and_not_for_ever() -> None:
+    run = queued()
+    for _ in range(runs.ATTEMPTS):
+        assert runs.sweep() == [run.pk]
+        assert runs.claim(run.pk) is not None
+        assert runs.sweep() == []
+        ReportRun.objects.update(seen_at=timezone.now() - runs.LOST_AFTER - timedelta(seconds=1))
+    assert runs.sweep() == []
+    run.refresh_from_db()
+    assert run.state == "failed"
+
+
+def ends_with_its_children(run: ReportRun, told: Callable[[ReportRun], object]) -> ReportRun:
+    children: list[psutil.Process] = []
+
+    def watch(run: ReportRun) -> None:
+        if run.step and not children:
+            children.append(psutil.Process(int(run.step)))
+            told(run)
+
+    ended = runs.execute(run.pk, watch)
+    assert ended is not None
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert (len(children), alive) == (1, [])
+    return ended
+
+
+def test_cancelling_ends_the_run_and_all_it_started(submit: Submit) -> None:
+    submit(HANGS)
+    ended = ends_with_its_children(queued(), runs.cancel)
+    assert ended.state == "cancelled"
+    assert not runs.cancel(ended)
+
+
+def test_a_run_that_takes_too_long_is_ended(submit: Submit, settings: Any) -> None:
+    submit(HANGS)
+    settings.REPORTS = settings.REPORTS | {"TIME_LIMIT": 0.0}
+    ended = runs.execute(queued().pk)
+    assert ended is not None
+    assert "took longer" in ended.error
+
+
+def test_a_waiting_run_is_cancelled_at_once() -> None:
+    run = queued()
+    assert runs.cancel(run)
+    run.refresh_from_db()
+    assert (run.state, runs.claim(run.pk)) == ("cancelled", None)
+
+
+def test_a_late_schedule_raises_an_alarm_and_a_run_clears_it() -> None:
+    hourly = PeriodicTask.objects.get_or_create(
+        task="spark.hourly",
+        defaults={"name": "h", "crontab": CrontabSchedule.objects.create(minute="5")},
+    )[0]
+    PeriodicTask.objects.filter(pk=hourly.pk).update(
+        date_changed=timezone.now() - timedelta(hours=5), enabled=True
+    )
+    freshness.look()
+    alarm = Alarm.objects.get(kind=freshness.ALARM, subject="hourly")
+    assert alarm.cleared_at is None
+    now = timezone.now()
+    ReportRun.objects.create(kind="hourly", start=now - timedelta(hours=1), end=now, state="done")
+    freshness.look()
+    alarm.refresh_from_db()
+    assert alarm.cleared_at is not None
+
+
+def crontab() -> Any:
+    from django_celery_beat.models import CrontabSchedule
+
+    return CrontabSchedule.objects.create(minute="5")

@@ -1,0 +1,224 @@
+"""The recorder: what is noted is written, late rows lie in their hour, and losses are counted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as dataset
+import pytest
+
+from msgnode.core.record import Outcome, TrafficRecord
+from msgnode.traffic.columns import STORED
+from msgnode.traffic.files import RecordFiles, RecordFull
+from msgnode.traffic.pseudonyms import pseudonym
+from msgnode.traffic.recorder import ALARM, ParquetRecorder, RecordOptions
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
+Make = Callable[..., ParquetRecorder]
+
+
+def row(number: int = 0, at: float = NOON, **more: object) -> TrafficRecord:
+    given = {
+        "at": at, "session": "s1", "id": str(number), "type": "message", "sender": "hyperty://a/1",
+        "to": "hyperty://b/2", "size": 300, "listeners": 1, "outcome": Outcome.DELIVERED,
+        "latency": 0.000_042, "runtime": "runtime://a/r",
+    }  # fmt: skip
+    return TrafficRecord(**(given | more))  # type: ignore[arg-type]
+
+
+def stored(place: Path) -> pa.Table:
+    files = [str(path) for path in place.rglob("*.parquet")]
+    return pa.concat_tables([dataset.dataset(file).to_table() for file in sorted(files)])
+
+
+@pytest.fixture
+def alarms() -> list[tuple[str, ...]]:
+    return []
+
+
+@pytest.fixture
+def make(tmp_path: Path, alarms: list[tuple[str, ...]]) -> Make:
+    def made(**options: object) -> ParquetRecorder:
+        return ParquetRecorder(
+            RecordOptions(**({"url": str(tmp_path), "min_free": 0} | options)),  # type: ignore[arg-type]
+            node="example.com",
+            worker="host:12",
+            raise_alarm=lambda *alarm: alarms.append(alarm),
+            clear_alarm=lambda *alarm: alarms.append(("clear", *alarm)),
+        )
+
+    return made
+
+
+def test_what_is_noted_is_written_with_all_its_columns(make: Make, tmp_path: Path) -> None:
+    recorder = make()
+    for number in range(600):
+        recorder.note(row(number))
+    recorder.take()
+    recorder.flush()
+    (file,) = tmp_path.rglob("*.*")
+    assert file.parent == tmp_path / "date=2026-11-20" / "hour=12"
+    table = dataset.dataset(str(file)).to_table()
+    assert table.schema.names == STORED.names
+    assert table["id"].to_pylist() == [str(number) for number in range(600)]
+    assert table.slice(0, 1).to_pylist()[0] == {
+        "at": datetime.fromtimestamp(NOON, UTC), "node": "example.com", "worker": "host:12",
+        "session": "s1", "runtime": "runtime://a/r", "id": "0", "type": "message",
+        "sender": "hyperty://a/1", "to": "hyperty://b/2", "size": 300, "listeners": 1,
+        "outcome": "delivered", "component": "", "code": 0, "effect": "notApplicable",
+        "rule": "", "asserted": False, "latency_us": 42,
+    }  # fmt: skip
+    assert (recorder.written, recorder.lost, recorder.held) == (600, 0, 0)
+
+
+def test_a_late_row_lies_in_its_own_hour(make: Make, tmp_path: Path) -> None:
+    recorder = make()
+    for at in (NOON, NOON - 1, NOON + 3600, NOON - 86_400):
+        recorder.note(row(at=at))
+    recorder.take()
+    recorder.flush()
+    folders = {str(path.parent.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")}
+    assert folders == {
+        "date=2026-11-20/hour=12", "date=2026-11-20/hour=11", "date=2026-11-20/hour=13",
+        "date=2026-11-19/hour=12",
+    }  # fmt: skip
+
+
+def test_a_full_buffer_loses_rows_and_counts_them(
+    make: Make, alarms: list[tuple[str, ...]]
+) -> None:
+    recorder = make(buffer_rows=1_000)
+    for number in range(1_300):
+        recorder.note(row(number))
+    assert (recorder.held, recorder.lost) == (1_000, 300)
+    recorder.take()
+    recorder.flush()
+    assert (recorder.written, recorder.lost, recorder.held) == (1_000, 300, 0)
+    assert [alarm[:2] for alarm in alarms] == [(ALARM, "example.com")]
+
+
+def test_a_disk_that_takes_nothing_keeps_rows_until_the_buffer_is_full(
+    make: Make, tmp_path: Path, alarms: list[tuple[str, ...]]
+) -> None:
+    place = tmp_path / "gone"
+    place.write_text("a file where the record should be")
+    recorder = make(url=str(place), buffer_rows=1_000)
+    for _ in range(3):
+        for number in range(400):
+            recorder.note(row(number))
+        recorder.take()
+        recorder.flush()
+    assert (recorder.written, recorder.lost, recorder.held) == (0, 200, 1_000)
+    assert recorder.fault
+    assert [alarm[0] for alarm in alarms] == [ALARM]
+    place.unlink()
+    recorder.flush()
+    recorder.note(row())
+    recorder.take()
+    recorder.flush()
+    assert (recorder.written, recorder.lost, recorder.held) == (1_001, 200, 0)
+    assert len(stored(place)) == 1_001
+    assert alarms[-1] == ("clear", ALARM, "example.com")
+    assert alarms[-2][2].startswith("200 rows lost")
+
+
+def test_the_record_takes_no_more_than_its_cap(tmp_path: Path) -> None:
+    def files(**limits: int) -> RecordFiles:
+        return RecordFiles(str(tmp_path), "w", **({"max_bytes": 1 << 40, "min_free": 0} | limits))
+
+    table = STORED.empty_table()
+    size = files().write(int(NOON), table)
+    with pytest.raises(RecordFull):
+        files(max_bytes=size).write(int(NOON), table)
+    with pytest.raises(RecordFull):
+        files(min_free=1 << 62).write(int(NOON), table)
+    assert files(max_bytes=size + 1).write(int(NOON), table) == size
+
+
+def test_a_row_that_fits_no_column_does_not_take_others_with_it(make: Make) -> None:
+    recorder = make()
+    for number in range(10):
+        recorder.note(row(number, size=2**40 if number == 5 else 1))
+    recorder.take()
+    recorder.flush()
+    assert (recorder.written, recorder.lost, recorder.held) == (9, 1, 0)
+
+
+def test_what_an_alarm_breaks_on_does_not_end_the_recorder(tmp_path: Path) -> None:
+    def broken(*_: str) -> None:
+        raise RuntimeError
+
+    recorder = ParquetRecorder(
+        RecordOptions(url=str(tmp_path), min_free=0, buffer_rows=1),
+        node="n", worker="w", raise_alarm=broken, clear_alarm=broken,
+    )  # fmt: skip
+    recorder.start()
+    recorder.note(row())
+    recorder.note(row())
+    recorder.close()
+    assert (recorder.written, recorder.lost) == (1, 1)
+
+
+def test_closing_writes_what_is_held(make: Make, tmp_path: Path) -> None:
+    recorder = make(flush_seconds=3600)
+    recorder.start()
+    for number in range(50):
+        recorder.note(row(number))
+    recorder.close()
+    assert len(stored(tmp_path)) == recorder.written == 50
+
+
+def test_with_a_key_addresses_are_pseudonyms(make: Make, tmp_path: Path) -> None:
+    recorder = make(pseudonym_key=b"key")
+    recorder.note(row())
+    recorder.note(row(to="hyperty://b/2", sender="hyperty://a/other"))
+    recorder.take()
+    recorder.flush()
+    table = stored(tmp_path)
+    assert table["to"].to_pylist() == [pseudonym("hyperty://b/2", b"key")] * 2
+    assert len(set(table["sender"].to_pylist())) == 2
+    assert all(text.startswith("hyperty://a/~") for text in table["sender"].to_pylist())
+    assert table["session"].to_pylist()[0] != "s1"
+    assert pseudonym("hyperty://b/2", b"key") != pseudonym("hyperty://b/2", b"other")
+
+
+KILLED = """
+import sys, time
+from msgnode.core.record import TrafficRecord
+from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
+recorder = ParquetRecorder(
+    RecordOptions(url=sys.argv[1], flush_seconds=0.2, min_free=0),
+    node="n", worker="w", raise_alarm=print, clear_alarm=lambda *_: None,
+)
+recorder.start()
+for number in range(10**9):
+    recorder.note(TrafficRecord(time.time(), "s", str(number), "message", "a:1", "b:2", 1, 1, "x"))
+    time.sleep(0.0005)
+    if number % 100 == 0:
+        print(number, flush=True)
+"""
+
+
+def test_a_killed_writer_leaves_whole_files_and_loses_seconds_only(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        while len(list(tmp_path.rglob("*.parquet"))) < 3:
+            process.stdout.readline()
+        killed_at = time.time()
+        os.kill(process.pid, signal.SIGKILL)
+        process.stdout.read()
+    table = stored(tmp_path)
+    ids = sorted(map(int, table["id"].to_pylist()))
+    assert ids == list(range(len(ids)))
+    newest = max(table["at"].to_pylist()).timestamp()
+    assert killed_at - newest < 5
