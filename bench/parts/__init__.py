@@ -17,6 +17,7 @@ from . import (
     idle_memory,
     policed_relay,
     policy,
+    registry,
     relay,
     resumption,
 )
@@ -30,4 +31,5 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "resumption": resumption.measure,
     "policy": policy.measure,
     "policed_relay": policed_relay.measure,
+    "registry": registry.measure,
 }
