@@ -8,4 +8,11 @@ class MessageNodeConfig(AppConfig):
     verbose_name = "Messaging node"
 
     def ready(self) -> None:
+        from registry import api
+
         from . import checks  # noqa: F401  (importing it registers the checks)
+        from .connectors import registration_news
+        from .workers import control
+
+        # In every process: a registration may change in Celery, in the console or in a shell.
+        api.on_change(registration_news.outbox(control.post))

@@ -21,10 +21,14 @@ from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.answers import Answers
 from msgnode.bus.pipeline import Pipeline
-from msgnode.bus.ports import Card, Component, CountingRecorder, NoPolicies, PassingRecorder
+from msgnode.bus.ports import Card, Component, CountingRecorder, Listener, PassingRecorder, Tap
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call
+from msgnode.connectors import registration_news
+from msgnode.connectors.registration_news import RegistrationNews
+from msgnode.connectors.registries import Registries
+from msgnode.policing import Policing
 from msgnode.sessions.admission import SessionAdmission
 from msgnode.sessions.bans import BanList
 from msgnode.sessions.component import SessionComponent, SessionSettings
@@ -37,8 +41,10 @@ from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
 from msgnode.traffic.retention import raw_url
+from msgnode.workers import control
 from msgnode.workers.control import ControlReader
 from msgnode.workers.status import StatusReport
+from msgnode.workers.tail import Tail
 from msgnode.workers.writer import GroupWriter
 from spark.freshness import watch_reports
 
@@ -58,7 +64,14 @@ class Node:
         self.writer = GroupWriter()
         self.record = self._record() if settings.RECORD["ON"] else None
         self.recorder = PassingRecorder(self.record) if self.record else CountingRecorder()
-        self.enforcer = NoPolicies()
+        self.policing = Policing(
+            self.table,
+            self.writer,
+            self.raise_alarm,
+            lambda: self.subscriptions.everything(self.sessions.sessions),
+            self._end_subscription,
+        )
+        self.enforcer = self.policing.enforcer
         self.sessions = SessionComponent(
             SessionSettings(
                 resume=settings.RESUME,
@@ -93,9 +106,14 @@ class Node:
             settings.SHARE_RUNTIME_URL,
             limits["MAX_SUBSCRIPTIONS_PER_SESSION"],
         )
+        self.registries = Registries(self.domain, settings.REGISTRY, control.post)
+        self.registration_news = RegistrationNews(
+            self.domain, self.table, self.enforcer, self.recorder
+        )
         self.sessions.on_closed += [
             self.allocation.session_closed,
             self.subscriptions.session_closed,
+            self.registries.domain.session_closed,
         ]
         self.pipeline = Pipeline(
             domain=self.domain,
@@ -126,6 +144,7 @@ class Node:
         )
         self.control = ControlReader(self.writer, self._control_handlers())
         self.status = StatusReport(self.writer, self.worker, self.cards)
+        self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap, self._token_of)
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -148,7 +167,8 @@ class Node:
 
     def _components(self) -> list[Component]:
         """Everything with an address on the bus, `mn:/session` apart."""
-        return [self.allocation, self.subscriptions]
+        registries = self.registries
+        return [self.allocation, self.subscriptions, registries.domain, registries.global_]
 
     def cards(self) -> list[Card]:
         """Every component, connector and protostub the node knows, for the operator."""
@@ -185,14 +205,19 @@ class Node:
             self.control.run(),
             self.status.run(),
             watch_reports(),
+            self.policing.watch(),
+            self.policing.write(),
+            *self.registries.jobs(),
         )
         self._tasks = [asyncio.create_task(job) for job in jobs]
+        await self.tail.start()
         self.is_ready = True
         log.info("The worker is ready.", extra={"worker": self.worker, **self.table.sizes})
 
     async def stop(self) -> None:
         """Tell every session to come back, commit what is under way, end."""
         self.is_ready = False
+        await self.tail.stop()
         self.sockets.end_all(CloseCode.GOING_AWAY, "the node restarts: come back")
         for task in self._tasks:
             task.cancel()
@@ -200,6 +225,7 @@ class Node:
         self.sessions.stop()
         if self.record is not None:
             await asyncio.to_thread(self.record.close)
+        await self.registries.stop()
         await self.writer.stop()
 
     def _load(self) -> tuple[int, BanList]:
@@ -207,6 +233,7 @@ class Node:
         self.allocation.pool_schemes = AllocationStore.pool_schemes()
         self.allocation.restore(AllocationStore.load(), self.sessions.sessions)
         self.subscriptions.restore(SubscriptionStore.load(), self.sessions.sessions)
+        self.policing.load()
         return with_gap, SessionStore.load_bans()
 
     # --- what reaches the worker from outside -----------------------------------------------------
@@ -225,6 +252,13 @@ class Node:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(call, *arguments)
 
+    def _set_tap(self, tap: Tap | None) -> None:
+        self.pipeline.tap = tap
+
+    def _token_of(self, session_id: str) -> bytes:
+        session = self.sessions.sessions.get(session_id)
+        return session.token if session is not None else b""
+
     def _watch_pool(self, scheme: str, fault: str) -> None:
         """An alarm stands while a pool is exhausted."""
         if fault:
@@ -242,6 +276,8 @@ class Node:
             "subscription.delete": self._drop_subscription,
             "pools.changed": self._pools_changed,
             "bans.changed": self._bans_changed,
+            "policies.published": self.policing.published,
+            registration_news.KIND: self.registration_news.tell,
         }
 
     def _end_session(self, payload: dict[str, Any]) -> None:
@@ -266,6 +302,9 @@ class Node:
         session = self.sessions.sessions.get(payload["session"])
         if session is not None:
             self.subscriptions.drop_subscription(payload["address"], session)
+
+    def _end_subscription(self, address: str, session: Listener) -> None:
+        self.subscriptions.end(address, session)
 
     def _pools_changed(self, payload: dict[str, Any]) -> None:
         self.allocation.pool_schemes = frozenset(payload["schemes"])

@@ -18,4 +18,5 @@ urlpatterns = [
     path("metrics", metrics),
     path("api/", include("spark.urls")),
     path("admin/", admin.site.urls),
+    path("", include("registry.rest.urls")),
 ]

@@ -26,3 +26,6 @@ from msgnode.settings import *  # noqa: E402, F403
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # fast; guards nothing here
 CELERY_TASK_ALWAYS_EAGER = True
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":  # noqa: F405
+    # A file: in memory, threads that share a database meet locks that nothing waits for.
+    DATABASES["default"]["TEST"] = {"NAME": f"{_data_dir}/test.sqlite3"}  # noqa: F405

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from bench.figures import PartResult
 from bench.plan import Plan
 
-from . import allocation, fan_out, growth, idle_memory, relay
+from . import allocation, fan_out, growth, idle_memory, relay, reports
 
 PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "relay": relay.measure,
@@ -18,4 +18,5 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "allocation": allocation.measure,
     "idle_memory": idle_memory.measure,
     "growth": growth.measure,
+    "reports": reports.measure,
 }

@@ -75,11 +75,10 @@ class Answers:
             answer = messages.parse(frame)
             decision = self._enforcer.enforce(answer, _COMPONENT, Direction.OUT)
             if not decision.passes:
-                blocked = Forbidden("Blocked by policy")
+                blocked = Forbidden(decision.reason or "Blocked by policy")
                 caller.put(messages.reply(message, messages.error_body(blocked)))
                 return blocked.code
-            if decision.body is not None:
-                frame = answer.with_body(decision.body).frame
+            frame = answer.forwarded(message.sender, decision.auth, body=decision.body)
         caller.put(frame)
         return int(body.get("code", 200))
 

@@ -29,7 +29,7 @@ from msgnode.core.speaker import Speaker
 
 from . import delivery, routes
 from .answers import Answers
-from .ports import Admission, Caller, Enforcer, Listener, Recorder, SessionDoor
+from .ports import Admission, Caller, Enforcer, Listener, Recorder, SessionDoor, Tap
 from .routes import ComponentBook, Nowhere, ToComponent, ToSessions
 from .table import RoutingTable
 
@@ -62,6 +62,7 @@ class Pipeline:
         self._enforcer = enforcer
         self._recorder = recorder
         self._answers = answers
+        self.tap: Tap | None = None
 
     def carry(self, frame: bytes, caller: Caller) -> None:
         """Take one frame from a caller. Never raises; whoever expects an answer gets one."""
@@ -80,9 +81,8 @@ class Pipeline:
                            Outcome.ANSWERED, component="session")  # fmt: skip
                 return
             session = self._admission.admit(message, caller)
-            decision = self._enforced(message, session.speaker, Direction.IN)
-            if decision.body is not None:
-                message = message.with_body(decision.body)
+            if len(message.recipients) == 1:
+                message, decision = self._taken_in(message, session.speaker)
         except NodeError as error:
             self._refuse(message, caller, error, decision, began)
         except Exception:
@@ -90,22 +90,27 @@ class Pipeline:
             self._refuse(message, caller, InternalFault(), decision, began)
         else:
             recipients = message.recipients
-            for to in recipients:
-                single = message if len(recipients) == 1 else message.to_one(to)
-                self._to_recipient(single, to, decision, session, caller, began)
+            if len(recipients) == 1:
+                self._to_recipient(message, recipients[0], decision, session, caller, began)
+                return
+            for to in recipients:  # a permit for one address carries no other
+                self._to_recipient(message.to_one(to), to, None, session, caller, began)
 
     def _to_recipient(
         self,
         message: Message,
         to: str,
-        decision: Decision,
+        taken: Decision | None,
         session: Listener,
         caller: Caller,
         began: float,
     ) -> None:
         listeners = code = 0
         component = ""
+        decision = taken or NOT_APPLICABLE
         try:
+            if taken is None:
+                message, decision = self._taken_in(message, session.speaker)
             route = routes.choose(message, to, self._components, self._table, self._domain)
             out = self._enforced(message, session.speaker, Direction.OUT)
             if out.auth or not decision.auth:
@@ -127,12 +132,21 @@ class Pipeline:
                 case _:
                     assert_never(route)
         except NodeError as error:
+            if isinstance(error, Blocked):
+                decision = error.decision
             outcome, code = self._undelivered(message, to, error, caller)
         except Exception:
             log.exception("A message could not be delivered.")
             outcome, code = self._undelivered(message, to, InternalFault(), caller)
         self._note(message, to, session.speaker, decision, began, outcome,
                    listeners, component, code)  # fmt: skip
+
+    def _taken_in(self, message: Message, speaker: Speaker) -> tuple[Message, Decision]:
+        """The message after the policies on its way in, which may have rewritten it."""
+        decision = self._enforced(message, speaker, Direction.IN)
+        if decision.body is not None:
+            message = message.with_body(decision.body)
+        return message, decision
 
     def _enforced(self, message: Message, speaker: Speaker, direction: Direction) -> Decision:
         decision = self._enforcer.enforce(message, speaker, direction)
@@ -172,7 +186,9 @@ class Pipeline:
             decision, outcome = error.decision, Outcome.BLOCKED
         to = message.recipients[0]
         if not message.is_response:
-            caller.put(messages.reply(message, messages.error_body(error)))
+            is_stub_business = outcome is Outcome.BLOCKED and to == SESSION_ADDRESS
+            sender = self._address if is_stub_business else ""  # stubs swallow mn:/session's errors
+            caller.put(messages.reply(message, messages.error_body(error), sender=sender))
         self._note(message, to, caller.speaker, decision, began, outcome, code=error.code)
 
     def _refuse_frame(self, fault: Refused, frame: bytes, caller: Caller, began: float) -> None:
@@ -183,22 +199,23 @@ class Pipeline:
         to = fault.sender or caller.speaker.runtime_url
         if not fault.is_response:
             caller.put(messages.response(fault.id, sender, to, messages.error_body(fault)))
-        self._recorder.note(
-            TrafficRecord(
-                at=time(),
-                session=caller.speaker.session_id,
-                id=fault.id.decode(),
-                type="",
-                sender=fault.sender,
-                to=fault.to,
-                size=len(frame),
-                listeners=0,
-                outcome=Outcome.REFUSED,
-                code=fault.code,
-                latency=perf_counter() - began,
-                runtime=caller.speaker.runtime_url,
-            )
+        record = TrafficRecord(
+            at=time(),
+            session=caller.speaker.session_id,
+            id=fault.id.decode(),
+            type="",
+            sender=fault.sender,
+            to=fault.to,
+            size=len(frame),
+            listeners=0,
+            outcome=Outcome.REFUSED,
+            code=fault.code,
+            latency=perf_counter() - began,
+            runtime=caller.speaker.runtime_url,
         )
+        self._recorder.note(record)
+        if self.tap is not None:
+            self.tap(record, b"")
 
     def _note(
         self,
@@ -215,26 +232,27 @@ class Pipeline:
         sender = message.sender
         if sender.startswith(speaker.runtime_url) and len(sender) > len(speaker.runtime_url) + 36:
             sender = speaker.runtime_url  # perhaps a session URL, and a token is never recorded
-        self._recorder.note(
-            TrafficRecord(
-                time(),
-                speaker.session_id,
-                message.id.decode(),
-                message.type,
-                sender,
-                to,
-                len(message.frame),
-                listeners,
-                outcome,
-                component,
-                code,
-                decision.effect,
-                decision.deciding[-1] if decision.deciding else "",
-                speaker.identity is not None,
-                perf_counter() - began,
-                speaker.runtime_url,
-            )
+        record = TrafficRecord(
+            time(),
+            speaker.session_id,
+            message.id.decode(),
+            message.type,
+            sender,
+            to,
+            len(message.frame),
+            listeners,
+            outcome,
+            component,
+            code,
+            decision.effect,
+            decision.deciding[-1] if decision.deciding else "",
+            speaker.identity is not None,
+            perf_counter() - began,
+            speaker.runtime_url,
         )
+        self._recorder.note(record)
+        if self.tap is not None:
+            self.tap(record, message.body)
 
 
 class Blocked(Forbidden):
@@ -243,5 +261,6 @@ class Blocked(Forbidden):
     title = "Blocked by policy"
 
     def __init__(self, decision: Decision) -> None:
-        super().__init__()
+        super().__init__(decision.reason)
+        self.code = decision.code  # type: ignore[misc]  # a limit's is 429
         self.decision = decision

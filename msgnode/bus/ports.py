@@ -155,6 +155,9 @@ class Recorder(Protocol):
     def note(self, record: TrafficRecord) -> None: ...
 
 
+Tap = Callable[[TrafficRecord, bytes], None]
+"""Follows messages while somebody looks on: each record, with the body as it came. Never waits."""
+
 SessionEnd = Callable[[str, str, str], None]
 """`on_session_closed(session_id, runtime_url, reason)`: after CLOSED; idempotent."""
 

@@ -13,10 +13,8 @@ from unfold.decorators import display
 
 from msgnode.models import ComponentStatus
 
+from .figures import is_heard
 from .lists import WrittenByTheNode
-
-SILENT_AFTER = 15.0
-"""Seconds after which a worker that reports every five is taken for gone."""
 
 
 class KindFilter(DropdownFilter):
@@ -45,7 +43,7 @@ class ComponentStatusAdmin(WrittenByTheNode):
 
     @display(description="state", label={"live": "success", "not heard of": "danger"})
     def state_label(self, status: ComponentStatus) -> tuple[str, str]:
-        if (timezone.now() - status.seen_at).total_seconds() > SILENT_AFTER:
+        if not is_heard(status, timezone.now()):
             return "not heard of", "not heard of"
         is_well = status.state == "live" or status.state.endswith(" connected")
         return ("live" if is_well else status.state), status.state

@@ -26,7 +26,7 @@ class EndForm(forms.Form):
             (RETURN, "Come back: close code 3001, stubs connect again and begin a new session"),
         ),
         initial=STAY_AWAY,
-        widget=UnfoldAdminRadioSelectWidget(radio_style=1),
+        widget=UnfoldAdminRadioSelectWidget(radio_style=2),
     )
     reason = forms.CharField(
         label="Reason",

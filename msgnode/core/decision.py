@@ -41,6 +41,8 @@ class Decision:
     deciding  ids of set, policy and rule that decided, outermost first
     version   number of the policy snapshot that decided, 0 for none
     body      the body to send on instead of the message's own (JSON object text), or None
+    reason    words for the sender of a message that does not pass, "" for the usual ones
+    code      code of the answer to a message that does not pass
     """
 
     effect: Effect
@@ -51,6 +53,8 @@ class Decision:
     errors: tuple[str, ...] = ()
     version: int = 0
     body: bytes | None = None
+    reason: str = ""
+    code: int = 403
 
 
 NOT_APPLICABLE = Decision(Effect.NOT_APPLICABLE, passes=True, auth=False)

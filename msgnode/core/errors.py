@@ -55,6 +55,13 @@ class Conflict(NodeError):
     title = "Conflict"
 
 
+class Gone(NodeError):
+    """It was there and has ended for good, by its owner's word or by its own date."""
+
+    code = 410
+    title = "Gone"
+
+
 class TooMany(NodeError):
     """A limit of the node has been reached by this speaker."""
 

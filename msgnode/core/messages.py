@@ -149,10 +149,13 @@ class Message:
 
         One copy names one recipient (table 9, row 3).
         """
-        marked = _mark(self.body if body is None else body, auth, asserted)
-        if self._plain:
-            return b"%b%b}" % (self.frame[: -1 - len(self.body)], marked)
-        envelope = _raw_fields.decode(self.frame)
+        try:
+            marked = _mark(self.body if body is None else body, auth, asserted)
+            if self._plain:
+                return b"%b%b}" % (self.frame[: -1 - len(self.body)], marked)
+            envelope = _raw_fields.decode(self.frame)
+        except RecursionError:  # read with a shorter stack than this one
+            raise BadMessage("The message is nested too deeply.") from None
         envelope["to"] = msgspec.Raw(_encode(to))
         envelope["body"] = msgspec.Raw(marked)
         return _encode(envelope)

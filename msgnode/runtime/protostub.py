@@ -178,6 +178,7 @@ class Protostub:
             self._settled.clear()
             self._enter("in-progress")
             self._task = asyncio.create_task(self._run())
+            self._task.add_done_callback(self._ended)
 
     async def _run(self) -> None:
         """Connect, and come back after each loss, until a final answer."""
@@ -203,6 +204,11 @@ class Protostub:
                 async with asyncio.timeout(delay):
                     await self._hurry.wait()
 
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A fault of ours is a failure that is seen, never a stub that stands still."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._stop("failed", 500, f"The stub broke: {error!r}")
+
     async def _connection(self) -> Closing:
         """One connection from its opening to its end, and what that end asks of us."""
         writer: asyncio.Task[None] | None = None
@@ -218,7 +224,7 @@ class Protostub:
                     await self._open(socket)
                 writer = asyncio.create_task(self._write(socket))
                 async for frame in socket:
-                    self._received(frame)
+                    self._received(_decoded(frame))
             return _closing(socket)
         except ConnectionClosed:
             return _closing(socket)
@@ -270,7 +276,7 @@ class Protostub:
         """The body of the answer of mn:/session."""
         id_ = await self._session_frame(socket, type_)
         while True:
-            message = json.loads(await socket.recv())
+            message = _decoded(await socket.recv())
             if message.get("from") != _SESSION:
                 self._received(message)
             elif message.get("type") == "response" and message.get("id") == id_:
@@ -288,17 +294,16 @@ class Protostub:
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def _received(self, frame: str | bytes | Message) -> None:
-        try:
-            message = frame if isinstance(frame, dict) else json.loads(frame)
-        except ValueError:
-            return  # not ours to answer
-        if not isinstance(message, dict) or message.get("from") == _SESSION:
-            return
+    def _received(self, message: Message) -> None:
         body = message.get("body") or {}
-        if body.get("via") in (self._mark, self._stub_url):
-            return  # our own, come back
-        self._bus.post_message({**message, "body": {**body, "via": self._stub_url}})
+        is_own = body.get("via") in (self._mark, self._stub_url)
+        if not message or message.get("from") == _SESSION or is_own:
+            return
+        try:
+            self._bus.post_message({**message, "body": {**body, "via": self._stub_url}})
+        except Exception as error:  # a listener's fault does not stop the stub
+            context = {"message": "A listener of the bus failed.", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
         if body.get("value") == "gap" and message.get("to") == f"{self.settings.runtimeURL}/status":
             self._say("gap", "The node could not keep all messages while the runtime was away.")
 
@@ -367,6 +372,15 @@ class Protostub:
         self._bus.post_message(
             {"type": "update", "from": self._stub_url, "to": status, "body": body}
         )
+
+
+def _decoded(frame: str | bytes) -> Message:
+    """The message of a frame; an empty one for what is none, which is not ours to answer."""
+    try:
+        message = json.loads(frame)
+    except (ValueError, RecursionError):
+        return {}
+    return message if isinstance(message, dict) else {}
 
 
 def _closing(socket: ClientConnection) -> Closing:

@@ -109,7 +109,10 @@ class Connection:
             self.link.close(code, reason)
 
     def lost(self) -> None:
-        """The socket is closed, whoever closed it."""
+        """The socket is closed, whoever closed it. What was read before, and waited because the
+        sender was held back, is carried first: it was sent, and nobody would know of its loss."""
+        while self._waiting and not self._ended:
+            self._take(self._waiting.popleft())
         self._stop()
         self._sessions.lost(self)
 

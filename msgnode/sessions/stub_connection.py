@@ -31,10 +31,10 @@ class StubConnection(Connection):
 
     handshake = "stub-connect"
 
-    def frame_received(self, frame: bytes) -> None:
+    def _take(self, frame: bytes) -> None:
         command = _command(frame) if self.session is None or b'"cmd"' in frame else None
         if command is None and self.session is not None:
-            super().frame_received(frame)
+            super()._take(frame)
         elif command is not None and command.cmd == "disconnect" and self.session is not None:
             self._disconnect(command)
         elif command is not None and command.cmd == "connect" and self.session is None:

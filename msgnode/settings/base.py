@@ -126,6 +126,48 @@ REPORTS: dict[str, Any] = {
     "KEPT_DAYS": env.int("REPORT_KEPT_DAYS", default=1100),
 }
 
+# --- Policies -------------------------------------------------------------------------------------
+POLICY: dict[str, Any] = {
+    # what becomes of a message that no policy decides, or whose policy cannot be evaluated
+    "DELIVER_NOT_APPLICABLE": env.bool("POLICY_DELIVER_NOT_APPLICABLE", default=True),
+    "DELIVER_INDETERMINATE": env.bool("POLICY_DELIVER_INDETERMINATE", default=False),
+    "TIME_ZONE": env("POLICY_TIME_ZONE", default="UTC"),
+    "USES_TLS": env.bool("USES_TLS", default=False),
+    # the decision log: one permit in so many (0: none), entries in memory, days kept
+    "LOG_SAMPLE": env.int("POLICY_LOG_SAMPLE", default=1000),
+    "LOG_ROOM": env.int("POLICY_LOG_ROOM", default=10_000),
+    "LOG_DAYS": env.float("POLICY_LOG_DAYS", default=30.0),
+    "LOG_MASKS_BODIES": env.bool("POLICY_LOG_MASKS_BODIES", default=True),
+}
+EMAIL_CONFIG = env.email_url("EMAIL_URL", default="consolemail://")
+EMAIL_BACKEND: str = EMAIL_CONFIG["EMAIL_BACKEND"]
+EMAIL_HOST: str = EMAIL_CONFIG.get("EMAIL_HOST") or ""
+EMAIL_PORT = EMAIL_CONFIG.get("EMAIL_PORT") or 25
+EMAIL_HOST_USER: str = EMAIL_CONFIG.get("EMAIL_HOST_USER") or ""
+EMAIL_HOST_PASSWORD: str = EMAIL_CONFIG.get("EMAIL_HOST_PASSWORD") or ""
+EMAIL_USE_TLS: bool = EMAIL_CONFIG.get("EMAIL_USE_TLS", False)
+DEFAULT_FROM_EMAIL: str = env("DEFAULT_FROM_EMAIL", default=f"node@{DOMAIN}")
+# --- Registry -------------------------------------------------------------------------------------
+REGISTRY = {
+    # open: anybody; read-open: anybody reads, accounts write; account: accounts only
+    "ACCESS": env("REGISTRY_ACCESS", default="open" if NODE_MODE == "embedded" else "account"),
+    "EXPIRES_MAX": env.int("REGISTRY_EXPIRES_MAX", default=3600),
+    "UNAVAILABLE_CODE": env.int("REGISTRY_UNAVAILABLE_CODE", default=408),
+    "DEAD_AFTER": env.int("REGISTRY_DEAD_AFTER", default=7 * 24 * 3600),
+    "PURGE_AFTER": env.int("REGISTRY_PURGE_AFTER", default=30 * 24 * 3600),
+    "HISTORY_KEPT": env.int("REGISTRY_HISTORY_KEPT", default=90 * 24 * 3600),
+    "MAX_MATCHES": env.int("REGISTRY_MAX_MATCHES", default=1000),
+    "MAX_BODY_BYTES": env.int("REGISTRY_MAX_BODY_BYTES", default=256 * 1024),
+    "READS_PER_MINUTE": env.int("REGISTRY_READS_PER_MINUTE", default=60_000),
+    "WRITES_PER_MINUTE": env.int("REGISTRY_WRITES_PER_MINUTE", default=60_000),
+    # remote registries instead of the embedded ones, by their base URLs
+    "DOMAIN_URL": env("DOMAIN_REGISTRY_URL", default=""),
+    "GLOBAL_URL": env("GLOBAL_REGISTRY_URL", default=""),
+    "REMOTE_TIMEOUT": env.float("REGISTRY_REMOTE_TIMEOUT", default=3.0),
+    "REMOTE_RETRIES": env.int("REGISTRY_REMOTE_RETRIES", default=2),
+    "REMOTE_CONNECTIONS": env.int("REGISTRY_REMOTE_CONNECTIONS", default=32),
+}
+
 # --- Django ---------------------------------------------------------------------------------------
 INSTALLED_APPS = [
     "unfold",
@@ -139,10 +181,15 @@ INSTALLED_APPS = [
     "django.contrib.humanize",
     "channels",
     "rest_framework",
+    "django_filters",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
     "django_celery_beat",
     "django_celery_results",
     "msgnode.apps.MessageNodeConfig",
     "spark.apps.SparkConfig",
+    "policies.apps.PoliciesConfig",
+    "registry.apps.RegistryConfig",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -226,6 +273,7 @@ CELERY_WORKER_CONCURRENCY = 2
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_SCHEDULE = {
+    "purge the decision log": {"task": "policies.purge", "schedule": 3600.0},
     "purge what is kept no longer": {"task": "msgnode.purge", "schedule": 3600.0},
     "hourly traffic report": {"task": "spark.hourly", "schedule": crontab(minute="5")},
     "daily traffic report": {"task": "spark.daily", "schedule": crontab("20", "0")},
@@ -233,6 +281,8 @@ CELERY_BEAT_SCHEDULE = {
     "monthly traffic report": {"task": "spark.monthly", "schedule": crontab("0", "1", "*", "1")},
     "take up waiting report runs": {"task": "spark.sweep", "schedule": 60.0},
     "delete old traffic rows and reports": {"task": "spark.retention", "schedule": 3600.0},
+    "end registrations whose time is over": {"task": "registry.expire", "schedule": 5.0},
+    "age and purge ended registrations": {"task": "registry.purge", "schedule": 600.0},
 }
 if REDIS_URL:
     CELERY_BROKER_URL = REDIS_URL
@@ -245,6 +295,27 @@ else:
         "control_folder": str(_broker / "control"),
         "store_processed": False,
     }
+
+# --- REST -----------------------------------------------------------------------------------------
+REST_FRAMEWORK = {
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "rest_framework.authentication.BasicAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
+    "NUM_PROXIES": env.int("PROXIES", default=0),
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Messaging Node",
+    "DESCRIPTION": "The registry of the domain: who can be reached, and where.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+}
 
 # --- Console --------------------------------------------------------------------------------------
 UNFOLD = console.unfold(DOMAIN)

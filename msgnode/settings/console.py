@@ -55,6 +55,21 @@ def unfold(domain: str) -> dict[str, Any]:
                     ],
                 },
                 {
+                    "title": "Policies",
+                    "items": [
+                        _item("Policy sets", "policy", "policies_policyset"),
+                        _item("Policies", "rule_folder", "policies_policy"),
+                        _item("Rules", "rule", "policies_rule"),
+                        _item("Named lists", "list", "policies_namedlist"),
+                        _item("Tests", "fact_check", "policies_policytest"),
+                        _item("Versions", "published_with_changes", "policies_version"),
+                        _page("Playground", "science", "policies_playground"),
+                        _page("Shadow report", "visibility", "policies_shadow"),
+                        _item("Decision log", "gavel", "policies_decisionentry"),
+                        _item("Rule hits", "bar_chart", "policies_rulehits"),
+                    ],
+                },
+                {
                     "title": "Health",
                     "items": [
                         _item("Components and stubs", "lan", "msgnode_componentstatus"),
@@ -76,15 +91,6 @@ def unfold(domain: str) -> dict[str, Any]:
     }
 
 
-def _page(title: str, icon: str, name: str, permission: str) -> dict[str, Any]:
-    return {
-        "title": title,
-        "icon": icon,
-        "link": reverse_lazy(f"admin:{name}"),
-        "permission": lambda request: request.user.has_perm(permission),
-    }
-
-
 def _item(title: str, icon: str, page: str) -> dict[str, Any]:
     name = page if page == "index" else f"{page}_changelist"
     item: dict[str, Any] = {"title": title, "icon": icon, "link": reverse_lazy(f"admin:{name}")}
@@ -92,6 +98,18 @@ def _item(title: str, icon: str, page: str) -> dict[str, Any]:
         app, _, model = page.rpartition("_")
         item["permission"] = lambda request: request.user.has_perm(f"{app}.view_{model}")
     return item
+
+
+def _page(
+    title: str, icon: str, name: str, permission: str = "policies.view_policyset"
+) -> dict[str, Any]:
+    """A page beside the lists; most are those of the policies."""
+    return {
+        "title": title,
+        "icon": icon,
+        "link": reverse_lazy(f"admin:{name}"),
+        "permission": lambda request: request.user.has_perm(permission),
+    }
 
 
 # Teal, dark enough for white text on 600 (contrast 5.5 to 1).

@@ -8,7 +8,7 @@ whole. Subscribing twice is one subscription; unsubscribing what is not subscrib
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgnode.bus.ports import Body, Component, Listener
@@ -70,6 +70,20 @@ class SubscriptionComponent(Component):
             mine.pop(address, None)
             if not mine:
                 del self._of[session.id]
+
+    def end(self, address: str, session: Listener) -> None:
+        """A subscription ends by decision of the node: in memory at once, then in the database."""
+        self.drop_subscription(address, session)
+        self._store.unsubscribed(session, [address], [], [], None)
+
+    def everything(self, sessions: Mapping[str, Listener]) -> list[tuple[Listener, str]]:
+        """Who listens to what, at this moment."""
+        return [
+            (sessions[id_], address)
+            for id_, mine in self._of.items()
+            if id_ in sessions
+            for address in mine
+        ]
 
     def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
         """A SessionEnd: nobody listens for the session any more."""

@@ -89,7 +89,7 @@ async def test_case_43_what_lies_below_a_runtime_url_reaches_it_without_a_subscr
 
 async def test_case_43_the_longest_runtime_url_wins(come: Come) -> None:
     url, talker = runtime(), await come()
-    above, below = await come(url), await come(f"{url}/inner")
+    below, above = await come(f"{url}/inner"), await come(url)
     await talker.send("read", f"{url}/inner/sm")
     assert len(await below.received_from(talker)) == 1
     assert await above.received_from(talker) == []

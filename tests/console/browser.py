@@ -30,11 +30,14 @@ class Browser:
 
     async def post(self, path: str, **form: str) -> str:
         """Post a form as its page would, with the page's token."""
-        page = await self.get(path)
-        found = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)
-        assert found, page
+        return await asyncio.to_thread(self.fill_in, path, **form)
+
+    def fill_in(self, path: str, **form: str) -> str:
+        """`post` outside of an event loop."""
+        found = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', self._ask(path))
+        assert found, path
         data = urllib.parse.urlencode({"csrfmiddlewaretoken": found[1], **form})
-        return await asyncio.to_thread(self._ask, path, data.encode())
+        return self._ask(path, data.encode())
 
     async def key(self, model: str, term: str) -> str:
         """The key of the one row that a search finds."""
@@ -50,10 +53,10 @@ class Browser:
             return response.read().decode()
 
 
-async def log_in(node: Node) -> Browser:
+def log_in(node: Node) -> Browser:
     """Make the operator of a node started with `operated()`, and log in."""
     account = ("--username", "operator", "--email", "o@example.org")
-    await asyncio.to_thread(node.manage, "createsuperuser", "--noinput", *account)
+    node.manage("createsuperuser", "--noinput", *account)
     browser = Browser(node)
-    await browser.post("login/", username="operator", password=PASSWORD)
+    browser.fill_in("login/", username="operator", password=PASSWORD)
     return browser

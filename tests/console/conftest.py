@@ -1,7 +1,16 @@
-"""An operator who has logged in."""
+"""An operator who has logged in: to the console alone, and to that of a running node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from django.test import Client
+
+from tests.node import Node, running
+
+from .browser import Browser, log_in, operated
 
 
 @pytest.fixture
@@ -10,3 +19,13 @@ def operator(db, django_user_model) -> Client:
     client = Client()
     client.force_login(user)
     return client
+
+
+@pytest.fixture(scope="session")
+def console(
+    tmp_path_factory: pytest.TempPathFactory, template: Path
+) -> Iterator[tuple[Node, Browser]]:
+    """A node and its operator's browser, shared: tests use runtime URLs of their own."""
+    with running(tmp_path_factory.mktemp("console"), template, **operated()) as node:
+        yield node, log_in(node)
+        assert node.is_running(), node.log()

@@ -10,9 +10,9 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from tests.client import SESSION, Client, address, code, runtime
-from tests.node import Node, eventually
+from tests.node import eventually
 
-from .browser import Browser, log_in, operated
+from .browser import log_in, operated
 
 SECOND = 1.0
 MACHINE = 1.0  # what a busy machine may add
@@ -24,12 +24,6 @@ async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
     while not await is_so():
         assert time.monotonic() - began < SECOND + MACHINE
         await eventually()
-
-
-@pytest.fixture
-async def console(start_node) -> tuple[Node, Browser]:
-    node = start_node(**operated())
-    return node, await log_in(node)
 
 
 @pytest.mark.parametrize(("then", "close_code"), [("stay-away", 4403), ("return", 3001)])
@@ -99,7 +93,7 @@ async def asked(sender: Client, to: str, reader: Client) -> dict:
 async def test_a_ban_ends_and_keeps_out_a_runtime_on_all_nodes_of_a_database(start_node):
     first = start_node(**operated())
     second = start_node(DATABASE_URL=f"sqlite:///{first.data_dir}/node.sqlite3")
-    browser = await log_in(first)
+    browser = await asyncio.to_thread(log_in, first)
     banned = runtime()
     async with first.ws() as here, second.ws() as there, second.ws() as another:
         await here.open(banned)
@@ -134,8 +128,9 @@ async def test_a_ban_ends_and_keeps_out_a_runtime_on_all_nodes_of_a_database(sta
     await until(is_welcome)
 
 
-async def test_a_banned_source_address_gets_no_socket(console):
-    node, browser = console
+async def test_a_banned_source_address_gets_no_socket_and_a_ban_outlives_a_restart(start_node):
+    node = start_node(**operated())
+    browser = await asyncio.to_thread(log_in, node)
     async with node.ws() as client, node.ws() as silent:
         await client.open()
         form = {"kind": "source", "value": "127.0.0.0/8", "reason": "flood"}
@@ -145,15 +140,8 @@ async def test_a_banned_source_address_gets_no_socket(console):
     with pytest.raises(InvalidStatus) as refused:
         await node.ws().connect()
     assert refused.value.response.status_code == 403
-
-
-async def test_a_ban_is_in_force_after_a_restart(console):
-    node, browser = console
-    banned = runtime()
-    await browser.post("msgnode/ban/add/", kind="runtime", value=banned, reason="spam")
     node.terminate()
     node.status()
     node.start()
-    async with node.ws() as client:
-        assert code(await client.ask("open", SESSION, sender=banned)) == 403
-        assert await client.close_code() == 4403
+    with pytest.raises(InvalidStatus):
+        await node.ws().connect()

@@ -9,9 +9,7 @@ from msgnode.alarms import POOL_EXHAUSTED, raise_alarm
 from msgnode.console import changes
 from msgnode.models import AddressPool, Alarm, Allocation, AuditEntry, ControlMessage, PoolAddress
 from tests.client import ALLOCATION, code
-from tests.node import Node
 
-from .browser import Browser, log_in, operated
 from .rows import fill
 from .test_live import until
 
@@ -85,10 +83,9 @@ def test_filling_a_pool_clears_the_alarm_of_its_exhaustion(db):
     assert Alarm.objects.get().cleared_at is not None
 
 
-async def test_leases_follow_the_session_and_exhaustion_raises_an_alarm(start_node):
+async def test_leases_follow_the_session_and_exhaustion_raises_an_alarm(console):
     """Cases 9 and 27."""
-    node: Node = start_node(**operated())
-    browser: Browser = await log_in(node)
+    node, browser = console
     await browser.post("msgnode/addresspool/add/", scheme="sip", add="sip:guest{1-2}@b.org")
     wanted = {"scheme": "sip", "value": {"number": 1}}
     async with node.ws() as first, node.ws() as second:

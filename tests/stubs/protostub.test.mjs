@@ -385,3 +385,17 @@ test("the node's gap signal reaches the bus and the stub's status", () => {
   assert.equal(statuses().at(-1), "gap");
   assert.equal(stub.state, "live");
 });
+
+test("a listener that fails is reported, and does not stop the stub", () => {
+  goLive();
+  const tasks = [];
+  const later = mock.method(globalThis, "queueMicrotask", (task) => tasks.push(task));
+  bus.postMessage = () => {
+    throw new Error("a listener's fault");
+  };
+  socket().closes(1006);
+  later.mock.restore();
+  assert.throws(tasks[0], /a listener's fault/);
+  mock.timers.tick(DEFAULTS.minDelay);
+  assert.equal(sockets.length, 2);
+});

@@ -15,8 +15,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,10 +29,6 @@ Wanted = Callable[[Message], bool]
 
 SECONDS = 20.0
 KINDS = ("python", "node-activate", "node-start", "browser")
-BROWSER_FLAGS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
 _numbers = itertools.count(1)
 _HERE = Path(__file__).parent
 
@@ -170,19 +166,6 @@ def node_js() -> list[str]:
     return [program, flag, "--no-warnings"]
 
 
-@contextmanager
-def browser_page(chromium: str, **context: Any) -> Iterator[Any]:
-    """A page of a headless Chromium."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=chromium, args=BROWSER_FLAGS)
-        try:
-            yield browser.new_context(**context).new_page()
-        finally:
-            browser.close()
-
-
 class Cast:
     """Brings runtimes of one kind to a node: `cast.enter("alice")`."""
 
@@ -210,10 +193,8 @@ class Cast:
 
     def _bus(self, settings: Message) -> Bus:
         if self._kind == "browser":
-            chromium = self._request.getfixturevalue("chromium")
-            if not hasattr(self, "_browser"):
-                self._browser = self._stack.enter_context(browser_page(chromium)).context
-            page = self._browser.new_page()
+            page = self._request.getfixturevalue("browser").new_page()
+            self._stack.callback(page.close)
             page.goto(f"http://127.0.0.1:{self._port}/health/live")
             return _Page(page, {"maxDelay": 500, **settings})
         if self._kind == "python":

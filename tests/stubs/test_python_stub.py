@@ -369,6 +369,39 @@ async def test_the_nodes_gap_signal_reaches_the_bus_and_the_stubs_status(
     assert stub.state == "live"
 
 
+async def test_a_listener_that_fails_is_reported_and_does_not_stop_the_stub(
+    scripted: ScriptedNode, load: Load
+) -> None:
+    _, bus = load()
+    bus.send(request(1))
+    socket = await live(scripted, bus)
+    reported: list[Message] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    keep = bus.post_message
+
+    def fail_on_changes(message: Message) -> None:
+        if message["to"].endswith("/changes"):
+            raise ValueError("a listener's fault")
+        keep(message)
+
+    bus.post_message = fail_on_changes  # type: ignore[method-assign]
+    await socket.send(json.dumps(change("first")))
+    await socket.send(json.dumps(request(5)))
+    await bus.until(lambda: bus.got[-1].get("id") == 5)
+    assert str(reported[0]["exception"]) == "a listener's fault"
+
+
+async def test_a_fault_of_the_stub_itself_is_a_failure_that_is_seen(
+    scripted: ScriptedNode, load: Load
+) -> None:
+    _, bus = load()
+    bus.send(request(1))
+    await scripted.answer(await scripted.next(), code="no number")
+    await bus.status("failed")
+    assert "broke" in bus.got[-2]["body"]["desc"]
+    assert bus.got[-1]["body"]["code"] == 500
+
+
 # --- the bus --------------------------------------------------------------------------------------
 
 

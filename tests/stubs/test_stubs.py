@@ -14,7 +14,7 @@ ALLOCATION = "domain://msg-node.localhost/address-allocation"
 QUEUED = 25
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[each for each in KINDS if each != "node-start"])
 def kind(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -53,6 +53,7 @@ def values(observer: Runtime, address: str) -> list[int]:
     return [each["body"]["value"] for each in observer.seen if each["to"] == f"{address}/changes"]
 
 
+@pytest.mark.parametrize("kind", KINDS, indirect=True)
 def test_case_53_54_live_killed_back_resumed_and_nothing_queued_is_lost(
     start_node: Callable[..., Node], cast_on: Callable[[Node], Cast]
 ) -> None:

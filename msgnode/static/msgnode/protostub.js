@@ -287,7 +287,7 @@ export default class MessagingNodeProtoStub {
     }
     const body = message.body ?? {};
     if (body.via === this.#mark || body.via === this.#stubURL) return; // our own, come back
-    this.#bus.postMessage({ ...message, body: { ...body, via: this.#stubURL } });
+    this.#post({ ...message, body: { ...body, via: this.#stubURL } });
     if (body.value === "gap" && message.to === `${this.#config.runtimeURL}/status`) {
       this.#gap("The node could not keep all messages while the runtime was away.");
     }
@@ -342,7 +342,7 @@ export default class MessagingNodeProtoStub {
       return;
     }
     const body = { code, desc: text, description: text, via: this.#stubURL };
-    this.#bus.postMessage({ id, type: "response", from: Array.isArray(to) ? to[0] : to, to: from, body });
+    this.#post({ id, type: "response", from: Array.isArray(to) ? to[0] : to, to: from, body });
   }
 
   // --- status -------------------------------------------------------------------------------------
@@ -359,7 +359,18 @@ export default class MessagingNodeProtoStub {
 
   #say(value, desc) {
     const body = desc ? { value, desc } : { value };
-    this.#bus.postMessage({ type: "update", from: this.#stubURL, to: `${this.#stubURL}/status`, body });
+    this.#post({ type: "update", from: this.#stubURL, to: `${this.#stubURL}/status`, body });
+  }
+
+  /** Hand a message to the bus. A listener's fault is reported, and does not stop the stub. */
+  #post(message) {
+    try {
+      this.#bus.postMessage(message);
+    } catch (error) {
+      queueMicrotask(() => {
+        throw error;
+      });
+    }
   }
 
   #settle(state) {

@@ -24,6 +24,7 @@ const sentAt = new Map(); // version -> when Alice sent it
 
 let note; // the address of the data object
 let version = 0;
+let answers = 0;
 
 try {
   await Promise.all([alice.start(), bob.start()]);
@@ -39,8 +40,9 @@ async function report() {
   const { value } = await alice.ask("create", allocation, { scheme: "comm", value: { number: 1 } });
   note = value.allocated[0];
   $("#object").textContent = note;
-  await alice.ask("subscribe", sm, { resources: [`${note}/subscription`, `${note}/children/`] });
-  alice.onGap = () => alice.ask("subscribe", sm, { resources: [note, `${note}/subscription`, `${note}/children/`] });
+  const heard = [`${note}/subscription`, `${note}/children/`];
+  await alice.ask("subscribe", sm, { resources: heard });
+  alice.onGap = () => alice.ask("subscribe", sm, { resources: [note, ...heard] });
   alice.bus.addListener(`${note}/subscription`, ({ id, from, to }) => {
     const body = { code: 200, value: currentNote(), version };
     alice.bus.postMessage({ id, type: "response", from: to, to: from, body });
@@ -71,15 +73,17 @@ async function observe() {
     showNote({ [body.attribute]: body.value });
     const took = performance.now() - sentAt.get(body.version);
     sentAt.delete(body.version);
-    bob.say(took < 1000 ? `version ${body.version}, ${took.toFixed(0)} ms after Alice` : `version ${body.version}, caught up`);
+    bob.say(`version ${body.version}, ${took < 1000 ? `${took.toFixed(0)} ms after Alice` : "caught up"}`);
+    if (body.version === version) alice.say(`version ${version}, Bob has it`);
   });
   const answer = $("#answer");
   answer.addEventListener("submit", (event) => {
     event.preventDefault();
     const text = answer.elements.answer.value.trim();
     if (!text) return;
-    const body = { resource: `${note}/children/`, value: { text } };
-    bob.bus.postMessage({ id: ++version, type: "create", from: `${bob.runtimeURL}/bob`, to: `${note}/children/`, body });
+    const to = `${note}/children/`;
+    const body = { resource: to, value: { text } };
+    bob.bus.postMessage({ id: ++answers, type: "create", from: `${bob.runtimeURL}/bob`, to, body });
     showAnswer(bob, text);
     answer.reset();
   });

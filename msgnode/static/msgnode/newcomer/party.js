@@ -53,7 +53,7 @@ export class Party {
 
   #status({ value, desc = "" }) {
     if (value === "gap") {
-      this.onGap();
+      Promise.resolve(this.onGap()).catch((error) => this.say(error.message));
       return;
     }
     const pill = this.card.querySelector(".state");

@@ -1,0 +1,1 @@
+"""Components whose answers come from outside the bus: registries, identity management, QoS."""

@@ -1,0 +1,125 @@
+"""The embedded domain registry behind the connector: requests to registry.api, off the event loop.
+
+Changes go to the group commit in the order in which they were asked, without waiting; searches run
+in a few threads, each with its own database connection. At most MAX_SEARCHES wait for one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from django.conf import settings
+from django.db import close_old_connections
+
+from msgnode.bus.ports import Body
+from msgnode.core import addresses
+from msgnode.core.errors import Conflict, NotFound, TooMany
+from registry import api
+from registry.api import Command, Entry, Kind, Search
+
+from . import registry_answers
+from .registry_requests import Change, Find, Refresh, Register, Remove, Request
+
+THREADS = 4
+MAX_SEARCHES = 5_000
+
+Result = TypeVar("Result")
+
+
+class EmbeddedRegistry:
+    """Carries out requests; one for the process."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="registry-search")
+        self._waiting = 0
+
+    def carry_out(self, request: Request, sender: str) -> Awaitable[Body]:
+        """What the request is answered. What is queued here is in order with earlier requests."""
+        match request:
+            case Find():
+                return self.in_thread(lambda: _found(request))
+            case Register(kind, url, body, user):
+                return _committed(api.registration(kind, url, dict(body), user))
+            case Refresh(kind, url):
+                return _committed(api.KeepAlive(kind, api.key(url, "URL")))
+            case Change(kind, url, body):
+                return _committed(api.update_of(kind, api.key(url, "URL"), dict(body)))
+            case Remove(kind, url, user, name) if url:
+                return _committed(api.Disconnect(kind, api.key(url, "URL"), user or None))
+            case Remove(name=name):
+                return self.in_thread(lambda: _remove_named(name, sender))
+
+    async def runtime_gone(self, runtime_url: str) -> None:
+        """Disconnect what the runtime registered."""
+        await self.in_thread(lambda: api.runtime_gone(runtime_url))
+
+    async def in_thread(self, call: Callable[[], Result]) -> Result:
+        """Run a call that uses the database in one of the threads. Raises TooMany."""
+        if self._waiting >= MAX_SEARCHES:
+            raise TooMany("The registry has too many searches waiting; try again later.")
+        self._waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, _with_database, call)
+        finally:
+            self._waiting -= 1
+
+    def stop(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _with_database(call: Callable[[], Result]) -> Result:
+    close_old_connections()
+    try:
+        return call()
+    finally:
+        close_old_connections()
+
+
+def _committed(command: Command) -> Awaitable[Body]:
+    return _answer(asyncio.wrap_future(api.submit(command)))
+
+
+async def _answer(done: Awaitable[Any]) -> Body:
+    await done
+    return dict(registry_answers.DONE)
+
+
+def _found(request: Find) -> Body:
+    search = request.search
+    entries = api.find(search)
+    if not entries and request.name:
+        request = Find(Search(Kind.OBJECT, name=request.name), page=request.page)
+        entries = [e for e in api.find(request.search) if _has_all(e, search)]
+    records = {entry.url: api.record(entry) for entry in entries}
+    code = api.outcome(entries)
+    unavailable = int(settings.REGISTRY["UNAVAILABLE_CODE"])
+    return registry_answers.found(request, code, records, unavailable)
+
+
+def _has_all(entry: Entry, search: Search) -> bool:
+    return set(search.resources) <= set(entry.resources) and set(search.data_schemes) <= set(
+        entry.data_schemes
+    )
+
+
+def _remove_named(name: str, sender: str) -> Body:
+    """The runtime deletes its data objects by name; names are not unique."""
+    entries = api.find(Search(Kind.OBJECT, name=name))
+    if not entries:
+        raise NotFound("Not Found")
+    mine = [e for e in entries if e.runtime and _is_at(sender, e.runtime)]
+    if not mine and len(entries) > 1:
+        raise Conflict("Several data objects have this name; delete one by its URL.")
+    for entry in mine or entries:
+        api.disconnect(Kind.OBJECT, entry.url)
+    return dict(registry_answers.DONE)
+
+
+def _is_at(sender: str, runtime: str) -> bool:
+    return any(
+        addresses.is_under(sender, url) for url in (runtime, addresses.runtime_twin(runtime)) if url
+    )

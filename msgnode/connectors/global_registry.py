@@ -1,0 +1,123 @@
+"""global://registry: the connector to the global registry, embedded or remote (reference B4).
+
+All forms of the field are one request: READ (guid) or CREATE (guid, jwt), the guid in `guid` or
+`resource`, the record in `jwt` or `value`; update is create. Answers carry the keys of both
+generations, with and without capitals. An error carries no Value: clients would take it for a
+record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from http import HTTPStatus
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from msgnode.bus.ports import Body, Component, Listener
+from msgnode.core.errors import BadMessage, NodeError
+from msgnode.core.messages import Message
+from registry import api
+
+from .embedded_registry import EmbeddedRegistry
+from .http import Answer, BackEnd
+
+
+class GlobalRegistry(Protocol):
+    """The registry behind the connector. Both raise NodeError."""
+
+    def get(self, guid: str) -> Awaitable[str]: ...
+    def put(self, guid: str, jwt: str) -> Awaitable[object]: ...
+
+
+class EmbeddedGlobalRegistry:
+    """The records of this node, in the threads of the embedded registry."""
+
+    def __init__(self, registry: EmbeddedRegistry) -> None:
+        self._registry = registry
+
+    def get(self, guid: str) -> Awaitable[str]:
+        return self._registry.in_thread(lambda: api.global_get(guid))
+
+    def put(self, guid: str, jwt: str) -> Awaitable[object]:
+        return self._registry.in_thread(lambda: api.global_put(guid, jwt))
+
+
+class RemoteGlobalRegistry:
+    """Records of a global registry over HTTP."""
+
+    def __init__(self, back_end: BackEnd) -> None:
+        self._back_end = back_end
+
+    async def get(self, guid: str) -> str:
+        answer = await self._back_end.send("GET", _path(guid))
+        value = _fields(answer).get("Value")
+        if answer.status != 200 or not isinstance(value, str):
+            raise Refused(answer)
+        return value
+
+    async def put(self, guid: str, jwt: str) -> None:
+        answer = await self._back_end.send("PUT", _path(guid), jwt.encode())
+        if answer.status != 200:
+            raise Refused(answer)
+
+
+class Refused(NodeError):
+    """The remote registry's own refusal, passed on with its code."""
+
+    def __init__(self, answer: Answer) -> None:
+        said = _fields(answer).get("Explanation") or _fields(answer).get("Description")
+        super().__init__(said if isinstance(said, str) else "")
+        self.code = answer.status if answer.status >= 400 else 502  # type: ignore[misc]
+
+
+class GlobalRegistryConnector(Component):
+    """Relays to a GlobalRegistry."""
+
+    name = "global-registry"
+    kind = "connector"
+
+    def __init__(self, registry: GlobalRegistry) -> None:
+        super().__init__(("global://registry",))
+        self._registry = registry
+
+    def answer(self, message: Message, caller: Listener) -> Awaitable[Body]:
+        return self._answer(message.type, message.fields())
+
+    async def _answer(self, type_: str, body: Mapping[str, Any]) -> Body:
+        try:
+            if type_ == "read":
+                return _said(200, value=await self._registry.get(_guid(body)))
+            if type_ in ("create", "update"):
+                guid, jwt = _guid(body), body.get("jwt") or body.get("value")
+                if not isinstance(jwt, str):
+                    raise BadMessage("The body lacks `jwt` (or `value`).")
+                await self._registry.put(guid, jwt)
+                return _said(200)
+            raise BadMessage("The global registry takes READ and CREATE.")
+        except NodeError as refusal:
+            self.card.failed += 1
+            return _said(refusal.code, refusal.description)
+
+
+def _guid(body: Mapping[str, Any]) -> str:
+    guid = body.get("guid") or body.get("resource")
+    if not isinstance(guid, str) or len(guid) > 300:
+        raise BadMessage("The body lacks `guid` (or `resource`).")
+    return guid.removeprefix("user-guid://")
+
+
+def _said(code: int, text: str = "", value: str | None = None) -> Body:
+    words = text or ("OK" if code == 200 else HTTPStatus(code).phrase)
+    body: Body = {"Code": code, "code": code, "Description": words, "description": words,
+                  "desc": words, "Message": words}  # fmt: skip
+    if value is not None:
+        body |= {"Value": value, "value": value}
+    return body
+
+
+def _path(guid: str) -> str:
+    return f"/guid/{quote(guid, safe='')}"
+
+
+def _fields(answer: Answer) -> Mapping[str, Any]:
+    return answer.body if isinstance(answer.body, dict) else {}

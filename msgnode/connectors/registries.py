@@ -1,0 +1,66 @@
+"""The two registries of a node, embedded or remote as the settings say, with their connectors.
+
+A remote registry is named by its base URL (DOMAIN_URL, GLOBAL_URL); without one the embedded
+registry answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from functools import partial
+from typing import Any
+
+from .domain_registry import DomainRegistryConnector, Registry
+from .embedded_registry import EmbeddedRegistry
+from .global_registry import (
+    EmbeddedGlobalRegistry,
+    GlobalRegistry,
+    GlobalRegistryConnector,
+    RemoteGlobalRegistry,
+)
+from .http import BackEnd
+from .registration_news import Post, leave
+from .registry_answers import UNREACHABLE
+from .remote_registry import RemoteRegistry
+
+
+class Registries:
+    """What node.py wires: two components, jobs to run while the node does, and the end of both."""
+
+    def __init__(self, domain: str, settings: Mapping[str, Any], post: Post) -> None:
+        self._embedded = EmbeddedRegistry()
+        self._remote: RemoteRegistry | None = None
+        self._back_ends: list[BackEnd] = []
+        registry: Registry = self._embedded
+        if base := settings["DOMAIN_URL"]:
+            back_end = self._back_end(base, UNREACHABLE, settings)
+            news = partial(leave, post)
+            self._remote = RemoteRegistry(back_end, settings["UNAVAILABLE_CODE"], news)
+            registry = self._remote
+        records: GlobalRegistry = EmbeddedGlobalRegistry(self._embedded)
+        if base := settings["GLOBAL_URL"]:
+            text = "Error contacting the global registry."
+            records = RemoteGlobalRegistry(self._back_end(base, text, settings))
+        self.domain = DomainRegistryConnector(domain, registry)
+        self.global_ = GlobalRegistryConnector(records)
+
+    def _back_end(self, base: str, text: str, settings: Mapping[str, Any]) -> BackEnd:
+        back_end = BackEnd(
+            base,
+            text,
+            settings["REMOTE_TIMEOUT"],
+            settings["REMOTE_RETRIES"],
+            settings["REMOTE_CONNECTIONS"],
+        )
+        self._back_ends.append(back_end)
+        return back_end
+
+    def jobs(self) -> list[Coroutine[Any, Any, None]]:
+        """What runs as long as the node: the feed of a remote registry."""
+        return [self._remote.run()] if self._remote else []
+
+    async def stop(self) -> None:
+        """Close what is open."""
+        self._embedded.stop()
+        for back_end in self._back_ends:
+            await back_end.close()

@@ -1,0 +1,34 @@
+"""The bodies in which the domain registry answers (reference A5). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .registry_requests import PAGE, Find
+
+DONE = {"code": 200}
+UNREACHABLE = "Error contacting the domain registry."
+
+
+def found(
+    request: Find, code: int, records: Mapping[str, Any], unavailable_code: int
+) -> dict[str, Any]:
+    """The answer to a search: `records` by URL, `code` 200, 404 or 408.
+
+    Older runtimes take 500 for unavailable, so 408 can be spelled otherwise by a setting.
+    """
+    if code == 404 or not records:
+        return error(404, "Not Found")
+    if request.page:
+        first = (request.page - 1) * PAGE
+        records = dict(list(records.items())[first : first + PAGE])
+    value: Any = next(iter(records.values()), None) if request.is_single else dict(records)
+    if code == 408:
+        return {**error(unavailable_code, "Temporarily Unavailable"), "value": value}
+    return {"code": code, "value": value}
+
+
+def error(code: int, description: str) -> dict[str, Any]:
+    """An error under both keys readers look for."""
+    return {"code": code, "desc": description, "description": description}

@@ -1,0 +1,254 @@
+"""What a message asks of the domain registry: every form of the specification and of the field.
+
+Pure. A body becomes one Request value, which the embedded and the remote registry both understand.
+
+read    user://…  user-guid://…  hyperty://…  <any URL>  <name>
+        /<scheme>/user|idp-identifier|email|guid|url|name|reporter/<key>   /<scheme>/<URL or id>
+        /<scheme> with criteria.reporter; criteria: resources, dataSchemes, scheme, filter, page
+create  value with url                 (and user, for a hyperty)
+update  resource; no value: a sign of life; value {…}; value with attribute
+delete  value with url (and user), or with the name of a data object
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from msgnode.core import addresses
+from msgnode.core.errors import BadMessage
+from registry.api import Kind, Search
+
+PAGE = 50
+_HYPERTY_WORDS = frozenset({"hyperty", "hyperty-runtime", "user", "user-guid"})
+_KEYS = {
+    "user": "user",
+    "idp-identifier": "email",
+    "email": "email",
+    "guid": "guid",
+    "url": "url",
+    "name": "name",
+    "reporter": "reporter",
+}
+_COMMON = ("expires", "resources", "dataSchemes", "status", "runtime", "p2pRequester")
+_FACTS = {
+    Kind.HYPERTY: (*_COMMON, "descriptor", "p2pHandler", "guid"),
+    Kind.OBJECT: (*_COMMON, "name", "schema", "reporter"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    """Search. `is_single`: by URL, answered by one record instead of a map; `name`: look for a
+    data object of that name where no URL matches; `page` from 1, 0 for all."""
+
+    search: Search
+    is_single: bool = False
+    name: str = ""
+    page: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """Enter or replace; `body` has the known keys only."""
+
+    kind: Kind
+    url: str
+    body: Mapping[str, Any]
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """A sign of life."""
+
+    kind: Kind
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A partial update."""
+
+    kind: Kind
+    url: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Take out of service: a hyperty of `user`, or a data object by its URL or else its name."""
+
+    kind: Kind
+    url: str = ""
+    user: str = ""
+    name: str = ""
+
+
+Request = Find | Register | Refresh | Change | Remove
+
+
+def request_of(type_: str, body: Mapping[str, Any], domain: str) -> Request:
+    """The request of a message. Raises BadMessage for one that asks nothing intelligible."""
+    match type_:
+        case "read":
+            return _find(body, domain)
+        case "create":
+            return _register(body)
+        case "update":
+            return _change(body, domain)
+        case "delete":
+            return _remove(body, domain)
+    raise BadMessage("The domain registry takes create, read, update and delete.")
+
+
+def _find(body: Mapping[str, Any], domain: str) -> Find:
+    resource = _text(body, "resource")
+    criteria = _mapping(body.get("criteria"), "criteria")
+    wanted = {**criteria, **_mapping(criteria.get("filter"), "criteria.filter")}
+    found = _keyed(resource, wanted, domain)
+    scheme = wanted.get("scheme")
+    search = found.search
+    if isinstance(scheme, str) and scheme and not found.is_single:
+        kind = _kind(scheme)
+        search = replace(search, kind=kind, scheme="" if kind is Kind.HYPERTY else scheme)
+    search = replace(
+        search,
+        resources=_words(wanted.get("resources"), "resources"),
+        data_schemes=_words(wanted.get("dataSchemes"), "dataSchemes"),
+    )
+    return replace(found, search=search, page=_page(wanted.get("page", body.get("page"))))
+
+
+def _keyed(resource: str, criteria: Mapping[str, Any], domain: str) -> Find:
+    """The search by its key, before the criteria."""
+    if resource.startswith("/"):
+        word, _, rest = resource[1:].partition("/")
+        kind = _kind(word)
+        if not rest:
+            return _by_criteria(kind, criteria)
+        by, _, key = rest.partition("/")
+        if by in _KEYS and key and "://" not in by:
+            return _by(kind, _KEYS[by], key, word)
+        return _by_url(kind, _url(word, rest, domain))
+    scheme = addresses.parse(resource).scheme
+    if scheme == "user":
+        return Find(Search(Kind.HYPERTY, user=resource))
+    if scheme == "user-guid":
+        return Find(Search(Kind.HYPERTY, guid=resource))
+    if scheme in _HYPERTY_WORDS:
+        return _by_url(Kind.HYPERTY, resource)
+    if scheme and "://" in resource:
+        return Find(Search(Kind.OBJECT, url=resource), is_single=True, name=resource)
+    return Find(Search(Kind.OBJECT, name=resource))
+
+
+def _by(kind: Kind, key: str, value: str, word: str) -> Find:
+    if key == "url":
+        return _by_url(kind, value)
+    if key in ("name", "reporter"):
+        return Find(Search.by(Kind.OBJECT, key, value))
+    if key == "user" and "://" not in value:
+        key = "email"
+    scheme = word if kind is Kind.OBJECT and word != Kind.OBJECT else ""
+    return Find(Search.by(kind, key, value, scheme=scheme))
+
+
+def _by_url(kind: Kind, url: str) -> Find:
+    return Find(Search(kind, url=url), is_single=True)
+
+
+def _by_criteria(kind: Kind, criteria: Mapping[str, Any]) -> Find:
+    """`/comm` with the key among the criteria; a reporter's objects are found of any scheme."""
+    for key in ("reporter", "name", "user", "email", "guid", "url"):
+        value = criteria.get(key)
+        if isinstance(value, str) and value:
+            return _by(kind, key, value, Kind.OBJECT)
+    raise BadMessage("The criteria name no reporter, name, user, email, guid or url.")
+
+
+def _register(body: Mapping[str, Any]) -> Register:
+    value = _mapping(body.get("value"), "value")
+    url = _text(value, "url", "value.url")
+    kind = _kind(addresses.parse(url).scheme)
+    user = _text(value, "user", "value.user") if kind is Kind.HYPERTY else ""
+    return Register(kind, url, _facts(kind, value), user)
+
+
+def _change(body: Mapping[str, Any], domain: str) -> Refresh | Change:
+    value = body.get("value")
+    kind, url = _target(body, domain)
+    attribute = body.get("attribute")
+    if isinstance(attribute, str) and attribute and value is not None:
+        facts = _facts(kind, {attribute: value})
+        if not facts:
+            raise BadMessage(f"The attribute {attribute[:40]!r} is none of an entry.")
+        return Change(kind, url, facts)
+    facts = _facts(kind, _mapping(value, "value"))
+    return Change(kind, url, facts) if facts else Refresh(kind, url)
+
+
+def _remove(body: Mapping[str, Any], domain: str) -> Remove:
+    value = _mapping(body.get("value"), "value")
+    if not value.get("url") and not body.get("resource"):
+        return Remove(Kind.OBJECT, name=_text(value, "name", "value.url"))
+    kind, url = _target(body, domain)
+    user = value.get("user")
+    return Remove(kind, url, user if isinstance(user, str) else "")
+
+
+def _target(body: Mapping[str, Any], domain: str) -> tuple[Kind, str]:
+    """The entry a change is about: `resource` in any of its forms, or `value.url`."""
+    value = body.get("value")
+    resource = body.get("resource") or (value.get("url") if isinstance(value, dict) else None)
+    if not isinstance(resource, str) or not resource:
+        raise BadMessage("The body lacks `resource`.")
+    if not resource.startswith("/"):
+        return _kind(addresses.parse(resource).scheme), resource
+    word, _, rest = resource[1:].partition("/")
+    url = _url(word, rest.removeprefix("url/"), domain)
+    return _kind(word), url
+
+
+def _url(word: str, rest: str, domain: str) -> str:
+    """The URL of `/<scheme>/<rest>`: the rest itself, or an id in this domain."""
+    return rest if "://" in rest else f"{word}://{domain}/{rest}"
+
+
+def _kind(word: str) -> Kind:
+    return Kind.HYPERTY if word.lower() in _HYPERTY_WORDS else Kind.OBJECT
+
+
+def _facts(kind: Kind, value: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value[key] for key in _FACTS[kind] if value.get(key) is not None}
+
+
+def _text(body: Mapping[str, Any], key: str, name: str = "") -> str:
+    value = body.get(key)
+    if not isinstance(value, str) or not value:
+        raise BadMessage(f"The body lacks `{name or key}`.")
+    return value
+
+
+def _mapping(value: object, name: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise BadMessage(f"The field `{name}` must be an object.")
+    return value
+
+
+def _words(value: object, name: str) -> tuple[str, ...]:
+    listed = [value] if isinstance(value, str) else value or []
+    if not isinstance(listed, list) or not all(isinstance(word, str) for word in listed):
+        raise BadMessage(f"The criterion `{name}` must be a list of texts.")
+    return tuple(listed)
+
+
+def _page(value: object) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadMessage("The criterion `page` must be a number from 1.")
+    return value

@@ -1,0 +1,223 @@
+"""A remote domain registry behind the connector: requests as the HTTP calls of reference A5.
+
+`call_of` is pure. What the reference's interface does not offer is composed of what it does: a data
+object is removed by a status update, by name after a search. The remote registry keeps no sessions,
+so this worker remembers what runtimes registered through it, up to MAX_REMEMBERED in all.
+News of entries that ended are polled (`run`), news of updates follow from their answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from msgnode.bus.ports import Body
+from msgnode.core import addresses
+from msgnode.core.errors import BadGateway, Conflict, NodeError
+from registry.api import Kind, Search
+
+from . import registry_answers
+from .http import Answer, BackEnd
+from .registry_requests import Change, Find, Refresh, Register, Remove, Request
+
+log = logging.getLogger(__name__)
+
+MAX_REMEMBERED = 100_000
+POLL_SECONDS = 5.0
+_ANNOUNCED = ("live", "disconnected")
+
+Written = Register | Refresh | Change | Remove
+
+News = Callable[[list[tuple[str, str]]], None]
+"""Takes (url, status) of entries; called in a thread."""
+
+
+class Call(NamedTuple):
+    method: str
+    path: str
+    body: dict[str, Any] | None = None
+
+
+def call_of(request: Request) -> Call:
+    """The HTTP call of a request."""
+    match request:
+        case Find(search=search):
+            return Call("GET", _search_path(search))
+        case Register(Kind.HYPERTY, url, body, user):
+            return Call("PUT", _path("hyperty", "user", user, url), dict(body))
+        case Register(_, url, body):
+            return Call("PUT", _path("hyperty", "dataobject", url), {**body, "url": url})
+        case Refresh(kind, url):
+            return Call("PUT", _entry_path(kind, url), {})
+        case Change(kind, url, body):
+            facts = {key: value for key, value in body.items() if key != "guid"}
+            return Call("PUT", _entry_path(kind, url), facts)
+        case Remove(Kind.HYPERTY, url, user) if user:
+            return Call("DELETE", _path("hyperty", "user", user, url))
+        case Remove(kind, url):
+            return Call("PUT", _entry_path(kind, url), {"status": "disconnected"})
+
+
+class RemoteRegistry:
+    """Carries out requests over HTTP; one for the worker."""
+
+    def __init__(self, back_end: BackEnd, unavailable_code: int, news: News) -> None:
+        self._back_end = back_end
+        self._unavailable_code = unavailable_code
+        self._news = news
+        self._of: OrderedDict[tuple[Kind, str], str] = OrderedDict()  # entry -> runtime
+
+    async def carry_out(self, request: Request, sender: str) -> Body:
+        if isinstance(request, Find):
+            return await self._find(request)
+        if isinstance(request, Remove) and not request.url:
+            return await self._remove_named(request.name, sender)
+        before = await self._status_before(request)
+        answer = await self._send(call_of(request))
+        if answer.status != 200:
+            return registry_answers.error(answer.status, _message(answer))
+        self._remember(request)
+        await self._tell(request, answer, before)
+        return dict(registry_answers.DONE)
+
+    async def runtime_gone(self, runtime_url: str) -> None:
+        """Disconnect what the runtime registered through this worker."""
+        urls = (runtime_url, addresses.runtime_twin(runtime_url))
+        for (kind, url), runtime in list(self._of.items()):
+            if runtime in urls:
+                self._of.pop((kind, url), None)
+                await self.carry_out(Change(kind, url, {"status": "disconnected"}), runtime_url)
+
+    async def run(self) -> None:
+        """Poll the feed of ended entries until cancelled."""
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                await self.poll()
+            except NodeError as error:
+                log.warning("The feed of the registry cannot be read: %s", error)
+
+    async def poll(self) -> None:
+        """Pass on what ended since the last poll."""
+        answer = await self._back_end.send("GET", "/registry/updated")
+        if answer.status == 200 and isinstance(answer.body, dict) and answer.body:
+            ended = [(url, "disconnected") for url in answer.body]
+            await asyncio.to_thread(self._news, ended)
+
+    async def _find(self, request: Find) -> Body:
+        answer = await self._send(call_of(request))
+        if answer.status == 404 and request.name:
+            request = Find(Search(Kind.OBJECT, name=request.name), page=request.page)
+            answer = await self._send(call_of(request))
+        if answer.status not in (200, 408):
+            return registry_answers.error(answer.status, _message(answer))
+        if not isinstance(answer.body, dict):
+            raise BadGateway("The domain registry gave no valid answer.")
+        is_one = request.is_single and "/do?" not in call_of(request).path
+        records = {request.search.url: answer.body} if is_one else answer.body
+        if request.search.scheme:
+            records = _of_scheme(records, request.search.scheme)
+        return registry_answers.found(request, answer.status, records, self._unavailable_code)
+
+    async def _remove_named(self, name: str, sender: str) -> Body:
+        answer = await self._send(Call("GET", _search_path(Search(Kind.OBJECT, name=name))))
+        if answer.status != 200 or not isinstance(answer.body, dict):
+            return registry_answers.error(answer.status, _message(answer))
+        mine = [url for url, entry in answer.body.items() if _is_at(sender, entry)]
+        if not mine and len(answer.body) > 1:
+            raise Conflict("Several data objects have this name; delete one by its URL.")
+        for url in mine or answer.body:
+            await self.carry_out(Remove(Kind.OBJECT, url), sender)
+        return dict(registry_answers.DONE)
+
+    def _send(self, call: Call) -> Awaitable[Answer]:
+        content = b"" if call.body is None else msgspec.json.encode(call.body)
+        return self._back_end.send(call.method, call.path, content)
+
+    def _remember(self, request: Request) -> None:
+        if isinstance(request, Register):
+            runtime = request.body.get("runtime")
+            if isinstance(runtime, str) and runtime:
+                self._of[request.kind, request.url] = runtime
+                if len(self._of) > MAX_REMEMBERED:
+                    self._of.popitem(last=False)
+        elif isinstance(request, Remove):
+            self._of.pop((request.kind, request.url), None)
+
+    async def _status_before(self, request: Written) -> str | None:
+        """The status of a data object before a change: unlike a hyperty's, the answer to its change
+        does not say whether the status was another."""
+        if request.kind is Kind.HYPERTY or _status_after(request) is None:
+            return None
+        answer = await self._send(Call("GET", _search_path(Search(Kind.OBJECT, url=request.url))))
+        status = answer.body.get("status") if isinstance(answer.body, dict) else None
+        return status if isinstance(status, str) else None
+
+    async def _tell(self, request: Written, answer: Answer, before: str | None) -> None:
+        """An update that changed the status is news; the remote feed tells of ended ones only."""
+        status = _status_after(request)
+        if status not in _ANNOUNCED or not isinstance(answer.body, dict):
+            return
+        if answer.body.get("statusChanged") == "true" or before not in (None, status):
+            await asyncio.to_thread(self._news, [(request.url, status)])
+
+
+def _status_after(request: Written) -> str | None:
+    """The status a change asks for; None if it leaves it, or the feed tells of it."""
+    if isinstance(request, Refresh):
+        return "live"
+    if isinstance(request, Register) and request.kind is Kind.HYPERTY:
+        return None
+    body = call_of(request).body or {}
+    status = body.get("status")
+    return status if isinstance(status, str) else None
+
+
+def _search_path(search: Search) -> str:
+    query = _query(search)
+    if search.kind is Kind.OBJECT:
+        for by in ("url", "name", "reporter"):
+            if key := getattr(search, by):
+                return _path("hyperty", "dataobject", by, key) + (f"/do?{query}" if query else "")
+    for by in ("url", "user", "guid", "email"):
+        if key := getattr(search, by):
+            return _path("hyperty", by, key) + (f"/hyperty?{query}" if query else "")
+    raise BadGateway("The domain registry does not offer this search.")
+
+
+def _query(search: Search) -> str:
+    parts = (("resources", search.resources), ("dataSchemes", search.data_schemes))
+    return "&".join(
+        f"{name}={','.join(quote(word, safe='') for word in words)}"
+        for name, words in parts
+        if words
+    )
+
+
+def _entry_path(kind: Kind, url: str) -> str:
+    return _path("hyperty" if kind is Kind.HYPERTY else "dataobject", "url", url)
+
+
+def _path(*parts: str) -> str:
+    return "".join("/" + quote(part, safe="") for part in parts)
+
+
+def _message(answer: Answer) -> str:
+    said = answer.body.get("message") if isinstance(answer.body, dict) else None
+    return said if isinstance(said, str) else "Not Found" if answer.status == 404 else "Refused"
+
+
+def _of_scheme(records: dict[str, Any], scheme: str) -> dict[str, Any]:
+    return {url: r for url, r in records.items() if addresses.parse(url).scheme == scheme}
+
+
+def _is_at(sender: str, entry: Any) -> bool:
+    runtime = entry.get("runtime") if isinstance(entry, dict) else None
+    urls: Iterable[str] = (runtime, addresses.runtime_twin(runtime)) if runtime else ()
+    return any(addresses.is_under(sender, url) for url in urls if url)

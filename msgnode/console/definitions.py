@@ -1,0 +1,157 @@
+"""What operators have defined, as one JSON document: written out, checked, and taken in again.
+
+Pools with their addresses, bans, and subscriptions by session. Taking in adds and updates and never
+deletes; taken in twice it changes nothing. No token, no password and no key is in the document.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+from django.db import transaction
+from django.utils import timezone
+
+from msgnode.core import addresses
+from msgnode.models import AddressPool, Ban, Session, Subscription
+from msgnode.sessions.bans import network_fault
+from msgnode.sessions.rules import runtime_url_fault
+
+from . import changes, pool_lines
+from .audit import note
+
+KIND = "messaging-node definitions"
+PARTS = ("pools", "bans", "subscriptions")
+
+
+class PoolDefinition(msgspec.Struct, forbid_unknown_fields=True):
+    scheme: str
+    addresses: list[str] = []
+    note: str = ""
+
+
+class BanDefinition(msgspec.Struct, forbid_unknown_fields=True):
+    kind: str
+    value: str
+    reason: str = ""
+    expires_at: datetime | None = None
+
+
+class SubscriptionDefinition(msgspec.Struct, forbid_unknown_fields=True):
+    session: str
+    runtime_url: str
+    address: str
+
+
+class Definitions(msgspec.Struct, forbid_unknown_fields=True):
+    kind: str = KIND
+    version: int = 1
+    pools: list[PoolDefinition] = []
+    bans: list[BanDefinition] = []
+    subscriptions: list[SubscriptionDefinition] = []
+
+
+def collect(parts: tuple[str, ...] = PARTS) -> Definitions:
+    """What is defined now."""
+    found = Definitions()
+    if "pools" in parts:
+        for pool in AddressPool.objects.order_by("scheme"):
+            held = list(pool.addresses.order_by("address").values_list("address", flat=True))
+            found.pools.append(PoolDefinition(pool.scheme, held, pool.note))
+    if "bans" in parts:
+        for ban in Ban.objects.order_by("kind", "value"):
+            found.bans.append(BanDefinition(ban.kind, ban.value, ban.reason, ban.expires_at))
+    if "subscriptions" in parts:
+        rows = Subscription.objects.exclude(session__state=Session.State.CLOSED)
+        named = rows.order_by("id").values_list("session_id", "session__runtime_url", "address")
+        for session, runtime_url, address in named.iterator(chunk_size=2000):
+            found.subscriptions.append(SubscriptionDefinition(session.hex, runtime_url, address))
+    return found
+
+
+def read(document: bytes) -> Definitions:
+    """Raises ValueError with what is wrong."""
+    found = msgspec.json.decode(document, type=Definitions)
+    if found.kind != KIND or found.version != 1:
+        raise ValueError(f"This is no version 1 of {KIND}.")
+    return found
+
+
+def faults(found: Definitions) -> list[str]:
+    """Every reason not to take it in."""
+    told: list[str] = []
+    for pool in found.pools:
+        lines = pool_lines.of_text("\n".join(pool.addresses), pool.scheme)
+        told += [f"pool {pool.scheme}, address {fault}" for fault in lines.faults]
+    for ban in found.bans:
+        fault = _ban_fault(ban)
+        if fault:
+            told.append(f"ban of {ban.value!r}: {fault}")
+    for wanted in found.subscriptions:
+        if why := addresses.fault(wanted.address):
+            told.append(f"subscription of {wanted.runtime_url}: the address {why}")
+    return told
+
+
+def _ban_fault(ban: BanDefinition) -> str:
+    if ban.kind not in Ban.Kind.values:
+        return f"{ban.kind!r} is none of {', '.join(Ban.Kind.values)}"
+    if ban.kind == Ban.Kind.SOURCE:
+        return network_fault(ban.value)
+    if ban.kind == Ban.Kind.RUNTIME:
+        return runtime_url_fault(ban.value)
+    return "" if ban.value else "is empty"
+
+
+def take_in(found: Definitions, actor: str) -> dict[str, int]:
+    """Add and update; how much was new. Definitions without faults only."""
+    new = {"addresses": sum(_take_pool(pool) for pool in found.pools)}
+    with transaction.atomic():
+        new["bans"] = sum(_take_ban(ban, actor) for ban in found.bans)
+        changes.publish_pools()
+        changes.publish_bans()
+    new["subscriptions"], new["without_session"] = _take_subscriptions(found.subscriptions, actor)
+    note(actor, "definitions.import", KIND, {}, new)
+    return new
+
+
+def _take_pool(pool: PoolDefinition) -> int:
+    row, _ = AddressPool.objects.update_or_create(scheme=pool.scheme, defaults={"note": pool.note})
+    return changes.fill_pool(row, pool.addresses)
+
+
+def _take_ban(ban: BanDefinition, actor: str) -> bool:
+    _, is_new = Ban.objects.update_or_create(
+        kind=ban.kind,
+        value=ban.value,
+        defaults={"reason": ban.reason, "expires_at": ban.expires_at},
+        create_defaults={
+            "reason": ban.reason,
+            "expires_at": ban.expires_at,
+            "created_by": actor,
+            "created_at": timezone.now(),
+        },
+    )
+    return is_new
+
+
+def _take_subscriptions(wanted: list[SubscriptionDefinition], actor: str) -> tuple[int, int]:
+    """Each for the session it was of, else for the newest of its runtime."""
+    taken = lost = 0
+    for each in wanted:
+        session = _session_of(each)
+        if session is None:
+            lost += 1
+        elif not Subscription.objects.filter(session=session, address=each.address).exists():
+            changes.add_subscription(Subscription(session=session, address=each.address), actor)
+            taken += 1
+    return taken, lost
+
+
+def _session_of(wanted: SubscriptionDefinition) -> Session | None:
+    live = Session.objects.filter(runtime_url=wanted.runtime_url).exclude(
+        state=Session.State.CLOSED
+    )
+    sessions = list(live.order_by("-opened_at")[:16])
+    same = [session for session in sessions if session.pk.hex == wanted.session]
+    return (same or sessions or [None])[0]

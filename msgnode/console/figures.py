@@ -1,0 +1,59 @@
+"""The node's key figures, for the overview and for `manage.py node_status`: a few cheap queries."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count
+
+from msgnode.models import ComponentStatus, Session
+
+SILENT_AFTER = 15.0
+"""Seconds after which a worker that reports every five is taken for gone."""
+
+
+def live_sessions() -> dict[str, int]:
+    """How many sessions are open and how many detached."""
+    states = (Session.State.OPEN, Session.State.DETACHED)
+    found = dict(
+        Session.objects.filter(state__in=states)
+        .order_by()
+        .values_list("state")
+        .annotate(number=Count("pk"))
+    )
+    return {state.value: found.get(state.value, 0) for state in states}
+
+
+def is_heard(status: ComponentStatus, now: datetime) -> bool:
+    """Whether the worker that reported this is alive."""
+    return (now - status.seen_at).total_seconds() <= SILENT_AFTER
+
+
+def components(now: datetime, most: int = 500) -> list[dict[str, Any]]:
+    """One line a component, connector, protostub or stub, the numbers of the workers added up."""
+    lines: dict[str, dict[str, Any]] = {}
+    for row in ComponentStatus.objects.all()[:most]:
+        line = lines.setdefault(
+            row.name,
+            {
+                "name": row.name,
+                "kind": row.kind,
+                "address": row.address,
+                "state": "not heard of",
+                "is_heard": False,
+                "since": row.since,
+                "answered": 0,
+                "failed": 0,
+                "last_error": "",
+                "workers": [],
+            },
+        )
+        if is_heard(row, now):
+            line.update(state=row.state, is_heard=True)
+            line["workers"].append(row.worker)
+        line["since"] = min(line["since"], row.since)
+        line["answered"] += row.answered
+        line["failed"] += row.failed
+        line["last_error"] = row.last_error or line["last_error"]
+    return list(lines.values())

@@ -1,0 +1,39 @@
+"""What the node's commands have in common: an example in --help, --json, exit codes for scripts.
+
+0 it is as it should be · 1 it is not, and the output says what · 2 the command could not be done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any, ClassVar
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.serializers.json import DjangoJSONEncoder
+
+
+class Tool(BaseCommand):
+    example: ClassVar[str]
+    requires_system_checks: ClassVar[list[str]] = []
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        parser = super().create_parser(
+            prog_name, subcommand, epilog=f"Example:\n{self.example}", **kwargs
+        )
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        return parser
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--json", action="store_true", help="write JSON, for programs")
+
+    def say_json(self, what: object) -> None:
+        self.stdout.write(json.dumps(what, cls=DjangoJSONEncoder, ensure_ascii=False, indent=2))
+
+
+def not_as_it_should_be(text: str) -> CommandError:
+    return CommandError(text, returncode=1)
+
+
+def could_not_be_done(text: str) -> CommandError:
+    return CommandError(text, returncode=2)

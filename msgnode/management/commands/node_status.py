@@ -1,0 +1,63 @@
+"""Say how the node is: workers, sessions, components, standing alarms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils import timezone
+
+from msgnode.console import figures
+from msgnode.console.tool import Tool, not_as_it_should_be
+from msgnode.models import Alarm, Allocation, Ban, PoolAddress, Subscription
+
+ALARMS_TOLD = 50
+
+
+class Command(Tool):
+    help = "Say how the node is. Exit status 1 if no worker has been heard of for 15 seconds."
+    example = "  manage.py node_status\n  manage.py node_status --json | jq .sessions.open"
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        status = _status()
+        if options["json"]:
+            self.say_json(status)
+        else:
+            self._say(status)
+        if not status["workers"]:
+            raise not_as_it_should_be("No worker of the node has been heard of for 15 seconds.")
+
+    def _say(self, status: dict[str, Any]) -> None:
+        self.stdout.write(f"workers        {', '.join(status['workers']) or 'none'}")
+        live = status["sessions"]
+        self.stdout.write(f"sessions       {live['open']:,} open, {live['detached']:,} detached")
+        for name in ("allocations", "subscriptions", "pool_addresses", "bans"):
+            self.stdout.write(f"{name.replace('_', ' '):<14} {status[name]:,}")
+        for line in status["components"]:
+            self.stdout.write(
+                f"{line['kind']:<14} {line['name']:<24} {line['state']:<14} "
+                f"answered {line['answered']:,}, failed {line['failed']:,}"
+            )
+        for alarm in status["alarms"]:
+            self.stdout.write(
+                f"ALARM          {alarm['kind']} ({alarm['count']}×): {alarm['text']}"
+            )
+
+
+def _status() -> dict[str, Any]:
+    now = timezone.now()
+    components = figures.components(now)
+    in_force = Ban.objects.exclude(expires_at__lte=now)
+    alarms = Alarm.objects.filter(cleared_at=None)
+    return {
+        "at": now,
+        "workers": sorted({worker for line in components for worker in line["workers"]}),
+        "sessions": figures.live_sessions(),
+        "allocations": Allocation.objects.count(),
+        "subscriptions": Subscription.objects.count(),
+        "pool_addresses": PoolAddress.objects.count(),
+        "bans": in_force.count(),
+        "components": components,
+        "alarms": list(
+            alarms.values("kind", "subject", "text", "count", "raised_at", "last_at")[:ALARMS_TOLD]
+        ),
+    }

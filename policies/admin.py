@@ -1,0 +1,270 @@
+"""The policies in the console: edit the draft, publish, look back, and see why.
+
+What is edited is the draft; nothing of it acts until it is published on its own page.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Count, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin, TabularInline
+from unfold.decorators import action
+
+from . import pages, pap
+from .forms import PolicyForm, PolicySetForm, PolicyTestForm, RuleForm
+from .models import (
+    DecisionEntry,
+    NamedList,
+    Policy,
+    PolicySet,
+    PolicyTest,
+    Rule,
+    RuleHits,
+    Version,
+)
+
+
+def _to(name: str) -> HttpResponse:
+    return redirect(f"admin:{name}")
+
+
+class DraftAdmin(ModelAdmin):
+    """What all parts of the draft offer."""
+
+    actions_list: tuple[str, ...] = ("publish", "try_out")
+
+    class Media:
+        js = ("policies/editor.js",)
+
+    @action(description="Check and publish", url_path="publish", icon="publish")
+    def publish(self, request: HttpRequest) -> HttpResponse:
+        """To the page that publishes."""
+        return _to("policies_publish")
+
+    @action(description="Playground", url_path="try-out", icon="science")
+    def try_out(self, request: HttpRequest) -> HttpResponse:
+        """To the playground."""
+        return _to("policies_playground")
+
+
+class PolicyInline(TabularInline):
+    """The policies of a set."""
+
+    model = Policy
+    fields = ("key", "priority", "algorithm", "note")
+    extra = 0
+    show_change_link = True
+
+
+class RuleInline(TabularInline):
+    """The rules of a policy; their conditions are edited on their own page."""
+
+    model = Rule
+    fields = ("key", "priority", "effect", "note")
+    extra = 0
+    show_change_link = True
+
+
+@admin.register(PolicySet)
+class PolicySetAdmin(DraftAdmin):
+    """Sets."""
+
+    form = PolicySetForm
+    list_display = ("key", "mode", "priority", "algorithm", "policy_count", "note")
+    list_editable = ("mode", "priority")
+    list_filter = ("mode",)
+    search_fields = ("key", "note")
+    inlines = (PolicyInline,)
+    actions_list = ("publish", "try_out", "bring", "take")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[PolicySet]:
+        """With the number of policies."""
+        return super().get_queryset(request).annotate(policy_total=Count("policies"))
+
+    @admin.display(description="policies")
+    def policy_count(self, obj: Any) -> int:
+        """How many policies."""
+        return int(obj.policy_total)
+
+    @action(description="Import", url_path="import", icon="upload")
+    def bring(self, request: HttpRequest) -> HttpResponse:
+        """To the page that imports."""
+        return _to("policies_import")
+
+    @action(description="Export", url_path="export", icon="download")
+    def take(self, request: HttpRequest) -> HttpResponse:
+        """The draft as a file."""
+        return _to("policies_export")
+
+    def get_urls(self) -> list[URLPattern]:
+        """The pages beside the lists."""
+        view = self.admin_site.admin_view
+        return [
+            path("check-typed/", view(pages.check_typed), name="policies_check_typed"),
+            path("import-file/", view(pages.import_page), name="policies_import"),
+            path("export-file/", view(pages.export_file), name="policies_export"),
+            path("shadow/", view(pages.shadow_report), name="policies_shadow"),
+            path("playground/", view(pages.playground), name="policies_playground"),
+            *super().get_urls(),
+        ]
+
+
+@admin.register(Policy)
+class PolicyAdmin(DraftAdmin):
+    """Policies."""
+
+    form = PolicyForm
+    list_display = ("key", "policy_set", "priority", "algorithm", "note")
+    list_filter = ("policy_set",)
+    list_select_related = ("policy_set",)
+    search_fields = ("key", "note")
+    inlines = (RuleInline,)
+
+
+@admin.register(Rule)
+class RuleAdmin(DraftAdmin):
+    """Rules."""
+
+    form = RuleForm
+    list_display = ("key", "effect", "policy", "priority", "hits", "note")
+    list_filter = ("effect", "policy__policy_set")
+    list_select_related = ("policy__policy_set",)
+    search_fields = ("key", "note")
+    autocomplete_fields = ("policy",)
+
+    @admin.display(description="hits")
+    def hits(self, obj: Rule) -> str:
+        """How often it has decided."""
+        row = self._hits().get(f"{obj.policy.policy_set.key}/{obj.policy.key}/{obj.key}")
+        return f"{row:,}" if row else "never"
+
+    def _hits(self) -> dict[str, int]:
+        return self._counts
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Rule]:
+        """Reads the counts once for a page."""
+        self._counts = dict(RuleHits.objects.values_list("path", "hits"))
+        return super().get_queryset(request)
+
+
+@admin.register(NamedList)
+class NamedListAdmin(DraftAdmin):
+    """Named lists."""
+
+    list_display = ("name", "note")
+    search_fields = ("name", "members")
+
+
+@admin.register(PolicyTest)
+class PolicyTestAdmin(DraftAdmin):
+    """Tests of the policies."""
+
+    form = PolicyTestForm
+    list_display = ("name", "is_active", "expected")
+    list_editable = ("is_active",)
+
+    @admin.display(description="expects")
+    def expected(self, obj: PolicyTest) -> str:
+        """The decision expected."""
+        return str(obj.case.get("expect", "")) if isinstance(obj.case, dict) else ""
+
+
+class ReadOnlyAdmin(ModelAdmin):
+    """Rows that are written by the node."""
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody adds."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody changes."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody deletes."""
+        return False
+
+
+@admin.register(Version)
+class VersionAdmin(ReadOnlyAdmin):
+    """What was published."""
+
+    list_display = ("number", "published_at", "author", "note", "in_force", "act")
+    list_select_related = ("author",)
+    fields = ("number", "published_at", "author", "note", "changes")
+    readonly_fields = ("changes",)
+    actions_list = ("publish",)
+
+    @action(description="Check and publish", url_path="publish", icon="publish")
+    def publish(self, request: HttpRequest) -> HttpResponse:
+        """To the page that publishes."""
+        return _to("policies_publish")
+
+    @admin.display(description="in force", boolean=True)
+    def in_force(self, obj: Version) -> bool:
+        """Whether it is the newest."""
+        return obj.number == self._newest
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Version]:
+        """Knows which is the newest."""
+        newest = pap.current()
+        self._newest = newest.number if newest else 0
+        return super().get_queryset(request)
+
+    @admin.display(description="")
+    def act(self, obj: Version) -> SafeString:
+        """Export, and the way back."""
+        export = reverse("admin:policies_export") + f"?version={obj.number}"
+        back = reverse("admin:policies_roll_back", args=[obj.number])
+        return format_html(
+            '<a href="{}">Export</a> · '
+            '<button type="submit" formmethod="post" formaction="{}">Roll back to this</button>',
+            export,
+            back,
+        )
+
+    @admin.display(description="changes against the version before")
+    def changes(self, obj: Version) -> SafeString:
+        """The difference to the version before."""
+        before = Version.objects.filter(number__lt=obj.number).first()
+        return format_html("<pre>{}</pre>", "\n".join(pap.difference(before, obj)) or "none")
+
+    def get_urls(self) -> list[URLPattern]:
+        """Publication and the way back."""
+        view = self.admin_site.admin_view
+        return [
+            path("publish-draft/", view(pages.publish_page), name="policies_publish"),
+            path("<int:number>/roll-back/", view(pages.roll_back), name="policies_roll_back"),
+            *super().get_urls(),
+        ]
+
+
+@admin.register(DecisionEntry)
+class DecisionEntryAdmin(ReadOnlyAdmin):
+    """The decision log."""
+
+    list_display = ("at", "effect", "type", "sender", "to", "username", "path", "shadow", "again")
+    list_filter = ("effect", "passes", "direction", "type", "version", "at")
+    search_fields = ("sender", "to", "username", "path")
+    show_full_result_count = False
+
+    @admin.display(description="")
+    def again(self, obj: DecisionEntry) -> SafeString:
+        """To the playground, filled in."""
+        address = reverse("admin:policies_playground") + f"?entry={obj.pk}"
+        return format_html('<a href="{}">Try again</a>', address)
+
+
+@admin.register(RuleHits)
+class RuleHitsAdmin(ReadOnlyAdmin):
+    """Hit counts."""
+
+    list_display = ("path", "hits", "last_hit")
+    search_fields = ("path",)

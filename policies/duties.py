@@ -1,0 +1,70 @@
+"""What obligations may say; checked when a document is saved, so that enforcement can obey.
+
+limitByNumberOfEntries     {attribute: n}            keep the first n entries of a list
+limitByConditionOfEntries  {attribute: condition}    keep the entries whose fields meet it
+rateLimit                  {"rate.<key>.<window>": n}  refuse what goes beyond n
+inform, info               text for the sender of a refused message
+log                        text for the node's log
+emailto                    address, or a list of addresses
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .grammar import ConditionReader
+from .vocabulary import ALIASES, OBLIGATIONS, RATE, kind_of
+
+REWRITABLE = {
+    "valueAllocated": ("value", "allocated"),
+    "valueResources": ("value", "resources"),
+    "bodyValue": ("value",),
+    "resource": ("resource",),
+}
+"""List attributes that an obligation may cut, and where they stand in the body."""
+
+
+def rewritable_path(attribute: str) -> tuple[str, ...] | None:
+    """Where an attribute stands in the body, None if it cannot be rewritten."""
+    name = ALIASES.get(attribute.strip("<>"), attribute.strip("<>"))
+    if name.startswith("body."):
+        return tuple(name.split(".")[1:])
+    return REWRITABLE.get(name)
+
+
+def check_duty(name: str, value: Any, at: str, conditions: ConditionReader) -> None:
+    """Report what is wrong with an obligation."""
+    report = conditions.report
+    if name not in OBLIGATIONS:
+        report(at, f"there is no obligation {name!r}; one of {', '.join(OBLIGATIONS)}")
+    elif name.startswith("limitBy"):
+        if not isinstance(value, dict) or not value:
+            return report(at, "expected a map {attribute: limit}")
+        for attribute, limit in value.items():
+            here = f"{at}.{attribute}"
+            if rewritable_path(attribute) is None:
+                known = ", ".join(REWRITABLE)
+                report(here, f"this attribute cannot be rewritten; one of {known}, body.<field>")
+            elif name == "limitByConditionOfEntries":
+                conditions.entries(limit, here)
+            elif not _is_count(limit):
+                report(here, "expected a number of entries, 0 or more")
+    elif name == "rateLimit":
+        if not isinstance(value, dict) or not value:
+            return report(at, 'expected a map such as {"rate.srcUsername.minute": 60}')
+        for rate, limit in value.items():
+            if not RATE.fullmatch(rate) or kind_of(rate) is None:
+                report(f"{at}.{rate}", "expected rate.<key>.<second|minute|hour|day>")
+            elif not _is_count(limit):
+                report(f"{at}.{rate}", "expected a number of messages, 0 or more")
+    elif name == "emailto":
+        mails = value if isinstance(value, list) else [value]
+        if not all(isinstance(mail, str) and "@" in mail for mail in mails):
+            report(at, "expected an e-mail address or a list of them")
+    elif not isinstance(value, str):
+        report(at, "expected a text")
+    return None
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

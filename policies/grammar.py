@@ -1,0 +1,187 @@
+"""Conditions: from JSON to values of the language, with the path of every fault.
+
+    condition := {} | []                      always
+               | { member, ... }              all of its members
+               | [ condition, ... ]           at least one
+    member    := allOf | anyOf | not : condition(s)
+               | attribute : expression       attribute := name | <name> | sumOf name name ...
+    expression:= { operator : parameter, ... } | [ expression, ... ]
+               | { allOf | anyOf | not : expression(s), ... }
+
+Rules
+- `not` over a list is the negation of "at least one of the list".
+- {} and [] stand for "always" as a whole condition only; an empty form anywhere else is a slip and
+  is refused.
+- One Python frame per layer: 400 layers must be readable under the default recursion limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .language import (
+    ALWAYS,
+    MAX_DEPTH,
+    All,
+    Attribute,
+    Broken,
+    Condition,
+    Not,
+    Problem,
+    Some,
+)
+from .parameters import read_parameters
+from .vocabulary import ALIASES, ATTRIBUTES, FUNCTIONS, KEYWORDS, OPERATORS, Kind, kind_of
+
+_OPERATORS = frozenset(OPERATORS)
+
+
+class ConditionReader:
+    """Reads conditions and keeps what is wrong in them.
+
+    lists    the operator's named lists
+    forced   let unknown attributes in as conditions that can never be evaluated, as an engine
+             must treat a document that was not checked when it was saved
+    """
+
+    def __init__(
+        self, lists: Mapping[str, tuple[str, ...]] | None = None, forced: bool = False
+    ) -> None:
+        self.problems: list[Problem] = []
+        self.lists = lists or {}
+        self.forced = forced
+        self._attributes: dict[str, Attribute] = {}
+
+    def report(self, path: str, text: str) -> None:
+        """Note a fault."""
+        self.problems.append(Problem(path, text))
+
+    def read(self, raw: Any, at: str) -> Condition:
+        """A whole condition or target."""
+        if raw in ({}, []):
+            return ALWAYS
+        return self._condition(raw, at, 1)
+
+    def entries(self, raw: Any, at: str) -> Condition:
+        """A condition over the fields of a list entry: any name is an attribute there."""
+        reader = _EntryReader(self.lists)
+        reader.problems = self.problems
+        return reader.read(raw, at)
+
+    def _condition(self, raw: Any, at: str, depth: int) -> Condition:
+        if depth > MAX_DEPTH:
+            self.report(at, f"nested deeper than {MAX_DEPTH} layers")
+            return ALWAYS
+        if not isinstance(raw, (dict, list)):
+            self.report(at, "expected a map of conditions (all) or a list of them (at least one)")
+            return ALWAYS
+        if not raw:
+            self.report(at, "an empty condition can only stand alone; leave it out here")
+            return ALWAYS
+        if isinstance(raw, list):
+            some = []
+            for number, item in enumerate(raw):
+                some.append(self._condition(item, f"{at}[{number}]", depth + 1))
+            return some[0] if len(some) == 1 else Some(tuple(some))
+        members = []
+        for key, value in raw.items():
+            here = f"{at}.{key}"
+            if key in KEYWORDS:
+                group = []
+                for number, item in enumerate(self._group(key, value, here)):
+                    place = f"{here}[{number}]" if isinstance(value, list) else here
+                    group.append(self._condition(item, place, depth + 1))
+                members.append(_joined(key, group))
+            elif (attribute := self.attribute(key, here)) is not None:
+                members.append(self._expression(attribute, value, here, depth + 1))
+            elif self.forced:
+                members.append(Broken(f"{here}: there is no attribute {key!r}"))
+        return members[0] if len(members) == 1 else All(tuple(members))
+
+    def _expression(self, attribute: Attribute, raw: Any, at: str, depth: int) -> Condition:
+        if depth > MAX_DEPTH:
+            self.report(at, f"nested deeper than {MAX_DEPTH} layers")
+            return ALWAYS
+        if not isinstance(raw, (dict, list)) or not raw:
+            self.report(at, f"expected an operator with its parameter; {_one_of(OPERATORS)}")
+            return ALWAYS
+        if isinstance(raw, list):
+            some = []
+            for number, item in enumerate(raw):
+                some.append(self._expression(attribute, item, f"{at}[{number}]", depth + 1))
+            return some[0] if len(some) == 1 else Some(tuple(some))
+        members = []
+        for key, value in raw.items():
+            here = f"{at}.{key}"
+            if key in _OPERATORS:
+                members.append(
+                    read_parameters(
+                        *(attribute, key, value, here, self.report),
+                        *(self.lists, self.attribute, self.forced),
+                    )
+                )
+            elif key in KEYWORDS:
+                group = []
+                for number, item in enumerate(self._group(key, value, here)):
+                    place = f"{here}[{number}]" if isinstance(value, list) else here
+                    group.append(self._expression(attribute, item, place, depth + 1))
+                members.append(_joined(key, group))
+            else:
+                self.report(here, f"there is no operator {key!r}; {_one_of(OPERATORS)}")
+        return members[0] if len(members) == 1 else All(tuple(members))
+
+    def _group(self, key: str, value: Any, at: str) -> list[Any]:
+        if value in ([], {}):
+            self.report(at, f"{key} must not be empty")
+            return []
+        return value if isinstance(value, list) else [value]
+
+    def attribute(self, key: str, at: str) -> Attribute | None:
+        """The attribute a key names, None (and a fault, unless forced) if there is none."""
+        found = self._attributes.get(key)
+        if found is not None:
+            return found
+        words = key.split()
+        if len(words) > 1 and words[0] in FUNCTIONS:
+            terms = tuple(_plain(word) for word in words[1:])
+            unknown = [term for term in terms if kind_of(term) is None]
+            name, kind = f"{words[0]} {' '.join(terms)}", Kind.NUMBER
+        else:
+            terms, name = (), _plain(key)
+            found_kind = kind_of(name)
+            unknown, kind = ([] if found_kind else [name]), found_kind or Kind.ANY
+        if unknown:
+            if not self.forced:
+                self.report(at, f"there is no attribute {unknown[0]!r}; {_nearest(unknown[0])}")
+            return None
+        attribute = self._attributes[key] = Attribute(name, kind, terms)
+        return attribute
+
+
+class _EntryReader(ConditionReader):
+    def attribute(self, key: str, at: str) -> Attribute | None:
+        return Attribute(_plain(key), Kind.ANY)
+
+
+def _plain(key: str) -> str:
+    name = key[1:-1] if key.startswith("<") and key.endswith(">") else key
+    return ALIASES.get(name, name)
+
+
+def _joined(key: str, group: list[Condition]) -> Condition:
+    if key == "allOf":
+        return group[0] if len(group) == 1 else All(tuple(group))
+    some = group[0] if len(group) == 1 else Some(tuple(group))
+    return Not(some) if key == "not" else some
+
+
+def _one_of(words: tuple[str, ...]) -> str:
+    return f"one of {', '.join(words)}"
+
+
+def _nearest(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, ATTRIBUTES, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(near)}?" if near else "see the list of attributes"

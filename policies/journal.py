@@ -1,0 +1,149 @@
+"""The journal: what is to be told of decisions, kept off the message path.
+
+The enforcement point notes entries and deeds (log lines, mails) into bounded memory; the worker
+takes them away every second, in one go.
+
+Rules
+- Every refusal and every error is an entry, also what a set in shadow mode would have done; of
+  permits one in `sample` is.
+- When more comes than is taken away, the newest are dropped and counted: the node goes on.
+- Bodies are masked: shape and scalars that are not texts stay, texts are cut out, except for the
+  few keys that say what a message is about.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from time import time
+from typing import Any
+
+import msgspec
+
+from msgnode.core.decision import Decision, Effect
+from msgnode.core.errors import NodeError
+
+from .attributes import Facts
+from .combining import Outcome
+from .language import Duty
+
+KEPT = frozenset({"resource", "resources", "type", "method", "scheme", "number", "code"})
+MASK = "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One decision worth telling. `shadow` is the decision of sets that are not in force."""
+
+    at: float
+    direction: str
+    effect: str
+    passes: bool
+    shadow: str
+    path: str
+    version: int
+    type: str
+    sender: str
+    to: str
+    username: str
+    session: str
+    message: str
+    errors: str
+    microseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """A duty to be done after the decision."""
+
+    duty: Duty
+    summary: str
+
+
+class Journal:
+    """Bounded memory between the message path and the database."""
+
+    def __init__(self, sample: int = 1000, room: int = 10_000, masks: bool = True) -> None:
+        self._sample = sample
+        self._room = room
+        self._masks = masks
+        self._permits = 0
+        self.entries: list[Entry] = []
+        self.deeds: list[Deed] = []
+        self.hits: Counter[tuple[str, ...]] = Counter()
+        self.dropped = 0
+
+    def is_due(self, effect: Effect, passes: bool) -> bool:
+        """Whether a decision is to be told: every refusal and error, one in `sample` others."""
+        if not passes or effect is Effect.INDETERMINATE:
+            return True
+        if not self._sample:
+            return False
+        self._permits += 1
+        return self._permits % self._sample == 0
+
+    def note(
+        self, facts: Facts, outcome: Outcome, decision: Decision, shadow: str, seconds: float
+    ) -> None:
+        """Keep an entry."""
+        if len(self.entries) >= self._room:
+            self.dropped += 1
+            return
+        message, identity = facts.message, facts.speaker.identity
+        self.entries.append(
+            Entry(
+                at=time(),
+                direction=facts.direction.value,
+                effect=outcome.effect.value,
+                passes=decision.passes,
+                shadow=shadow,
+                path="/".join(outcome.deciding),
+                version=decision.version,
+                type=message.type,
+                sender=message.sender,
+                to=facts.to,
+                username=identity.username if identity else "",
+                session=facts.speaker.session_id,
+                message=self._shown(facts),
+                errors="\n".join(outcome.errors),
+                microseconds=seconds * 1e6,
+            )
+        )
+
+    def do(self, duty: Duty, facts: Facts, effect: str) -> None:
+        """Keep a duty to be done."""
+        if len(self.deeds) >= self._room:
+            self.dropped += 1
+            return
+        summary = f"{effect}: {facts.message.type} from {facts.message.sender} to {facts.to}"
+        self.deeds.append(Deed(duty, summary))
+
+    def take(self) -> tuple[list[Entry], list[Deed], Counter[tuple[str, ...]]]:
+        """Everything noted since the last time."""
+        taken = self.entries, self.deeds, self.hits
+        self.entries, self.deeds, self.hits = [], [], Counter()
+        return taken
+
+    def _shown(self, facts: Facts) -> str:
+        message = facts.message
+        try:
+            body: Any = message.fields()
+        except NodeError:
+            body = {}
+        shown = {
+            "id": msgspec.Raw(message.id or b"0"),
+            "type": message.type,
+            "from": message.sender,
+            "to": facts.to,
+            "body": masked(body) if self._masks else body,
+        }
+        return msgspec.json.encode(shown)[:20_000].decode(errors="ignore")
+
+
+def masked(value: Any, key: str = "") -> Any:
+    """A value without its texts."""
+    if isinstance(value, dict):
+        return {name: masked(item, name) for name, item in value.items()}
+    if isinstance(value, list):
+        return [masked(item, key) for item in value[:50]]
+    return MASK if isinstance(value, str) and key not in KEPT else value

@@ -1,0 +1,57 @@
+"""`manage.py policy_import FILE`: put the sets of a policy file into the draft."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
+
+from policies import pap
+from policies.drafts import add_to_draft, draft_document, replace_draft
+from policies.language import PolicyError
+from policies.models import NamedList, PolicySet
+from policies.transfer import read_bundle
+
+from .policy_test import text_of_file
+
+
+class Command(BaseCommand):
+    """Sets of the same id are replaced, others stay (unless --replace)."""
+
+    help = (
+        "Put the policy sets of a JSON file into the draft, in place of sets of the same id. "
+        "Example: manage.py policy_import policy.json --mode shadow --publish --note 'spring'"
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """FILE and what to do with it."""
+        parser.add_argument("file", help="a policy file, - for standard input")
+        parser.add_argument("--mode", choices=PolicySet.Mode.values, help="mode of the sets")
+        parser.add_argument("--replace", action="store_true", help="drop the rest of the draft")
+        parser.add_argument("--publish", action="store_true", help="publish the draft at once")
+        parser.add_argument("--note", default="", help="note of the version")
+
+    @transaction.atomic
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Import, all or nothing."""
+        try:
+            bundle = read_bundle(text_of_file(options["file"]))
+            if options["replace"]:
+                mode = {"mode": options["mode"]} if options["mode"] else {}
+                document = [{**each, **mode} for each in bundle.document]
+                replace_draft(document, dict(bundle.lists))
+            else:
+                for name, members in bundle.lists.items():
+                    text = "\n".join(members)
+                    NamedList.objects.update_or_create(name=name, defaults={"members": text})
+                add_to_draft(bundle.document, options["mode"])
+        except PolicyError as error:
+            raise CommandError("\n".join(map(str, error.problems))) from error
+        self.stdout.write(f"The draft has {len(draft_document())} sets.")
+        if options["publish"]:
+            try:
+                version = pap.publish(None, options["note"])
+            except pap.NotFit as error:
+                raise CommandError(str(error)) from error
+            self.stdout.write(f"Version {version.number} is published.")

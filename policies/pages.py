@@ -1,0 +1,233 @@
+"""Pages of the console beside the lists: check and publish, import and export, playground.
+
+All of them ask for the rights on policies of the user who looks (view to look, change to act).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from django.conf import settings
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Count
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from msgnode.core.errors import NodeError
+
+from . import pap
+from .cases import facts_of
+from .documents import read_document
+from .drafts import add_to_draft, draft_document, draft_lists
+from .explain import explain
+from .forms import LAYERS, ImportForm, PlaygroundForm, PublishForm, problems_of
+from .language import PolicyError
+from .models import DecisionEntry, NamedList, PolicySet, PolicyTest, Version
+from .pdp import compile_sets
+from .rewriting import rewritten
+from .transfer import read_bundle, write_bundle
+from .verdicts import Defaults, rewrites_of, verdict
+
+RECENT = 50
+TOP = 20
+
+
+def publish_page(request: HttpRequest) -> HttpResponse:
+    """What would be published: the check, the difference; and the button."""
+    acts = request.method == "POST"
+    _require(request, "policies.add_version" if acts else "policies.view_version")
+    form = PublishForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            version = pap.publish(request.user, form.cleaned_data["note"])
+        except pap.NotFit:
+            messages.error(request, "The draft is not fit for publication; see below.")
+        else:
+            messages.success(request, f"Version {version.number} is published.")
+            return redirect("admin:policies_version_changelist")
+    current = pap.current()
+    report = pap.check_draft()
+    context = {
+        "title": "Publish the draft",
+        "form": form,
+        "report": report,
+        "current": current,
+        "difference": pap.difference(current, None),
+    }
+    return _page(request, "policies/publish.html", context)
+
+
+@require_POST
+def roll_back(request: HttpRequest, number: int) -> HttpResponse:
+    """Publish an earlier version again."""
+    _require(request, "policies.add_version")
+    version = get_object_or_404(Version, number=number)
+    try:
+        new = pap.roll_back(version, request.user)
+    except (pap.NotFit, PolicyError) as error:
+        messages.error(request, f"Version {number} cannot be published again: {error}")
+    else:
+        messages.success(request, f"Version {new.number} is published: as version {number} was.")
+    return redirect("admin:policies_version_changelist")
+
+
+def import_page(request: HttpRequest) -> HttpResponse:
+    """A policy file into the draft."""
+    _require(request, "policies.add_policyset")
+    form = ImportForm(request.POST or None, request.FILES or None)
+    problems: list[Any] = []
+    if request.method == "POST" and form.is_valid():
+        try:
+            bundle = read_bundle(form.cleaned_data["file"].read())
+            for name, members in bundle.lists.items():
+                NamedList.objects.update_or_create(
+                    name=name, defaults={"members": "\n".join(members)}
+                )
+            added = add_to_draft(bundle.document, form.cleaned_data["mode"])
+        except PolicyError as error:
+            problems = error.problems
+        else:
+            messages.success(request, f"{len(added)} sets are in the draft.")
+            return redirect("admin:policies_policyset_changelist")
+    context = {"title": "Import policies", "form": form, "problems": problems}
+    return _page(request, "policies/import.html", context)
+
+
+def export_file(request: HttpRequest) -> HttpResponse:
+    """The draft, or a version, as a file."""
+    _require(request, "policies.view_policyset")
+    if "version" in request.GET:
+        version = get_object_or_404(Version, number=request.GET["version"])
+        name = f"policies-{version.number}.json"
+        text = write_bundle(version.document, version.lists, version.number)
+    else:
+        name, text = "policies-draft.json", write_bundle(draft_document(), draft_lists())
+    response = HttpResponse(text, content_type="application/json")
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
+
+
+@require_POST
+def check_typed(request: HttpRequest) -> HttpResponse:
+    """What is wrong in a field that is being typed."""
+    _require(request, "policies.view_policyset")
+    layer, name = request.POST.get("layer", ""), request.POST.get("field", "")
+    if layer not in LAYERS or name not in ("target", "condition", "obligations", "advice"):
+        return JsonResponse({"problems": ["no such field"]}, status=400)
+    text = request.POST.get("text", "").strip()
+    try:
+        value = msgspec.json.decode(text) if text else {}
+        raw = {name: value, **({"effect": "deny"} if layer == "rule" else {})}
+        problems = [f"{path}: {why}" for path, why in problems_of(layer, raw)]
+    except msgspec.DecodeError as error:
+        problems = [f"not JSON: {error}"]
+    except RecursionError:
+        problems = ["nested too deeply"]
+    return JsonResponse({"problems": problems})
+
+
+def playground(request: HttpRequest) -> HttpResponse:
+    """Try a message against the draft or a version, and see why it is decided as it is."""
+    _require(request, "policies.view_policyset")
+    versions = list(Version.objects.values_list("number", flat=True)[:RECENT])
+    form = PlaygroundForm(request.POST or None, initial=_from_entry(request))
+    choices = [("draft", "the draft")] + [(str(n), f"version {n}") for n in versions]
+    if versions:
+        choices[1] = (str(versions[0]), f"version {versions[0]}, in force")
+    form.fields["against"].choices = choices  # type: ignore[attr-defined]
+    context: dict[str, Any] = {
+        "title": "Playground",
+        "form": form,
+        "recent": DecisionEntry.objects.all()[:RECENT],
+    }
+    if request.method == "POST" and form.is_valid():
+        try:
+            context.update(_tried(form))
+        except PolicyError as error:
+            context["problems"] = error.problems
+        except (NodeError, ValueError, TypeError, AttributeError) as error:
+            form.add_error("message", str(error))
+        else:
+            if "keep" in request.POST and request.user.has_perm("policies.add_policytest"):
+                name = f"playground {PolicyTest.objects.count() + 1}"
+                case = {**form.case(), "expect": context["outcome"].effect.value}
+                PolicyTest.objects.create(name=name, case=case)
+                messages.success(request, f"Kept as the test {name!r}.")
+    return _page(request, "policies/playground.html", context)
+
+
+def shadow_report(request: HttpRequest) -> HttpResponse:
+    """What the sets in shadow mode would have changed within a day: by rule and by sender."""
+    _require(request, "policies.view_policyset")
+    since = timezone.now() - timedelta(days=1)
+    changed = DecisionEntry.objects.filter(at__gte=since).exclude(shadow="").order_by()
+    senders = changed.values("sender", "username").annotate(n=Count("pk"))
+    context = {
+        "title": "Shadow report",
+        "total": changed.count(),
+        "rules": changed.values("shadow").annotate(n=Count("pk")).order_by("-n")[:TOP],
+        "senders": senders.order_by("-n")[:TOP],
+        "sets": PolicySet.objects.filter(mode=PolicySet.Mode.SHADOW),
+    }
+    return _page(request, "policies/shadow.html", context)
+
+
+def _tried(form: PlaygroundForm) -> dict[str, Any]:
+    """The decision on what the form describes, and the tree of it."""
+    if form.cleaned_data["against"] == "draft":
+        document, lists = draft_document(), draft_lists()
+    else:
+        version = Version.objects.get(number=form.cleaned_data["against"])
+        document, lists = version.document, version.lists
+    kept = {name: tuple(members) for name, members in lists.items()}
+    active = [each for each in document if each.get("mode", "enforce") != "off"]
+    sets = read_document(active, kept)
+    facts = facts_of(form.case())
+    outcome = compile_sets(sets).decide(facts)
+    policy: dict[str, Any] = settings.POLICY
+    defaults = Defaults(policy["DELIVER_NOT_APPLICABLE"], policy["DELIVER_INDETERMINATE"])
+    passes, auth = verdict(outcome.effect, defaults)
+    rewrites = rewrites_of(outcome)
+    body = rewritten(facts.message.fields(), rewrites) if rewrites and passes else None
+    return {
+        "outcome": outcome,
+        "passes": passes,
+        "auth": auth,
+        "body": msgspec.json.format(msgspec.json.encode(body), indent=2).decode() if body else "",
+        "tree": explain(sets, facts),
+        "in_shadow": [str(e.get("id")) for e in active if e.get("mode") == "shadow"],
+    }
+
+
+def _from_entry(request: HttpRequest) -> dict[str, Any]:
+    """The form filled with a logged decision."""
+    number = request.GET.get("entry", "")
+    entry = DecisionEntry.objects.filter(pk=number).first() if number.isdigit() else None
+    if entry is None:
+        return {}
+    try:
+        message = msgspec.json.format(entry.message, indent=2)
+    except msgspec.DecodeError:
+        message = entry.message
+    return {
+        "message": message,
+        "username": entry.username,
+        "direction": entry.direction,
+        "now": entry.at.replace(tzinfo=None).isoformat(timespec="seconds"),
+        "against": str(entry.version) if entry.version else "draft",
+    }
+
+
+def _require(request: HttpRequest, right: str) -> None:
+    if not request.user.has_perm(right):
+        raise PermissionDenied
+
+
+def _page(request: HttpRequest, template: str, context: dict[str, Any]) -> HttpResponse:
+    return TemplateResponse(request, template, {**admin.site.each_context(request), **context})

@@ -1,0 +1,249 @@
+"""The registry in the console: entries, their history, users, runtimes and signed records.
+
+Entries are their clients' and are not edited here; an operator may disconnect them, which observers
+are told, or purge them for good. A search term is looked for as a whole under every key first, by
+the keys' indexes; where no key matches, as the beginning of a URL or a user id. Lists are paged
+without counting, so that a million rows are no burden.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from django.contrib import admin, messages
+from django.db import connection
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.http import urlencode
+from django.utils.timesince import timesince, timeuntil
+from unfold.admin import ModelAdmin
+from unfold.contrib.filters.admin import DropdownFilter
+from unfold.decorators import action, display
+from unfold.paginator import InfinitePaginator
+
+from . import entries, lifecycle, rows
+from .entries import Kind
+from .models import DataObject, GlobalRecord, Hyperty, Runtime, StatusChange, User
+from .searches import guid_spellings
+
+SELECTED = 1000
+SHOWN_CHANGES = 20
+_LABELS = {"live": "success", "created": "info", "disconnected": "warning", "dead": "danger"}
+
+
+class RegistryAdmin(ModelAdmin):
+    """Rows that clients write: shown here, found by any of `keys`, never edited."""
+
+    keys: ClassVar[tuple[str, ...]] = ()
+    search_fields = ("pk",)  # shows the search box; get_search_results does the search
+    paginator = InfinitePaginator
+    show_full_result_count = False
+    list_per_page = 50
+    list_fullwidth = True
+    list_filter_submit = True
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        exact = Q()
+        for key in self.keys:
+            values = guid_spellings(term) if key == "guid" else [term]
+            exact |= Q(**{f"{key}__in": values})
+        found = queryset.filter(exact)
+        if found.order_by().exists():
+            return found, False
+        return queryset.filter(begins_with(self.keys[0], term)), False
+
+
+def begins_with(column: str, beginning: str) -> Q:
+    """Rows whose column begins so; SQLite has an index for a range but not for LIKE."""
+    if connection.vendor == "sqlite":
+        return Q(**{f"{column}__gte": beginning, f"{column}__lt": beginning + "\U0010ffff"})
+    return Q(**{f"{column}__startswith": beginning})
+
+
+class StatusFilter(DropdownFilter):
+    """The status now; an entry whose time has run out a moment ago is disconnected."""
+
+    title = "status"
+    parameter_name = "status"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(word, word) for word in _LABELS]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        word, now = self.value(), timezone.now()
+        if not word:
+            return queryset
+        if word == entries.DISCONNECTED:
+            return queryset.filter(Q(status=word) | Q(expires_at__lte=now))
+        return queryset.filter(status=word).exclude(expires_at__lte=now)
+
+
+class ExpiryFilter(DropdownFilter):
+    """Entries that will be disconnected soon if nobody keeps them alive."""
+
+    title = "expires"
+    parameter_name = "expires_within"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("60", "within a minute"), ("600", "within 10 minutes"), ("3600", "within an hour")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value() not in ("60", "600", "3600"):
+            return queryset
+        now = timezone.now()
+        end = now + timedelta(seconds=int(self.value()))
+        return queryset.filter(expires_at__gt=now, expires_at__lte=end)
+
+
+class EntryAdmin(RegistryAdmin):
+    """Hyperties and data objects."""
+
+    kind: ClassVar[Kind]
+    list_filter = (StatusFilter, ExpiryFilter)
+    actions = ("disconnect", "purge")
+    sortable_by = ()
+
+    @display(description="status", label=_LABELS)
+    def status_now(self, row: Any) -> str:
+        return entries.settled(rows.entry(row), timezone.now())[0].status
+
+    @display(description="expires")
+    def expires_in(self, row: Any) -> str:
+        now = timezone.now()
+        if row.expires_at is None:
+            return f"ended {timesince(row.ended_at, now)} ago" if row.ended_at else "ended"
+        return f"in {timeuntil(row.expires_at, now)}" if row.expires_at > now else "now"
+
+    @display(description="history")
+    def history(self, row: Any) -> str:
+        found = StatusChange.objects.filter(url=row.url).order_by("-id")[:SHOWN_CHANGES]
+        lines = format_html_join(
+            "",
+            "<tr><td>{}</td><td>{} → {}</td><td>{}</td></tr>",
+            ((f"{c.at:%Y-%m-%d %H:%M:%S}", c.before or "new", c.after, c.cause) for c in found),
+        )
+        link = f"{reverse('admin:registry_statuschange_changelist')}?{urlencode({'q': row.url})}"
+        return format_html(
+            '<table><thead><tr><th scope="col">when (UTC)</th><th scope="col">status</th>'
+            '<th scope="col">because</th></tr></thead><tbody>{}</tbody></table>'
+            '<a class="text-link" href="{}">All changes</a>',
+            lines, link,
+        )  # fmt: skip
+
+    def has_operate_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm(f"registry.change_{self.opts.model_name}")
+
+    def has_purge_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm(f"registry.delete_{self.opts.model_name}")
+
+    @action(description="Disconnect the selected entries", permissions=["operate"])
+    def disconnect(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        chosen = list(queryset[:SELECTED])
+        done = lifecycle.disconnect_rows(self.kind, [row.pk for row in chosen])
+        for row in chosen:
+            self.log_change(request, row, "Disconnected.")
+        messages.success(request, f"{done} entries disconnected; their observers are told.")
+
+    @action(description="Purge the selected entries for good", permissions=["purge"])
+    def purge(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        chosen = list(queryset[:SELECTED])
+        lifecycle.disconnect_rows(self.kind, [row.pk for row in chosen])  # observers are told
+        self.log_deletions(request, queryset.filter(pk__in=[row.pk for row in chosen]))
+        lifecycle.delete_rows(rows.MODELS[self.kind], [row.pk for row in chosen])
+        messages.success(request, f"{len(chosen)} entries purged.")
+
+
+@admin.register(Hyperty)
+class HypertyAdmin(EntryAdmin):
+    kind = Kind.HYPERTY
+    keys = ("url", "user_id", "user__idp_identifier", "guid", "runtime_id")
+    search_help_text = "URL, user id, e-mail address, GUID or runtime URL"
+    list_display = ("url", "user_id", "status_now", "expires_in", "modified_at")
+    fields = (
+        *("url", "user", "guid", "runtime", "descriptor", "resources", "data_schemes"),
+        *("status_now", "expires", "expires_in", "started_at", "modified_at"),
+        *("p2p_requester", "p2p_handler", "history"),
+    )
+    readonly_fields = ("status_now", "expires_in", "history")
+
+
+@admin.register(DataObject)
+class DataObjectAdmin(EntryAdmin):
+    kind = Kind.OBJECT
+    keys = ("url", "name", "reporter", "runtime_id")
+    search_help_text = "URL, name, reporter or runtime URL"
+    list_display = ("url", "name", "reporter", "status_now", "expires_in", "modified_at")
+    fields = (
+        *("url", "name", "reporter", "runtime", "schema", "resources", "data_schemes"),
+        *("status_now", "expires", "expires_in", "started_at", "modified_at"),
+        *("p2p_requester", "history"),
+    )
+    readonly_fields = ("status_now", "expires_in", "history")
+
+
+@admin.register(User)
+class UserAdmin(RegistryAdmin):
+    keys = ("user_id", "idp_identifier")
+    search_help_text = "User id or e-mail address"
+    list_display = ("user_id", "idp_identifier", "first_seen", "entries_link")
+
+    @display(description="hyperties")
+    def entries_link(self, row: User) -> str:
+        return _entries_link(row.user_id)
+
+
+@admin.register(Runtime)
+class RuntimeAdmin(RegistryAdmin):
+    keys = ("url",)
+    search_help_text = "Runtime URL"
+    list_display = ("url", "first_seen", "entries_link")
+
+    @display(description="hyperties")
+    def entries_link(self, row: Runtime) -> str:
+        return _entries_link(row.url)
+
+
+@admin.register(StatusChange)
+class StatusChangeAdmin(RegistryAdmin):
+    keys = ("url",)
+    search_help_text = "URL of an entry"
+    list_display = ("at", "url", "before", "after", "cause")
+
+
+@admin.register(GlobalRecord)
+class GlobalRecordAdmin(RegistryAdmin):
+    keys = ("guid",)
+    search_help_text = "GUID"
+    list_display = ("guid", "user_ids", "state", "last_update", "timeout")
+
+    @display(
+        description="state",
+        label={"served": "success", "revoked": "danger", "timed out": "warning"},
+    )
+    def state(self, row: GlobalRecord) -> str:
+        if row.is_revoked:
+            return "revoked"
+        return "timed out" if row.timeout <= timezone.now() else "served"
+
+
+def _entries_link(term: str) -> str:
+    link = f"{reverse('admin:registry_hyperty_changelist')}?{urlencode({'q': term})}"
+    return format_html('<a class="text-link" href="{}">show</a>', link)

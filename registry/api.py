@@ -1,0 +1,104 @@
+"""The Python front door of the registry, for every other part of the node.
+
+Synchronous; usable from any thread and any process (worker, Celery, shell), not on an event loop,
+except `submit`, which never waits. Bodies and records are in the reference's wire shape; a refusal
+is a NodeError.
+
+    register refresh update disconnect     one change, committed when the call returns
+    submit                                 one change in a group commit, as a Future
+    get find                               entries as they are at this moment
+    runtime_gone take_news statistics      the session's end, the feed of ended entries, numbers
+    on_change                              be told of announced changes, in their transaction
+    global_get global_put                  signed records of the global registry
+"""
+
+from __future__ import annotations
+
+from django.db.models import Count
+
+from msgnode.core.errors import NodeError
+
+from . import lifecycle, records, searches, store
+from .commands import Command, Disconnect, Done, KeepAlive, Register, Search, Update
+from .entries import Cause, Change, Entry, Kind, outcome
+from .global_registry.store import get as global_get
+from .global_registry.store import put as global_put
+from .models import DataObject, Hyperty
+from .records import key, record
+from .writer import Writer
+
+__all__ = [
+    "Cause", "Change", "Command", "Disconnect", "Done", "Entry", "KeepAlive", "Kind", "Register",
+    "Search", "Update", "disconnect", "find", "get", "global_get", "global_put", "key", "on_change",
+    "outcome", "record", "refresh", "register", "registration", "runtime_gone", "statistics",
+    "submit", "take_news", "update", "update_of",
+]  # fmt: skip
+
+find = searches.find
+get = searches.get
+take_news = lifecycle.take_news
+_writer = Writer()
+submit = _writer.submit
+
+
+def registration(kind: Kind, url: str, body: object, user: str = "") -> Register:
+    """The command for a registration as a client wrote it. Raises BadMessage."""
+    facts = records.registration(kind, body, store.expires_max())
+    url = records.key(url, "URL")
+    user = records.key(user, "user id") if kind is Kind.HYPERTY else ""
+    return Register(kind, url, facts, user)
+
+
+def update_of(kind: Kind, url: str, body: object) -> Update:
+    """The command for a partial update as a client wrote it. Raises BadMessage."""
+    return Update(kind, url, records.patch(kind, body, store.expires_max()))
+
+
+def carry_out(command: Command) -> Done:
+    """One command, committed when the call returns. Raises NodeError where it is refused."""
+    result = store.apply([command])[0]
+    if isinstance(result, NodeError):
+        raise result
+    return result
+
+
+def register(kind: Kind, url: str, body: object, user: str = "") -> Done:
+    """Enter a hyperty or data object, or replace it as its owner."""
+    return carry_out(registration(kind, url, body, user))
+
+
+def refresh(kind: Kind, url: str) -> Done:
+    """A sign of life: the entry is live from now."""
+    return carry_out(KeepAlive(kind, url))
+
+
+def update(kind: Kind, url: str, body: object) -> Done:
+    """Replace some facts of an entry."""
+    return carry_out(update_of(kind, url, body))
+
+
+def disconnect(kind: Kind, url: str, user: str | None = None) -> Done:
+    """Take an entry out of service; with `user`, only if it is that user's."""
+    return carry_out(Disconnect(kind, url, user))
+
+
+def runtime_gone(runtime_url: str) -> int:
+    """Disconnect all entries of a runtime; the number of them."""
+    total = 0
+    while done := lifecycle.runtime_gone(runtime_url):
+        total += done
+    return total
+
+
+def on_change(listener: store.Listener) -> None:
+    """Have `listener` called with the announced changes of each transaction, inside it."""
+    if listener not in store.listeners:
+        store.listeners.append(listener)
+
+
+def statistics() -> dict[str, int]:
+    """How many entries of each kind are stored."""
+    return {
+        "hyperties": Hyperty.objects.aggregate(n=Count("pk"))["n"],
+        "data_objects": DataObject.objects.aggregate(n=Count("pk"))["n"],
+    }

@@ -1,0 +1,1 @@
+"""The global registry: signed records of users, found by GUID."""

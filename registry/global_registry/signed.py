@@ -1,0 +1,200 @@
+"""Signed records: read, checked and made (reference B3). Pure, but for the mathematics.
+
+A record travels as a JWT: header `{"alg":"ES256"}`, payload `{"data": the JSON in base64}`,
+signature over secp256k1 by the key inside the record. The field signs in two encodings, DER and the
+64 bytes of r and s; both are read, and either is made. `read()` proves that the record is whole,
+signed by its own key, and that its GUID is that key's.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, utils
+
+from msgnode.core.errors import BadMessage
+
+from . import guids
+
+MAX_LENGTH = 65_536
+MAX_USER_IDS = 100
+_MANDATORY = ("guid", "schemaVersion", "userIDs", "lastUpdate", "timeout", "publicKey", "salt",
+              "revoked", "defaults")  # fmt: skip
+_DEFAULTS = ("voice", "chat", "video")
+_BEGIN, _END = "-----BEGIN PUBLIC KEY-----", "-----END PUBLIC KEY-----"
+_HALF = 32
+_HEADER = "eyJhbGciOiJFUzI1NiJ9"  # {"alg":"ES256"}
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRecord:
+    """What the registry needs of a record that has proved genuine; `jwt` is the text as it came."""
+
+    guid: str
+    jwt: str
+    public_key: str
+    user_ids: tuple[str, ...]
+    last_update: datetime
+    timeout: datetime
+    is_active: bool
+    is_revoked: bool
+
+
+def read(jwt: str) -> SignedRecord:
+    """The record of a JWT, proved. Raises BadMessage whose text names what is wrong."""
+    if len(jwt) > MAX_LENGTH:
+        raise BadMessage(f"The JWT is longer than {MAX_LENGTH} characters.")
+    head, payload, signature = _parts(jwt)
+    data = _data(payload)
+    for name in _MANDATORY:
+        if name not in data:
+            raise BadMessage(f"JWT is malformed: mandatory parameter '{name}' missing.")
+    defaults = data["defaults"]
+    for name in _DEFAULTS:
+        if not isinstance(defaults, dict) or not isinstance(defaults.get(name), str):
+            raise BadMessage(f"JWT is malformed: mandatory parameter 'defaults.{name}' missing.")
+    public_key = key_text(_text(data, "publicKey"))
+    if not is_signed(f"{head}.{payload}", signature, public_key):
+        raise BadMessage("Malformed signature for JWT: it is not by the record's own key.")
+    guid = guids.bare(_text(data, "guid"))
+    if not guids.is_of(guid, public_key, _text(data, "salt")):
+        raise BadMessage("The GUID does not follow from the record's public key and salt.")
+    return SignedRecord(
+        guid=guid,
+        jwt=jwt,
+        public_key=public_key,
+        user_ids=_user_ids(data["userIDs"]),
+        last_update=_moment(data, "lastUpdate"),
+        timeout=_moment(data, "timeout"),
+        is_active=_flag(data, "active", default=True),
+        is_revoked=_flag(data, "revoked", default=False),
+    )
+
+
+def is_signed(text: str, signature: bytes, public_key: str) -> bool:
+    """Whether the signature, in either encoding, is the key's over the text."""
+    key = _load(public_key)
+    forms = [signature]
+    if len(signature) == 2 * _HALF:
+        r, s = int.from_bytes(signature[:_HALF]), int.from_bytes(signature[_HALF:])
+        forms.insert(0, utils.encode_dss_signature(r, s))
+    for form in forms:
+        try:
+            key.verify(form, text.encode(), ec.ECDSA(hashes.SHA256()))
+        except InvalidSignature:
+            continue
+        return True
+    return False
+
+
+def sign(record: dict[str, Any], key: ec.EllipticCurvePrivateKey, encoding: str = "raw") -> str:
+    """The JWT of a record: `encoding` is `raw` (r and s) or `der`."""
+    data = _encode(json.dumps(record, separators=(",", ":")).encode())
+    payload = json.dumps({"data": data}, separators=(",", ":"))
+    text = f"{_HEADER}.{_encode(payload.encode())}"
+    signature = key.sign(text.encode(), ec.ECDSA(hashes.SHA256()))
+    if encoding == "raw":
+        r, s = utils.decode_dss_signature(signature)
+        signature = r.to_bytes(_HALF) + s.to_bytes(_HALF)
+    return f"{text}.{_encode(signature)}"
+
+
+def public_text(key: ec.EllipticCurvePrivateKey) -> str:
+    """The public key in the record's form: PEM marks and base64 on one line."""
+    der = key.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return _BEGIN + base64.b64encode(der).decode() + _END
+
+
+def key_text(text: str) -> str:
+    """The key as the GUID is derived from it: without line breaks and outer blanks."""
+    return text.replace("\r", "").replace("\n", "").strip()
+
+
+def _load(public_key: str) -> ec.EllipticCurvePublicKey:
+    body = public_key.removeprefix(_BEGIN).removesuffix(_END)
+    try:
+        key = serialization.load_der_public_key(_decode(body))
+    except (ValueError, TypeError):
+        raise BadMessage("Malformed public key found in JWT.") from None
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256K1):
+        raise BadMessage("Malformed public key found in JWT: it is not a key on secp256k1.")
+    return key
+
+
+def _parts(jwt: str) -> tuple[str, str, bytes]:
+    parts = jwt.split(".")
+    if len(parts) != 3 or not jwt.isascii():
+        raise BadMessage("Malformed JWT: it has not the three parts of a signed token.")
+    try:
+        header = json.loads(_decode(parts[0]))
+        signature = _decode(parts[2])
+    except (ValueError, RecursionError):
+        raise BadMessage("Malformed JWT: header or signature cannot be decoded.") from None
+    if not isinstance(header, dict) or header.get("alg") not in ("ES256", "ES256K"):
+        raise BadMessage("Malformed JWT: the algorithm is not ES256.")
+    return parts[0], parts[1], signature
+
+
+def _data(payload: str) -> dict[str, Any]:
+    try:
+        data = json.loads(_decode(json.loads(_decode(payload))["data"]))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise BadMessage("Malformed JWT: its claim 'data' is not an encoded record.") from None
+    if not isinstance(data, dict):
+        raise BadMessage("Malformed JWT: its claim 'data' is not a JSON object.")
+    return data
+
+
+def _text(data: dict[str, Any], name: str) -> str:
+    value = data[name]
+    if not isinstance(value, str) or not value.isprintable():
+        raise BadMessage(f"JWT is malformed: parameter '{name}' is not a text.")
+    return value
+
+
+def _moment(data: dict[str, Any], name: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(_text(data, name))
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise BadMessage(f"JWT is malformed: parameter '{name}' is not a time.") from None
+
+
+def _flag(data: dict[str, Any], name: str, default: bool) -> bool:
+    value = data.get(name, default)
+    if value not in (0, 1):
+        raise BadMessage(f"JWT is malformed: parameter '{name}' is neither 0 nor 1.")
+    return bool(value)
+
+
+def _user_ids(listed: object) -> tuple[str, ...]:
+    """The user ids, under either spelling of their key, or as the oldest records list them."""
+    if not isinstance(listed, list) or len(listed) > MAX_USER_IDS:
+        raise BadMessage(f"JWT is malformed: 'userIDs' is no list of at most {MAX_USER_IDS}.")
+    ids = [i.get("uid", i.get("uID")) if isinstance(i, dict) else i for i in listed]
+    named = tuple(i for i in ids if isinstance(i, str) and i.isprintable())
+    if len(named) != len(ids):
+        raise BadMessage("JWT is malformed: an entry of 'userIDs' names no user.")
+    return named
+
+
+def _encode(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _decode(text: str) -> bytes:
+    """Base64 of either alphabet, padded or not. Raises ValueError."""
+    plain = text.rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except binascii.Error as error:
+        raise ValueError(str(error)) from None

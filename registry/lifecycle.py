@@ -1,0 +1,154 @@
+"""What time and others do to entries: expiry, the end of a runtime, ageing, purge, the feed.
+
+Each function changes at most `limit` entries in one transaction and says how many, so that a caller
+repeats it until nothing is due and writers in between get their turn. What is due is found by an
+index, never by looking at all entries. Rows that another process is changing are left to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from msgnode.core import addresses
+
+from . import entries, rows, store
+from .entries import DEAD, DISCONNECTED, Cause, Change, Entry, Kind
+from .models import Hyperty, RegistryEntry, StatusChange, User
+
+MAX_ROWS = 1000
+
+
+def expire_due(limit: int = MAX_ROWS) -> int:
+    """Disconnect what has had its time."""
+    now = timezone.now()
+    return _end_all(
+        lambda found: found.filter(expires_at__lte=now).order_by("expires_at"),
+        now,
+        Cause.EXPIRED,
+        limit,
+    )
+
+
+def runtime_gone(runtime_url: str, limit: int = MAX_ROWS) -> int:
+    """Disconnect the entries of a runtime whose last session has closed."""
+    urls = [url for url in (runtime_url, addresses.runtime_twin(runtime_url)) if url]
+    return _end_all(
+        lambda found: found.filter(runtime_id__in=urls, expires_at__isnull=False).order_by("url"),
+        timezone.now(),
+        Cause.SESSION_CLOSED,
+        limit,
+    )
+
+
+def disconnect_rows(kind: Kind, ids: Iterable[int], limit: int = MAX_ROWS) -> int:
+    """Disconnect entries the operator chose."""
+    chosen = list(ids)
+    return _end_all(
+        lambda found: found.filter(pk__in=chosen, expires_at__isnull=False).order_by("url"),
+        timezone.now(),
+        Cause.OPERATOR,
+        limit,
+        (kind,),
+    )
+
+
+def age(limit: int = MAX_ROWS) -> int:
+    """Call dead what has been disconnected for DEAD_AFTER."""
+    now = timezone.now()
+    before = now - timedelta(seconds=settings.REGISTRY["DEAD_AFTER"])
+    done = 0
+    for kind, model in rows.MODELS.items():
+        with transaction.atomic():
+            ids = list(
+                _free(model)
+                .filter(status=DISCONNECTED, ended_at__lte=before)
+                .order_by("ended_at")
+                .values_list("pk", "url")[: limit - done]
+            )
+            model._default_manager.filter(pk__in=[pk for pk, _ in ids]).update(
+                status=DEAD, ended_at=now, news_at=None
+            )
+            store.publish(Change(kind, url, DISCONNECTED, DEAD, Cause.AGED, now) for _, url in ids)
+        done += len(ids)
+    return done
+
+
+def purge(limit: int = MAX_ROWS) -> int:
+    """Delete what has been dead for PURGE_AFTER, users left without entries, and old history."""
+    now = timezone.now()
+    before = now - timedelta(seconds=settings.REGISTRY["PURGE_AFTER"])
+    done = 0
+    for model in rows.MODELS.values():
+        with transaction.atomic():
+            found = _free(model).filter(status=DEAD, ended_at__lte=before).order_by("ended_at")
+            done += delete_rows(model, list(found.values_list("pk", flat=True)[:limit]))
+    kept = now - timedelta(seconds=settings.REGISTRY["HISTORY_KEPT"])
+    old = StatusChange.objects.filter(at__lte=kept).order_by("at").values_list("pk", flat=True)
+    return done + StatusChange.objects.filter(pk__in=list(old[:limit])).delete()[0]
+
+
+def delete_rows(model: type[RegistryEntry], ids: list[int]) -> int:
+    """Delete entries for good, and their users if that was all they had."""
+    chosen = model._default_manager.filter(pk__in=ids)
+    with transaction.atomic():
+        users: set[Any] = set()
+        if model is Hyperty:
+            owned = Hyperty.objects.filter(pk__in=ids)
+            users = set(owned.values_list("user_id", flat=True))
+        count = chosen.delete()[0]
+        User.objects.filter(user_id__in=users, hyperties=None).delete()
+    return count
+
+
+def take_news(limit: int = MAX_ROWS) -> list[Entry]:
+    """Entries that ended since the last call, each told once (reference A2, row 18)."""
+    while expire_due() == MAX_ROWS:
+        pass
+    news: list[Entry] = []
+    for model in rows.MODELS.values():
+        with transaction.atomic():
+            taken = list(
+                _free(model).filter(news_at__isnull=False).order_by("news_at")[: limit - len(news)]
+            )
+            model._default_manager.filter(pk__in=[row.pk for row in taken]).update(news_at=None)
+        news += [rows.entry(row) for row in taken]
+    return news
+
+
+def _end_all(
+    due: Callable[[QuerySet[Any]], QuerySet[Any]],
+    now: datetime,
+    cause: Cause,
+    limit: int,
+    kinds: Iterable[Kind] = Kind,
+) -> int:
+    """End what `due` selects, kind by kind; expiry leaves rows in use to the next round."""
+    take = _free if cause is Cause.EXPIRED else store.locked
+    done = 0
+    for kind in kinds:
+        model = rows.MODELS[kind]
+        if done == limit or not due(model._default_manager.all()).exists():
+            continue  # nothing due: no write lock is asked for
+        with transaction.atomic():
+            ended = list(due(take(model)).values_list("pk", "url", "status")[: limit - done])
+            model._default_manager.filter(pk__in=[pk for pk, _, _ in ended]).update(
+                status=entries.DISCONNECTED, ended_at=now, expires_at=None, news_at=now
+            )
+            store.publish(Change(kind, u, was, DISCONNECTED, cause, now) for _, u, was in ended)
+        done += len(ended)
+    return done
+
+
+def _free(model: type[RegistryEntry]) -> QuerySet[RegistryEntry]:
+    """Rows that no other transaction is changing, locked as they are read."""
+    found = model._default_manager.all()
+    if connection.features.has_select_for_update_skip_locked:
+        return found.select_for_update(skip_locked=True)
+    return found

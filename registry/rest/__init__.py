@@ -1,0 +1,1 @@
+"""HTTP interfaces of the registry: the field's own endpoints, and /api/v1."""

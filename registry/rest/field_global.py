@@ -1,0 +1,73 @@
+"""The field's global registry over HTTP (reference B1): GET and PUT /guid/<guid>.
+
+Every body is `{"Code", "Description", "Explanation", "Value"}` and Code is the HTTP status; the
+record travels as plain text. Records are deleted by nobody: their owner revokes them.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from django.http import HttpResponseBase
+from rest_framework.exceptions import APIException, MethodNotAllowed, NotAuthenticated
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from msgnode.core.errors import BadMessage, NodeError, NotFound
+from registry import api
+
+from .field import RegistryView, error_challenge
+from .paths import segments
+
+BASE = "/global-registry"
+
+
+class GlobalRegistryView(RegistryView):
+    """One view for the whole tree, routed like the domain registry's."""
+
+    def get_exception_handler(self) -> Any:
+        return _refusal
+
+    def get(self, request: Request, **_: str) -> HttpResponseBase:
+        match segments(request, BASE):
+            case []:
+                return _answer(200, connectedNodes=[], version={"version": "1"})
+            case ["guid", guid]:
+                return _answer(200, value=api.global_get(guid))
+        raise NotFound("There is nothing at this path.")
+
+    def put(self, request: Request, **_: str) -> HttpResponseBase:
+        match segments(request, BASE):
+            case ["guid", guid]:
+                try:
+                    jwt = self.body(request).decode()
+                except UnicodeDecodeError:
+                    raise BadMessage("Malformed JWT: it is not text.") from None
+                is_first = api.global_put(guid, jwt)
+                done = "written" if is_first else "updated"
+                return _answer(200, Explanation=f"Dataset for GUID {guid} {done}.")
+        raise NotFound("There is nothing at this path.")
+
+    def delete(self, request: Request, **_: str) -> HttpResponseBase:
+        raise MethodNotAllowed("DELETE", detail="A record is revoked by its owner, not deleted.")
+
+
+def _answer(code: int, value: str = "", **more: Any) -> Response:
+    words = "OK" if code == 200 else "Not found" if code == 404 else HTTPStatus(code).phrase
+    return Response({"Code": code, "Description": words, **more, "Value": value}, status=code)
+
+
+def _refusal(error: Exception, context: dict[str, Any]) -> HttpResponseBase | None:
+    """Errors in the reference's envelope."""
+    if isinstance(error, NodeError):
+        return _answer(error.code, Explanation=error.description)
+    if not isinstance(error, APIException):
+        return None
+    code = 401 if isinstance(error, NotAuthenticated) else error.status_code
+    response = _answer(code, Explanation=str(error.detail))
+    if code == 401:
+        response["WWW-Authenticate"] = error_challenge(context)
+    if wait := getattr(error, "wait", None):
+        response["Retry-After"] = str(max(1, round(wait)))
+    return response

@@ -1,0 +1,197 @@
+"""Changes of the domain registry, carried out in the database: many commands, one transaction.
+
+Rules
+- `apply()` locks what it touches in the order of URLs, lets entries.py decide and writes back; a
+  refused command leaves the others of its batch alone.
+- A batch has at most MAX_BATCH commands, because SQLite has one writer and others wait for it.
+- Two batches that enter the same new URL at once collide on its unique row; the later one starts
+  again and then sees the row.
+- Listeners hear of changes inside the transaction: what they write is committed with the change or
+  not at all. They must not wait for anything else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+from django.conf import settings
+from django.db import IntegrityError, OperationalError, connection, transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from msgnode.core.errors import InternalFault, NodeError, NotFound
+
+from . import entries, rows
+from .commands import Command, Disconnect, Done, KeepAlive, Register, Update
+from .entries import Change, Entry, Kind
+from .models import Hyperty, RegistryEntry, Runtime, StatusChange, User
+from .records import idp_identifier
+
+MAX_BATCH = 500
+_ATTEMPTS = 4
+
+log = logging.getLogger(__name__)
+
+Listener = Callable[[Sequence[Change]], None]
+listeners: list[Listener] = []
+"""Told of every batch of announced changes (`Change.is_announced`), in its transaction."""
+
+
+def apply(commands: Sequence[Command]) -> list[Done | NodeError]:
+    """Carry the commands out in order; for each what it did, or why it was refused."""
+    if len(commands) > MAX_BATCH:
+        raise ValueError(f"A batch has at most {MAX_BATCH} commands.")
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            with transaction.atomic():
+                return _Batch(commands, timezone.now()).run()
+        except (IntegrityError, OperationalError) as error:
+            if attempt == _ATTEMPTS or connection.in_atomic_block or not _may_pass(error):
+                raise
+            log.info("registry batch starts again", extra={"attempt": attempt, "why": str(error)})
+    raise InternalFault  # unreachable: the last attempt returns or raises
+
+
+def publish(changes: Iterable[Change]) -> None:
+    """Write changes to the history and tell the listeners of the announced ones."""
+    noted = list(changes)
+    _write_history(noted)
+    announced = [change for change in noted if change.is_announced]
+    if announced:
+        for listener in listeners:
+            listener(announced)
+
+
+def _write_history(changes: list[Change]) -> None:
+    """One statement for all: rows of models would take most of the time of a mass expiry."""
+    if not changes:
+        return
+    quote = connection.ops.quote_name
+    columns = ", ".join(map(quote, rows.HISTORY))
+    marks = ", ".join(["%s"] * len(rows.HISTORY))
+    table = quote(StatusChange._meta.db_table)
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            f"INSERT INTO {table} ({columns}) VALUES ({marks})",  # noqa: S608  (our own names)
+            [rows.history(change, connection.ops) for change in changes],
+        )
+
+
+def locked(model: type[RegistryEntry]) -> QuerySet[RegistryEntry]:
+    """Rows to be locked as they are read, where the database can; SQLite locks them all."""
+    found = model._default_manager.all()
+    return found.select_for_update() if connection.features.has_select_for_update else found
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether the same batch can succeed when it starts again: another one was in its way."""
+    deadlocked = getattr(error.__cause__, "sqlstate", "") in ("40P01", "40001")
+    return deadlocked or isinstance(error, IntegrityError)
+
+
+class _Batch:
+    """One run of `apply`: `now` is one moment for all its commands."""
+
+    def __init__(self, commands: Sequence[Command], now: datetime) -> None:
+        self.commands = commands
+        self.now = now
+        self.stored: dict[tuple[Kind, str], Entry] = {}
+        self.current: dict[tuple[Kind, str], Entry] = {}
+        self.changes: list[Change] = []
+
+    def run(self) -> list[Done | NodeError]:
+        for kind in Kind:
+            urls = sorted({command.url for command in self.commands if command.kind is kind})
+            if urls:
+                for row in locked(rows.MODELS[kind]).filter(url__in=urls).order_by("url"):
+                    self.stored[kind, row.url] = rows.entry(row)
+        self.current = dict(self.stored)
+        self.owners = self._owners()
+        outcomes = [self._try(command) for command in self.commands]
+        self._write()
+        publish(self.changes)
+        return outcomes
+
+    def _try(self, command: Command) -> Done | NodeError:
+        before = self.current.get((command.kind, command.url))
+        changes: tuple[Change, ...] = ()
+        if before is not None:
+            before, changes = entries.settled(before, self.now)
+            self._keep(before, changes)
+        try:
+            after, changes = self._step(command, before)
+        except NodeError as refusal:
+            return refusal
+        self._keep(after, changes)
+        return Done(after, bool(changes))
+
+    def _step(self, command: Command, before: Entry | None) -> entries.Step:
+        if isinstance(command, Register):
+            kind, url, user = command.kind, command.url, command.user
+            return entries.registered(kind, url, user, command.facts, before, self.now, self.owners)
+        if before is None:
+            raise NotFound("Not Found")
+        match command:
+            case KeepAlive():
+                return entries.kept_alive(before, self.now)
+            case Update(facts=facts):
+                return entries.updated(before, facts, self.now, self.owners)
+            case Disconnect(user=owner, cause=cause):
+                if owner is not None and owner != before.user:
+                    raise NotFound("Not Found")
+                return entries.disconnected(before, self.now, cause)
+
+    def _keep(self, entry: Entry, changes: tuple[Change, ...]) -> None:
+        self.current[entry.kind, entry.url] = entry
+        self.changes.extend(changes)
+
+    def _owners(self) -> dict[str, str]:
+        """The users of the reporters that are to change, by the reporters' URLs."""
+        urls: set[str] = set()
+        for command in self.commands:
+            before = self.stored.get((command.kind, command.url))
+            if before and command.kind is Kind.OBJECT and isinstance(command, Register | Update):
+                new = command.facts.get("reporter")
+                if new is not None and new != before.reporter:
+                    urls |= {new, before.reporter or ""}
+        if not urls:
+            return {}
+        return {row.url: str(row.user_id) for row in Hyperty.objects.filter(url__in=urls)}
+
+    def _write(self) -> None:
+        written = [e for key, e in self.current.items() if self.stored.get(key) != e]
+        self._name_users_and_runtimes(written)
+        for kind in Kind:
+            model = rows.MODELS[kind]
+            mine = sorted((e for e in written if e.kind is kind), key=lambda e: e.url)
+            fresh = [rows.row(e) for e in mine if (kind, e.url) not in self.stored]
+            changed = [rows.row(e) for e in mine if (kind, e.url) in self.stored]
+            if fresh:
+                model._default_manager.bulk_create(fresh)
+            if changed:
+                model._default_manager.bulk_create(
+                    changed,
+                    update_conflicts=True,
+                    unique_fields=["url"],
+                    update_fields=rows.CHANGING[kind],
+                )
+
+    def _name_users_and_runtimes(self, written: list[Entry]) -> None:
+        users = {e.user for e in written if e.kind is Kind.HYPERTY}
+        runtimes = {e.runtime for e in written if e.runtime}
+        users -= set(User.objects.filter(user_id__in=users).values_list("user_id", flat=True))
+        runtimes -= set(Runtime.objects.filter(url__in=runtimes).values_list("url", flat=True))
+        User.objects.bulk_create(
+            [User(user_id=u, idp_identifier=idp_identifier(u)) for u in sorted(users)],
+            ignore_conflicts=True,
+        )
+        Runtime.objects.bulk_create(
+            [Runtime(url=url) for url in sorted(runtimes)], ignore_conflicts=True
+        )
+
+
+def expires_max() -> int:
+    """The longest life without a sign of life, in seconds."""
+    return int(settings.REGISTRY["EXPIRES_MAX"])

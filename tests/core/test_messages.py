@@ -1,0 +1,303 @@
+"""Frames: whatever comes in, what goes out is JSON with exactly the node's marks."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msgnode.core import messages
+from msgnode.core.errors import BadMessage, Forbidden
+from msgnode.core.messages import Refused
+
+# Text as JSON can carry it: half a surrogate pair is no text.
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+WORD = st.text("abcxyz:/._-é✓", min_size=1, max_size=20)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | TEXT
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+KEYS = TEXT | st.sampled_from(["auth", "assertedIdentity", "via", "value"])
+BODIES = st.dictionaries(KEYS, VALUES, max_size=4)
+IDS = st.integers() | st.booleans() | TEXT | st.floats(-1e9, 1e9)
+TYPES = st.sampled_from(sorted(messages.TYPES)).flatmap(
+    lambda word: st.sampled_from([word, word.upper(), word.title()])
+)
+ADDRESSES = st.text(
+    st.characters(exclude_categories=["Cs", "Cc", "Cf", "Cn", "Co", "Zl", "Zp", "Zs"]),
+    min_size=1,
+    max_size=30,
+)
+
+MARKS = ("auth", "assertedIdentity")
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> tuple[dict[str, Any], bytes]:
+    """A message and one way to write it: any order of keys, blanks, escapes, unknown fields."""
+    fields = {
+        "id": draw(IDS),
+        "type": draw(TYPES),
+        "from": draw(ADDRESSES),
+        "to": draw(ADDRESSES | st.lists(ADDRESSES, min_size=1, max_size=3)),
+        "body": draw(BODIES),
+    }
+    more = draw(st.dictionaries(TEXT, VALUES, max_size=2))
+    fields = {**{key: value for key, value in more.items() if key not in fields}, **fields}
+    order = draw(st.permutations(list(fields)))
+    text = json.dumps(
+        {key: fields[key] for key in order},
+        ensure_ascii=draw(st.booleans()),
+        indent=draw(st.sampled_from([None, None, 0, 1])),
+        separators=draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,", "\t:")])),
+    )
+    return fields, text.encode()
+
+
+def marked(body: Any, auth: bool, asserted: bool = False) -> dict[str, Any]:
+    mine = {"auth": auth, **({"assertedIdentity": True} if asserted else {})}
+    kept = {key: value for key, value in (body or {}).items() if key not in MARKS}
+    return {**kept, **mine}
+
+
+@given(frames(), st.booleans(), st.booleans())
+def test_a_forwarded_frame_is_the_message_with_the_nodes_marks_and_one_recipient(
+    given_frame: tuple[dict[str, Any], bytes], auth: bool, asserted: bool
+) -> None:
+    fields, frame = given_frame
+    message = messages.parse(frame)
+    for to in message.recipients:
+        single = message if len(message.recipients) == 1 else message.to_one(to)
+        sent = json.loads(single.forwarded(to, auth, asserted))
+        assert sent == {**fields, "to": to, "body": marked(fields["body"], auth, asserted)}
+        messages.parse(single.forwarded(to, auth, asserted))
+
+
+@given(frames())
+def test_what_is_read_is_what_was_written(given_frame: tuple[dict[str, Any], bytes]) -> None:
+    fields, frame = given_frame
+    message = messages.parse(frame)
+    assert json.loads(message.id) == fields["id"]
+    assert message.type == fields["type"].lower()
+    assert message.sender == fields["from"]
+    to = fields["to"]
+    assert message.recipients == ((to,) if isinstance(to, str) else tuple(dict.fromkeys(to)))
+    assert message.fields() == json.loads(json.dumps(fields["body"]))
+
+
+@given(frames(), BODIES)
+def test_a_reply_swaps_the_parties_and_keeps_the_id_to_the_byte(
+    given_frame: tuple[dict[str, Any], bytes], body: dict[str, Any]
+) -> None:
+    message = messages.parse(given_frame[1])
+    answer = messages.reply(message, body)
+    assert b'{"id":' + message.id + b"," in answer
+    read = json.loads(answer)
+    assert (read["from"], read["to"]) == (message.recipients[0], message.sender)
+    assert (read["type"], read["body"]) == ("response", body)
+
+
+@given(frames(), BODIES)
+def test_a_body_rewritten_by_a_policy_replaces_the_old_one(
+    given_frame: tuple[dict[str, Any], bytes], body: dict[str, Any]
+) -> None:
+    fields, frame = given_frame
+    to = messages.parse(frame).recipients[0]
+    text = json.dumps(body).encode()
+    rewritten = messages.parse(frame).with_body(text)
+    assert rewritten.fields() == json.loads(text)
+    expected = {**fields, "to": to, "body": marked(body, True)}
+    assert json.loads(rewritten.forwarded(to, True)) == expected
+    assert json.loads(messages.parse(frame).forwarded(to, True, body=text)) == expected
+
+
+@given(frames(), st.data())
+def test_the_same_key_twice_is_refused_wherever_it_stands(
+    given_frame: tuple[dict[str, Any], bytes], data: st.DataObject
+) -> None:
+    fields, _ = given_frame
+    pairs = [f"{json.dumps(key)}:{json.dumps(value)}" for key, value in fields.items()]
+    key = data.draw(st.sampled_from(list(fields)))
+    value = data.draw(st.sampled_from([fields[key], "x", 1, {}, None]))
+    name = json.dumps(key)
+    if data.draw(st.booleans()) and key:
+        name = '"' + "".join(f"\\u{ord(c):04x}" for c in key if ord(c) < 0x10000) + '"'
+        if json.loads(name) != key:
+            name = json.dumps(key)
+    pairs.insert(data.draw(st.integers(0, len(pairs))), f"{name}:{json.dumps(value)}")
+    with pytest.raises(Refused):
+        messages.parse(("{" + ",".join(pairs) + "}").encode())
+
+
+@given(st.binary(max_size=80) | TEXT.map(str.encode) | VALUES.map(lambda v: json.dumps(v).encode()))
+def test_nothing_but_a_refusal_comes_of_garbage(frame: bytes) -> None:
+    with pytest.raises(Refused) as refused:
+        messages.parse(frame)
+    assert refused.value.description
+
+
+@given(frames(), st.randoms(use_true_random=False))
+def test_a_damaged_frame_is_refused_or_goes_on_as_json(
+    given_frame: tuple[dict[str, Any], bytes], chance: random.Random
+) -> None:
+    frame = damaged(given_frame[1], chance)
+    try:
+        message = messages.parse(frame)
+    except Refused as fault:
+        answer = messages.response(fault.id, "x", fault.sender, messages.error_body(fault))
+        assert json.loads(answer)["body"]["code"] == 400
+        return
+    for to in message.recipients:
+        sent = json.loads(message.to_one(to).forwarded(to, False))
+        assert sent["to"] == to
+        assert sent["body"]["auth"] is False
+        assert "assertedIdentity" not in sent["body"]
+    json.loads(messages.reply(message, {"code": 200}))
+
+
+def damaged(frame: bytes, chance: random.Random) -> bytes:
+    """The frame with a few bytes changed, dropped, doubled or cut off."""
+    bytes_ = bytearray(frame)
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(bytes_) + 1)
+        match chance.randrange(4):
+            case 0:
+                bytes_[at : at + 1] = bytes([chance.choice(b'"{}[]:,\\ \x00\xff019ae-')])
+            case 1:
+                del bytes_[at : at + chance.randint(1, 5)]
+            case 2:
+                bytes_[at:at] = bytes_[at : at + chance.randint(1, 20)]
+            case _:
+                bytes_[at:at] = chance.choice([b'"auth":true,', b",", b"{}", b"null", b"\xf0\x9f"])
+    return bytes(bytes_)
+
+
+@pytest.mark.parametrize("kind", ["[", '{"a":'])
+def test_depth_is_refused_as_such_or_passed_on_at_every_number_of_levels(kind: str) -> None:
+    end = {"[": "]", '{"a":': "}"}[kind]
+    for levels in (*range(50, 1200, 7), 5_000, 100_000):
+        inner = kind * levels + "1" + end * levels
+        frame = f'{{"id":1,"type":"read","from":"a","to":"b","body":{{"v":{inner}}}}}'.encode()
+        try:
+            message = messages.parse(frame)
+        except Refused as fault:
+            assert "deep" in fault.description
+            continue
+        try:
+            assert inner.encode() in deeper(60, lambda m=message: m.forwarded("b", False))
+            deeper(60, message.fields)
+        except BadMessage as fault:
+            assert "deep" in fault.description or "read" in fault.description
+
+
+def deeper(frames_: int, call: Callable[[], Any]) -> Any:
+    """What `call` gives when it is called with so many more frames on the stack."""
+    return call() if not frames_ else deeper(frames_ - 1, call)
+
+
+@pytest.mark.parametrize("levels", [2_000, 200_000])
+@pytest.mark.parametrize("place", ["id", "type", "from", "to", "body", "more"])
+def test_depth_in_any_field_is_refused(place: str, levels: int) -> None:
+    fields = {"id": "1", "type": '"read"', "from": '"a"', "to": '"b"', "body": "{}"}
+    fields[place] = "[" * levels + "]" * levels
+    frame = "{" + ",".join(f'"{key}":{value}' for key, value in fields.items()) + "}"
+    with pytest.raises(Refused):
+        messages.parse(frame.encode())
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"id": None}, "id"),
+        ({"id": []}, "id"),
+        ({"id": "x" * 300}, "id"),
+        ({"type": "telepathy"}, "telepathy"),
+        ({"type": 7}, "type"),
+        ({"type": ""}, "type"),
+        ({"from": ""}, "from"),
+        ({"from": ["a"]}, "from"),
+        ({"from": "a\nb"}, "from"),
+        ({"from": "a" * 3000}, "from"),
+        ({"to": ""}, "to"),
+        ({"to": []}, "to"),
+        ({"to": ["a", 7]}, "to"),
+        ({"to": {"a": 1}}, "to"),
+        ({"to": [f"a{n}" for n in range(1001)]}, "to"),
+        ({"body": []}, "body"),
+        ({"body": "text"}, "body"),
+        ({"body": 7}, "body"),
+    ],
+)
+def test_a_refusal_names_the_field_and_keeps_what_can_be_answered(
+    fields: dict[str, Any], words: str
+) -> None:
+    good = {"id": 1, "type": "read", "from": "a", "to": "b", "body": {}}
+    with pytest.raises(Refused) as refused:
+        messages.parse(json.dumps({**good, **fields}).encode())
+    assert words in refused.value.description
+    if "id" not in fields:
+        assert refused.value.id == b"1"
+    if "from" not in fields:
+        assert refused.value.sender == "a"
+
+
+@pytest.mark.parametrize(
+    ("frame", "is_response"),
+    [
+        ('{"type":"response"}', True), ('{"type":"RESPONSE","from":7}', True),
+        ('{"type":"read"}', False), ('{"type":7}', False), ("[]", False),
+    ],
+)  # fmt: skip
+def test_a_refusal_knows_a_response(frame: str, is_response: bool) -> None:
+    with pytest.raises(Refused) as refused:
+        messages.parse(frame.encode())
+    assert refused.value.is_response is is_response
+
+
+def test_status_events_may_lack_an_id_and_session_frames_a_sender() -> None:
+    messages.parse(b'{"type":"update","from":"a","to":"a/status"}')
+    for word in (b"open", b"re-open", b"close"):
+        messages.parse(b'{"id":1,"type":"' + word + b'","to":"mn:/session"}')
+    with pytest.raises(Refused):
+        messages.parse(b'{"type":"update","from":"a","to":"a/changes"}')
+    with pytest.raises(Refused):
+        messages.parse(b'{"id":1,"type":"read","to":"mn:/session"}')
+
+
+@pytest.mark.parametrize(("one", "other"), [("1", '"1"'), ("7.5", '"7.5"'), ("true", '"true"')])
+def test_an_id_is_the_same_as_number_and_as_text(one: str, other: str) -> None:
+    keys = {
+        messages.parse(f'{{"id":{id_},"type":"read","from":"a","to":"b"}}'.encode()).id_key
+        for id_ in (one, other)
+    }
+    assert len(keys) == 1
+
+
+def test_a_response_without_an_id_has_none() -> None:
+    assert "id" not in json.loads(messages.response(b"", "a", "b", {}))
+
+
+def test_an_error_has_its_text_under_both_keys() -> None:
+    body = messages.error_body(Forbidden("no"))
+    assert body == {"code": 403, "desc": "no", "description": "no"}
+    assert messages.error_body(Forbidden())["desc"] == "Forbidden"
+
+
+@given(WORD, st.lists(TEXT, max_size=3))
+def test_a_token_is_cut_out_wherever_it_stands(token: str, around: list[str]) -> None:
+    frame = json.dumps([f"{text}/{token}" for text in around] + [token], ensure_ascii=False)
+    assert token.encode() not in messages.without_token(frame.encode(), token.encode()) or any(
+        token in text for text in around
+    )
+
+
+def test_an_event_of_the_node_is_a_message() -> None:
+    event = messages.parse(messages.event("domain://d", "runtime://d/1/status", "gap", 3, why="x"))
+    assert (event.type, event.fields()) == ("update", {"value": "gap", "why": "x"})

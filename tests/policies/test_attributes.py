@@ -1,0 +1,130 @@
+"""Attributes: what they are made of, and that nothing a sender writes stands in for a fact."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from policies.attributes import Surroundings, Untold, kind_of_message, number_form, text_form
+from policies.cases import facts_of
+from policies.language import CannotEvaluate
+
+
+def facts(**case):
+    return facts_of(case)
+
+
+@pytest.mark.parametrize(
+    ("sender", "to", "kind"),
+    [
+        ("hyperty://a.com/1", "domain://registry.b.com/", "registration"),
+        ("domain://registry.b.com", "hyperty-runtime://a/1/sm", "registration"),
+        ("r://a/1/address-allocation", "domain://a/address-allocation/", "addressAllocation"),
+        ("r://a/1", "domain://a/object-address-allocation", "objectAllocation"),
+        ("r://a/1/discovery/", "domain://a/x", "discovery"),
+        ("r://a/1/graph-connector", "global://registry", "globalRegistry"),
+        ("r://a/1", "domain://a/idm", "identityManagement"),
+        ("r://a/1/ua", "domain://a/sm", "p2pConnection"),
+        ("r://a/1/sm", "domain://a/sm", "dataSync"),
+        ("hyperty://a.com/1", "hyperty://b.com/1", None),
+    ],
+)
+def test_kind_of_message(sender, to, kind):
+    assert kind_of_message(sender, to) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("srcSPDomain", "msg-node.a.com:8443"),
+        ("dstSPDomain", "b.com"),
+        ("srcScheme", "hyperty-runtime"),
+        ("dstScheme", "hyperty"),
+        ("dstHyperty", "hyperty://b.com/2"),
+        ("srcHyperty", None),
+        ("srcRuntime", "hyperty-runtime://MSG-node.a.com:8443/1"),
+        ("actionType", "create"),
+        ("body.value.deep", 7),
+        ("body.value.deep.deeper", None),
+        ("direction", "in"),
+        ("weekday", "wednesday"),
+        ("date", "2017-03-15"),
+        ("time", "12:00:00"),
+        ("srcUsername", None),
+        ("rate.msgTo.minute", None),
+    ],
+)
+def test_value_of(name, value):
+    message = {
+        **{"type": "CREATE", "from": "hyperty-runtime://MSG-node.a.com:8443/1/x"},
+        **{"to": "hyperty://b.com/2/y", "body": {"value": {"deep": 7}}},
+    }
+    assert facts(msg=message)[name] == value
+
+
+def test_what_a_sender_claims_of_authorisation_is_no_fact():
+    assert facts(msg={"body": {"auth": True}})["auth"] is None
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [(3, 3), (1.5, 1.5), ("1e9", 1e9), ("-2", -2), ([1, 2], 2), ((), 0)],
+)
+def test_number_of(value, number):
+    assert number_form(value) == number
+
+
+def test_an_absent_value_has_no_place_in_any_order():
+    assert math.isnan(number_form(None))
+
+
+@pytest.mark.parametrize("value", ["abc", "", "1_000", "inf", "nan", "1e999", " 5", True, {}])
+def test_what_is_no_number_cannot_be_told(value):
+    with pytest.raises(CannotEvaluate):
+        bool(number_form(value) > 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (True, "true"),
+        (1.0, "1"),
+        (1.5, "1.5"),
+        (None, None),
+        ({"a": 1}, ()),
+        (["a", 1, None, {"b": 1}], ("a", "1")),
+    ],
+)
+def test_text_of(value, text):
+    assert text_form(value) == text
+
+
+def test_a_body_too_deep_to_read_cannot_be_told_and_harms_nothing():
+    case = facts()
+    case.message.body = b'{"value":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    with pytest.raises(CannotEvaluate):
+        bool(case["=bodyValue"] == "x")
+
+
+def test_a_failed_look_up_cannot_be_told():
+    def look_up(name, _facts):
+        raise CannotEvaluate(f"{name} is not at hand")
+
+    case = facts()
+    case.surroundings = Surroundings(look_up=look_up)
+    with pytest.raises(CannotEvaluate, match="dstUsername is not at hand"):
+        hash(case["dstUsername"])
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda u: u == 1, lambda u: u == 1, lambda u: u != 1, lambda u: u > 1, lambda u: u <= 1,
+        lambda u: u in {1}, lambda u: u in (1,), lambda u: 1 in u, lambda u: 0 + u, lambda u: u + 1,
+        lambda u: u.startswith("x"), lambda u: u.endswith("x"), lambda u: list(u), lambda u: not u,
+    ],
+)  # fmt: skip
+def test_every_question_about_an_untold_value_fails(ask):
+    with pytest.raises(CannotEvaluate):
+        ask(Untold("why"))

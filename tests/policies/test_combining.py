@@ -1,0 +1,122 @@
+"""Combining, priorities and duties, where the numbered cases do not already show it."""
+
+from __future__ import annotations
+
+import pytest
+
+from policies.attributes import Untold
+from policies.cases import facts_of, run_case
+from policies.documents import read_document
+from policies.pdp import compile_sets
+
+BROKEN = {"msgFrom": {"moreThan": 5}}
+
+
+def outcome(**case):
+    result = run_case(case)
+    assert result.outcome is not None, result.faults
+    return result.outcome
+
+
+def rule(effect, condition=None, **more):
+    return {"effect": effect, "condition": condition or {}, **more}
+
+
+def test_a_decision_names_set_policy_and_rule():
+    document = [{"id": "S", "policies": [{"id": "P", "rules": [{"id": "R", "effect": "deny"}]}]}]
+    assert compile_sets(read_document(document)).decide(facts_of({})).deciding == ("S", "P", "R")
+
+
+def test_an_error_names_the_rule_and_the_reason():
+    (error,) = outcome(rules=[rule("deny", BROKEN, id="R")]).errors
+    assert error.startswith("set-1/set-1/1/R: ")
+    assert "not a number" in error
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "effect"), [("denyUnlessPermit", "deny"), ("permitUnlessDeny", "permit")]
+)
+def test_a_closed_world_always_decides(algorithm, effect):
+    assert outcome(rules=[rule("permit", {"msgId": {"equals": 9}})], alg=algorithm).effect == effect
+    assert outcome(rules=[rule(effect, BROKEN)], alg=algorithm).effect == effect
+
+
+def test_a_closed_world_tells_what_could_not_be_evaluated():
+    assert outcome(rules=[rule("permit", BROKEN)], alg="denyUnlessPermit").errors
+
+
+def test_a_set_that_does_not_apply_lets_the_next_be_asked():
+    sets = [
+        {"priority": 0, "policies": [{"rules": [rule("deny", {"msgId": {"equals": 9}})]}]},
+        {"priority": 1, "policies": [{"rules": [rule("permit")]}]},
+    ]
+    assert outcome(sets=sets).effect == "permit"
+
+
+def test_duties_of_all_equal_decisions_are_due():
+    rules = [rule("deny", obligations={"log": "a"}), rule("deny", obligations={"log": "b"})]
+    assert [duty.value for duty in outcome(rules=rules).obligations] == ["a", "b"]
+
+
+def test_duties_may_be_lists_and_by_decision():
+    rules = [
+        rule("deny", obligations=[{"log": "a"}, {"log": "b"}]),
+        rule("deny", obligations={"deny": {"log": "c"}, "permit": {"log": "d"}}),
+    ]
+    assert [duty.value for duty in outcome(rules=rules).obligations] == ["a", "b", "c"]
+
+
+def test_duties_carry_their_source():
+    (duty,) = outcome(rules=[rule("deny", obligations={"log": "a"}, id="R")]).obligations
+    assert duty.source == "R"
+
+
+def test_advice_travels_beside_obligations():
+    found = outcome(rules=[rule("permit", advice={"anything": 1})])
+    assert [duty.name for duty in found.advice] == ["anything"]
+    assert found.obligations == ()
+
+
+def test_obligations_of_a_set_that_does_not_apply_are_not_due_elsewhere():
+    sets = [
+        {"policies": [], "obligations": {"permit": {"log": "no"}}, "priority": 0},
+        {"policies": [{"rules": [rule("permit")]}], "priority": 1},
+    ]
+    assert outcome(sets=sets).obligations == ()
+
+
+@pytest.mark.parametrize("count", [3, 40, 300])
+@pytest.mark.parametrize("algorithm", ["blockOverrides", "allowOverrides", "firstApplicable"])
+def test_the_first_of_equal_rules_is_named(count, algorithm):
+    rules = [rule("deny", {"msgId": {"moreThan": 1000}}) for _ in range(count)]
+    rules += [rule("deny", {"msgTo": {"like": "hyperty*"}}, id="here"), rule("deny", id="later")]
+    assert outcome(rules=rules, alg=algorithm).deciding[-1] == "here"
+
+
+@pytest.mark.parametrize("size", [1, 12, 200])
+def test_rules_in_and_outside_the_index_keep_their_order(size):
+    rules = []
+    for number in range(size):
+        rules.append(rule("permit", {"msgTo": {"equals": f"x{number}"}}))
+        rules.append(rule("deny", {"msgId": {"moreThan": number + 5}}))
+    rules.insert(size, rule("permit", {"msgTo": {"equals": "hyperty://b.com/2"}}, id="indexed"))
+    rules.insert(size + 1, rule("deny", {"msgId": {"moreThan": 0}}, id="unindexed"))
+    assert outcome(rules=rules, alg="firstApplicable").deciding[-1] == "indexed"
+    rules[size], rules[size + 1] = rules[size + 1], rules[size]
+    assert outcome(rules=rules, alg="firstApplicable").deciding[-1] == "unindexed"
+
+
+def test_a_broken_rule_among_many_leaves_the_others_in_force():
+    rules = [rule("permit", {"msgId": {"moreThan": n + 5}}) for n in range(30)]
+    rules[7] = rule("permit", BROKEN)
+    rules.append(rule("deny", {"msgId": {"moreThan": 0}}, id="stop"))
+    assert outcome(rules=rules).deciding[-1] == "stop"
+    assert outcome(rules=rules[:-1]).effect == "indeterminate"
+
+
+def test_an_attribute_that_cannot_be_told_makes_indexed_rules_indeterminate():
+    rules = [rule("deny", {"dstUsername": {"equals": name}}) for name in "ab"]
+    facts = facts_of({})
+    facts["=dstUsername"] = facts["dstUsername"] = Untold("not at hand")
+    snapshot = compile_sets(read_document([{"policies": [{"rules": rules}]}]))
+    assert snapshot.decide(facts).effect == "indeterminate"

@@ -1,0 +1,210 @@
+"""The policies in the console, by its forms and pages."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.urls import reverse
+
+from policies import pap
+from policies.drafts import draft_document, replace_draft
+from policies.models import DecisionEntry, Policy, PolicySet, PolicyTest, Rule, RuleHits, Version
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def operator(admin_client):
+    return admin_client
+
+
+@pytest.fixture
+def rule():
+    rules = [{"id": "R", "effect": "deny", "condition": {"msgTo": {"like": "*/secret"}}}]
+    policies = [{"id": "P", "rules": rules}]
+    replace_draft([{"id": "S", "mode": "enforce", "policies": policies}], {})
+    return Rule.objects.get()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["policyset", "policy", "rule", "namedlist", "policytest", "version", "decisionentry",
+     "rulehits"],
+)  # fmt: skip
+def test_every_list_opens(operator, rule, name):
+    pap.publish()
+    DecisionEntry.objects.create(
+        at=datetime.now(UTC), direction="in", effect="deny", passes=False, version=1, type="read",
+        sender="a", to="b", message="{}",
+    )  # fmt: skip
+    RuleHits.objects.create(path="S/P/R", hits=1234, last_hit=datetime.now(UTC))
+    PolicyTest.objects.create(name="t", case={"expect": "deny"})
+    assert operator.get(reverse(f"admin:policies_{name}_changelist")).status_code == 200
+
+
+def test_the_list_of_rules_shows_hits(operator, rule):
+    address = reverse("admin:policies_rule_changelist")
+    assert b"never" in operator.get(address).content
+    RuleHits.objects.create(path="S/P/R", hits=1234, last_hit=datetime.now(UTC))
+    assert b"1,234" in operator.get(address).content
+
+
+def test_a_fault_in_a_rule_stands_at_its_field_with_its_path(operator, rule):
+    address = reverse("admin:policies_rule_change", args=[rule.pk])
+    answer = operator.post(
+        address,
+        {
+            "key": "R", "effect": "deny", "policy": rule.policy_id, "priority": 0,
+            "target": "{}", "condition": '{"msgFrm": {"equals": 1}}',
+            "obligations": '{"mail": 1}', "advice": "{}",
+        },
+    )  # fmt: skip
+    errors = answer.context["adminform"].form.errors
+    assert "did you mean msgFrom" in errors["condition"][0]
+    assert errors["condition"][0].startswith("condition.msgFrm: ")
+    assert errors["obligations"][0].startswith("obligations.mail: ")
+    rule.refresh_from_db()
+    assert rule.condition == {"msgTo": {"like": "*/secret"}}
+
+
+def test_a_rule_in_order_is_saved(operator, rule):
+    operator.post(
+        reverse("admin:policies_rule_change", args=[rule.pk]),
+        {
+            "key": "R2", "effect": "permit", "policy": rule.policy_id, "priority": 5,
+            "target": "", "condition": "[]", "obligations": '[{"log": "x"}]', "advice": "",
+        },
+    )  # fmt: skip
+    rule.refresh_from_db()
+    assert (rule.key, rule.effect, rule.priority, rule.target) == ("R2", "permit", 5, {})
+    assert pap.check(draft_document(), {}).is_fit
+
+
+def check(operator, layer, field, text):
+    address = reverse("admin:policies_check_typed")
+    answer = operator.post(address, {"layer": layer, "field": field, "text": text})
+    return answer.json()["problems"]
+
+
+def test_typing_is_checked(operator):
+    assert check(operator, "rule", "condition", '{"msgId": {"equals": 1}}') == []
+    assert "not JSON" in check(operator, "rule", "condition", "{")[0]
+    assert "condition.nope" in check(operator, "rule", "condition", '{"nope": 1}')[0]
+    assert check(operator, "set", "obligations", '{"deny": {"log": "x"}}') == []
+    assert "nested" in check(operator, "set", "target", '{"not":' * 3000 + "1" + "}" * 3000)[0]
+
+
+def test_publishing_and_rolling_back(operator, rule, admin_user):
+    page = reverse("admin:policies_publish")
+    assert "fit for publication" in operator.get(page).content.decode()
+    operator.post(page, {"note": "first"})
+    version = Version.objects.get()
+    assert (version.number, version.author, version.note) == (1, admin_user, "first")
+    Rule.objects.update(effect="permit")
+    operator.post(page, {"note": "second"})
+    operator.post(reverse("admin:policies_roll_back", args=[1]))
+    assert Version.objects.first().number == 3
+    assert Rule.objects.get().effect == "deny"
+    changes = operator.get(reverse("admin:policies_version_change", args=[version.pk]))
+    assert changes.status_code == 200
+
+
+def test_a_draft_that_is_not_fit_cannot_be_published(operator, rule):
+    PolicyTest.objects.create(name="wrong", case={"expect": "permit"})
+    answer = operator.post(reverse("admin:policies_publish"), {"note": ""})
+    assert "wrong: expect is" in answer.content.decode()
+    assert not Version.objects.exists()
+
+
+def test_the_playground_shows_the_decision_and_why(operator, rule):
+    message = {"to": "hyperty://b.com/secret"}
+    answer = operator.post(
+        reverse("admin:policies_playground"),
+        {"message": json.dumps(message), "against": "draft", "direction": "in", "keep": "1"},
+    ).content.decode()
+    assert "deny by S / P / R" in answer
+    assert "msgTo like */secret" in answer
+    assert "hyperty://b.com/secret" in answer
+    assert PolicyTest.objects.get().case["expect"] == "deny"
+    assert pap.check_draft().is_fit
+
+
+def test_the_playground_takes_a_decision_of_the_log(operator, rule):
+    pap.publish()
+    entry = DecisionEntry.objects.create(
+        at=datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC), direction="out", effect="deny", passes=False,
+        version=1, type="read", sender="a", to="b", username="eve@a.com",
+        message='{"id":1,"type":"read","from":"a","to":"b","body":{}}',
+    )  # fmt: skip
+    answer = operator.get(reverse("admin:policies_playground"), {"entry": entry.pk})
+    form = answer.context["form"]
+    assert form["username"].value() == "eve@a.com"
+    assert form["now"].value() == "2020-01-02T03:04:05"
+    assert '"to": "b"' in form["message"].value()
+
+
+@pytest.mark.parametrize("message", ["", "{", "[]", '{"to": 5}', '{"from": ""}', '{"body": 1}'])
+def test_the_playground_says_what_is_wrong_with_a_message(operator, rule, message):
+    answer = operator.post(
+        reverse("admin:policies_playground"),
+        {"message": message, "against": "draft", "direction": "in"},
+    )
+    assert answer.status_code == 200
+    assert answer.context["form"].errors["message"]
+
+
+def test_deep_conditions_are_shown_as_far_as_they_can_be(operator):
+    condition = {"msgId": {"equals": 1}}
+    for _ in range(100):
+        condition = {"allOf": [{"msgId": {"equals": 1}}, {"not": condition}]}
+    replace_draft([{"policies": [{"rules": [{"effect": "deny", "condition": condition}]}]}], {})
+    PolicySet.objects.update(mode="enforce")
+    answer = operator.post(
+        reverse("admin:policies_playground"),
+        {"message": "{}", "against": "draft", "direction": "in"},
+    ).content.decode()
+    assert "deeper layers" in answer
+
+
+def test_import_and_export(operator, rule, tmp_path):
+    text = operator.get(reverse("admin:policies_export")).content
+    Policy.objects.all().delete()
+    file = tmp_path / "p.json"
+    file.write_bytes(text)
+    with file.open("rb") as stream:
+        operator.post(reverse("admin:policies_import"), {"file": stream, "mode": "shadow"})
+    assert Rule.objects.get().key == "R"
+    assert PolicySet.objects.get().mode == "shadow"
+    file.write_text('[{"polices": []}]')
+    with file.open("rb") as stream:
+        answer = operator.post(reverse("admin:policies_import"), {"file": stream, "mode": "off"})
+    assert "$[0].polices" in answer.content.decode()
+
+
+@pytest.mark.parametrize("name", ["publish", "playground", "import", "export", "shadow"])
+def test_pages_ask_for_rights(client, rule, name):
+    user = get_user_model().objects.create_user("guest", password="x", is_staff=True)
+    client.force_login(user)
+    assert client.get(reverse(f"admin:policies_{name}")).status_code == 403
+
+
+def test_the_shadow_report_counts_what_would_have_changed(operator, rule):
+    for sender in ("a", "a", "b"):
+        DecisionEntry.objects.create(
+            at=datetime.now(UTC), direction="in", effect="permit", passes=True, version=1,
+            type="read", sender=sender, to="x", message="{}", shadow="deny by S/P/R",
+        )  # fmt: skip
+    answer = operator.get(reverse("admin:policies_shadow"))
+    assert answer.context["total"] == 3
+    assert [(row["sender"], row["n"]) for row in answer.context["senders"]] == [("a", 2), ("b", 1)]
+
+
+def test_the_first_page_shows_the_defaults_and_what_is_in_force(operator, rule):
+    answer = operator.get(reverse("admin:index")).content.decode()
+    assert "No policies are published" in answer
+    assert "Where no policy applies, a message is" in answer
+    pap.publish()
+    assert "Version 1 is in force" in operator.get(reverse("admin:index")).content.decode()

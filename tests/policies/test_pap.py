@@ -1,0 +1,232 @@
+"""The draft, its check, its publication and the way back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.apps import apps
+from django.core.management import CommandError, call_command
+
+from policies import pap, prp
+from policies.drafts import add_to_draft, draft_document, draft_lists, replace_draft
+from policies.language import PolicyError
+from policies.models import NamedList, PolicySet, PolicyTest, Version
+from policies.transfer import read_bundle, write_bundle
+
+pytestmark = pytest.mark.django_db
+
+DOCUMENT = [
+    {
+        "id": "night",
+        "mode": "enforce",
+        "priority": 3,
+        "target": {"actionType": {"equals": "create"}},
+        "policyCombiningAlgorithm": "firstApplicable",
+        "obligations": {"deny": {"log": "at night"}},
+        "policies": [
+            {
+                "id": "P",
+                "ruleCombiningAlgorithm": "denyOverrides",
+                "rules": [
+                    {"id": "R", "effect": "deny", "condition": {"srcUsername": {"in": "@bad"}}}
+                ],
+            },
+            {"id": "inner", "policies": [{"id": "Q", "rules": [{"effect": "permit"}]}]},
+        ],
+    }
+]
+LISTS = {"bad": ["eve@a.com", "bob@a.com"]}
+EXPECT_DENY = {"user": "eve@a.com", "expect": "deny"}
+
+
+@pytest.fixture
+def draft():
+    replace_draft(DOCUMENT, LISTS)
+
+
+def test_a_document_survives_the_way_into_the_draft_and_back(draft):
+    (out,) = draft_document()
+    assert (out["id"], out["mode"], out["priority"]) == ("night", "enforce", 3)
+    assert out["target"] == DOCUMENT[0]["target"]
+    assert [child["id"] for child in out["policies"]] == ["P", "inner"]
+    assert out["policies"][0]["ruleCombiningAlgorithm"] == "blockOverrides"
+    assert out["policies"][1]["policies"][0]["rules"][0]["effect"] == "permit"
+    before = draft_document()
+    replace_draft(before, draft_lists())
+    assert draft_document() == before
+
+
+def test_publication_numbers_and_tells_the_workers(draft):
+    first, second = pap.publish(note="one"), pap.publish(note="two")
+    assert (first.number, second.number) == (1, 2)
+    told = apps.get_model("msgnode", "ControlMessage").objects.filter(kind=pap.PUBLISHED)
+    assert [row.payload for row in told.order_by("id")] == [{"version": 1}, {"version": 2}]
+
+
+def test_a_version_does_not_change_with_the_draft(draft):
+    version = pap.publish()
+    PolicySet.objects.all().delete()
+    assert Version.objects.get(number=version.number).document[0]["id"] == "night"
+
+
+def test_a_published_version_is_never_changed(draft):
+    version = pap.publish()
+    version.note = "other"
+    with pytest.raises(TypeError):
+        version.save()
+
+
+def test_a_draft_with_a_fault_is_not_published(draft):
+    NamedList.objects.all().delete()
+    with pytest.raises(pap.NotFit, match="no list named 'bad'"):
+        pap.publish()
+    assert not Version.objects.exists()
+
+
+def test_a_failing_test_blocks_publication(draft):
+    PolicyTest.objects.create(name="eve passes", case={**EXPECT_DENY, "expect": "permit"})
+    with pytest.raises(pap.NotFit, match="eve passes: expect is 'deny'"):
+        pap.publish()
+
+
+def test_a_passing_and_an_inactive_test_do_not(draft):
+    PolicyTest.objects.create(name="eve is out", case=EXPECT_DENY)
+    PolicyTest.objects.create(name="off", case={"expect": "nonsense"}, is_active=False)
+    assert pap.publish().number == 1
+
+
+def test_rolling_back_publishes_the_old_and_makes_it_the_draft(draft):
+    first = pap.publish()
+    replace_draft([{"id": "other"}], {})
+    pap.publish()
+    third = pap.roll_back(first)
+    assert (third.number, third.document) == (3, first.document)
+    assert draft_document() == first.document
+    assert draft_lists() == LISTS
+
+
+def test_the_difference_of_versions_is_told(draft):
+    first = pap.publish()
+    PolicySet.objects.filter(key="night").update(priority=7)
+    lines = pap.difference(first, None)
+    assert any(line.startswith("-") and '"priority": 3' in line for line in lines)
+    assert any(line.startswith("+") and '"priority": 7' in line for line in lines)
+
+
+def test_workers_take_the_newest_version_once(draft):
+    assert prp.active_sets().version == 0
+    pap.publish()
+    edition = prp.active_sets(0)
+    assert (edition.version, edition.enforced.rules) == (1, 2)
+    assert prp.active_sets(1) is None
+
+
+def test_sets_that_are_off_are_not_compiled_and_shadows_do_not_enforce(draft):
+    PolicySet.objects.filter(key="night").update(mode="off")
+    pap.publish()
+    assert prp.active_sets().is_empty
+    PolicySet.objects.filter(key="night").update(mode="shadow")
+    pap.publish()
+    edition = prp.active_sets()
+    assert edition.enforced.rules == 0
+    assert edition.shadow.rules == 2
+
+
+def test_a_large_draft_is_read_in_few_queries(django_assert_max_num_queries):
+    rules = [{"effect": "deny", "condition": {"msgId": {"equals": n}}} for n in range(300)]
+    replace_draft([{"id": "many", "policies": [{"id": "P", "rules": rules}]}], {})
+    with django_assert_max_num_queries(4):
+        draft_document()
+
+
+def test_import_replaces_sets_of_the_same_id_and_keeps_others(draft):
+    add_to_draft([{"id": "other", "policies": []}], "shadow")
+    add_to_draft([{"id": "night", "policies": []}])
+    assert {row.key: row.mode for row in PolicySet.objects.all()} == {
+        "night": "off",
+        "other": "shadow",
+    }
+
+
+def test_a_fault_anywhere_leaves_the_draft_as_it_was(draft):
+    with pytest.raises(PolicyError):
+        add_to_draft([{"id": "night", "policies": []}, {"id": "bad", "policies": 5}])
+    assert draft_document()[0]["priority"] == 3
+
+
+def test_a_bundle_survives_writing_and_reading(draft):
+    text = write_bundle(draft_document(), draft_lists(), 4)
+    bundle = read_bundle(text)
+    assert (bundle.document, bundle.lists, bundle.version) == (draft_document(), LISTS, 4)
+
+
+def test_a_bundle_that_was_changed_is_refused(draft):
+    text = write_bundle(draft_document(), draft_lists()).replace("eve@a.com", "all@a.com")
+    with pytest.raises(PolicyError, match="hash"):
+        read_bundle(text)
+
+
+def test_a_policy_of_a_runtime_is_read():
+    raw = {
+        "MyPolicy": {
+            "key": "MyPolicy",
+            "combiningAlgorithm": "allowOverrides",
+            "rules": [
+                {
+                    "decision": False,
+                    "priority": 0,
+                    "scope": "identity",
+                    "target": "bob@a.com",
+                    "condition": [
+                        "not",
+                        {"attribute": "source", "operator": "in", "params": ["eve@a.com"]},
+                    ],
+                }
+            ],
+        }
+    }
+    (policy_set,) = read_bundle(json.dumps(raw)).document
+    (rule,) = policy_set["policies"][0]["rules"]
+    assert rule["effect"] == "deny"
+    assert rule["target"] == {"srcUsername": {"equals": "bob@a.com"}}
+    assert rule["condition"] == {"not": [{"srcUsername": {"in": ["eve@a.com"]}}]}
+    add_to_draft([policy_set])
+
+
+@pytest.mark.parametrize("text", ["5", "{}", '{"sets": 1}', '{"sets": [], "lists": {"a": 1}}', "x"])
+def test_what_is_no_policy_file_is_refused(text):
+    with pytest.raises(PolicyError):
+        read_bundle(text)
+
+
+def test_commands_import_check_and_export(draft, tmp_path, capsys):
+    file = tmp_path / "policies.json"
+    call_command("policy_export", "--draft", "--output", str(file))
+    PolicySet.objects.all().delete()
+    call_command("policy_import", str(file), "--mode", "enforce", "--publish", "--note", "again")
+    assert "Version 1 is published." in capsys.readouterr().out
+    call_command("policy_check")
+    assert capsys.readouterr().out == "Fit: 2 enforced rules, 0 tests passed.\n"
+    call_command("policy_export")
+    assert json.loads(capsys.readouterr().out)["version"] == 1
+
+
+def test_the_check_command_tells_every_fault_with_its_path(tmp_path):
+    file = tmp_path / "policies.json"
+    file.write_text('[{"policies": [{"rules": [{"effect": "x"}]}], "prio": 1}]')
+    with pytest.raises(CommandError) as caught:
+        call_command("policy_check", str(file))
+    assert "$[0].prio: " in str(caught.value)
+    assert "$[0].policies[0].rules[0].effect: " in str(caught.value)
+
+
+def test_the_test_command_counts_and_fails(tmp_path, capsys):
+    file = tmp_path / "cases.jsonl"
+    file.write_text('{"id": "a", "cond": {}, "expect": "permit"}\n{"id": "b", "cond": 1}\n{\n')
+    with pytest.raises(SystemExit) as caught:
+        call_command("policy_test", str(file))
+    out = capsys.readouterr().out.splitlines()
+    assert caught.value.code == 1
+    assert out[-1] == "1 passed, 2 failed"
+    assert out[0].startswith("FAILED b: $[0].policies[0].rules[0].condition: ")

@@ -1,0 +1,276 @@
+"""Enforcement: decisions obeyed, obligations done once, nothing ever raised."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from msgnode.core import messages
+from msgnode.core.decision import Direction, Effect
+from msgnode.core.speaker import Identity, Origin, Speaker
+from policies.editions import NO_EDITION, make_edition
+from policies.journal import MASK, Journal, masked
+from policies.pep import PolicyEnforcer
+from policies.pip import InformationPoint
+from policies.rates import Rates
+from policies.verdicts import Defaults
+
+BOB = Speaker("s1", "runtime://a.com/1", identity=Identity("google", "1", "bob@a.com"))
+COMPONENT = Speaker("", "", Origin.COMPONENT)
+IN, OUT = Direction.IN, Direction.OUT
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+class Point:
+    """An enforcement point with its clock and journal at hand."""
+
+    def __init__(self, *rules, defaults=None, sample=0, document=None):
+        self.clock = Clock()
+        self.journal = Journal(sample=sample)
+        self.pep = PolicyEnforcer(
+            InformationPoint(rates=Rates(self.clock)),
+            self.journal,
+            defaults or Defaults(),
+            lambda: datetime(2017, 3, 15, 12, tzinfo=UTC),
+            {"domain": "a.com"},
+        )
+        document = document or [{"id": "S", "policies": [{"id": "P", "rules": list(rules)}]}]
+        self.pep.edition = make_edition(document, {"bad": ["bob@a.com"]}, 7)
+
+    def enforce(self, direction=IN, speaker=BOB, **message):
+        return self.pep.enforce(parsed(**message), speaker, direction)
+
+
+def parsed(**message):
+    ends = {"from": "hyperty://a.com/1", "to": "hyperty://b.com/2"}
+    return messages.parse(json.dumps({"id": 1, "type": "create", **ends, **message}).encode())
+
+
+def deny(condition=None, **more):
+    return {"id": "R", "effect": "deny", "condition": condition or {}, **more}
+
+
+def permit(condition=None, **more):
+    return {"id": "R", "effect": "permit", "condition": condition or {}, **more}
+
+
+def test_a_decision_names_what_decided_and_the_version():
+    decision = Point(deny()).enforce()
+    assert (decision.effect, decision.passes, decision.auth) == (Effect.DENY, False, False)
+    assert (decision.deciding, decision.version) == (("S", "P", "R"), 7)
+
+
+@pytest.mark.parametrize(
+    ("rule", "defaults", "passes"),
+    [
+        (deny({"msgId": {"equals": 9}}), Defaults(), True),
+        (deny({"msgId": {"equals": 9}}), Defaults(deliver_not_applicable=False), False),
+        (deny({"msgTo": {"moreThan": 9}}), Defaults(), False),
+        (deny({"msgTo": {"moreThan": 9}}), Defaults(deliver_indeterminate=True), True),
+    ],
+)
+def test_what_nobody_decides_follows_the_defaults_and_is_never_marked(rule, defaults, passes):
+    decision = Point(rule, defaults=defaults).enforce()
+    assert (decision.passes, decision.auth) == (passes, False)
+
+
+def test_without_policies_it_is_idle_unless_the_default_refuses():
+    point = Point(document=[{"id": "S", "mode": "off", "policies": [{"rules": [deny()]}]}])
+    assert point.pep.is_idle
+    assert point.enforce().passes
+    strict = Point(document=[{"id": "S"}], defaults=Defaults(deliver_not_applicable=False))
+    assert not strict.pep.is_idle
+    assert not strict.enforce().passes
+
+
+def test_who_sends_is_what_the_speaker_says_and_not_the_body():
+    claim = {"identity": {"userProfile": {"username": "eve@a.com"}}}
+    point = Point(deny({"srcUsername": {"equals": "eve@a.com"}}))
+    assert point.enforce(body=claim).passes
+    assert not Point(deny({"srcUsername": {"in": "@bad"}})).enforce().passes
+
+
+def test_a_fault_of_the_engine_refuses_and_is_told(monkeypatch, caplog):
+    point = Point(deny())
+
+    def fail(facts):
+        raise ZeroDivisionError
+
+    broken = point.pep.edition.enforced.__class__(1, fail, frozenset(), 1)
+    edition = point.pep.edition
+    point.pep.edition = edition.__class__(1, broken, None, frozenset(), False, False)
+    decision = point.enforce()
+    assert (decision.effect, decision.passes) == (Effect.INDETERMINATE, False)
+    assert "A policy decision failed." in caplog.text
+
+
+def test_a_message_is_judged_once_for_both_sides_of_the_bus():
+    point = Point(permit(), sample=1)
+    message = parsed()
+    first = point.pep.enforce(message, BOB, IN)
+    assert point.pep.enforce(message, BOB, OUT) is first
+    assert len(point.journal.entries) == 1
+
+
+def test_a_rule_on_the_direction_is_asked_on_both_sides():
+    point = Point(deny({"direction": {"equals": "out"}}))
+    message = parsed()
+    assert point.pep.enforce(message, BOB, IN).passes
+    assert not point.pep.enforce(message, BOB, OUT).passes
+
+
+def test_a_new_edition_judges_anew():
+    point = Point(permit())
+    message = parsed()
+    assert point.pep.enforce(message, BOB, IN).auth
+    point.pep.edition = make_edition([{"policies": [{"rules": [deny()]}]}], {}, 8)
+    assert not point.pep.enforce(message, BOB, OUT).passes
+    point.pep.edition = NO_EDITION
+    assert point.pep.enforce(message, BOB, OUT).passes
+
+
+def test_rewriting_gives_a_new_body_and_only_if_something_was_cut():
+    point = Point(permit(obligations={"limitByNumberOfEntries": {"body.list": 1}}))
+    assert json.loads(point.enforce(body={"list": [1, 2], "a": 1}).body) == {"list": [1], "a": 1}
+    for body in ({"list": [1]}, {"list": 5}, {}):
+        assert point.enforce(body=body).body is None
+
+
+def test_entries_that_cannot_be_judged_are_not_kept():
+    limit = {"limitByConditionOfEntries": {"bodyValue": {"n": {"moreThan": 1}}}}
+    decision = Point(permit(obligations=limit)).enforce(
+        body={"value": [{"n": 2}, {"n": "x"}, {}, 5, {"n": 3}]}
+    )
+    assert json.loads(decision.body) == {"value": [{"n": 2}, {"n": 3}]}
+
+
+def test_an_obligation_that_cannot_be_carried_out_refuses(caplog):
+    point = Point(permit(obligations={"limitByNumberOfEntries": {"bodyValue": 1}}))
+    message = parsed()
+    message.body = b'{"value":' + b"[" * 5000 + b"]" * 5000 + b"}"
+    decision = point.pep.enforce(message, BOB, IN)
+    assert (decision.passes, decision.auth) == (False, False)
+
+
+def test_a_rate_limit_refuses_what_goes_beyond_until_the_window_has_passed():
+    point = Point(permit(obligations={"rateLimit": {"rate.srcSession.minute": 2}}))
+    assert [point.enforce().passes for _ in range(3)] == [True, True, False]
+    refused = point.enforce()
+    assert (refused.code, refused.reason) == (429, "Too many messages")
+    other = Speaker("s2", "runtime://a.com/2")
+    assert point.enforce(speaker=other).passes
+    point.clock.now += 120
+    assert point.enforce().passes
+
+
+def test_a_rate_limit_on_an_absent_key_lets_nothing_through():
+    point = Point(permit(obligations={"rateLimit": {"rate.srcUsername.minute": 100}}))
+    assert not point.enforce(speaker=Speaker("s", "runtime://a.com/1")).passes
+
+
+def test_a_condition_counts_a_message_once_and_with_itself():
+    point = Point(deny({"rate.srcUsername.hour": {"moreThan": 2}}))
+    messages_ = [parsed() for _ in range(3)]
+    passes = []
+    for message in messages_:
+        passes.append(point.pep.enforce(message, BOB, IN).passes)
+        point.pep.enforce(message, BOB, OUT)
+    assert passes == [True, True, False]
+
+
+def test_address_requests_are_counted_for_a_runtime():
+    point = Point(deny({"addrAllastMin": {"moreThan": 1}}))
+    ends = {
+        "from": "runtime://a.com/1/address-allocation",
+        "to": "domain://msg-node.a.com/address-allocation",
+    }
+    assert point.enforce(**ends).passes
+    assert point.enforce().passes
+    assert not point.enforce(**ends).passes
+
+
+def test_words_for_the_sender_are_told_only_with_a_refusal():
+    told = {"inform": "Not today."}
+    assert Point(deny(obligations=told)).enforce().reason == "Not today."
+    point = Point(permit(obligations=told))
+    assert point.enforce().reason == ""
+    assert [deed.duty.name for deed in point.journal.deeds] == ["inform"]
+
+
+def test_duties_are_done_once_for_both_sides():
+    duties = {"log": "seen", "limitByNumberOfEntries": {"body.list": 1}}
+    point = Point(permit(obligations=duties))
+    message = parsed(body={"list": [1, 2]})
+    decision = point.pep.enforce(message, BOB, IN)
+    point.pep.enforce(message.with_body(decision.body), BOB, OUT)
+    assert len(point.journal.deeds) == 1
+
+
+def test_duties_on_what_a_component_answers_are_done():
+    point = Point(permit(obligations={"log": "seen"}))
+    point.enforce(OUT, COMPONENT)
+    assert len(point.journal.deeds) == 1
+
+
+def test_a_shadow_tells_what_would_have_changed_and_changes_nothing():
+    document = [
+        {"id": "S", "mode": "enforce", "policies": [{"rules": [permit({"msgId": {"equals": 1}})]}]},
+        {"id": "T", "mode": "shadow", "priority": -1, "policies": [{"rules": [deny()]}]},
+    ]
+    point = Point(document=document)
+    assert point.enforce().passes
+    (entry,) = point.journal.entries
+    assert (entry.effect, entry.passes) == ("permit", True)
+    assert entry.shadow == "deny by T/T/1/R"
+
+
+def test_a_subscription_is_judged_by_the_address_it_names():
+    point = Point(deny({"subscribeTo": {"like": "comm://*/secret/*"}}))
+    allows = point.pep.still_allows
+    assert not allows("runtime://a.com/1", "domain://m/sm", "comm://a.com/secret/changes", BOB)
+    assert allows("runtime://a.com/1", "domain://m/sm", "comm://a.com/open/changes", BOB)
+
+
+def test_refusals_and_errors_are_journaled_and_of_permits_a_sample():
+    point = Point(
+        permit({"msgId": {"equals": 1}}), deny({"msgId": {"equals": 2}}, id="D"), sample=3
+    )
+    for id_ in (1, 2, 1, 1, 2, 1):
+        point.enforce(id=id_)
+    assert [entry.effect for entry in point.journal.entries] == ["deny", "permit", "deny"]
+    entries, _, hits = point.journal.take()
+    assert hits == {("S", "P", "R"): 4, ("S", "P", "D"): 2}
+    assert len(entries) == 3
+    assert point.journal.take()[0] == []
+
+
+def test_the_journal_is_bounded():
+    point = Point(deny())
+    point.pep.journal = point.journal = Journal(room=2)
+    for _ in range(5):
+        point.enforce()
+    assert (len(point.journal.entries), point.journal.dropped) == (2, 3)
+
+
+def test_bodies_are_masked_except_for_what_a_message_is_about():
+    body = {"resource": "user://a", "value": {"text": "private", "n": 5, "list": ["x", True]}}
+    assert masked(body) == {
+        "resource": "user://a",
+        "value": {"text": MASK, "n": 5, "list": [MASK, True]},
+    }
+
+
+def test_no_deciding_text_of_policies_reaches_the_sender():
+    decision = Point(deny(id="secret-rule-name")).enforce()
+    assert "secret-rule-name" not in decision.reason

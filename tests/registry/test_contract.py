@@ -1,0 +1,68 @@
+"""The REST contract, tested from the document the node serves (schemathesis).
+
+Every operation is asked with what its description allows and with what it does not; answers must be
+described, of the described shape, and never a fault of the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from django.core.signals import request_finished, request_started
+from django.core.wsgi import get_wsgi_application
+from django.db import close_old_connections
+from drf_spectacular.generators import SchemaGenerator
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+
+from registry import api
+from registry.api import Kind
+
+from .conftest import data_object, hyperty
+from .test_global import GUID, jwt
+
+pytestmark = [pytest.mark.long, pytest.mark.django_db]
+
+document = SchemaGenerator().get_schema(request=None, public=True)
+schema = schemathesis.openapi.from_dict(document)
+schema.app = get_wsgi_application()
+operations = [found.ok() for found in schema.get_all_operations()]
+
+
+@pytest.fixture(autouse=True)
+def one_connection() -> Iterator[None]:
+    """Requests must not close the connection that holds the test's transaction."""
+    ends = (request_started, request_finished)
+    for signal in ends:
+        signal.disconnect(close_old_connections)
+    yield
+    for signal in ends:
+        signal.connect(close_old_connections)
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize("operation", operations, ids=lambda operation: operation.label)
+def test_an_operation_keeps_its_contract(operation: Any, mode: GenerationMode) -> None:
+    api.register(Kind.HYPERTY, "hyperty://d/1", hyperty(), "user://d/alice@d")
+    api.register(Kind.OBJECT, "comm://d/1", data_object())
+    api.global_put(GUID, jwt(lastUpdate="2026-01-01T00:00:00Z"))
+
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def ask(case: Any) -> None:
+        case.call_and_validate(checks=CHECKS)
+
+    ask()
+
+
+CHECKS = [
+    check
+    for name in (
+        "not_a_server_error", "status_code_conformance", "content_type_conformance",
+        "response_headers_conformance", "response_schema_conformance",
+    )
+    for check in schemathesis.checks.CHECKS.get_by_names([name])
+]  # fmt: skip

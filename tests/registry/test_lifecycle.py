@@ -1,0 +1,136 @@
+"""What time, sessions and operators do to entries, and who hears of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from registry import api, lifecycle, tasks
+from registry.api import Kind
+from registry.models import Hyperty, StatusChange, User
+
+from .conftest import Clock, data_object, hyperty
+
+ONE = "hyperty://d/1"
+
+pytestmark = pytest.mark.django_db
+
+
+def register(url: str = ONE, user: str = "alice", **other: object) -> None:
+    api.register(Kind.HYPERTY, url, hyperty(**other), user)
+
+
+def test_case_22_a_sign_of_life_of_a_live_entry_is_no_news(heard: list, clock: Clock) -> None:
+    register()
+    api.refresh(Kind.HYPERTY, ONE)
+    api.update(Kind.HYPERTY, ONE, {"status": "live"})
+    assert heard == []
+
+
+def test_case_22_a_revived_entry_is_announced_once(heard: list) -> None:
+    register(status="disconnected")
+    api.refresh(Kind.HYPERTY, ONE)
+    api.refresh(Kind.HYPERTY, ONE)
+    assert heard == [(ONE, "live")]
+
+
+def test_case_23_expiry_is_announced_once_for_each_entry(heard: list, clock: Clock) -> None:
+    register(expires=1)
+    register("hyperty://d/2", expires=100)
+    api.register(Kind.OBJECT, "comm://d/1", data_object(expires=1))
+    clock.forward(5)
+    assert tasks.expire() == 2
+    assert tasks.expire() == 0
+    assert sorted(heard) == [("comm://d/1", "disconnected"), (ONE, "disconnected")]
+
+
+def test_an_entry_revived_after_its_time_was_disconnected_in_between(
+    heard: list, clock: Clock
+) -> None:
+    register(expires=1)
+    clock.forward(5)
+    api.refresh(Kind.HYPERTY, ONE)
+    assert heard == [(ONE, "disconnected"), (ONE, "live")]
+    causes = list(StatusChange.objects.order_by("id").values_list("cause", flat=True))
+    assert causes == ["registered", "expired", "refreshed"]
+
+
+def test_a_read_of_an_expired_entry_writes_nothing(heard: list, clock: Clock) -> None:
+    register(expires=1)
+    clock.forward(5)
+    assert api.get(Kind.HYPERTY, ONE).status == "disconnected"
+    assert api.find(api.Search(Kind.HYPERTY, user="alice"))[0].status == "disconnected"
+    assert Hyperty.objects.get().status == "live"
+    assert heard == []
+
+
+def test_a_step_changes_no_more_than_its_limit(clock: Clock) -> None:
+    for number in range(5):
+        register(f"hyperty://d/{number}", expires=0)
+    clock.forward(2)
+    assert [lifecycle.expire_due(limit=2) for _ in range(4)] == [2, 2, 1, 0]
+
+
+@pytest.mark.parametrize("closed", ["runtime://d/r1", "hyperty-runtime://d/r1"])
+def test_a_runtime_that_is_gone_takes_its_entries_along(heard: list, closed: str) -> None:
+    register(runtime="runtime://d/r1")
+    register("hyperty://d/2", runtime="runtime://d/r10")
+    api.register(Kind.OBJECT, "comm://d/1", data_object(runtime="runtime://d/r1"))
+    assert api.runtime_gone(closed) == 2
+    assert api.runtime_gone(closed) == 0
+    assert sorted(heard) == [("comm://d/1", "disconnected"), (ONE, "disconnected")]
+    assert api.get(Kind.HYPERTY, "hyperty://d/2").is_available
+
+
+def test_an_ended_entry_dies_and_is_purged_with_its_user(clock: Clock, settings) -> None:
+    settings.REGISTRY = settings.REGISTRY | {"DEAD_AFTER": 100, "PURGE_AFTER": 1000}
+    register(status="disconnected")
+    register("hyperty://d/2", user="bob")
+    clock.forward(99)
+    assert tasks.purge() == 0
+    clock.forward(2)
+    tasks.purge()
+    assert api.get(Kind.HYPERTY, ONE).status == "dead"
+    clock.forward(999)
+    tasks.purge()
+    assert api.get(Kind.HYPERTY, ONE).status == "dead"
+    clock.forward(2)
+    tasks.purge()
+    assert api.get(Kind.HYPERTY, ONE) is None
+    assert list(User.objects.values_list("user_id", flat=True)) == ["bob"]
+
+
+def test_a_dead_entry_is_unavailable_and_can_come_back(clock: Clock, settings) -> None:
+    settings.REGISTRY = settings.REGISTRY | {"DEAD_AFTER": 0}
+    register(status="disconnected")
+    tasks.purge()
+    assert api.outcome(api.find(api.Search(Kind.HYPERTY, user="alice"))) == 408
+    assert api.refresh(Kind.HYPERTY, ONE).status_changed
+    assert api.get(Kind.HYPERTY, ONE).status == "live"
+
+
+def test_history_is_kept_for_its_time(clock: Clock, settings) -> None:
+    settings.REGISTRY = settings.REGISTRY | {"HISTORY_KEPT": 100}
+    register()
+    clock.forward(101)
+    register("hyperty://d/2")
+    tasks.purge()
+    assert list(StatusChange.objects.values_list("url", flat=True)) == ["hyperty://d/2"]
+
+
+def test_the_feed_tells_of_expiry_before_anybody_has_swept(clock: Clock) -> None:
+    register(expires=1)
+    clock.forward(5)
+    assert [entry.url for entry in api.take_news()] == [ONE]
+    assert api.take_news() == []
+
+
+def test_a_change_whose_listener_fails_is_not_made(heard: list) -> None:
+    register()
+
+    def fail(changes: object) -> None:
+        raise RuntimeError("no room")
+
+    api.on_change(fail)
+    with pytest.raises(RuntimeError):
+        api.disconnect(Kind.HYPERTY, ONE)
+    assert api.get(Kind.HYPERTY, ONE).status == "live"

@@ -1,0 +1,203 @@
+"""The newcomer's page in headless Chromium: the example, the broken line, every kind of visitor."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from django.test import Client
+
+from tests.node import Node
+from tests.stubs.test_stubs import END_ALL
+
+DESKTOP = {"viewport": {"width": 1280, "height": 900}}
+PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
+
+
+@pytest.fixture
+def visit(browser: Any, node: Node) -> Iterator[Callable[..., Any]]:
+    """Opens a node's page and waits until the example runs; errors of the page fail the test."""
+    faults: list[str] = []
+    opened: list[Any] = []
+
+    def open_page(at: Node = node, faults_expected: bool = False, **context: Any) -> Any:
+        opened.append(browser.new_context(**context))
+        page = opened[-1].new_page()
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        if not faults_expected:  # a browser writes down each connection that fails
+            page.on("console", lambda said: said.type == "error" and faults.append(said.text))
+        page.goto(f"http://127.0.0.1:{at.port}/")
+        page.wait_for_selector("#answer-text:enabled")
+        return page
+
+    yield open_page
+    for each in opened:
+        each.close()
+    assert faults == []
+
+
+def bob_sees(page: Any, field: str, text: str) -> None:
+    page.wait_for_selector(f"#copy [data-field={field}]:text-is({text!r})")
+
+
+def axe_faults(page: Any) -> list[str]:
+    """What axe finds, as `rule (impact): places`."""
+    try:
+        axe = importlib.import_module("axe_playwright_python.sync_playwright").Axe()
+    except ModuleNotFoundError:
+        lacks = "no axe: install axe-playwright-python"
+        pytest.fail(lacks) if os.environ.get("CI") else pytest.skip(lacks)
+    found = axe.run(page).response["violations"]
+    return [f"{each['id']} ({each['impact']}): {each['nodes'][0]['target']}" for each in found]
+
+
+def test_it_names_the_addresses_it_was_asked_by(client: Client) -> None:
+    answer = client.get("/", headers={"host": "node.example.org:8443"}, secure=True)
+    assert answer.status_code == 200
+    text = answer.content.decode()
+    assert "wss://node.example.org:8443/ws" in text
+    assert "https://node.example.org:8443/.well-known/protocolstub/default.ps.js" in text
+
+
+def test_it_forbids_itself_inline_scripts_and_styles(client: Client) -> None:
+    answer = client.get("/")
+    policy = answer["Content-Security-Policy"]
+    assert "default-src 'none'; script-src 'self'; style-src 'self';" in policy
+    assert "unsafe" not in policy
+    text = answer.content.decode()
+    assert " style=" not in text
+    assert "<style" not in text
+    assert " onclick=" not in text
+    assert "http" not in text.replace("http://testserver", "")
+
+
+def test_case_54_what_alice_types_bob_sees_and_his_answer_reaches_her(
+    visit: Callable[..., Any],
+) -> None:
+    page = visit(**DESKTOP)
+    bob_sees(page, "title", "Picnic on Sunday")  # he asked for the note as it was
+    page.press("#note-title", "End")
+    page.keyboard.type("!")
+    bob_sees(page, "title", "Picnic on Sunday!")
+    page.locator("#note-guests").press("ArrowRight")
+    bob_sees(page, "guests", "5")
+    page.fill("#answer-text", "I bring the bread")
+    page.press("#answer-text", "Enter")
+    page.wait_for_selector(".alice [data-answers] :text('I bring the bread')")
+    assert page.locator(".bob [data-answers] li").count() == 1  # his own echo is dropped
+
+
+def test_the_pane_explains_each_message_and_shows_no_token(visit: Callable[..., Any]) -> None:
+    page = visit(**DESKTOP)
+    page.fill("#note-title", "Tea")
+    bob_sees(page, "title", "Tea")
+    lines = page.locator("#messages li")
+    told = lines.all_inner_texts()
+    assert any("Alice changes the title to “Tea”" in each for each in told)
+    assert any("hands him the change: “Tea”" in each for each in told)
+    session = lines.filter(has_text="has a session").first
+    session.locator("summary").press("Enter")
+    assert '"runtimeToken": "•••"' in session.locator("pre").inner_text()
+    page.click("#clear")
+    assert lines.count() == 0
+
+
+def test_a_broken_line_loses_nothing_for_who_listens_nor_for_who_speaks(
+    visit: Callable[..., Any],
+) -> None:
+    page = visit(**DESKTOP)
+    for name in ("bob", "alice"):
+        page.click(f".{name} .line")
+        page.wait_for_selector(f".{name} .state[data-state=disconnected]")
+        page.press("#note-text", "Control+End")
+        page.keyboard.type(f" {name} was away.")
+        page.click(f".{name} .line")
+        page.wait_for_selector(f".{name} .state[data-state=live]")
+        bob_sees(page, "text", page.input_value("#note-text"))
+    page.wait_for_selector("[data-step=return].done")
+    assert page.locator(".steps .done").count() == 5
+
+
+def test_the_page_goes_on_after_the_node_was_killed(
+    start_node: Callable[..., Node], visit: Callable[..., Any]
+) -> None:
+    node = start_node()
+    page = visit(node, faults_expected=True, **DESKTOP)
+    node.kill()
+    page.wait_for_selector(".alice .state[data-state=disconnected]")
+    page.fill("#note-title", "Written while the node was away")
+    node.start()
+    bob_sees(page, "title", "Written while the node was away")
+
+
+def test_a_session_that_the_operator_ends_is_reported(
+    start_node: Callable[..., Node], visit: Callable[..., Any]
+) -> None:
+    node = start_node()
+    page = visit(node, **DESKTOP)
+    node.manage("shell", "-c", END_ALL)
+    page.wait_for_selector(".bob .state[data-state=failed]")
+    assert "operator" in page.inner_text("#failure")
+
+
+def test_everything_can_be_done_with_the_keyboard(visit: Callable[..., Any]) -> None:
+    page = visit(**DESKTOP)
+    name = "document.activeElement.id || document.activeElement.className"
+    reached = [""]
+    while reached[-1] != "messages" and len(reached) < 40:
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate(name))
+    named = [each for each in reached if each]  # links and the button `Send` have no name
+    assert named == [
+        *("skip", "note-title", "note-text", "note-guests", "line"),
+        *("answer-text", "line", "clear", "messages"),
+    ]
+    page.locator(".bob .line").press("Space")
+    page.wait_for_selector(".bob .state[data-state=disconnected]")
+    assert page.get_attribute(".bob .line", "aria-checked") == "false"
+
+
+def test_a_screen_reader_is_told_once_the_typing_stops(visit: Callable[..., Any]) -> None:
+    page = visit(**DESKTOP)
+    page.fill("#note-title", "Tea")
+    page.wait_for_selector("#live:has-text('Bob’s copy: Tea.')", state="attached")
+
+
+@pytest.mark.parametrize(
+    "context",
+    [DESKTOP, PHONE, {**DESKTOP, "color_scheme": "dark"}, {**PHONE, "color_scheme": "dark"}],
+    ids=["desktop", "phone", "desktop-dark", "phone-dark"],
+)
+def test_axe_finds_no_fault_and_nothing_is_cut_off(
+    visit: Callable[..., Any], context: dict[str, Any]
+) -> None:
+    page = visit(**context)
+    page.fill("#note-title", "x" * 60)
+    bob_sees(page, "title", "x" * 60)
+    page.click(".bob .line")
+    page.wait_for_selector(".bob .state[data-state=disconnected]")
+    page.locator("#messages summary").first.click()
+    assert axe_faults(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_reduced_motion_means_no_dots_on_the_line(visit: Callable[..., Any]) -> None:
+    page = visit(**DESKTOP, reduced_motion="reduce")
+    page.evaluate(
+        """() => new MutationObserver(() => document.body.dataset.moved = "").observe(
+            document.querySelector(".wire"), { childList: true, subtree: true })"""
+    )
+    page.fill("#note-title", "Tea")
+    bob_sees(page, "title", "Tea")
+    assert page.get_attribute("body", "data-moved") is None
+
+
+def test_nothing_is_asked_of_anybody_but_the_node(visit: Callable[..., Any], node: Node) -> None:
+    page = visit(**DESKTOP)
+    asked = page.evaluate("performance.getEntriesByType('resource').map((each) => each.name)")
+    assert asked
+    assert {urlsplit(each).netloc for each in asked} == {f"127.0.0.1:{node.port}"}
