@@ -21,7 +21,14 @@ from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.answers import Answers
 from msgnode.bus.pipeline import Pipeline
-from msgnode.bus.ports import Card, Component, CountingRecorder, Listener, PassingRecorder, Tap
+from msgnode.bus.ports import (
+    Card,
+    Component,
+    CountingRecorder,
+    Listener,
+    PassingRecorder,
+    Tap,
+)
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call
@@ -204,10 +211,10 @@ class Node:
             sweep(self.sessions),
             self.control.run(),
             self.status.run(),
-            watch_reports(),
             self.policing.watch(),
             self.policing.write(),
             *self.registries.jobs(),
+            watch_reports(),
         )
         self._tasks = [asyncio.create_task(job) for job in jobs]
         await self.tail.start()
@@ -223,9 +230,9 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.sessions.stop()
+        await self.registries.stop()
         if self.record is not None:
             await asyncio.to_thread(self.record.close)
-        await self.registries.stop()
         await self.writer.stop()
 
     def _load(self) -> tuple[int, BanList]:
@@ -243,6 +250,13 @@ class Node:
         log.warning("Alarm: %s", text, extra={"kind": kind})
         self.writer.submit(Call(lambda: alarms.raise_alarm(kind, subject, text)))
 
+    def _set_tap(self, tap: Tap | None) -> None:
+        self.pipeline.tap = tap
+
+    def _token_of(self, session_id: str) -> bytes:
+        session = self.sessions.sessions.get(session_id)
+        return session.token if session is not None else b""
+
     def clear_alarm(self, kind: str, subject: str) -> None:
         """The cause is gone; from the event loop."""
         self.writer.submit(Call(lambda: alarms.clear_alarm(kind, subject)))
@@ -251,13 +265,6 @@ class Node:
         """Have the event loop do it, from another thread. It may have ended."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(call, *arguments)
-
-    def _set_tap(self, tap: Tap | None) -> None:
-        self.pipeline.tap = tap
-
-    def _token_of(self, session_id: str) -> bytes:
-        session = self.sessions.sessions.get(session_id)
-        return session.token if session is not None else b""
 
     def _watch_pool(self, scheme: str, fault: str) -> None:
         """An alarm stands while a pool is exhausted."""

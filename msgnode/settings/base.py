@@ -104,28 +104,6 @@ RESUME: str = env("RESUME", default="when-idle" if NODE_MODE == "embedded" else 
 SHARE_RUNTIME_URL: bool = env.bool("SHARE_RUNTIME_URL", default=NODE_MODE == "embedded")
 STORE_FOR_DETACHED: bool = env.bool("STORE_FOR_DETACHED", default=True)
 
-# --- Traffic record and reports -------------------------------------------------------------------
-RECORD: dict[str, Any] = {
-    "ON": env.bool("RECORD", default=True),
-    "URL": env("RECORD_URL", default=str(DATA_DIR / "record")),
-    "FLUSH_SECONDS": env.float("RECORD_FLUSH_SECONDS", default=3.0),
-    "BUFFER_ROWS": env.int("RECORD_BUFFER_ROWS", default=200_000),
-    "MAX_BYTES": env.int("RECORD_MAX_BYTES", default=20 * 1024**3),
-    "MIN_FREE_BYTES": env.int("RECORD_MIN_FREE_BYTES", default=512 * 1024**2),
-    "PSEUDONYM_KEY": env("RECORD_PSEUDONYM_KEY", default=""),
-    "RAW_DAYS": env.int("RECORD_RAW_DAYS", default=30),
-    "ROLL_UP_DAYS": env.int("RECORD_ROLL_UP_DAYS", default=800),
-}
-REPORTS: dict[str, Any] = {
-    "MASTER": env("SPARK_MASTER", default="local[*]"),
-    "MEMORY": env("SPARK_MEMORY", default="2g"),
-    "CONF": env.list("SPARK_CONF", default=[]),
-    "SUBMIT": env("SPARK_SUBMIT", default=""),
-    "TIME_LIMIT": env.float("REPORT_TIME_LIMIT", default=3300.0),
-    "HOURLY_KEPT_DAYS": env.int("REPORT_HOURLY_KEPT_DAYS", default=35),
-    "KEPT_DAYS": env.int("REPORT_KEPT_DAYS", default=1100),
-}
-
 # --- Policies -------------------------------------------------------------------------------------
 POLICY: dict[str, Any] = {
     # what becomes of a message that no policy decides, or whose policy cannot be evaluated
@@ -168,6 +146,28 @@ REGISTRY = {
     "REMOTE_CONNECTIONS": env.int("REGISTRY_REMOTE_CONNECTIONS", default=32),
 }
 
+# --- Traffic record and reports -------------------------------------------------------------------
+RECORD: dict[str, Any] = {
+    "ON": env.bool("RECORD", default=True),
+    "URL": env("RECORD_URL", default=str(DATA_DIR / "record")),
+    "FLUSH_SECONDS": env.float("RECORD_FLUSH_SECONDS", default=3.0),
+    "BUFFER_ROWS": env.int("RECORD_BUFFER_ROWS", default=200_000),
+    "MAX_BYTES": env.int("RECORD_MAX_BYTES", default=20 * 1024**3),
+    "MIN_FREE_BYTES": env.int("RECORD_MIN_FREE_BYTES", default=512 * 1024**2),
+    "PSEUDONYM_KEY": env("RECORD_PSEUDONYM_KEY", default=""),
+    "RAW_DAYS": env.int("RECORD_RAW_DAYS", default=30),
+    "ROLL_UP_DAYS": env.int("RECORD_ROLL_UP_DAYS", default=800),
+}
+REPORTS: dict[str, Any] = {
+    "MASTER": env("SPARK_MASTER", default="local[*]"),
+    "MEMORY": env("SPARK_MEMORY", default="2g"),
+    "CONF": env.list("SPARK_CONF", default=[]),
+    "SUBMIT": env("SPARK_SUBMIT", default=""),
+    "TIME_LIMIT": env.float("REPORT_TIME_LIMIT", default=3300.0),
+    "HOURLY_KEPT_DAYS": env.int("REPORT_HOURLY_KEPT_DAYS", default=35),
+    "KEPT_DAYS": env.int("REPORT_KEPT_DAYS", default=1100),
+}
+
 # --- Django ---------------------------------------------------------------------------------------
 INSTALLED_APPS = [
     "unfold",
@@ -187,9 +187,9 @@ INSTALLED_APPS = [
     "django_celery_beat",
     "django_celery_results",
     "msgnode.apps.MessageNodeConfig",
-    "spark.apps.SparkConfig",
     "policies.apps.PoliciesConfig",
     "registry.apps.RegistryConfig",
+    "spark.apps.SparkConfig",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -275,14 +275,14 @@ CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_SCHEDULE = {
     "purge the decision log": {"task": "policies.purge", "schedule": 3600.0},
     "purge what is kept no longer": {"task": "msgnode.purge", "schedule": 3600.0},
+    "end registrations whose time is over": {"task": "registry.expire", "schedule": 5.0},
+    "age and purge ended registrations": {"task": "registry.purge", "schedule": 600.0},
     "hourly traffic report": {"task": "spark.hourly", "schedule": crontab(minute="5")},
     "daily traffic report": {"task": "spark.daily", "schedule": crontab("20", "0")},
     "weekly traffic report": {"task": "spark.weekly", "schedule": crontab("40", "0", "1")},
     "monthly traffic report": {"task": "spark.monthly", "schedule": crontab("0", "1", "*", "1")},
     "take up waiting report runs": {"task": "spark.sweep", "schedule": 60.0},
     "delete old traffic rows and reports": {"task": "spark.retention", "schedule": 3600.0},
-    "end registrations whose time is over": {"task": "registry.expire", "schedule": 5.0},
-    "age and purge ended registrations": {"task": "registry.purge", "schedule": 600.0},
 }
 if REDIS_URL:
     CELERY_BROKER_URL = REDIS_URL

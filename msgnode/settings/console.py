@@ -7,6 +7,8 @@ from typing import Any
 from django.templatetags.static import static
 from django.urls import reverse_lazy
 
+_POLICIES = "policies.view_policyset"
+
 
 def unfold(domain: str) -> dict[str, Any]:
     """The setting UNFOLD of a node of this domain."""
@@ -48,6 +50,17 @@ def unfold(domain: str) -> dict[str, Any]:
                     ],
                 },
                 {
+                    "title": "Registry",
+                    "items": [
+                        _item("Hyperties", "apps", "registry_hyperty"),
+                        _item("Data objects", "dataset", "registry_dataobject"),
+                        _item("Users", "badge", "registry_user"),
+                        _item("Runtimes", "devices", "registry_runtime"),
+                        _item("Status changes", "timeline", "registry_statuschange"),
+                        _item("Global records", "public", "registry_globalrecord"),
+                    ],
+                },
+                {
                     "title": "Definitions",
                     "items": [
                         _item("Address pools", "inventory_2", "msgnode_addresspool"),
@@ -63,8 +76,8 @@ def unfold(domain: str) -> dict[str, Any]:
                         _item("Named lists", "list", "policies_namedlist"),
                         _item("Tests", "fact_check", "policies_policytest"),
                         _item("Versions", "published_with_changes", "policies_version"),
-                        _page("Playground", "science", "policies_playground"),
-                        _page("Shadow report", "visibility", "policies_shadow"),
+                        _page("Playground", "science", "policies_playground", _POLICIES),
+                        _page("Shadow report", "visibility", "policies_shadow", _POLICIES),
                         _item("Decision log", "gavel", "policies_decisionentry"),
                         _item("Rule hits", "bar_chart", "policies_rulehits"),
                     ],
@@ -91,6 +104,16 @@ def unfold(domain: str) -> dict[str, Any]:
     }
 
 
+def _page(title: str, icon: str, name: str, permission: str) -> dict[str, Any]:
+    """A page that is no list, shown to who has the permission."""
+    return {
+        "title": title,
+        "icon": icon,
+        "link": reverse_lazy(f"admin:{name}"),
+        "permission": lambda request: request.user.has_perm(permission),
+    }
+
+
 def _item(title: str, icon: str, page: str) -> dict[str, Any]:
     name = page if page == "index" else f"{page}_changelist"
     item: dict[str, Any] = {"title": title, "icon": icon, "link": reverse_lazy(f"admin:{name}")}
@@ -98,18 +121,6 @@ def _item(title: str, icon: str, page: str) -> dict[str, Any]:
         app, _, model = page.rpartition("_")
         item["permission"] = lambda request: request.user.has_perm(f"{app}.view_{model}")
     return item
-
-
-def _page(
-    title: str, icon: str, name: str, permission: str = "policies.view_policyset"
-) -> dict[str, Any]:
-    """A page beside the lists; most are those of the policies."""
-    return {
-        "title": title,
-        "icon": icon,
-        "link": reverse_lazy(f"admin:{name}"),
-        "permission": lambda request: request.user.has_perm(permission),
-    }
 
 
 # Teal, dark enough for white text on 600 (contrast 5.5 to 1).
