@@ -104,6 +104,11 @@ class SessionAdmin(WrittenByTheNode):
     def subscribe_for(self, request: HttpRequest, object_id: str) -> HttpResponse:
         return redirect(f"{reverse('admin:msgnode_subscription_add')}?session={object_id}")
 
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        """Found by the beginning of their URL, sessions are listed by it: one index does both."""
+        term = request.GET.get("q", "").strip()
+        return ("runtime_url",) if ":/" in term else ("-opened_at",)
+
     def search_filter(self, term: str) -> Q:
         if (id_ := as_uuid(term)) is not None:
             return Q(id=id_) | address_filter("runtime_url", term, ["runtime"])
