@@ -179,7 +179,7 @@ def test_the_document_describes_every_resource(v1: Client) -> None:
     document = v1.get("/api/schema?format=json").json()
     assert document["openapi"].startswith("3.")
     assert {path.split("/")[3] for path in document["paths"]} == {
-        *("hyperties", "data-objects", "users", "changes", "guids"),
+        *("hyperties", "data-objects", "users", "changes", "guids", "reports", "report-runs"),
     }
     page = v1.get("/api/docs").content.decode()
     assert "https://" not in page.replace("https://json-schema", "")
