@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.conf import settings
@@ -40,7 +41,6 @@ class SchemeFilter(DropdownFilter):
 
 @admin.register(Allocation)
 class AllocationAdmin(HeldBySessions):
-    take_back = staticmethod(delete_allocations)
     list_display = ("address", "session_link", "kind_label", "allocation_key", "created_at")
     list_filter = (SchemeFilter, ("kind", ChoicesDropdownFilter))
     ordering = ("-id",)
@@ -59,6 +59,9 @@ class AllocationAdmin(HeldBySessions):
     )
     def kind_label(self, allocation: Allocation) -> tuple[str, str]:
         return allocation.kind, allocation.get_kind_display()
+
+    def take_back(self, rows: Iterable[Allocation], actor: str) -> int:
+        return delete_allocations(rows, actor)
 
     def search_filter(self, term: str) -> Q:
         found = address_filter("address", term, known_schemes()) | session_filter(term)

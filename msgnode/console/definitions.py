@@ -154,4 +154,4 @@ def _session_of(wanted: SubscriptionDefinition) -> Session | None:
     )
     sessions = list(live.order_by("-opened_at")[:16])
     same = [session for session in sessions if session.pk.hex == wanted.session]
-    return (same or sessions or [None])[0]
+    return next(iter(same or sessions), None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django import forms
 from django.conf import settings
 from django.contrib import admin
@@ -46,7 +48,6 @@ class SubscriptionForm(forms.ModelForm):
 @admin.register(Subscription)
 class SubscriptionAdmin(HeldBySessions):
     form = SubscriptionForm
-    take_back = staticmethod(delete_subscriptions)
     list_display = ("address", "session_link", "created_at")
     list_filter = (("created_at", RangeDateTimeFilter),)
     ordering = ("-id",)
@@ -71,6 +72,9 @@ class SubscriptionAdmin(HeldBySessions):
     @display(description="session", ordering="session")
     def session_link(self, subscription: Subscription) -> SafeString:
         return link(subscription.session, subscription.session.runtime_url)
+
+    def take_back(self, rows: Iterable[Subscription], actor: str) -> int:
+        return delete_subscriptions(rows, actor)
 
     def search_filter(self, term: str) -> Q:
         return address_filter("address", term, settings.ALLOCATION_SCHEMES) | session_filter(term)

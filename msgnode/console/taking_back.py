@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import Any
 
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
@@ -14,7 +14,9 @@ from .lists import WrittenByTheNode
 class HeldBySessions(WrittenByTheNode):
     """Rows that an operator may delete; `take_back` frees them in the workers too."""
 
-    take_back: ClassVar[Callable[[Iterable[Any], str], int]]
+    def take_back(self, rows: Iterable[Any], actor: str) -> int:
+        """Delete the rows, audited, and tell the workers; how many they were."""
+        raise NotImplementedError
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """The sessions in a query of their own: joined, a database without statistics (after a
@@ -25,8 +27,8 @@ class HeldBySessions(WrittenByTheNode):
         return request.user.has_perm(f"{self.opts.app_label}.delete_{self.opts.model_name}")
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        type(self).take_back([obj], request.user.get_username())
+        self.take_back([obj], request.user.get_username())
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        rows = queryset.prefetch_related(None).iterator()
-        type(self).take_back(rows, request.user.get_username())
+        rows = list(queryset.prefetch_related(None))
+        self.take_back(rows, request.user.get_username())

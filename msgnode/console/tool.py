@@ -15,7 +15,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 
 class Tool(BaseCommand):
     example: ClassVar[str]
-    requires_system_checks: ClassVar[list[str]] = []
+    requires_system_checks = []
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(

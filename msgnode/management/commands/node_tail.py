@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,7 @@ def _token(folder: Path) -> str:
         raise could_not_be_done(f"No node has run here: {fault}") from None
 
 
-async def _lines(paths: list[Path], asked: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+async def _lines(paths: list[Path], asked: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
     """The lines of all workers, as they come."""
     queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(1000)
     sockets = [await _connected(path) for path in paths]

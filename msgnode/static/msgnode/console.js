@@ -1,10 +1,14 @@
 // Gives the search boxes of relations the names of their fields, which select2 leaves out.
-window.addEventListener("load", () => {
+function nameSearchBoxes() {
   for (const select of document.querySelectorAll("select.admin-autocomplete")) {
-    const name = select.labels[0]?.textContent.trim().replace(/\*$/, "");
-    const box = select.parentElement.querySelector(".select2-selection");
+    const name = select.labels[0]?.textContent.replace("*", "").trim();
+    const box = select.parentElement.querySelector(".select2-selection:not([aria-label])");
     if (!name || !box) continue;
     box.setAttribute("aria-label", name);
     box.querySelector(".select2-selection__rendered")?.setAttribute("aria-label", name);
   }
+}
+window.addEventListener("load", () => {
+  nameSearchBoxes();
+  new MutationObserver(nameSearchBoxes).observe(document.body, { childList: true, subtree: true });
 });
