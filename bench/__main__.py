@@ -16,10 +16,13 @@ from pathlib import Path
 
 from . import chart, report
 from .conditions import conditions
+from .figures import PartResult
 from .parts import PARTS
 from .plan import Plan
 from .processes import ROOT, raise_file_limit
 from .servers import Servers
+
+_BUSY = 0.6  # share of a core
 
 
 def main() -> int:
@@ -57,6 +60,7 @@ def _run(name: str, plan: Plan) -> bool:
     except RuntimeError as error:
         sys.stderr.write(f"{name} could not be measured: {error}\n")
         return False
+    _warn_if_busy(result)
     load = ", ".join(map(str, surroundings["load_average"]))
     machine = f"{surroundings['cores']} cores, {surroundings['cpu']}"
     caption = f"{machine}, load {load}, {plan.rounds} rounds"
@@ -66,6 +70,22 @@ def _run(name: str, plan: Plan) -> bool:
     if not plan.quick:
         chart.draw(result, caption, ROOT / "docs" / "bench")
     return True
+
+
+def _warn_if_busy(result: PartResult) -> None:
+    """Say so where neither server nor generator had the processor it wanted."""
+    for case in result.cases:
+        used = [*case.values("server_cpu"), *case.values("generator_cpu")]
+        if (
+            used
+            and max(used) < _BUSY
+            and any(each.key == "per_cpu_second" for each in result.ratios)
+        ):
+            result.notes.append(
+                "The machine was busy with something else: rates are lower than they could be; "
+                "ratios of per_cpu_second (work per second of the server's processor) hold."
+            )
+            return
 
 
 if __name__ == "__main__":
