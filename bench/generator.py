@@ -19,6 +19,7 @@ import uvloop
 from .loads.allocations import AllocationLoad
 from .loads.fan_out import FanOutLoad
 from .loads.holding import HoldingLoad
+from .loads.registrations import RegistrationLoad
 from .loads.relay import RelayLoad
 from .loads.resumption import ResumptionLoad
 from .processes import raise_file_limit
@@ -32,6 +33,7 @@ async def serve(port: int, server_pid: int) -> None:
         "allocate": AllocationLoad(port, server_pid),
         "hold": HoldingLoad(port, server_pid),
         "resume": ResumptionLoad(port, server_pid),
+        "register": RegistrationLoad(port, server_pid),
     }
     loop = asyncio.get_running_loop()
     commands = asyncio.StreamReader()

@@ -10,7 +10,17 @@ from collections.abc import Callable
 from bench.figures import PartResult
 from bench.plan import Plan
 
-from . import allocation, fan_out, growth, idle_memory, policy, relay, resumption
+from . import (
+    allocation,
+    fan_out,
+    growth,
+    idle_memory,
+    policed_relay,
+    policy,
+    registry,
+    relay,
+    resumption,
+)
 
 PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "relay": relay.measure,
@@ -20,4 +30,6 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "growth": growth.measure,
     "resumption": resumption.measure,
     "policy": policy.measure,
+    "policed_relay": policed_relay.measure,
+    "registry": registry.measure,
 }
