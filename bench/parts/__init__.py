@@ -19,6 +19,7 @@ from . import (
     policy,
     registry,
     relay,
+    reports,
     resumption,
 )
 
@@ -32,4 +33,5 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "policy": policy.measure,
     "policed_relay": policed_relay.measure,
     "registry": registry.measure,
+    "reports": reports.measure,
 }
