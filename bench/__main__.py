@@ -17,7 +17,7 @@ from pathlib import Path
 from . import chart, report
 from .conditions import conditions
 from .figures import PartResult
-from .parts import PARTS
+from .parts import PARTS, QUICK_PARTS
 from .plan import Plan
 from .processes import ROOT, raise_file_limit
 from .servers import Servers
@@ -30,8 +30,10 @@ def main() -> int:
     parser = argparse.ArgumentParser("python -m bench", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--rounds", type=int, help="rounds of each measurement (5; quick: 2)")
-    parser.add_argument("--seconds", type=float, help="length of one sample (1.0; quick: 0.5)")
-    parser.add_argument("--quick", action="store_true", help="fewer sizes, under a minute")
+    parser.add_argument("--seconds", type=float, help="length of one sample (1.0; quick: 0.4)")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer parts and sizes, about a minute"
+    )
     options = parser.parse_args()
     named = options.parts or os.environ.get("PART", "").split()
     unknown = set(named) - set(PARTS)
@@ -44,10 +46,10 @@ def main() -> int:
         plan = Plan(
             servers=Servers(Path(directory)),
             rounds=options.rounds or (2 if options.quick else 5),
-            seconds=options.seconds or (0.5 if options.quick else 1.0),
+            seconds=options.seconds or (0.4 if options.quick else 1.0),
             quick=options.quick,
         )
-        for name in named or PARTS:
+        for name in named or (QUICK_PARTS if options.quick else PARTS):
             failed += not _run(name, plan)
     return 1 if failed else 0
 
