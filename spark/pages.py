@@ -58,9 +58,8 @@ def context(figures: dict[str, Any]) -> dict[str, Any]:
             _card("Deliveries", f"{totals.get('deliveries', 0):,}", change.get("deliveries")),
             _card("Not arrived", f"{failed:,} ({_share(failed, messages)})", None),
             _card("With identity", _share(totals.get("asserted", 0), messages), None),
-            _card("Talkers", f"≈ {distinct.get('talker', 0):,.0f}", None),
-            _card("Runtimes", f"≈ {distinct.get('runtime', 0):,.0f}", None),
-            _card("Latency p50 / p99", _microseconds(latency), None),
+            *(_card(f"{role.title()}s", f"≈ {distinct[role]:,.0f}", None) for role in distinct),
+            *([_card("Latency p50 / p99", _microseconds(latency), None)] if latency else []),
         ],
         "gaps": gaps,
         "gap_text": _spans(gaps),
@@ -173,7 +172,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def _microseconds(latency: dict[str, Any]) -> str:
-    return f"{latency['p50']:,.0f} / {latency['p99']:,.0f} µs" if latency else "–"
+    return f"{latency['p50']:,.0f} / {latency['p99']:,.0f} µs"
 
 
 def _compared(figures: dict[str, Any]) -> str:

@@ -35,6 +35,7 @@ from spark.jobs.storage import Storage  # noqa: E402
 
 LATE = timedelta(hours=48)
 """How far back the hourly run looks for rows that came late."""
+LAST_DAY = timedelta(hours=23)
 SESSION = {
     "spark.app.name": "traffic reports",
     "spark.log.level": "ERROR",
@@ -52,7 +53,12 @@ def session(options: dict[str, str]) -> SparkSession:
     local: dict[str, str] = {}
     if options.get("spark.master", "local").startswith("local"):
         # Spark's 200 would be 200 tiny tasks after each shuffle; a cluster keeps its own setting.
-        local = {"spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1))}
+        # What listens on this machine alone need not be reached from another one.
+        local = {
+            "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        }
     for name, value in (SESSION | local | options).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -86,10 +92,8 @@ def make(
     rows = rolling.roll_up(spark, raw, book, stale, run, lambda s, step: progress(s * 0.6, step))
     progress(0.6, "making reports")
     if kind is Kind.HOURLY:
-        first = min([start, *stale])
-        made = figures.hourly(spark, book, first, last)
-        fresh = {hour.isoformat() for hour in stale}
-        made = [one for one in made if one["start"] in fresh or one["start"] >= start.isoformat()]
+        # All of the last day: a daily run may have rolled hours up that have no report yet.
+        made = figures.hourly(spark, book, min([start - LAST_DAY, *stale]), last)
     else:
         made = []
         for number, period in enumerate(begun):

@@ -22,20 +22,20 @@ from msgnode.traffic.columns import STORED
 _FOREIGN = ("example.org", "example.net", "voice.example", "clinic.example", "school.example")
 _KINDS = (
     # share, type, outcome, component, code, effect, rule
-    (0.460, "message", "delivered", "", 0, "permit", "own-domain"),
+    (0.460, "execute", "delivered", "", 0, "permit", "own-domain"),
     (0.180, "response", "delivered", "", 0, "permit", "own-domain"),
     (0.120, "update", "delivered", "", 0, "notApplicable", ""),
     (0.050, "subscribe", "answered", "subscriptions", 200, "permit", "own-domain"),
     (0.040, "create", "answered", "address-allocation", 200, "permit", "own-domain"),
     (0.060, "read", "answered", "domain-registry", 200, "permit", "registry-read"),
-    (0.020, "execute", "answered", "session", 200, "notApplicable", ""),
-    (0.020, "message", "queued", "", 0, "permit", "own-domain"),
-    (0.020, "message", "undeliverable", "", 404, "permit", "own-domain"),
+    (0.020, "open", "answered", "session", 200, "notApplicable", ""),
+    (0.020, "execute", "queued", "", 0, "permit", "own-domain"),
+    (0.020, "execute", "undeliverable", "", 404, "permit", "own-domain"),
     (0.006, "read", "undeliverable", "domain-registry", 504, "permit", "registry-read"),
-    (0.012, "message", "blocked", "", 403, "deny", "no-strangers"),
+    (0.012, "execute", "blocked", "", 403, "deny", "no-strangers"),
     (0.006, "subscribe", "blocked", "", 403, "deny", "members-only"),
     (0.004, "update", "refused", "", 429, "notApplicable", ""),
-    (0.002, "message", "dropped", "", 0, "permit", "own-domain"),
+    (0.002, "execute", "dropped", "", 0, "permit", "own-domain"),
 )
 _CHURN = 0.05
 

@@ -1,0 +1,149 @@
+"""Reports over HTTP: the page, the last 24 hours, the REST interface and the downloads."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from msgnode.celery import app
+from spark import downloads, pages
+from spark.models import Report, ReportRun
+
+pytestmark = pytest.mark.django_db
+START = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+def figures(start: datetime = START, hours: int = 24, kind: str = "daily") -> dict[str, Any]:
+    """A report whose second hour has no rows."""
+    each = [start + timedelta(hours=n) for n in range(hours) if n != 1]
+    counts = {"messages": 10, "bytes": 100, "deliveries": 8, "asserted": 1}
+    outcomes = {"delivered": 8, "answered": 0, "queued": 0, "undeliverable": 1, "blocked": 1}
+    row = counts | outcomes | {"refused": 0, "dropped": 0}
+    by_hour = [{"hour": hour.strftime("%Y-%m-%dT%H:%M:%SZ"), **row, "failed": 2} for hour in each]
+    return {
+        "kind": kind, "start": start.isoformat(),
+        "end": (start + timedelta(hours=hours)).isoformat(), "hours_of_period": hours,
+        "hours_recorded": [hour.isoformat() for hour in each], "rows": 10 * len(each),
+        "totals": {name: value * len(each) for name, value in row.items()},
+        "distinct": {"talker": 3.0}, "latency": {"p50": 40.0, "p99": 90.0},
+        "previous": {}, "previous_hours": 0, "change": {}, "anomalies": [],
+        "tables": {
+            "hours": by_hour, "latency_hours": [],
+            "pairs": [{"from_domain": "<b>x</b>", "to_domain": "=cmd()", **row}],
+            "types": [{"type": "message", **row}], "components": [{"component": "", **row}],
+        },
+    }  # fmt: skip
+
+
+def report(start: datetime = START, hours: int = 24, kind: str = "daily") -> Report:
+    return Report.objects.create(
+        kind=kind, start=start, end=start + timedelta(hours=hours), rows=230, hours_recorded=23,
+        hours_of_period=24, figures=figures(start, hours, kind),
+    )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def broker() -> Iterator[None]:
+    """Tasks go to the file-system broker, where nobody reads them."""
+    app.conf.task_always_eager = False
+    yield
+    app.conf.task_always_eager = True
+
+
+@pytest.fixture
+def operator(client: Client) -> Client:
+    client.force_login(User.objects.create_superuser("operator"))
+    return client
+
+
+def test_the_page_says_what_is_missing_and_trusts_no_address(operator: Client) -> None:
+    page = operator.get(f"/admin/spark/report/{report().pk}/change/")
+    text = page.content.decode()
+    assert page.status_code == 200
+    assert "1 hours have no rows" in text
+    assert "11-20 01:00–02:00" in text
+    assert "nothing recorded of the period before" in text
+    assert "<b>x</b>" not in text
+    assert "&lt;b&gt;x&lt;/b&gt;" in text
+
+
+def test_an_hour_without_rows_is_a_gap_in_the_chart_and_not_a_zero() -> None:
+    drawn = pages.chart(figures())
+    assert drawn["hours"][:3] == ["11-20 00:00", "11-20 01:00", "11-20 02:00"]
+    assert drawn["outcomes"]["delivered"][:3] == [8, None, 8]
+
+
+def test_hours_to_come_are_not_missing() -> None:
+    now = START + timedelta(hours=1, minutes=30)
+    assert pages.missing_hours(figures(), now) == []
+    assert pages.missing_hours(figures(), now + timedelta(hours=1)) == [START + timedelta(hours=1)]
+
+
+def test_the_last_24_hours_add_up_the_hours() -> None:
+    for number in (1, 2, 30):
+        report(START - timedelta(hours=number), 1, "hourly")
+    whole = pages.last_day(START + timedelta(minutes=20))
+    assert (whole["rows"], whole["totals"]["messages"], len(whole["hours_recorded"])) == (20, 20, 2)
+    assert whole["tables"]["types"][0]["messages"] == 20
+    assert len(pages.missing_hours(whole, START)) == 22
+
+
+def test_lists_and_the_last_day_are_shown_to_who_may_see_reports_only(client: Client) -> None:
+    report()
+    stranger = User.objects.create_user("s", is_staff=True)
+    client.force_login(stranger)
+    assert client.get("/admin/spark/report/").status_code == 403
+    assert client.get("/admin/spark/report/last-day/").status_code == 302
+    assert client.get("/api/reports/").status_code == 403
+    stranger.user_permissions.add(Permission.objects.get(codename="view_report"))
+    assert client.get("/admin/spark/report/").status_code == 200
+    assert client.get("/admin/spark/report/last-day/").status_code == 200
+    assert client.get("/api/reports/").json()["count"] == 1
+    asked = client.post("/api/report-runs/", {"kind": "daily", "start": START.isoformat()})
+    assert asked.status_code == 403
+
+
+def test_a_run_is_asked_for_and_cancelled_over_rest(operator: Client) -> None:
+    asked = {"kind": "weekly", "start": START.isoformat()}
+    first = operator.post("/api/report-runs/", asked)
+    again = operator.post("/api/report-runs/", asked)
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert first.json()["id"] == again.json()["id"]
+    assert first.json()["start"] == "2026-11-16T00:00:00Z"
+    path = f"/api/report-runs/{first.json()['id']}/cancel/"
+    assert operator.post(path).json()["state"] == "cancelled"
+    assert operator.post(path).status_code == 409
+    assert operator.post("/api/report-runs/", {"kind": "yearly"}).status_code == 400
+
+
+def test_a_run_is_asked_for_in_the_console(operator: Client) -> None:
+    page = operator.get("/admin/spark/reportrun/add/?kind=monthly")
+    assert page.status_code == 200
+    sent = operator.post(
+        "/admin/spark/reportrun/add/",
+        {"kind": "monthly", "start_0": "2026-11-20", "start_1": "05:00:00"},
+    )
+    assert sent.status_code == 302
+    run = ReportRun.objects.get()
+    assert (run.kind, run.start.isoformat()) == ("monthly", "2026-11-01T00:00:00+00:00")
+    assert operator.get("/admin/spark/reportrun/").status_code == 200
+    assert operator.get(f"/admin/spark/reportrun/{run.pk}/change/").status_code == 200
+
+
+def test_tables_are_downloaded_and_no_text_becomes_a_formula(operator: Client) -> None:
+    made = report()
+    found = operator.get(f"/api/reports/{made.pk}/pairs.csv/")
+    assert found["Content-Type"].startswith("text/csv")
+    assert "daily-20261120T00-pairs.csv" in found["Content-Disposition"]
+    assert ",'=cmd()," in found.content.decode()
+    parquet = operator.get(f"/api/reports/{made.pk}/types.parquet/")
+    assert pq.read_table(io.BytesIO(parquet.content)).to_pylist()[0]["messages"] == 10
+    assert operator.get(f"/api/reports/{made.pk}/secrets.csv/").status_code == 404
+    assert downloads.content([], downloads.CSV) == b"\r\n"
