@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -33,6 +34,7 @@ def main() -> int:
     unknown = set(named) - set(PARTS)
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are: {', '.join(PARTS)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the servers are ended too
     raise_file_limit()
     failed = 0
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:

@@ -10,6 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from .rules import RULES
+
 _PACKAGES = (
     *("Django", "channels", "daphne", "Twisted", "autobahn", "uvloop", "uvicorn", "websockets"),
     *("msgspec", "orjson", "psycopg"),
@@ -27,7 +29,10 @@ def conditions() -> dict[str, Any]:
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
         "versions": {name: version(name) for name in _PACKAGES},
-        "settings": "default limits, anonymous sessions, SQLite in WAL with synchronous=FULL",
+        "settings": (
+            f"default limits, anonymous sessions, {RULES} indexed policy rules, "
+            "SQLite in WAL with synchronous=FULL"
+        ),
     }
 
 

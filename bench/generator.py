@@ -19,7 +19,9 @@ import uvloop
 from .loads.allocations import AllocationLoad
 from .loads.fan_out import FanOutLoad
 from .loads.holding import HoldingLoad
+from .loads.registrations import RegistrationLoad
 from .loads.relay import RelayLoad
+from .loads.resumption import ResumptionLoad
 from .processes import raise_file_limit
 
 
@@ -30,6 +32,8 @@ async def serve(port: int, server_pid: int) -> None:
         "fan_out": FanOutLoad(port, server_pid),
         "allocate": AllocationLoad(port, server_pid),
         "hold": HoldingLoad(port, server_pid),
+        "resume": ResumptionLoad(port, server_pid),
+        "register": RegistrationLoad(port, server_pid),
     }
     loop = asyncio.get_running_loop()
     commands = asyncio.StreamReader()

@@ -47,6 +47,7 @@ def _shown(case: Case, headline: str) -> str:
         ("lost", "lost", "", 0),
         ("server cpu", "server_cpu", "", 2),
         ("generator cpu", "generator_cpu", "", 2),
+        ("after its start", "after_start_s", " s", 1),
         ("opened in", "opened_in_s", " s", 1),
     ]
     for label, key, unit, places in extras:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -11,9 +12,11 @@ from contextlib import closing
 from pathlib import Path
 
 from .processes import ROOT, Server, free_port
+from .rules import document
 
 NODE = "node daphne"
 NODE_UVICORN = "node uvicorn"
+NODE_POLICED = "node daphne, 100 rules"
 BARE = "bare daphne"
 BARE_UVICORN = "bare uvicorn"
 
@@ -32,7 +35,7 @@ class Servers:
         self._template: Path | None = None
 
     def make(self, name: str, database_url: str = "") -> Server:
-        """A server of this name with a fresh and empty database; not started yet."""
+        """A server of this name with a fresh database and the policy; not started yet."""
         self._made += 1
         home = self.directory / f"{self._made}-{name.replace(' ', '-')}"
         home.mkdir()
@@ -42,6 +45,8 @@ class Servers:
             return Server(name, arguments, port, home / "log")
         environment = _node_environment(home, port, database_url)
         self._prepare(environment, database_url)
+        if name == NODE_POLICED:
+            _manage(environment, *_PUBLISH, text=json.dumps(_hundred_rules()))
         if name == NODE_UVICORN:
             application = "msgnode.asgi:application"
             arguments = ["-m", "uvicorn", application, "--port", str(port), *_UVICORN]
@@ -50,12 +55,15 @@ class Servers:
         return Server(name, arguments, port, home / "log", environment)
 
     def _prepare(self, environment: dict[str, str], database_url: str) -> None:
-        """Make the tables; for SQLite once, other nodes begin with a copy."""
+        """Tables and policy; for SQLite made once, other nodes begin with a copy."""
         database = Path(environment["DATA_DIR"]) / "node.sqlite3"
         if not database_url and self._template is not None:
             shutil.copyfile(self._template, database)
             return
-        _migrate(environment)
+        _manage(environment, "migrate", "--verbosity", "0")
+        policy = self.directory / "policy.json"
+        policy.write_text(json.dumps(document()))
+        _manage(environment, "policy_import", str(policy), "--publish")
         if not database_url:
             self._template = self.directory / "template.sqlite3"
             with closing(sqlite3.connect(database)) as made:
@@ -76,11 +84,32 @@ def _node_environment(home: Path, port: int, database_url: str) -> dict[str, str
     }
 
 
+_PUBLISH = ("policy_import", "-", "--mode", "enforce", "--publish")
+
+
+def _hundred_rules() -> list[dict[str, object]]:
+    """Rules told apart by the domain of the recipient; one of them permits what is relayed."""
+    rules = [
+        {
+            "effect": "deny" if number else "permit",
+            "target": {"dstSPDomain": {"equals": f"d{number}.com" if number else "localhost"}},
+            "condition": {"srcScheme": {"in": ["runtime", "hyperty"]}},
+        }
+        for number in range(100)
+    ]
+    return [{"id": "bench", "policies": [{"id": "domains", "rules": rules}]}]
+
+
 def _migrate(environment: dict[str, str]) -> None:
+    _manage(environment, "migrate", "--verbosity", "0")
+
+
+def _manage(environment: dict[str, str], *arguments: str, text: str = "") -> None:
     done = subprocess.run(
-        [sys.executable, "manage.py", "migrate", "--verbosity", "0"],
+        [sys.executable, "manage.py", *arguments],
         cwd=ROOT,
         env={**os.environ, **environment},
+        input=text,
         capture_output=True,
         text=True,
         check=False,

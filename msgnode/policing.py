@@ -24,7 +24,7 @@ from django.db import connection
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
-from msgnode.core.speaker import Identity
+from msgnode.policy_facts import NodeDirectory
 from policies import chronicle, prp
 from policies.deeds import do_deeds
 from policies.journal import Journal
@@ -37,30 +37,6 @@ log = logging.getLogger(__name__)
 _LOOKS_AGAIN = 5.0
 _DECIDES_AGAIN = 60.0
 _AT_ONCE = 1000
-
-
-class NodeDirectory:
-    """What the routing table tells policies of addresses."""
-
-    def __init__(self, table: RoutingTable) -> None:
-        self._table = table
-
-    def identity_of(self, address: str) -> Identity | None:
-        """The verified identity behind an address."""
-        session = self._session(address)
-        return session.speaker.identity if session is not None else None
-
-    def runtime_of(self, address: str) -> str | None:
-        """The runtime that holds an address."""
-        session = self._session(address)
-        return session.runtime_url if session is not None else None
-
-    def entries_of(self, user_url: str) -> list[Any] | None:
-        """Registry entries of a user: none are known to the node itself."""
-        return None
-
-    def _session(self, address: str) -> Listener | None:
-        return self._table.owner_of(address) or self._table.at_runtime(address)
 
 
 class Policing:

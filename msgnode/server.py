@@ -8,6 +8,7 @@ imports Twisted, because Daphne takes the loop it finds.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -17,10 +18,15 @@ import uvloop
 
 log = logging.getLogger("msgnode.server")
 
+_SWITCH_INTERVAL = 0.001
+"""Seconds the writer's thread may keep the interpreter: the loop gives it away at every system call
+and would wait Python's 5 ms to have it back."""
+
 
 def main() -> int:
     """The exit status: 0 after a stop that was asked for, 1 if the node could not start."""
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgnode.settings")
     import django
 
@@ -68,6 +74,8 @@ class Worker:
         except Exception as error:
             log.critical("The node cannot start: %s", error, exc_info=True)
             return 1
+        gc.collect()
+        gc.freeze()  # what was loaded stays: no later collection stops the loop to look at it
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop)
         self._server.run()

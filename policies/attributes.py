@@ -335,6 +335,19 @@ READERS: dict[str, Callable[[Facts], Any]] = {
 _PLAIN = frozenset({Kind.TEXT, Kind.FOLDED, Kind.TIME, Kind.DATE, Kind.WEEKDAY})
 
 
+_ENDS = frozenset(
+    {
+        *("msgFrom", "msgTo", "msgType", "actionType", "srcScheme", "dstScheme", "srcSPDomain"),
+        *("dstSPDomain", "srcHyperty", "dstHyperty", "hyperty", "srcUsername", "srcIDP", "auth"),
+        *("srcIDPDomain", "srcGroups", "srcSession", "srcAddress", "srcOrigin", "domain"),
+        *("domainRegistry", "port", "useSSL"),
+    }
+)
+REPEATABLE = _ENDS | {form + name for form in "=#" for name in _ENDS}
+"""Keys whose values are the same for every message of one speaker, type, sender and recipient. A
+decision that asked for no others holds for the next such message too."""
+
+
 def text_key(attribute: Attribute) -> str:
     """The key of an attribute's texts. Plain kinds are always one text (or absent, or Untold)."""
     return attribute.name if attribute.kind in _PLAIN else "=" + attribute.name

@@ -1,17 +1,21 @@
 """Doing what obligations ask for after a decision: lines of the node's log, mails.
 
-Blocks on the broker: for a thread, never for the event loop.
+Blocks on the broker: for a thread, never for the event loop. Mails are sent by the Celery worker.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import cache
+
+from celery import Celery
 
 from .journal import Deed
-from .tasks import send_mail_of_policy
 
 log = logging.getLogger(__name__)
+
+SEND_MAIL = "policies.send_mail"
 
 
 def do_deeds(deeds: Sequence[Deed]) -> None:
@@ -23,6 +27,14 @@ def do_deeds(deeds: Sequence[Deed]) -> None:
             continue
         to = deed.duty.value if isinstance(deed.duty.value, list) else [deed.duty.value]
         try:
-            send_mail_of_policy.delay(to, source, deed.summary)
+            post().send_task(SEND_MAIL, (to, source, deed.summary), ignore_result=True)
         except Exception:
             log.exception("A mail of a policy could not be handed over.")
+
+
+@cache
+def post() -> Celery:
+    """A sender of tasks to the node's broker."""
+    app = Celery("policies", set_as_current=False)
+    app.config_from_object("django.conf:settings", namespace="CELERY")
+    return app

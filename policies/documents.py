@@ -22,6 +22,7 @@ from .duties import check_duty
 from .grammar import ConditionReader
 from .language import (
     MAX_DEPTH,
+    MAX_SETS,
     Duties,
     Duty,
     Policy,
@@ -88,8 +89,8 @@ class DocumentReader:
     def policy_set(self, raw: Any, at: str, name: str, depth: int = 1) -> PolicySet:
         """One policy set with everything in it."""
         raw = self._map(raw, at, _SET_KEYS, "a policy set")
-        if depth > MAX_DEPTH:
-            self.report(at, f"nested deeper than {MAX_DEPTH} layers")
+        if depth > MAX_SETS:
+            self.report(at, f"sets nested deeper than {MAX_SETS}")
             raw = {}
         id_ = self._id(raw, at, name)
         children: list[Policy | PolicySet] = []

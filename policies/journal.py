@@ -13,6 +13,7 @@ Rules
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from time import time
@@ -61,26 +62,37 @@ class Deed:
 
 
 class Journal:
-    """Bounded memory between the message path and the database."""
+    """Bounded memory between the message path and the database.
+
+    left     decisions that pass until one of them is told
+    """
 
     def __init__(self, sample: int = 1000, room: int = 10_000, masks: bool = True) -> None:
-        self._sample = sample
+        self._sample = sample or sys.maxsize
         self._room = room
         self._masks = masks
-        self._permits = 0
+        self.left = self._sample
         self.entries: list[Entry] = []
         self.deeds: list[Deed] = []
-        self.hits: Counter[tuple[str, ...]] = Counter()
+        self._hits: dict[tuple[str, ...], list[int]] = {}
         self.dropped = 0
+
+    def hits_of(self, path: tuple[str, ...]) -> list[int]:
+        """The counter of a rule: one number, to be counted up in place."""
+        found = self._hits.get(path)
+        if found is None:
+            found = self._hits[path] = [0]
+        return found
 
     def is_due(self, effect: Effect, passes: bool) -> bool:
         """Whether a decision is to be told: every refusal and error, one in `sample` others."""
         if not passes or effect is Effect.INDETERMINATE:
             return True
-        if not self._sample:
+        self.left -= 1
+        if self.left > 0:
             return False
-        self._permits += 1
-        return self._permits % self._sample == 0
+        self.left = self._sample
+        return True
 
     def note(
         self, facts: Facts, outcome: Outcome, decision: Decision, shadow: str, seconds: float
@@ -120,8 +132,12 @@ class Journal:
 
     def take(self) -> tuple[list[Entry], list[Deed], Counter[tuple[str, ...]]]:
         """Everything noted since the last time."""
-        taken = self.entries, self.deeds, self.hits
-        self.entries, self.deeds, self.hits = [], [], Counter()
+        hits: Counter[tuple[str, ...]] = Counter()
+        for path, counter in self._hits.items():
+            if counter[0]:
+                hits[path], counter[0] = counter[0], 0
+        taken = self.entries, self.deeds, hits
+        self.entries, self.deeds = [], []
         return taken
 
     def _shown(self, facts: Facts) -> str:

@@ -22,7 +22,9 @@ from typing import Any
 from .vocabulary import Algorithm, Kind
 
 MAX_DEPTH = 400
-"""Most layers a condition, and most sets within sets, may have."""
+"""Most layers a condition may have."""
+MAX_SETS = 50
+"""Most sets within sets: each takes several frames of a decision."""
 
 
 class CannotEvaluate(Exception):

@@ -12,6 +12,8 @@ Rules
 - Synchronous, without I/O, and never raises.
 - A message that passed on its way in is not judged again on its way out, unless a rule asks for the
   direction or the message has changed: the facts would be the same.
+- A decision that passes, has nothing to be done and asked only for what a repetition shares (ends,
+  type, speaker) is kept for the next message of the kind, until the edition changes.
 - Who sends is told no names of policies, only the words of an `inform` obligation.
 """
 
@@ -32,7 +34,7 @@ from msgnode.core.errors import NodeError
 from msgnode.core.messages import Message
 from msgnode.core.speaker import Origin, Speaker
 
-from .attributes import Facts
+from .attributes import REPEATABLE, Facts
 from .combining import NOTHING, Outcome
 from .editions import NO_EDITION, Edition
 from .journal import Journal
@@ -46,6 +48,9 @@ log = logging.getLogger(__name__)
 
 _FAULT = Outcome(Effect.INDETERMINATE, "DP", errors=("a fault of the node, see its log",))
 _TOO_MANY = "Too many messages"
+MAX_REPEATED = 10_000
+
+_Key = tuple[str, str, str, int]
 
 
 class PolicyEnforcer:
@@ -65,7 +70,8 @@ class PolicyEnforcer:
         self.around = information.surroundings(now, node)
         self._edition = NO_EDITION
         self._known: dict[tuple[str, ...], Decision] = {}
-        self._last: tuple[Message | None, Decision | None] = (None, None)
+        self._repeated: dict[_Key, tuple[Decision, list[int], Speaker]] = {}
+        self._judged: Message | None = None
         self.edition = NO_EDITION
 
     @property
@@ -77,8 +83,11 @@ class PolicyEnforcer:
     def edition(self, edition: Edition) -> None:
         passes, auth = verdict(Effect.NOT_APPLICABLE, self.defaults)
         self._nothing = Decision(Effect.NOT_APPLICABLE, passes, auth, version=edition.version)
-        self._known = {}
-        self._last = (None, None)
+        self._known, self._repeated = {}, {}
+        self._judged, self._judgement = None, self._nothing
+        self._is_empty = edition.is_empty
+        self._judges_once = not edition.uses_direction
+        self._may_repeat = not edition.counted and edition.shadow is None
         self._edition = edition
 
     @property
@@ -88,26 +97,45 @@ class PolicyEnforcer:
 
     def enforce(self, message: Message, speaker: Speaker, direction: Direction) -> Decision:
         """The decision on a message; it has one recipient, or the first is meant."""
-        edition = self._edition
-        if edition.is_empty:
+        if direction is Direction.OUT and self._judged is message:
+            return self._judgement
+        if self._is_empty:
             return self._nothing
-        if direction is Direction.OUT and not edition.uses_direction:
-            judged, before = self._last
-            if judged is message and before is not None:
-                return before
+        to = message.recipients[0]
+        key = (message.sender, to, message.type, id(speaker))
+        known = self._repeated.get(key)
+        if known is not None and self.journal.left > 1:
+            self.journal.left -= 1
+            decision, hits, _ = known
+            hits[0] += 1
+        else:
+            decision = self._judge(Facts(message, speaker, direction, to, self.around), key)
+        if direction is Direction.IN and self._judges_once:
+            self._judged, self._judgement = message, decision
+        return decision
+
+    def _judge(self, facts: Facts, key: _Key) -> Decision:
+        """A decision on fresh facts, told to the journal, and kept if it can be repeated."""
         began = perf_counter()
-        facts = Facts(message, speaker, direction, message.recipients[0], self.around)
-        if direction is Direction.IN and edition.counted:
+        edition = self._edition
+        if facts.direction is Direction.IN and edition.counted:
             self.information.note(edition.counted, facts)
         outcome = self._decide(edition.enforced.evaluate, facts)
         decision = self._decision(outcome, facts)
-        if outcome.deciding:
-            self.journal.hits[outcome.deciding] += 1
+        hits = self.journal.hits_of(outcome.deciding)
+        hits[0] += bool(outcome.deciding)
+        if (
+            decision.passes
+            and not (outcome.obligations or outcome.advice or outcome.errors)
+            and self._may_repeat
+            and facts.keys() <= REPEATABLE
+        ):
+            if len(self._repeated) >= MAX_REPEATED:
+                self._repeated.clear()
+            self._repeated[key] = (decision, hits if outcome.deciding else [0], facts.speaker)
         shadow = self._shadow(edition, facts, decision)
         if shadow or self.journal.is_due(outcome.effect, decision.passes):
             self.journal.note(facts, outcome, decision, shadow, perf_counter() - began)
-        if direction is Direction.IN:
-            self._last = (message, decision)
         return decision
 
     def still_allows(self, runtime_url: str, manager: str, address: str, speaker: Speaker) -> bool:

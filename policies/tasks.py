@@ -7,9 +7,10 @@ from django.conf import settings
 from django.core.mail import send_mail
 
 from . import chronicle
+from .deeds import SEND_MAIL
 
 
-@shared_task(name="policies.send_mail", autoretry_for=(OSError,), retry_backoff=True, max_retries=5)
+@shared_task(name=SEND_MAIL, autoretry_for=(OSError,), retry_backoff=True, max_retries=5)
 def send_mail_of_policy(to: list[str], source: str, summary: str) -> None:
     """Send the mail an `emailto` obligation asks for."""
     send_mail(f"Policy {source}", summary, None, to)

@@ -72,6 +72,8 @@ ATTRIBUTES: dict[str, Kind] = {
 
 ALIASES = {
     "actType": "actionType",
+    "idp": "srcIDP",
+    "srcUser": "srcUsername",
     "valueAllocate": "valueAllocated",
     "domainUrl": "domain",
     "domainRegistryUrl": "domainRegistry",

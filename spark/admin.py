@@ -21,6 +21,7 @@ from msgnode.console.lists import ConsoleAdmin, WrittenByTheNode
 from spark import pages, runs
 from spark.asking import tell_worker
 from spark.jobs import periods
+from spark.jobs.periods import Kind
 from spark.models import KindChoice, Report, ReportRun
 
 _COLOURS = {"done": "success", "failed": "danger", "running": "info", "queued": "warning"}
@@ -87,7 +88,7 @@ class ReportAdmin(WrittenByTheNode):
         )
 
 
-class RunForm(forms.ModelForm):  # type: ignore[type-arg]
+class RunForm(forms.ModelForm):
     kind = forms.ChoiceField(choices=KindChoice.choices, widget=UnfoldAdminSelectWidget)
     start = forms.SplitDateTimeField(
         widget=UnfoldAdminSplitDateTimeWidget,
@@ -166,7 +167,7 @@ class ReportRunAdmin(ConsoleAdmin):
     @action(description="Run again", permissions=["add"])
     def repeat(self, request: HttpRequest, queryset: QuerySet[ReportRun]) -> None:
         for run in queryset[:20]:
-            end = run.end if run.end > periods.after(runs.Kind(run.kind), run.start) else None
+            end = run.end if run.end > periods.after(Kind(run.kind), run.start) else None
             waiting = runs.queue(run.kind, run.start, end, asked_by=request.user, again=run.again)
             tell_worker(waiting.pk)
         self.message_user(request, "The runs are queued.", messages.SUCCESS)

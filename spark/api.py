@@ -35,10 +35,10 @@ class MayViewOrAdd(DjangoModelPermissions):
     }
 
 
-class ReportLine(serializers.ModelSerializer):  # type: ignore[type-arg]
+class ReportLine(serializers.ModelSerializer):
     class Meta:
         model = Report
-        fields = (
+        fields: tuple[str, ...] = (
             "id",
             "kind",
             "start",
@@ -55,7 +55,7 @@ class ReportWhole(ReportLine):
         fields = (*ReportLine.Meta.fields, "figures")
 
 
-class RunLine(serializers.ModelSerializer):  # type: ignore[type-arg]
+class RunLine(serializers.ModelSerializer):
     kind = serializers.ChoiceField(KindChoice.choices)
     end = serializers.DateTimeField(required=False)
 
@@ -72,7 +72,7 @@ class RunLine(serializers.ModelSerializer):  # type: ignore[type-arg]
         )
 
 
-class ReportViews(viewsets.ReadOnlyModelViewSet):  # type: ignore[type-arg]
+class ReportViews(viewsets.ReadOnlyModelViewSet):
     schema = None  # described in docs/reports.md; the OpenAPI document is the registry's
     authentication_classes = (SessionAuthentication, BasicAuthentication)
     permission_classes = (MayViewOrAdd,)
@@ -109,7 +109,7 @@ class RunViews(
     mixins.CreateModelMixin,
     mixins.ListModelMixin,
     mixins.RetrieveModelMixin,
-    viewsets.GenericViewSet,  # type: ignore[type-arg]
+    viewsets.GenericViewSet,
 ):
     schema = None  # described in docs/reports.md; the OpenAPI document is the registry's
     authentication_classes = (SessionAuthentication, BasicAuthentication)

@@ -56,7 +56,7 @@ class Client:
     async def connect(self, **options: Any) -> Self:
         self._socket = await connect(
             self.url, max_size=None, compression=None, ping_interval=None, proxy=None,
-            open_timeout=LIMIT, **options,
+            open_timeout=LIMIT, max_queue=None, **options,
         )  # fmt: skip
         return self
 

@@ -11,7 +11,7 @@ from typing import Any
 from bench.wire import LoadSocket, message
 
 from .clock import measure, until
-from .runtimes import open_runtimes
+from .runtimes import open_runtimes, text
 
 
 class FanOutLoad:
@@ -53,7 +53,7 @@ class FanOutLoad:
             type="update",
             from_=_object(observers),
             to=f"{_object(observers)}/changes",
-            body={"value": "x" * size},
+            body={"value": text(size)},
         )
         self._write = self._reporters[observers].transport.write
         self._is_running = True

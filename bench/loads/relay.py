@@ -1,7 +1,8 @@
 """Relay: pairs of sessions; each sender keeps `window` messages under way to its receiver.
 
 The receiver's frame lets the sender go on, inside this process: what is timed is the way of one
-message through the server. Messages go from one hyperty to another, with `size` bytes of value.
+message through the server. Messages go from one hyperty to another; their value is `size` bytes of
+session description, because text that repeats one letter flatters or punishes searches in it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from bench.wire import LoadSocket, message
 
 from .clock import measure, percentile, until
-from .runtimes import open_runtimes
+from .runtimes import open_runtimes, text
 
 
 class Pair:
@@ -88,5 +89,5 @@ def _frame(number: int, size: int) -> bytes:
         type="update",
         from_=f"hyperty://localhost/sender-{number}",
         to=f"hyperty://localhost/receiver-{number}",
-        body={"value": "x" * size},
+        body={"value": text(size)},
     )

@@ -10,7 +10,18 @@ from collections.abc import Callable
 from bench.figures import PartResult
 from bench.plan import Plan
 
-from . import allocation, fan_out, growth, idle_memory, relay, reports
+from . import (
+    allocation,
+    fan_out,
+    growth,
+    idle_memory,
+    policed_relay,
+    policy,
+    registry,
+    relay,
+    reports,
+    resumption,
+)
 
 PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "relay": relay.measure,
@@ -18,5 +29,9 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "allocation": allocation.measure,
     "idle_memory": idle_memory.measure,
     "growth": growth.measure,
+    "resumption": resumption.measure,
+    "policy": policy.measure,
+    "policed_relay": policed_relay.measure,
+    "registry": registry.measure,
     "reports": reports.measure,
 }

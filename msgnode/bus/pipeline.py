@@ -204,7 +204,7 @@ class Pipeline:
             session=caller.speaker.session_id,
             id=fault.id.decode(),
             type="",
-            sender=fault.sender,
+            sender=_public(fault.sender, caller.speaker),
             to=fault.to,
             size=len(frame),
             listeners=0,
@@ -229,15 +229,12 @@ class Pipeline:
         component: str = "",
         code: int = 0,
     ) -> None:
-        sender = message.sender
-        if sender.startswith(speaker.runtime_url) and len(sender) > len(speaker.runtime_url) + 36:
-            sender = speaker.runtime_url  # perhaps a session URL, and a token is never recorded
         record = TrafficRecord(
             time(),
             speaker.session_id,
             message.id.decode(),
             message.type,
-            sender,
+            _public(message.sender, speaker),
             to,
             len(message.frame),
             listeners,
@@ -253,6 +250,13 @@ class Pipeline:
         self._recorder.note(record)
         if self.tap is not None:
             self.tap(record, message.body)
+
+
+def _public(sender: str, speaker: Speaker) -> str:
+    """A sender for the record: what may be a session URL only as its runtime URL, because a token
+    is never recorded."""
+    own = speaker.runtime_url
+    return own if sender.startswith(own) and len(sender) > len(own) + 36 else sender
 
 
 class Blocked(Forbidden):

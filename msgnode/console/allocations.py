@@ -43,7 +43,6 @@ class AllocationAdmin(HeldBySessions):
     take_back = staticmethod(delete_allocations)
     list_display = ("address", "session_link", "kind_label", "allocation_key", "created_at")
     list_filter = (SchemeFilter, ("kind", ChoicesDropdownFilter))
-    list_select_related = ("session",)
     ordering = ("-id",)
     sortable_by = ("address",)
     search_fields = ("address",)

@@ -33,13 +33,18 @@ class KindFilter(DropdownFilter):
 @admin.register(ComponentStatus)
 class ComponentStatusAdmin(WrittenByTheNode):
     list_display = (
-        "name", "kind", "state_label", "address", "since", "answered", "failed", "last_error",
-        "worker",
+        "name_and_worker", "kind", "state_label", "address", "since", "answered", "failed",
+        "last_error",
     )  # fmt: skip
+    sortable_by = ("name_and_worker", "kind", "answered", "failed", "since")
     list_filter = (KindFilter,)
     search_fields = ("name",)
     search_help_text = "Name (its beginning)"
     list_before_template = "console/refresh.html"
+
+    @display(description="name", ordering="name", header=True)
+    def name_and_worker(self, status: ComponentStatus) -> tuple[str, str]:
+        return status.name, status.worker
 
     @display(description="state", label={"live": "success", "not heard of": "danger"})
     def state_label(self, status: ComponentStatus) -> tuple[str, str]:

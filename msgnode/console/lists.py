@@ -74,7 +74,7 @@ class ConsoleAdmin(ModelAdmin):
     list_filter_submit = True
     search_fields: ClassVar[tuple[str, ...]] = ()
     compressed_fields = True
-    actions = ("delete_selected",)
+    actions: ClassVar[tuple[str, ...]] = ("delete_selected",)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return BoundedChangeList

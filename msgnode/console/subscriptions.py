@@ -49,7 +49,6 @@ class SubscriptionAdmin(HeldBySessions):
     take_back = staticmethod(delete_subscriptions)
     list_display = ("address", "session_link", "created_at")
     list_filter = (("created_at", RangeDateTimeFilter),)
-    list_select_related = ("session",)
     ordering = ("-id",)
     sortable_by = ("address",)
     search_fields = ("address",)

@@ -17,6 +17,9 @@ MAX_LENGTH = 2048
 MAX_HELD = 600
 """Longest address in characters that a session may hold, subscribe or be named by."""
 
+MAX_SCHEME = 32
+"""Longest scheme in characters of an address that a session may hold or subscribe."""
+
 RUNTIME_SCHEMES = frozenset({"runtime", "hyperty-runtime"})
 HYPERTY_SCHEMES = frozenset({"hyperty"})
 NODE_SCHEMES = frozenset({"mn", "domain", "domain-idp", "global"})

@@ -275,8 +275,17 @@ CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_SCHEDULE = {
     "purge the decision log": {"task": "policies.purge", "schedule": 3600.0},
     "purge what is kept no longer": {"task": "msgnode.purge", "schedule": 3600.0},
-    "end registrations whose time is over": {"task": "registry.expire", "schedule": 5.0},
-    "age and purge ended registrations": {"task": "registry.purge", "schedule": 600.0},
+    # What waits for a worker longer than it takes to come round again is not worth doing twice.
+    "end registrations whose time is over": {
+        "task": "registry.expire",
+        "schedule": 5.0,
+        "options": {"expires": 10.0},
+    },
+    "age and purge ended registrations": {
+        "task": "registry.purge",
+        "schedule": 600.0,
+        "options": {"expires": 600.0},
+    },
     "hourly traffic report": {"task": "spark.hourly", "schedule": crontab(minute="5")},
     "daily traffic report": {"task": "spark.daily", "schedule": crontab("20", "0")},
     "weekly traffic report": {"task": "spark.weekly", "schedule": crontab("40", "0", "1")},

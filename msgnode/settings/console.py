@@ -24,6 +24,7 @@ def unfold(domain: str) -> dict[str, Any]:
         "DASHBOARD_CALLBACK": "msgnode.console.dashboard.key_numbers",
         "COMMAND": {"search_models": False, "show_history": False},
         "STYLES": [lambda request: static("msgnode/console.css")],
+        "SCRIPTS": [lambda request: static("msgnode/console.js")],
         "COLORS": {"primary": _PRIMARY},
         "SIDEBAR": {
             "show_search": True,

@@ -67,6 +67,8 @@ def wanted(body: dict[str, Any], max_number: int) -> Wanted:
             raise BadMessage(f"An address of the request {why}.")
         if len(address) > addresses.MAX_HELD:
             raise BadMessage(f"An address is longer than {addresses.MAX_HELD} characters.")
+        if len(addresses.parse(address).scheme) > addresses.MAX_SCHEME:
+            raise BadMessage(f"A scheme is longer than {addresses.MAX_SCHEME} characters.")
     return Wanted(tuple(dict.fromkeys(exact)), tuple(dict.fromkeys(optional)))
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from spark.jobs import schema
 from spark.jobs.storage import File, Storage
@@ -63,7 +64,7 @@ def fingerprint(files: Sequence[File]) -> str:
 
 def read(spark: SparkSession, storage: Storage, files: Sequence[File]) -> DataFrame:
     """Rows of exactly these files with their `date` and `hour`. Columns a file lacks are null."""
-    columns = schema.t.StructType([*schema.RAW.fields, *schema.PARTITION.fields])
+    columns = StructType([*schema.RAW.fields, *schema.PARTITION.fields])
     return (
         spark.read.schema(columns)
         .option("basePath", storage.root)

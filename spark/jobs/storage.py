@@ -22,8 +22,9 @@ class File:
 
 class Storage:
     def __init__(self, spark: SparkSession, root: str) -> None:
-        self._jvm: Any = spark._jvm
-        configuration = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+        session: Any = spark  # py4j's objects have no types
+        self._jvm: Any = session._jvm
+        configuration = session.sparkContext._jsc.hadoopConfiguration()
         path = self._jvm.org.apache.hadoop.fs.Path(root)
         self._fs = path.getFileSystem(configuration)
         self._files = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(

@@ -5,7 +5,7 @@ The long test has 100,000 rows in each list and prints the times; a page should 
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import perf_counter, process_time
 
 import pytest
 from django.db import connection
@@ -57,21 +57,21 @@ def pages(session: Session) -> list[str]:
     ]
 
 
-def measured(operator: Client, page: str) -> tuple[int, float]:
-    """Queries and milliseconds of a page."""
+def measured(operator: Client, page: str) -> tuple[int, float, float]:
+    """Queries of a page, its milliseconds, and those of them that this process computed."""
     operator.get(page)
     with CaptureQueriesContext(connection) as queries:
-        began = perf_counter()
+        began, busy = perf_counter(), process_time()
         response = operator.get(page)
-        took = (perf_counter() - began) * 1000
+        took, busy = perf_counter() - began, process_time() - busy
     assert response.status_code == 200, page
-    return len(queries), took
+    return len(queries), took * 1000, busy * 1000
 
 
 def check_pages(operator: Client, session: Session) -> None:
     for page in pages(session):
-        queries, took = measured(operator, page)
-        print(f"{took:7.0f} ms {queries:3} queries  {page}")
+        queries, took, busy = measured(operator, page)
+        print(f"{took:7.0f} ms ({busy:4.0f} computing) {queries:3} queries  {page}")
         assert queries < MAX_QUERIES, page
 
 
@@ -86,6 +86,8 @@ def test_no_page_needs_ten_queries(operator):
 @pytest.mark.timeout(600)
 def test_100_000_rows_are_no_burden(operator):
     sessions = fill(100_000)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")  # which a database in use does by itself
     check_pages(operator, sessions[50_000])
 
 

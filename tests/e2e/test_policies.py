@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from time import monotonic
@@ -9,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.launched import Launched
 from tests.e2e.policed import DOMAIN, MANAGER, PolicedNode, Runtime, policed_node
+from tests.servers import free_port
 
 
 @pytest.fixture(scope="module")
@@ -209,3 +212,11 @@ def test_a_default_of_refusal_refuses_what_nobody_permits():
     with policed_node(POLICY_DELIVER_NOT_APPLICABLE="no") as strict:
         alice = Runtime(strict, "strict")
         assert alice.opened["body"]["code"] == 403
+
+
+def test_every_worker_puts_a_publication_in_force(node):
+    command = (sys.executable, "-m", "msgnode.server")
+    with Launched(node.process.data_dir, free_port(), command, {"DOMAIN": DOMAIN}) as second:
+        second.line_with("The worker is ready")
+        number = node.publish(rules(deny({"msgTo": {"like": "*/secret"}})))
+        second.line_with(f"Policies of version {number} are in force")

@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from policies.cases import facts_of
 from policies.documents import read_document, read_text
-from policies.language import MAX_DEPTH, PolicyError
+from policies.language import MAX_DEPTH, MAX_SETS, PolicyError
+from policies.pdp import compile_sets
 from policies.vocabulary import Algorithm
 
 
@@ -173,3 +175,33 @@ def test_sets_may_hold_sets():
     inner = {"id": "inner", "policies": [{"rules": [{"effect": "deny"}]}]}
     (outer,) = read_text(json.dumps([{"policies": [inner]}]))
     assert outer.policies[0].id == "inner"
+
+
+def test_a_document_in_the_spelling_of_the_fields_nodes_is_read():
+    rule = {"id": 1, "target": {"<actType>": {"in": ["create"]}}, "condition": [], "effect": "deny"}
+    scheme = {"<srcScheme>": {"in": ["hello", "<dstScheme>"]}}
+    other = {"id": 2, "target": {}, "condition": scheme, "effect": "permit", "priority": 0}
+    policy = {"id": 1, "rules": [rule, other], "obligations": {"deny": {"info": "no"}}}
+    raw = {"id": 1, "version": 1, "update": "2017-03-14 17:18:31", "policies": [policy]}
+    (policy_set,) = read_document([{**raw, "policyCombiningAlgorithm": "allowOverrides"}])
+    assert (policy_set.id, policy_set.version) == ("1", 1)
+    assert [each.id for each in policy_set.policies[0].rules] == ["1", "2"]
+    assert policy_set.policies[0].obligations["deny"][0].value == "no"
+
+
+def test_sets_may_be_nested_as_deep_as_allowed_and_then_decide():
+    raw = {"target": {"msgId": {"equals": 1}}, "policies": [{"rules": [{"effect": "deny"}]}]}
+    for _ in range(MAX_SETS - 1):
+        duties = {"deny": {"log": "x"}}
+        raw = {"target": {"msgId": {"equals": 1}}, "policies": [raw, {"rules": []}]}
+        raw["obligations"] = duties
+    outcome = compile_sets(read_document([raw])).decide(facts_of({}))
+    assert outcome.effect == "deny"
+    assert len(outcome.obligations) == MAX_SETS - 1
+
+
+def test_no_nesting_of_sets_exhausts_the_reader():
+    raw = {"policies": []}
+    for _ in range(2_000):
+        raw = {"policies": [raw]}
+    assert "deeper" in problems([raw])[0]

@@ -274,3 +274,40 @@ def test_bodies_are_masked_except_for_what_a_message_is_about():
 def test_no_deciding_text_of_policies_reaches_the_sender():
     decision = Point(deny(id="secret-rule-name")).enforce()
     assert "secret-rule-name" not in decision.reason
+
+
+def test_a_repeated_message_is_decided_alike_and_counted():
+    point = Point(permit({"msgTo": {"like": "hyperty:*"}}))
+    assert len({id(point.enforce(id=n)) for n in range(5)}) == 1
+    assert point.journal.take()[2] == {("S", "P", "R"): 5}
+    point.enforce()
+    assert point.journal.take()[2] == {("S", "P", "R"): 1}
+
+
+def test_repetition_stops_where_the_body_or_the_clock_is_asked():
+    point = Point(permit({"bodyValue": {"equals": 1}}), deny({"bodyValue": {"equals": 2}}, id="D"))
+    assert point.enforce(body={"value": 1}).auth
+    assert not point.enforce(body={"value": 2}).passes
+    assert not point.enforce(body={"value": 3}).auth
+
+
+def test_another_speaker_type_or_recipient_is_no_repetition():
+    eve = Speaker("s9", "runtime://a.com/9", identity=Identity("google", "9", "eve@a.com"))
+    point = Point(
+        deny({"srcUsername": {"equals": "eve@a.com"}}),
+        deny({"actionType": {"equals": "delete"}}, id="T"),
+        deny({"msgTo": {"like": "*/9"}}, id="U"),
+    )
+    assert point.enforce().passes
+    assert not point.enforce(speaker=eve).passes
+    assert not point.enforce(type="delete").passes
+    assert not point.enforce(to="hyperty://b.com/9").passes
+    assert point.enforce().passes
+
+
+def test_repetition_is_bounded(monkeypatch):
+    monkeypatch.setattr("policies.pep.MAX_REPEATED", 3)
+    point = Point(permit())
+    for number in range(10):
+        assert point.enforce(to=f"hyperty://b.com/{number}").auth
+    assert len(point.pep._repeated) <= 3

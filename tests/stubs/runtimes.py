@@ -27,7 +27,7 @@ from tests.node import ROOT
 Message = dict[str, Any]
 Wanted = Callable[[Message], bool]
 
-SECONDS = 20.0
+SECONDS = 30.0
 KINDS = ("python", "node-activate", "node-start", "browser")
 _numbers = itertools.count(1)
 _HERE = Path(__file__).parent

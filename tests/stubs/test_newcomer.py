@@ -97,8 +97,8 @@ def test_the_pane_explains_each_message_and_shows_no_token(visit: Callable[..., 
     bob_sees(page, "title", "Tea")
     lines = page.locator("#messages li")
     told = lines.all_inner_texts()
-    assert any("Alice changes the title to “Tea”" in each for each in told)
-    assert any("hands him the change: “Tea”" in each for each in told)
+    assert any("Alice changes the title: “Tea”" in each for each in told)
+    assert any("he is handed “Tea”" in each for each in told)
     session = lines.filter(has_text="has a session").first
     session.locator("summary").press("Enter")
     assert '"runtimeToken": "•••"' in session.locator("pre").inner_text()

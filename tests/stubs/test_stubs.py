@@ -83,7 +83,7 @@ def test_case_53_54_live_killed_back_resumed_and_nothing_queued_is_lost(
 def test_case_53_54_a_node_that_restarts_in_peace_leaves_no_gap(
     start_node: Callable[..., Node], cast_on: Callable[[Node], Cast]
 ) -> None:
-    node = start_node()
+    node = start_node(DRAIN_SECONDS=1)
     cast = cast_on(node)
     alice, bob = cast.enter("alice", stagger=0), cast.enter("bob", stagger=0)
     address = reported_object(alice, bob)

@@ -22,12 +22,12 @@ export function explain(name, isOut, message, request) {
   }
   if (to.endsWith("/changes")) {
     return isOut
-      ? `${name} changes the ${body.attribute} to “${end(body.value)}”. She says it once, however many listen.`
-      : `${name} listens to this address, so the node hands him the change: “${end(body.value)}”.`;
+      ? `${name} changes the ${body.attribute}: “${end(body.value)}”. Said once, for all who listen.`
+      : `${name} listens to this address, so he is handed “${end(body.value)}”.`;
   }
   if (to.endsWith("/children/")) {
     if (isOut) return `${name} adds an answer to Alice’s object, as one of its children.`;
-    if (name === "Bob") return "The node's copy of Bob’s own answer: he listens too. His stub knows it and drops it.";
+    if (name === "Bob") return "The node’s copy of Bob’s own answer: he listens too. His stub knows it and drops it.";
     return `${name} listens to the object’s children, so the node hands her ${OTHER[name]}’s answer.`;
   }
   if (body.value === "gap") return `The node says that it could not keep everything for ${name}.`;
@@ -65,7 +65,7 @@ function reply(name, body, request) {
 /** The end of a text, where the typing happens. */
 function end(value) {
   const text = String(value);
-  return text.length > 24 ? `…${text.slice(-22).trimStart()}` : text;
+  return text.length > 20 ? `…${text.slice(-18).trimStart()}` : text;
 }
 
 /** The last parts of addresses, which tell them apart. */

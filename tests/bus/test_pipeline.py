@@ -1,0 +1,226 @@
+"""The path of a message through fakes: policies, answers of components, and the record.
+
+The enforcement point is faked here for case 51 (what a policy blocks, permits or rewrites).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from msgnode.bus.ports import Taken
+from msgnode.bus.table import RoutingTable
+from msgnode.core.decision import Decision, Effect
+from msgnode.core.errors import BadMessage, Unavailable
+from msgnode.core.record import Outcome
+from tests.fakes import (
+    FakeCaller,
+    FakeComponent,
+    FakeDoor,
+    FakeEnforcer,
+    FakeRecorder,
+    FakeSession,
+    pipeline,
+)
+
+PERMIT = Decision(Effect.PERMIT, passes=True, auth=True, deciding=("set", "policy", "rule"))
+DENY = Decision(Effect.DENY, passes=False, auth=False, deciding=("set", "policy", "rule"))
+FAKE = "domain://fake.localhost"
+TOKEN = "0f8fad5b-d9cb-469f-a165-70867728950e"
+
+
+class Scene:
+    """Two sessions and a pipeline between them."""
+
+    def __init__(self, *components: FakeComponent, **parts: Any) -> None:
+        self.table = RoutingTable()
+        self.sender = FakeSession("runtime://d/1", TOKEN)
+        self.target = FakeSession("runtime://d/2")
+        self.table.add_runtime(self.sender)
+        self.table.add_runtime(self.target)
+        self.caller = FakeCaller(self.sender)
+        self.recorder = FakeRecorder()
+        self.pipeline = pipeline(self.table, *components, recorder=self.recorder, **parts)
+
+    def say(self, type_: str = "create", to: Any = "runtime://d/2", **fields: Any) -> None:
+        frame = {"id": 1, "type": type_, "from": "runtime://d/1", "to": to, "body": {}, **fields}
+        self.pipeline.carry(json.dumps(frame).encode(), self.caller)
+
+    @property
+    def codes(self) -> list[int]:
+        return [answer["body"]["code"] for answer in self.caller.answers]
+
+
+def test_case_51_what_a_policy_blocks_is_answered_403_under_both_keys() -> None:
+    for side in ("in", "out"):
+        scene = Scene(enforcer=FakeEnforcer(**{side: DENY}))
+        scene.say()
+        (answer,) = scene.caller.answers
+        assert answer["from"] == "runtime://d/2"
+        assert answer["body"]["code"] == 403
+        assert answer["body"]["desc"] == answer["body"]["description"]
+        assert scene.target.frames == []
+        assert [row.outcome for row in scene.recorder.rows] == [Outcome.BLOCKED]
+
+
+def test_case_51_what_a_policy_permits_is_marked() -> None:
+    for decisions in ({"in": PERMIT}, {"out": PERMIT}):
+        scene = Scene(enforcer=FakeEnforcer(**decisions))
+        scene.say(body={"auth": False, "value": 1})
+        assert scene.target.messages[0]["body"] == {"auth": True, "value": 1}
+
+
+@pytest.mark.parametrize("side", ["in", "out"])
+def test_case_51_a_policy_may_rewrite_the_body(side: str) -> None:
+    rewrite = Decision(Effect.PERMIT, passes=True, auth=True, body=b'{"value":2}')
+    scene = Scene(enforcer=FakeEnforcer(**{side: rewrite}))
+    scene.say(body={"value": 1})
+    assert scene.target.messages[0]["body"] == {"auth": True, "value": 2}
+
+
+def test_a_blocked_response_is_dropped_without_an_answer() -> None:
+    scene = Scene(enforcer=FakeEnforcer(out=DENY))
+    scene.say("response", body={"code": 200})
+    assert scene.caller.frames == scene.target.frames == []
+    assert scene.recorder.rows[0].outcome is Outcome.BLOCKED
+
+
+def test_a_session_frame_passes_the_policies_too() -> None:
+    door = FakeDoor()
+    scene = Scene(enforcer=FakeEnforcer(**{"in": DENY}), door=door)
+    scene.say("open", to="mn:/session")
+    assert (scene.codes, door.handled) == ([403], [])
+
+
+def test_policies_are_asked_once_in_and_once_out_for_each_recipient() -> None:
+    enforcer = FakeEnforcer()
+    scene = Scene(enforcer=enforcer)
+    other = FakeSession("runtime://d/3")
+    scene.table.subscribe("comm://d/1/changes", other)
+    scene.table.subscribe("comm://d/1/changes", scene.target)
+    scene.say(to=["comm://d/1/changes", "runtime://d/2"])
+    assert [side for side, _ in enforcer.asked] == ["in", "out", "in", "out"]
+
+
+def test_a_component_answers_at_once() -> None:
+    scene = Scene(FakeComponent({"code": 200, "value": 7}))
+    scene.say(to=FAKE)
+    assert scene.caller.answers == [
+        {
+            "id": 1, "type": "response", "from": FAKE, "to": "runtime://d/1",
+            "body": {"code": 200, "value": 7},
+        }
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(BadMessage("no"), 400), (Unavailable("off"), 503), (ValueError("secret"), 500)],
+)
+def test_what_a_component_raises_becomes_the_answer_and_no_secret_leaves(
+    error: Exception, code: int
+) -> None:
+    scene = Scene(FakeComponent(error))
+    scene.say(to=FAKE)
+    assert scene.codes == [code]
+    assert "secret" not in json.dumps(scene.caller.answers)
+
+
+async def test_a_component_that_takes_time_holds_up_nobody() -> None:
+    waiting: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+    scene = Scene(FakeComponent(lambda: waiting))
+    scene.say(to=FAKE)
+    scene.say()
+    assert len(scene.target.frames) == 1
+    assert scene.caller.pending == 1
+    waiting.set_result({"code": 200})
+    await asyncio.sleep(0)
+    assert (scene.codes, scene.caller.pending) == ([200], 0)
+
+
+async def test_a_component_that_never_answers_is_answered_for_with_504() -> None:
+    async def never() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    scene = Scene(FakeComponent(lambda: never()), timeout=0.01)
+    scene.say(to=FAKE)
+    await asyncio.wait_for(scene.caller.answered.wait(), 10)
+    assert scene.codes == [504]
+
+
+def test_a_component_never_sees_a_response() -> None:
+    scene = Scene(FakeComponent(AssertionError("asked")))
+    scene.say("response", to=FAKE)
+    assert scene.caller.frames == []
+
+
+def test_a_policy_may_block_the_answer_of_a_component() -> None:
+    class OutOfComponents(FakeEnforcer):
+        def enforce(self, message: Any, speaker: Any, direction: Any) -> Decision:
+            return DENY if message.is_response else super().enforce(message, speaker, direction)
+
+    scene = Scene(FakeComponent({"code": 200, "value": "secret"}), enforcer=OutOfComponents())
+    scene.say(to=FAKE)
+    assert scene.codes == [403]
+
+
+def test_a_listener_without_room_is_said_to_the_sender() -> None:
+    scene = Scene()
+    scene.target.taken = Taken.DROPPED
+    scene.say()
+    assert scene.codes == [503]
+    assert scene.recorder.rows[0].outcome is Outcome.DROPPED
+
+
+def test_each_recipient_has_one_row_and_a_refusal_has_one_too() -> None:
+    scene = Scene(FakeComponent({"code": 200}))
+    scene.say(to=["runtime://d/2", FAKE, "comm://d/none"])
+    scene.pipeline.carry(b"nonsense", scene.caller)
+    rows = scene.recorder.rows
+    assert [(row.to, row.outcome, row.code) for row in rows] == [
+        ("runtime://d/2", Outcome.DELIVERED, 0),
+        (FAKE, Outcome.ANSWERED, 200),
+        ("comm://d/none", Outcome.UNDELIVERABLE, 404),
+        ("", Outcome.REFUSED, 400),
+    ]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"type": "re-open", "to": "mn:/session"}, {"type": "create", "to": "runtime://d/2"},
+        {"type": "create", "to": "x"}, {"type": "telepathy", "to": "x"}, {"type": 7, "to": "x"},
+    ],
+)  # fmt: skip
+def test_no_token_comes_into_the_record(frame: dict[str, Any]) -> None:
+    scene = Scene()
+    message = {"id": 1, "from": f"runtime://d/1/{TOKEN}", "body": {}, **frame}
+    scene.pipeline.carry(json.dumps(message).encode(), scene.caller)
+    scene.pipeline.carry(json.dumps(message).encode(), FakeCaller())
+    assert TOKEN not in repr(scene.recorder.rows)
+
+
+def test_whoever_has_no_session_is_answered_401() -> None:
+    scene, stranger = Scene(), FakeCaller()
+    message = {"id": 1, "type": "create", "from": "runtime://d/9", "to": "runtime://d/2"}
+    scene.pipeline.carry(json.dumps(message).encode(), stranger)
+    assert [each["body"]["code"] for each in stranger.answers] == [401]
+    assert scene.target.frames == []
+
+
+def test_a_fault_of_the_node_is_answered_500_and_the_next_message_is_carried() -> None:
+    class Broken(FakeEnforcer):
+        def enforce(self, message: Any, speaker: Any, direction: Any) -> Decision:
+            if message.type == "create":
+                raise RuntimeError("broken")
+            return super().enforce(message, speaker, direction)
+
+    scene = Scene(enforcer=Broken())
+    scene.say("create")
+    scene.say("read")
+    assert scene.codes == [500]
+    assert len(scene.target.frames) == 1

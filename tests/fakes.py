@@ -1,0 +1,213 @@
+"""Stand-ins for what a test does not want to start: sessions, callers, links, writers, policies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgnode.bus.answers import Answers
+from msgnode.bus.pipeline import Pipeline
+from msgnode.bus.ports import Body, Component, NoPolicies, Taken
+from msgnode.bus.routes import ComponentBook
+from msgnode.bus.table import RoutingTable
+from msgnode.bus.writing import Change
+from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
+from msgnode.core.errors import NotIdentified
+from msgnode.core.messages import Message
+from msgnode.core.record import TrafficRecord
+from msgnode.core.speaker import Speaker
+
+DOMAIN = "localhost"
+
+
+class FakeSession:
+    """A session that keeps what it is given."""
+
+    def __init__(self, runtime_url: str, token: str = "", is_connected: bool = True) -> None:
+        self.id = f"{id(self):032x}"
+        self.runtime_url = runtime_url
+        self.token = token.encode()
+        self.is_connected = is_connected
+        self.is_behind = False
+        self.speaker = Speaker(self.id, runtime_url)
+        self.taken = Taken.WRITTEN
+        self.frames: list[bytes] = []
+
+    def deliver(self, frame: bytes) -> Taken:
+        if self.taken is not Taken.DROPPED:
+            self.frames.append(frame)
+        return self.taken
+
+    def when_relieved(self, call: Callable[[], None]) -> None:
+        call()
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        return [json.loads(each) for each in self.frames]
+
+
+class FakeCaller:
+    """A connection of a fake session, or of none yet."""
+
+    def __init__(self, session: FakeSession | None = None) -> None:
+        self.session = session
+        self.speaker = session.speaker if session else Speaker("", "")
+        self.frames: list[bytes] = []
+        self.pending = 0
+        self.answered = asyncio.Event()
+
+    def put(self, frame: bytes) -> None:
+        self.frames.append(frame)
+        self.answered.set()
+
+    def answer_pending(self, change: int) -> None:
+        self.pending += change
+
+    def wait_for(self, reader: Any) -> None:
+        """Nobody is behind here."""
+
+    @property
+    def answers(self) -> list[dict[str, Any]]:
+        return [json.loads(each) for each in self.frames]
+
+
+class FakeAdmission:
+    """Admits everybody who has a session."""
+
+    def admit(self, message: Message, caller: Any) -> FakeSession:
+        session = caller.session
+        if session is None:
+            raise NotIdentified
+        assert isinstance(session, FakeSession)
+        return session
+
+
+class FakeEnforcer:
+    """Decides as told, by direction."""
+
+    is_idle = False
+
+    def __init__(self, **decisions: Decision) -> None:
+        self.decisions = decisions
+        self.asked: list[tuple[str, str]] = []
+
+    def enforce(self, message: Message, speaker: Speaker, direction: Direction) -> Decision:
+        self.asked.append((direction.value, message.type))
+        return self.decisions.get(direction.value, NOT_APPLICABLE)
+
+
+class FakeRecorder:
+    """Keeps the rows."""
+
+    def __init__(self) -> None:
+        self.rows: list[TrafficRecord] = []
+
+    def note(self, record: TrafficRecord) -> None:
+        self.rows.append(record)
+
+
+class FakeComponent(Component):
+    """Answers with what it is told: a body, an error to raise, or something to wait for."""
+
+    name = "fake"
+
+    def __init__(self, answer: Any, address: str = f"domain://fake.{DOMAIN}") -> None:
+        super().__init__((address,))
+        self._answer = answer
+
+    def answer(self, message: Message, caller: Any) -> Body:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer() if callable(self._answer) else self._answer
+
+
+class FakeLink:
+    """A socket that takes a number of frames before it is full."""
+
+    def __init__(self, room: int = 10**9) -> None:
+        self.room = room
+        self.is_paused = room == 0
+        self.on_resume: Callable[[], None] = lambda: None
+        self.frames: list[bytes] = []
+        self.closed: tuple[int, str] | None = None
+        self.is_reading = True
+
+    def write(self, frame: bytes) -> None:
+        assert not self.is_paused, "written to a full socket"
+        self.frames.append(frame)
+        self.room -= 1
+        self.is_paused = self.room <= 0
+
+    def drain(self, room: int) -> None:
+        """The peer has read: there is room again."""
+        self.room = room
+        if room and self.is_paused:
+            self.is_paused = False
+            self.on_resume()
+
+    def close(self, code: int, reason: str) -> None:
+        self.closed = self.closed or (code, reason)
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+
+class FakeWriter:
+    """Commits when told to, in order, or fails with an error."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[Sequence[Change], Any, asyncio.Future[Any]]] = deque()
+
+    def submit(self, *changes: Change, result: Any = None) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.waiting.append((changes, result, future))
+        return future
+
+    async def commit(self, number: int = 1, error: Exception | None = None) -> None:
+        """Settle the oldest submissions, and let their callbacks run."""
+        for _ in range(number):
+            _, result, future = self.waiting.popleft()
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+class FakeDoor:
+    """mn:/session, which here only says that it was asked."""
+
+    def __init__(self) -> None:
+        self.handled: list[str] = []
+
+    def handle(self, message: Message, caller: Any) -> None:
+        self.handled.append(message.type)
+
+
+def pipeline(
+    table: RoutingTable,
+    *components: Component,
+    enforcer: Any = None,
+    recorder: Any = None,
+    door: Any = None,
+    timeout: float = 5.0,
+) -> Pipeline:
+    """A pipeline of fakes over this table."""
+    policies = enforcer or NoPolicies()
+    return Pipeline(
+        domain=DOMAIN,
+        table=table,
+        components=ComponentBook(components),
+        admission=FakeAdmission(),
+        session_door=door or FakeDoor(),
+        enforcer=policies,
+        recorder=recorder or FakeRecorder(),
+        answers=Answers(policies, timeout),
+    )

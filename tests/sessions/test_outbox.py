@@ -1,0 +1,101 @@
+"""The outbox: in order, once, within its bound, whatever the socket does."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from msgnode.bus.ports import Taken
+from msgnode.sessions.outbox import Outbox
+from tests.fakes import FakeLink
+
+LIMIT = 1_000
+
+
+class OutboxModel(RuleBasedStateMachine):
+    """Frames are numbered; what sockets have taken and what waits is what was accepted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.overflows = 0
+        self.outbox = Outbox(LIMIT, True, self._overflow)
+        self.link: FakeLink | None = None
+        self.number = 0
+        self.accepted: list[bytes] = []
+        self.written: list[bytes] = []
+        self.lost = False
+
+    def _overflow(self) -> None:
+        self.overflows += 1
+
+    @rule(size=st.integers(0, 300))
+    def put(self, size: int) -> None:
+        frame = b"%d:" % self.number + b"x" * size
+        self.number += 1
+        before = self.overflows
+        outcome = self.outbox.put(frame)
+        if outcome is Taken.DROPPED:
+            self.lost = True
+            assert self.overflows == before + (self.link is not None)
+            return
+        if self.link is None:
+            assert outcome is Taken.QUEUED
+        else:
+            assert outcome is (Taken.BEHIND if self.outbox.is_behind else Taken.WRITTEN)
+        self.accepted.append(frame)
+
+    @precondition(lambda self: self.link is None)
+    @rule(room=st.integers(0, 5))
+    def attach(self, room: int) -> None:
+        self.link = FakeLink(room)
+        self.outbox.attach(self.link)
+
+    @precondition(lambda self: self.link is not None)
+    @rule(room=st.integers(0, 5))
+    def drain(self, room: int) -> None:
+        assert self.link is not None
+        self.link.drain(room)
+
+    @precondition(lambda self: self.link is not None)
+    @rule()
+    def detach(self) -> None:
+        assert self.link is not None
+        self.outbox.detach()
+        self.written += self.link.frames
+        self.link = None
+
+    @invariant()
+    def the_frames_leave_in_order_and_once(self) -> None:
+        out = self.written + (self.link.frames if self.link else [])
+        assert out == self.accepted[: len(out)]
+        waiting = self.accepted[len(out) :]
+        assert self.outbox.waiting_bytes >= sum(map(len, waiting))
+        assert (self.outbox.waiting_bytes == 0) == (not waiting)
+
+    @invariant()
+    def the_bound_holds_and_a_loss_is_known(self) -> None:
+        assert self.outbox.waiting_bytes <= LIMIT
+        assert self.outbox.has_gap is self.lost
+
+
+TestOutbox = OutboxModel.TestCase
+TestOutbox.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_an_outbox_that_keeps_nothing_drops_what_comes_without_a_socket() -> None:
+    outbox = Outbox(LIMIT, False, lambda: None)
+    assert outbox.put(b"x") is Taken.DROPPED
+    link = FakeLink()
+    outbox.attach(link)
+    assert outbox.put(b"y") is Taken.WRITTEN
+    assert link.frames == [b"y"]
+
+
+def test_a_cleared_outbox_has_forgotten_what_waited() -> None:
+    outbox = Outbox(LIMIT, True, lambda: None)
+    outbox.put(b"x")
+    outbox.clear()
+    link = FakeLink()
+    outbox.attach(link)
+    assert (link.frames, outbox.waiting_bytes) == ([], 0)

@@ -1,0 +1,90 @@
+"""The life of a session and the words of its handshake."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msgnode.core.errors import Conflict
+from msgnode.sessions import rules
+from msgnode.sessions.rules import TABLE, CloseCode, Event, State
+
+EVERY_STEP = list(itertools.product(State, Event))
+
+
+@pytest.mark.parametrize(("state", "event"), EVERY_STEP)
+def test_a_step_is_in_the_table_or_refused(state: State, event: Event) -> None:
+    if (state, event) in TABLE:
+        assert rules.after(state, event) is TABLE[state, event]
+    else:
+        with pytest.raises(Conflict):
+            rules.after(state, event)
+
+
+def test_nothing_leads_out_of_closed_and_everything_leads_there() -> None:
+    assert not [event for state, event in TABLE if state is State.CLOSED]
+    reached = {State.CONNECTED}
+    for _ in State:
+        reached |= {to for (state, _), to in TABLE.items() if state in reached}
+    assert reached == set(State)
+
+
+def test_every_close_code_is_one_that_the_server_can_send() -> None:
+    codes = [value for name, value in vars(CloseCode).items() if name.isupper()]
+    assert len(codes) == len(set(codes))
+    assert all(code == 1000 or 3000 <= code <= 4999 for code in codes)
+
+
+@pytest.mark.parametrize(
+    ("text", "runtime_url", "token"),
+    [
+        ("runtime://d/1/t", "runtime://d/1", "t"),
+        ("runtime://d/1/t/", "runtime://d/1", "t"),
+        ("runtime://d/1", "runtime://d/1", ""),
+        ("runtime://d/1/", "runtime://d/1", ""),
+        ("runtime:/alice/t", "runtime:/alice", "t"),
+        ("runtime:/alice", "runtime:/alice", ""),
+        ("runtime://d/a/b/t", "runtime://d/a/b", "t"),
+        ("", "", ""),
+    ],
+)
+def test_a_session_url_is_a_runtime_url_and_a_token(
+    text: str, runtime_url: str, token: str
+) -> None:
+    assert rules.session_url(text) == (runtime_url, token)
+
+
+@given(st.text(max_size=40))
+def test_any_text_can_be_read_as_a_session_url(text: str) -> None:
+    runtime_url, token = rules.session_url(text)
+    assert text.startswith(runtime_url)
+    assert "/" not in token
+
+
+def test_tokens_are_random_and_open_only_their_own_session() -> None:
+    tokens = {rules.new_token() for _ in range(1000)}
+    assert len(tokens) == 1000
+    one, other, *_ = tokens
+    assert uuid.UUID(one).version == 4
+    assert one not in rules.token_hash(one)
+    assert rules.opens(one, rules.token_hash(one))
+    assert not rules.opens(other, rules.token_hash(one))
+    assert not rules.opens("", rules.token_hash(one))
+
+
+@pytest.mark.parametrize(
+    ("text", "is_good"),
+    [
+        ("runtime://d/1", True), ("hyperty-runtime://d/1", True), ("runtime:/alice", True),
+        ("RUNTIME://d/1", True), ("runtime://d/a/b", True), ("runtime://d/" + "x" * 588, True),
+        ("runtime://d/" + "x" * 589, False), ("runtime://d", False), ("runtime://d/", False),
+        ("hyperty://d/1", False), ("mn:/session", False), ("", False), ("runtime", False),
+        ("runtime:", False), ("runtime://d/\x00", False), ("runtime://d/a\n", False),
+    ],
+)  # fmt: skip
+def test_a_runtime_url_names_a_runtime(text: str, is_good: bool) -> None:
+    assert (rules.runtime_url_fault(text) == "") is is_good

@@ -1,0 +1,153 @@
+"""The subscription manager between a request and its commit: what holds, for whom, and when."""
+
+from __future__ import annotations
+
+import json
+from asyncio import Future
+from typing import Any
+
+import pytest
+
+from msgnode.bus.ports import Body
+from msgnode.bus.table import RoutingTable
+from msgnode.core import messages
+from msgnode.core.errors import Conflict, Forbidden, TooMany, Unavailable
+from msgnode.subscriptions.component import SubscriptionComponent
+from msgnode.subscriptions.store import SubscriptionStore
+from tests.fakes import FakeSession, FakeWriter
+
+SM = "domain://msg-node.d/sm"
+OWN, CHANGES = "hyperty://d/1", "comm://d/1/changes"
+
+
+class Scene:
+    """The component, a writer that commits when told to, and two sessions."""
+
+    def __init__(self) -> None:
+        self.table, self.writer = RoutingTable(), FakeWriter()
+        self.component = SubscriptionComponent(
+            self.table,
+            SubscriptionStore(self.writer),
+            "d",
+            lambda address, key, session: self.table.allocate(address, session),
+            lambda address, session: self.table.release(address, session),
+            shares=True,
+            max_per_session=3,
+        )
+        self.mine, self.other = FakeSession("runtime://d/1"), FakeSession("runtime://d/2")
+        self.table.add_runtime(self.mine)
+        self.table.add_runtime(self.other)
+
+    def ask(self, session: FakeSession, *addresses: str, type_: str = "subscribe") -> Any:
+        frame = {"id": 1, "type": type_, "from": session.runtime_url, "to": SM}
+        body = {"resources": list(addresses)}
+        message = messages.parse(json.dumps({**frame, "body": body}).encode())
+        return self.component.answer(message, session)
+
+    def close(self, session: FakeSession) -> None:
+        self.table.remove_runtime(session)
+        self.component.session_closed(session.id, session.runtime_url, "closed")
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+async def result(answer: Body | Future[Body]) -> int:
+    body = answer if isinstance(answer, dict) else answer.result()
+    code = body["code"]
+    assert isinstance(code, int)
+    return code
+
+
+async def test_a_subscription_holds_at_once_and_is_answered_after_its_commit(scene: Scene) -> None:
+    answer = scene.ask(scene.mine, CHANGES)
+    assert scene.table.listeners(CHANGES) == (scene.mine,)
+    assert not answer.done()
+    await scene.writer.commit()
+    assert await result(answer) == 200
+
+
+async def test_a_claim_holds_from_its_commit(scene: Scene) -> None:
+    answer = scene.ask(scene.mine, OWN)
+    assert scene.table.listeners(OWN) == ()
+    await scene.writer.commit()
+    assert await result(answer) == 200
+    assert scene.table.listeners(OWN) == (scene.mine,)
+
+
+@pytest.mark.parametrize("address", [CHANGES, OWN])
+async def test_what_is_repeated_is_not_acknowledged_before_the_first_is_committed(
+    scene: Scene, address: str
+) -> None:
+    first, second = scene.ask(scene.mine, address), scene.ask(scene.mine, address)
+    assert not first.done()
+    assert not second.done()
+    await scene.writer.commit(2)
+    assert [await result(first), await result(second)] == [200, 200]
+    assert await result(scene.ask(scene.mine, address)) == 200
+
+
+@pytest.mark.parametrize("address", [CHANGES, OWN])
+async def test_a_commit_that_fails_undoes_the_request_and_those_that_repeat_it(
+    scene: Scene, address: str
+) -> None:
+    first, second = scene.ask(scene.mine, address), scene.ask(scene.mine, address)
+    await scene.writer.commit(error=Unavailable("off"))
+    await scene.writer.commit()
+    for answer in (first, second):
+        with pytest.raises(Unavailable):
+            await answer
+    assert scene.table.listeners(address) == ()
+
+
+async def test_a_claim_that_another_made_first_is_refused_403(scene: Scene) -> None:
+    answer = scene.ask(scene.mine, OWN, CHANGES)
+    await scene.writer.commit(error=Conflict("taken"))
+    with pytest.raises(Forbidden):
+        await answer
+    assert scene.table.listeners(OWN) == scene.table.listeners(CHANGES) == ()
+
+
+async def test_a_claim_of_a_session_that_ended_meanwhile_holds_for_nobody(scene: Scene) -> None:
+    scene.ask(scene.mine, OWN)
+    scene.close(scene.mine)
+    await scene.writer.commit()
+    assert scene.table.listeners(OWN) == ()
+    assert scene.table.owner_of(OWN) is None
+
+
+async def test_nobody_is_subscribed_for_a_session_that_ended(scene: Scene) -> None:
+    scene.ask(scene.mine, CHANGES)
+    await scene.writer.commit()
+    scene.ask(scene.mine, CHANGES, type_="unsubscribe")
+    scene.close(scene.mine)
+    await scene.writer.commit(error=Unavailable("off"))
+    assert scene.table.listeners(CHANGES) == ()
+
+
+async def test_an_unsubscription_that_fails_leaves_the_subscription(scene: Scene) -> None:
+    scene.ask(scene.mine, CHANGES)
+    await scene.writer.commit()
+    answer = scene.ask(scene.mine, CHANGES, type_="unsubscribe")
+    assert scene.table.listeners(CHANGES) == ()
+    await scene.writer.commit(error=Unavailable("off"))
+    with pytest.raises(Unavailable):
+        await answer
+    assert scene.table.listeners(CHANGES) == (scene.mine,)
+
+
+async def test_the_limit_counts_what_is_under_way(scene: Scene) -> None:
+    for number in range(3):
+        scene.ask(scene.mine, f"comm://d/{number}/changes")
+    with pytest.raises(TooMany):
+        scene.ask(scene.mine, "comm://d/4/changes")
+
+
+async def test_a_request_is_refused_whole(scene: Scene) -> None:
+    scene.table.allocate(OWN, scene.other)
+    with pytest.raises(Forbidden):
+        scene.ask(scene.mine, CHANGES, OWN)
+    assert scene.table.listeners(CHANGES) == ()
+    assert not scene.writer.waiting

@@ -1,0 +1,86 @@
+"""What a request to the subscription manager asks for, and who may have it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msgnode.core.errors import BadMessage
+from msgnode.subscriptions import rules
+from msgnode.subscriptions.rules import Access
+
+O = "comm://d/1"  # noqa: E741 (an object, as in the reference)
+MINE = "runtime://d/me"
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+FIELDS = ["resources", "subscribe", "unsubscribe", "resource", "childrenResources", "children"]
+
+
+@pytest.mark.parametrize(
+    ("body", "exact", "optional"),
+    [
+        ({"resources": [O]}, (O,), ()),
+        ({"resources": O}, (O,), ()),
+        ({"subscribe": [O, O]}, (O,), ()),
+        ({"unsubscribe": [[O], ["x:y"]]}, (O, "x:y"), ()),
+        ({"resources": ["a:1"], "subscribe": ["b:2"]}, ("a:1", "b:2"), ()),
+        ({"resource": O}, (f"{O}/changes",), (O,)),
+        ({"resource": O, "resources": ["a:1"]}, ("a:1",), ()),
+        (
+            {"resource": O, "childrenResources": ["c"]},
+            (f"{O}/changes", f"{O}/children/c", f"{O}/c"), (O,),
+        ),
+        (
+            {"resource": O, "children": [{"name": "c"}]},
+            (f"{O}/changes", f"{O}/children/c", f"{O}/c"), (O,),
+        ),
+    ],
+)  # fmt: skip
+def test_every_form_of_the_body_names_its_addresses(
+    body: dict[str, Any], exact: tuple[str, ...], optional: tuple[str, ...]
+) -> None:
+    assert rules.wanted(body, 10) == (exact, optional)
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), JSON))
+def test_any_body_names_addresses_or_is_refused(body: dict[str, Any]) -> None:
+    try:
+        asked = rules.wanted(body, 10)
+    except BadMessage:
+        return
+    assert all(isinstance(each, str) and each for each in (*asked.exact, *asked.optional))
+    assert len(set(asked.exact)) == len(asked.exact) <= 10
+
+
+def test_a_list_nested_without_end_is_read_or_refused() -> None:
+    deep: Any = "a:1"
+    for _ in range(100_000):
+        deep = [deep]
+    assert rules.wanted({"resources": deep}, 10).exact == ("a:1",)
+
+
+@pytest.mark.parametrize(
+    ("address", "access"),
+    [
+        (f"{O}/changes", Access.EVERYBODY), (f"{O}/children/", Access.EVERYBODY),
+        (f"{O}/children/c", Access.EVERYBODY), (f"{O}/registration", Access.EVERYBODY),
+        ("runtime://d/other/status", Access.EVERYBODY), (f"{O}/chat", Access.EVERYBODY),
+        (O, Access.CLAIM), ("hyperty://d/1", Access.CLAIM),
+        ("runtime://d/p2prequester/1", Access.CLAIM),
+        (f"{O}/subscription", Access.OWNER), ("hyperty://d/1/x", Access.OWNER),
+        (MINE, Access.RUNTIME), (f"{MINE}/sm", Access.RUNTIME),
+        ("hyperty-runtime://d/me/sm", Access.RUNTIME),
+        ("runtime://d/meme", Access.NOBODY), ("runtime://d/other/sm", Access.NOBODY),
+        ("mn:/session", Access.NOBODY), ("domain://msg-node.d/sm", Access.NOBODY),
+        ("domain://msg-node.d/sm/changes", Access.NOBODY), ("global://registry", Access.NOBODY),
+    ],
+)  # fmt: skip
+def test_what_it_takes_to_subscribe_an_address(address: str, access: Access) -> None:
+    assert rules.access(address, MINE, "d") is access

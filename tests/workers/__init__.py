@@ -1,0 +1,1 @@
+"""Tests of the group writer and the control outbox."""
