@@ -16,10 +16,13 @@ from pathlib import Path
 
 from . import chart, report
 from .conditions import conditions
-from .parts import PARTS
+from .figures import PartResult
+from .parts import PARTS, QUICK_PARTS
 from .plan import Plan
 from .processes import ROOT, raise_file_limit
 from .servers import Servers
+
+_BUSY = 0.6  # share of a core
 
 
 def main() -> int:
@@ -27,8 +30,10 @@ def main() -> int:
     parser = argparse.ArgumentParser("python -m bench", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--rounds", type=int, help="rounds of each measurement (5; quick: 2)")
-    parser.add_argument("--seconds", type=float, help="length of one sample (1.0; quick: 0.5)")
-    parser.add_argument("--quick", action="store_true", help="fewer sizes, under a minute")
+    parser.add_argument("--seconds", type=float, help="length of one sample (1.0; quick: 0.4)")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer parts and sizes, about a minute"
+    )
     options = parser.parse_args()
     named = options.parts or os.environ.get("PART", "").split()
     unknown = set(named) - set(PARTS)
@@ -41,10 +46,10 @@ def main() -> int:
         plan = Plan(
             servers=Servers(Path(directory)),
             rounds=options.rounds or (2 if options.quick else 5),
-            seconds=options.seconds or (0.5 if options.quick else 1.0),
+            seconds=options.seconds or (0.4 if options.quick else 1.0),
             quick=options.quick,
         )
-        for name in named or PARTS:
+        for name in named or (QUICK_PARTS if options.quick else PARTS):
             failed += not _run(name, plan)
     return 1 if failed else 0
 
@@ -57,6 +62,7 @@ def _run(name: str, plan: Plan) -> bool:
     except RuntimeError as error:
         sys.stderr.write(f"{name} could not be measured: {error}\n")
         return False
+    _warn_if_busy(result)
     load = ", ".join(map(str, surroundings["load_average"]))
     machine = f"{surroundings['cores']} cores, {surroundings['cpu']}"
     caption = f"{machine}, load {load}, {plan.rounds} rounds"
@@ -66,6 +72,22 @@ def _run(name: str, plan: Plan) -> bool:
     if not plan.quick:
         chart.draw(result, caption, ROOT / "docs" / "bench")
     return True
+
+
+def _warn_if_busy(result: PartResult) -> None:
+    """Say so where neither server nor generator had the processor it wanted."""
+    for case in result.cases:
+        used = [*case.values("server_cpu"), *case.values("generator_cpu")]
+        if (
+            used
+            and max(used) < _BUSY
+            and any(each.key == "per_cpu_second" for each in result.ratios)
+        ):
+            result.notes.append(
+                "The machine was busy with something else: rates are lower than they could be; "
+                "ratios of per_cpu_second (work per second of the server's processor) hold."
+            )
+            return
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ urlpatterns = [
     path("health/live", health.live),
     path("health/ready", health.ready),
     path("metrics", metrics),
-    path("api/", include("spark.urls")),
+    path("api/v1/", include("spark.urls")),
     path("admin/", admin.site.urls),
     path("", include("registry.rest.urls")),
 ]

@@ -1,4 +1,4 @@
-"""Addresses of the reports' REST interface, below /api/."""
+"""Addresses of the reports' REST interface, below /api/v1/."""
 
 from rest_framework.routers import SimpleRouter
 

@@ -10,7 +10,7 @@ from bench.wire import LoadSocket
 
 SM = "domain://msg-node.localhost/sm"
 ALLOCATION = "domain://msg-node.localhost/address-allocation"
-AT_ONCE = 64
+AT_ONCE = 256
 _DESCRIPTION = (
     "a=candidate:842163049 1 udp 1677729535 203.0.113.7 46154 typ srflx raddr 10.0.0.17 "
     "rport 46154 generation 0 ufrag kQ4z network-cost 50 a=rtpmap:111 opus/48000/2 "

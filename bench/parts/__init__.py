@@ -35,3 +35,5 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "registry": registry.measure,
     "reports": reports.measure,
 }
+
+QUICK_PARTS = ("relay", "fan_out", "allocation", "idle_memory", "growth")

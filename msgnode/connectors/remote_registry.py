@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -19,7 +20,7 @@ import msgspec
 
 from msgnode.bus.ports import Body
 from msgnode.core import addresses
-from msgnode.core.errors import BadGateway, Conflict, NodeError
+from msgnode.core.errors import BadGateway, Conflict, NodeError, TooMany
 from registry.api import Kind, Search
 
 from . import registry_answers
@@ -29,6 +30,7 @@ from .registry_requests import Change, Find, Refresh, Register, Remove, Request
 log = logging.getLogger(__name__)
 
 MAX_REMEMBERED = 100_000
+MAX_REPORTERS = 50
 POLL_SECONDS = 5.0
 _ANNOUNCED = ("live", "disconnected")
 
@@ -111,6 +113,9 @@ class RemoteRegistry:
             await asyncio.to_thread(self._news, ended)
 
     async def _find(self, request: Find) -> Body:
+        search = request.search
+        if search.kind is Kind.OBJECT and (search.user or search.email or search.guid):
+            return await self._find_owned(request)
         answer = await self._send(call_of(request))
         if answer.status == 404 and request.name:
             request = Find(Search(Kind.OBJECT, name=request.name), page=request.page)
@@ -124,6 +129,26 @@ class RemoteRegistry:
         if request.search.scheme:
             records = _of_scheme(records, request.search.scheme)
         return registry_answers.found(request, answer.status, records, self._unavailable_code)
+
+    async def _find_owned(self, request: Find) -> Body:
+        """Data objects of a user: those that the user's hyperties report."""
+        search = request.search
+        owner = Search(Kind.HYPERTY, user=search.user, email=search.email, guid=search.guid)
+        answer = await self._send(call_of(Find(owner)))
+        reporters = answer.body if isinstance(answer.body, dict) else {}
+        if answer.status not in (200, 408):
+            return registry_answers.error(answer.status, _message(answer))
+        if len(reporters) > MAX_REPORTERS:
+            raise TooMany(f"The user has more than {MAX_REPORTERS} hyperties; ask for one's.")
+        records: dict[str, Any] = {}
+        for url in reporters:
+            of_one = replace(search, user="", email="", guid="", reporter=url)
+            answer = await self._send(call_of(Find(of_one)))
+            if answer.status == 200 and isinstance(answer.body, dict):
+                records |= answer.body
+        if search.scheme:
+            records = _of_scheme(records, search.scheme)
+        return registry_answers.found(request, 200, records, self._unavailable_code)
 
     async def _remove_named(self, name: str, sender: str) -> Body:
         answer = await self._send(Call("GET", _search_path(Search(Kind.OBJECT, name=name))))

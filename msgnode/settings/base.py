@@ -342,5 +342,6 @@ LOGGING = {
     "loggers": {
         "django.server": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
         "autobahn": {"level": "ERROR"},
+        "httpx": {"level": "WARNING"},  # one line for each request, with user ids in it
     },
 }

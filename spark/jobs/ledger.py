@@ -81,10 +81,19 @@ def read(
     entries = ledger.entries(start, end)
     columns = schema.ROLL_UP[table]
     if not entries:
-        return spark.createDataFrame([], columns).drop("run")
-    valid = spark.createDataFrame(
-        [(entry.run, hour) for hour, entry in entries.items()], "run string, hour timestamp"
-    )
+        none = [f.lit(None).cast(field.dataType).alias(field.name) for field in columns]
+        return spark.range(0).select(*none).drop("run")
+    valid = _valid(spark, entries)
     folders = [ledger.tables_of(run, table) for run in sorted({e.run for e in entries.values()})]
     rows = spark.read.schema(columns).parquet(*folders)
     return rows.join(f.broadcast(valid), on=["run", "hour"], how="left_semi").drop("run")
+
+
+def _valid(spark: SparkSession, entries: Mapping[datetime, Entry]) -> DataFrame:
+    """(run, hour) of the entries, written out as SQL: rows handed over from Python would have Spark
+    start Python on its executors."""
+    rows = ", ".join(
+        f"('{entry.run}', timestamp_seconds({int(hour.timestamp())}))"
+        for hour, entry in entries.items()
+    )
+    return spark.sql(f"select * from values {rows} as valid(run, hour)")  # noqa: S608 (our own ids)

@@ -139,6 +139,21 @@ async def test_case_19_data_objects_are_found_by_every_key(alice: Person) -> Non
         assert (answer["code"], list(answer["value"])) == (200, [alice.object])
 
 
+async def test_case_20_the_objects_of_a_user_are_found(alice: Person) -> None:
+    await alice.register()
+    await alice.report()
+    for resource, criteria in (
+        (f"/connection/user/user://d.example/{alice.mail}", {}),
+        (f"/dataobject/user/{alice.mail}", {}),
+        (f"/connection/idp-identifier/{alice.mail}", {"dataSchemes": ["connection"]}),
+        (alice.guid, {"scheme": "connection"}),
+    ):
+        answer = await alice.ask("read", resource=resource, criteria=criteria)
+        assert (answer["code"], list(answer["value"])) == (200, [alice.object])
+    other = f"/comm/user/user://d.example/{alice.mail}"
+    assert (await alice.ask("read", resource=other))["code"] == 404
+
+
 async def test_case_27_a_data_object_of_any_scheme_is_found_by_url(alice: Person) -> None:
     await alice.report()
     answer = await alice.ask("read", resource=alice.object)

@@ -52,7 +52,7 @@ def test_an_address_that_is_not_ours_is_named(host: str) -> None:
         prepare.check_port(host, 8000)
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)  # the connection is closed in between
 def test_the_operator_is_made_once() -> None:
     said: list[str] = []
     prepare.make_operator(said.append)

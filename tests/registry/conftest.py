@@ -13,6 +13,7 @@ from django.http import HttpResponse
 from django.test import Client
 
 from registry import store
+from registry.rest import access
 
 
 class Clock:
@@ -33,6 +34,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     fake = Clock()
     monkeypatch.setattr("django.utils.timezone.now", fake)
     return fake
+
+
+@pytest.fixture(autouse=True)
+def fresh_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test leaves less of the rate limit to the next."""
+    monkeypatch.setattr(access, "_buckets", access.Buckets())
 
 
 class Field:

@@ -178,9 +178,8 @@ def test_too_many_requests_are_a_problem_with_a_time_to_return(v1: Client, setti
 def test_the_document_describes_every_resource(v1: Client) -> None:
     document = v1.get("/api/schema?format=json").json()
     assert document["openapi"].startswith("3.")
-    assert {path.split("/")[3] for path in document["paths"]} == {
-        *("hyperties", "data-objects", "users", "changes", "guids"),
-    }
+    ours = {path.split("/")[3] for path in document["paths"] if path.startswith("/api/v1/")}
+    assert ours >= {"hyperties", "data-objects", "users", "changes", "guids"}
     page = v1.get("/api/docs").content.decode()
     assert "https://" not in page.replace("https://json-schema", "")
 

@@ -101,26 +101,26 @@ def test_lists_and_the_last_day_are_shown_to_who_may_see_reports_only(client: Cl
     client.force_login(stranger)
     assert client.get("/admin/spark/report/").status_code == 403
     assert client.get("/admin/spark/report/last-day/").status_code == 302
-    assert client.get("/api/reports/").status_code == 403
+    assert client.get("/api/v1/reports/").status_code == 403
     stranger.user_permissions.add(Permission.objects.get(codename="view_report"))
     assert client.get("/admin/spark/report/").status_code == 200
     assert client.get("/admin/spark/report/last-day/").status_code == 200
-    assert client.get("/api/reports/").json()["count"] == 1
-    asked = client.post("/api/report-runs/", {"kind": "daily", "start": START.isoformat()})
+    assert client.get("/api/v1/reports/").json()["count"] == 1
+    asked = client.post("/api/v1/report-runs/", {"kind": "daily", "start": START.isoformat()})
     assert asked.status_code == 403
 
 
 def test_a_run_is_asked_for_and_cancelled_over_rest(operator: Client) -> None:
     asked = {"kind": "weekly", "start": START.isoformat()}
-    first = operator.post("/api/report-runs/", asked)
-    again = operator.post("/api/report-runs/", asked)
+    first = operator.post("/api/v1/report-runs/", asked)
+    again = operator.post("/api/v1/report-runs/", asked)
     assert (first.status_code, again.status_code) == (202, 202)
     assert first.json()["id"] == again.json()["id"]
     assert first.json()["start"] == "2026-11-16T00:00:00Z"
-    path = f"/api/report-runs/{first.json()['id']}/cancel/"
+    path = f"/api/v1/report-runs/{first.json()['id']}/cancel/"
     assert operator.post(path).json()["state"] == "cancelled"
     assert operator.post(path).status_code == 409
-    assert operator.post("/api/report-runs/", {"kind": "yearly"}).status_code == 400
+    assert operator.post("/api/v1/report-runs/", {"kind": "yearly"}).status_code == 400
 
 
 def test_a_run_is_asked_for_in_the_console(operator: Client) -> None:
@@ -139,11 +139,11 @@ def test_a_run_is_asked_for_in_the_console(operator: Client) -> None:
 
 def test_tables_are_downloaded_and_no_text_becomes_a_formula(operator: Client) -> None:
     made = report()
-    found = operator.get(f"/api/reports/{made.pk}/pairs.csv/")
+    found = operator.get(f"/api/v1/reports/{made.pk}/pairs.csv/")
     assert found["Content-Type"].startswith("text/csv")
     assert "daily-20261120T00-pairs.csv" in found["Content-Disposition"]
     assert ",'=cmd()," in found.content.decode()
-    parquet = operator.get(f"/api/reports/{made.pk}/types.parquet/")
+    parquet = operator.get(f"/api/v1/reports/{made.pk}/types.parquet/")
     assert pq.read_table(io.BytesIO(parquet.content)).to_pylist()[0]["messages"] == 10
-    assert operator.get(f"/api/reports/{made.pk}/secrets.csv/").status_code == 404
+    assert operator.get(f"/api/v1/reports/{made.pk}/secrets.csv/").status_code == 404
     assert downloads.content([], downloads.CSV) == b"\r\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,23 @@ from spark.jobs.periods import Kind
 from tests.client import Client, address
 from tests.node import Node
 
+POLICIES = [
+    {
+        "id": "set",
+        "policies": [
+            {
+                "id": "policy",
+                "rules": [
+                    {
+                        "id": "no-secrets",
+                        "effect": "deny",
+                        "condition": {"msgTo": {"like": "*/secret"}},
+                    }
+                ],
+            }
+        ],
+    }
+]
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 OBSERVERS = 5
 
@@ -37,6 +55,9 @@ async def traffic(node: Node) -> None:
             await alice.send("execute", bob.runtime_url, {"value": number})
         assert (await alice.ask("read", address()))["body"]["code"] == 404  # 1 × undeliverable
         await alice.send("execute", [bob.runtime_url, address()], {})  # 1 delivered, 1 not
+        for _ in range(3):  # 3 × blocked
+            answer = await alice.ask("read", f"{address()}/secret")
+            assert answer["body"]["code"] == 403
         await bob.expect(to=bob.runtime_url, type="execute", body={"value": 6, "auth": False})
         for observer in observers:
             await observer.expect(to=f"{obj}/changes", body={"value": 9, "auth": False})
@@ -46,7 +67,12 @@ async def test_known_traffic_is_found_in_the_report(
     start_node: Callable[..., Node], spark: SparkSession
 ) -> None:
     node = start_node(RECORD_FLUSH_SECONDS=0.2, GRACE_PERIOD=0)
-    await traffic(node)
+    policies = node.data_dir / "policies.json"
+    policies.write_text(json.dumps(POLICIES))
+    node.manage("policy_import", str(policies), "--mode", "enforce", "--publish")
+    node.terminate()
+    assert node.status() == 0
+    await traffic(node.start())
     node.terminate()
     assert node.status() == 0
     record = node.data_dir / "record"
@@ -57,7 +83,7 @@ async def test_known_traffic_is_found_in_the_report(
     counted: dict[tuple[str, str], int] = {}
     for report in made:
         for row in report["tables"]["types"]:
-            for outcome in ("delivered", "answered", "undeliverable"):
+            for outcome in ("delivered", "answered", "undeliverable", "blocked"):
                 if row[outcome]:
                     key = (row["type"], outcome)
                     counted[key] = counted.get(key, 0) + row[outcome]
@@ -69,6 +95,9 @@ async def test_known_traffic_is_found_in_the_report(
     assert counted[("subscribe", "answered")] == OBSERVERS
     assert counted[("create", "answered")] == 1
     assert counted[("open", "answered")] == 1 + OBSERVERS
+    assert counted[("read", "blocked")] == 3
+    causes = [row for report in made for row in report["tables"]["causes"]]
+    assert {row["rule"] for row in causes if row["outcome"] == "blocked"} == {"no-secrets"}
     total = sum(report["totals"]["deliveries"] for report in made)
     assert total >= 10 * OBSERVERS + 8
 

@@ -1,0 +1,179 @@
+"""The connector to a registry elsewhere, against back-ends that misbehave: case 29 and its kin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from msgnode.connectors.global_registry import RemoteGlobalRegistry
+from msgnode.connectors.http import BackEnd
+from msgnode.connectors.registry_requests import request_of
+from msgnode.connectors.remote_registry import RemoteRegistry
+from msgnode.core.errors import BadGateway, GatewayTimeout, NodeError, TooMany
+
+HYPERTY = "hyperty://d/1"
+SENDER = "runtime://d/r1/registry"
+
+
+class Remote:
+    """A back-end that answers from a script; `seen` is what it was asked."""
+
+    def __init__(self, *answers: httpx.Response | Exception) -> None:
+        self.seen: list[httpx.Request] = []
+        self.news: list[tuple[str, str]] = []
+        self._answers = list(answers)
+        transport = httpx.MockTransport(self._answer)
+        self.back_end = BackEnd("http://registry/base/", "out of reach", 1.0, 2, 4, transport)
+        self.registry = RemoteRegistry(self.back_end, 408, self.news.extend)
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.seen.append(request)
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def ask(self, type_: str, **body: Any) -> dict[str, Any]:
+        return await self.registry.carry_out(request_of(type_, body, "d"), SENDER)
+
+
+def said(code: int = 200, /, **body: Any) -> httpx.Response:
+    return httpx.Response(code, json=body)
+
+
+async def test_case_29_after_the_retries_it_is_out_of_reach() -> None:
+    remote = Remote(*[httpx.ConnectError("refused")] * 3)
+    with pytest.raises(GatewayTimeout, match="out of reach"):
+        await remote.ask("read", resource=HYPERTY)
+    assert len(remote.seen) == 3
+
+
+async def test_a_fault_of_transport_that_passes_is_not_noticed() -> None:
+    remote = Remote(httpx.ReadTimeout("slow"), said(hypertyID=HYPERTY))
+    answer = await remote.ask("read", resource=HYPERTY)
+    assert answer == {"code": 200, "value": {"hypertyID": HYPERTY}}
+
+
+async def test_an_error_the_registry_answers_is_not_tried_again() -> None:
+    remote = Remote(said(500, message="Internal"))
+    answer = await remote.ask("read", resource=HYPERTY)
+    assert (answer["code"], answer["description"]) == (500, "Internal")
+    assert len(remote.seen) == 1
+
+
+@pytest.mark.parametrize("content", [b"<html>", b"[1]", b"5", b""])
+async def test_an_answer_that_is_none_is_a_bad_gateway(content: bytes) -> None:
+    remote = Remote(httpx.Response(200, content=content))
+    with pytest.raises(BadGateway):
+        await remote.ask("read", resource=HYPERTY)
+
+
+async def test_an_error_without_json_keeps_its_code() -> None:
+    answer = await Remote(httpx.Response(404, content=b"<html>")).ask("update", resource=HYPERTY)
+    assert (answer["code"], answer["description"]) == (404, "Not Found")
+
+
+async def test_ids_are_sent_as_one_segment_below_the_base() -> None:
+    remote = Remote(said(hypertyID=HYPERTY))
+    await remote.ask("read", resource=HYPERTY)
+    assert remote.seen[0].url.raw_path == b"/base/hyperty/url/hyperty%3A%2F%2Fd%2F1"
+
+
+async def test_an_update_that_changed_the_status_is_news() -> None:
+    remote = Remote(said(statusChanged="true"), said(statusChanged="false"))
+    for _ in range(2):
+        await remote.ask("update", resource=HYPERTY, value={"status": "live"})
+    assert remote.news == [(HYPERTY, "live")]
+
+
+async def test_a_data_object_whose_status_changed_is_news() -> None:
+    remote = Remote(said(status="disconnected"), said(), said(status="live"), said())
+    for _ in range(2):
+        await remote.ask("update", resource="comm://d/1")
+    assert remote.news == [("comm://d/1", "live")]
+
+
+async def test_what_the_feed_tells_is_news() -> None:
+    remote = Remote(said(**{HYPERTY: {"status": "disconnected"}}), said(), said(503, message="no"))
+    for _ in range(3):
+        await remote.registry.poll()
+    assert remote.news == [(HYPERTY, "disconnected")]
+
+
+async def test_the_end_of_a_runtime_disconnects_what_it_registered_here() -> None:
+    remote = Remote(said(message="Hyperty created"), said(statusChanged="true"))
+    value = {"url": HYPERTY, "user": "alice", "runtime": "runtime://d/r1"}
+    await remote.ask("create", value=value)
+    await remote.registry.runtime_gone("hyperty-runtime://d/r1")
+    assert remote.seen[1].content == b'{"status":"disconnected"}'
+    assert remote.news == [(HYPERTY, "disconnected")]
+    await remote.registry.runtime_gone("hyperty-runtime://d/r1")
+    assert len(remote.seen) == 2
+
+
+async def test_case_20_objects_of_a_user_are_those_its_hyperties_report() -> None:
+    chat, other = {"url": "comm://d/1"}, {"url": "context://d/2"}
+    found = {"hyperty://d/1": {}, "hyperty://d/2": {}}
+    remote = Remote(said(**found), said(404, message="Not Found"), said(**{
+        "comm://d/1": chat, "context://d/2": other,
+    }))  # fmt: skip
+    answer = await remote.ask("read", resource="/comm/user/user://d/alice")
+    assert answer == {"code": 200, "value": {"comm://d/1": chat}}
+    asked = [request.url.raw_path.decode() for request in remote.seen]
+    assert asked == [
+        "/base/hyperty/user/user%3A%2F%2Fd%2Falice",
+        "/base/hyperty/dataobject/reporter/hyperty%3A%2F%2Fd%2F1",
+        "/base/hyperty/dataobject/reporter/hyperty%3A%2F%2Fd%2F2",
+    ]
+
+
+async def test_objects_of_a_user_who_is_not_there_are_not_found() -> None:
+    answer = await Remote(said(404)).ask("read", resource="/comm/user/user://d/alice")
+    assert answer["code"] == 404
+
+
+async def test_objects_of_a_user_with_too_many_hyperties_are_refused() -> None:
+    found = {f"hyperty://d/{number}": {} for number in range(51)}
+    with pytest.raises(TooMany):
+        await Remote(said(**found)).ask("read", resource="/comm/user/user://d/alice")
+
+
+async def test_only_objects_of_the_scheme_asked_for_are_passed_on() -> None:
+    found = {"comm://d/1": {"url": "comm://d/1"}, "context://d/2": {"url": "context://d/2"}}
+    remote = Remote(said(**found))
+    criteria = {"reporter": HYPERTY, "scheme": "comm"}
+    answer = await remote.ask("read", resource="/comm", criteria=criteria)
+    assert list(answer["value"]) == ["comm://d/1"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (said(404, Code=404, Description="Not found", Explanation="GUID not found", Value=""), 404),
+        (said(200, Code=200), 502),
+        (httpx.Response(503), 503),
+    ],
+)
+async def test_a_refusal_of_the_global_registry_keeps_its_code(
+    answer: httpx.Response, code: int
+) -> None:
+    registry = RemoteGlobalRegistry(Remote(answer).back_end)
+    with pytest.raises(NodeError) as refusal:
+        await registry.get("x" * 43)
+    assert refusal.value.code == code
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries pause; what they do is the same without."""
+    monkeypatch.setattr("msgnode.connectors.http._PAUSE", 0.0)
+
+
+async def test_a_back_end_is_closed_with_the_node() -> None:
+    remote = Remote(said(hypertyID=HYPERTY))
+    await remote.ask("read", resource=HYPERTY)
+    await remote.back_end.close()
+    with pytest.raises(RuntimeError):
+        await remote.ask("read", resource=HYPERTY)

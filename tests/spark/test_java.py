@@ -1,0 +1,59 @@
+"""The Java that Spark gets: the system's if it is new enough, else the bundled one by a shim."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from spark import java
+
+
+def fake_java(place: Path, says: str) -> Path:
+    program = place / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho '{says}' >&2\nfor word; do echo \"[$word]\"; done\n")
+    program.chmod(0o755)
+    return program
+
+
+def test_versions_are_read_as_java_tells_them(tmp_path: Path) -> None:
+    told = {'openjdk version "17.0.15" 2025-04-15': 17, 'java version "1.8.0_402"': 8, "no": 0}
+    found = [java.version_of(str(fake_java(tmp_path / str(n), s))) for n, s in enumerate(told)]
+    assert found == list(told.values())
+    assert java.version_of(str(tmp_path / "nowhere")) == 0
+
+
+def test_a_java_that_is_new_enough_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = fake_java(tmp_path / "home", 'version "21.0.1"').parent.parent
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert java.environment(tmp_path)["JAVA_HOME"] == str(home)
+
+
+def test_the_shim_leaves_out_the_module_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundled = fake_java(tmp_path / "bundled", 'version "17"')
+    monkeypatch.setattr(java, "bundled_java", lambda: bundled)
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", 'version "11"').parent.parent))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    home = Path(java.environment(tmp_path / "data")["JAVA_HOME"])
+    monkeypatch.undo()
+    words = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-cp", "a b", "Main", "*"]
+    said = subprocess.run(
+        [str(home / "bin" / "java"), *words], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.split("\n")[:-1] == ["[-Xmx1g]", "[-cp]", "[a b]", "[Main]", "[*]"]
+
+
+def test_without_any_java_it_is_said_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(java, "bundled_java", lambda: None)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(java.NoJava, match="Java 17"):
+        java.environment(tmp_path)
