@@ -16,7 +16,7 @@ from .rules import document
 
 NODE = "node daphne"
 NODE_UVICORN = "node uvicorn"
-NODE_POLICED = "node daphne, 100 rules"
+NODE_WITHOUT_RULES = "node daphne, no rules"
 BARE = "bare daphne"
 BARE_UVICORN = "bare uvicorn"
 
@@ -44,9 +44,10 @@ class Servers:
             arguments = ["-m", "bench.bare_relay", name.removeprefix("bare "), str(port)]
             return Server(name, arguments, port, home / "log")
         environment = _node_environment(home, port, database_url)
-        self._prepare(environment, database_url)
-        if name == NODE_POLICED:
-            _manage(environment, *_PUBLISH, text=json.dumps(_hundred_rules()))
+        if name == NODE_WITHOUT_RULES:
+            _manage(environment, "migrate", "--verbosity", "0")
+        else:
+            self._prepare(environment, database_url)
         if name == NODE_UVICORN:
             application = "msgnode.asgi:application"
             arguments = ["-m", "uvicorn", application, "--port", str(port), *_UVICORN]
@@ -84,32 +85,11 @@ def _node_environment(home: Path, port: int, database_url: str) -> dict[str, str
     }
 
 
-_PUBLISH = ("policy_import", "-", "--mode", "enforce", "--publish")
-
-
-def _hundred_rules() -> list[dict[str, object]]:
-    """Rules told apart by the domain of the recipient; one of them permits what is relayed."""
-    rules = [
-        {
-            "effect": "deny" if number else "permit",
-            "target": {"dstSPDomain": {"equals": f"d{number}.com" if number else "localhost"}},
-            "condition": {"srcScheme": {"in": ["runtime", "hyperty"]}},
-        }
-        for number in range(100)
-    ]
-    return [{"id": "bench", "policies": [{"id": "domains", "rules": rules}]}]
-
-
-def _migrate(environment: dict[str, str]) -> None:
-    _manage(environment, "migrate", "--verbosity", "0")
-
-
-def _manage(environment: dict[str, str], *arguments: str, text: str = "") -> None:
+def _manage(environment: dict[str, str], *arguments: str) -> None:
     done = subprocess.run(
         [sys.executable, "manage.py", *arguments],
         cwd=ROOT,
         env={**os.environ, **environment},
-        input=text,
         capture_output=True,
         text=True,
         check=False,
