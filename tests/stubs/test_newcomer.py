@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from django.test import Client
 
+from tests.accessibility import axe_faults
 from tests.node import Node
 from tests.stubs.test_stubs import END_ALL
 
@@ -42,17 +41,6 @@ def visit(browser: Any, node: Node) -> Iterator[Callable[..., Any]]:
 
 def bob_sees(page: Any, field: str, text: str) -> None:
     page.wait_for_selector(f"#copy [data-field={field}]:text-is({text!r})")
-
-
-def axe_faults(page: Any) -> list[str]:
-    """What axe finds, as `rule (impact): places`."""
-    try:
-        axe = importlib.import_module("axe_playwright_python.sync_playwright").Axe()
-    except ModuleNotFoundError:
-        lacks = "no axe: install axe-playwright-python"
-        pytest.fail(lacks) if os.environ.get("CI") else pytest.skip(lacks)
-    found = axe.run(page).response["violations"]
-    return [f"{each['id']} ({each['impact']}): {each['nodes'][0]['target']}" for each in found]
 
 
 def test_it_names_the_addresses_it_was_asked_by(client: Client) -> None:

@@ -1,0 +1,78 @@
+"""An operator in a real browser, beside a newcomer's page that talks through the same node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.accessibility import axe_faults
+from tests.node import Node, running
+
+from .browser import PASSWORD, log_in, operated
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+LISTS = (
+    *("session", "allocation", "subscription", "addresspool", "ban"),
+    *("alarm", "componentstatus", "auditentry"),
+)
+
+
+@pytest.fixture(scope="module")
+def operated_node(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Node]:
+    with running(tmp_path_factory.mktemp("operated"), template, **operated()) as node:
+        log_in(node)  # makes the account
+        yield node
+
+
+@pytest.fixture(scope="module")
+def chromium_window(chromium: str) -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        opened = play.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def operator_page(operated_node: Node, chromium_window: Any) -> Iterator[Any]:
+    page = chromium_window.new_page(base_url=f"http://127.0.0.1:{operated_node.port}")
+    page.set_default_timeout(20_000)
+    page.goto("/admin/login/")
+    page.fill("[name=username]", "operator")
+    page.fill("[name=password]", PASSWORD)
+    page.press("[name=password]", "Enter")
+    page.wait_for_url("**/admin/")
+    yield page
+    page.close()
+
+
+def test_an_operator_ends_a_session_and_the_newcomers_page_says_so(
+    operated_node: Node, chromium_window: Any, operator_page: Any
+) -> None:
+    newcomer = chromium_window.new_page()
+    newcomer.set_default_timeout(20_000)
+    newcomer.goto(f"http://127.0.0.1:{operated_node.port}/")
+    newcomer.wait_for_selector("#answer-text:enabled")
+
+    operator_page.goto("/admin/msgnode/session/?q=runtime://localhost/")
+    bobs = operator_page.locator("#result_list tbody tr", has_text="/bob")
+    bobs.locator("input.action-select").check()
+    operator_page.select_option("select[name=action]", label="End the selected sessions")
+    operator_page.get_by_role("button", name="Run", exact=True).click()
+    operator_page.locator("form button[type=submit]", has_text="End").click()
+    operator_page.get_by_text("ended").first.wait_for()
+
+    newcomer.wait_for_selector(".bob .state[data-state=failed]")
+    newcomer.get_by_text("operator").first.wait_for()
+    newcomer.close()
+
+
+@pytest.mark.parametrize("model", LISTS)
+def test_axe_finds_no_serious_fault_on_a_list(operator_page: Any, model: str) -> None:
+    operator_page.goto(f"/admin/msgnode/{model}/")
+    operator_page.wait_for_selector("#changelist, #content-main")
+    assert axe_faults(operator_page, "serious", "critical") == []
