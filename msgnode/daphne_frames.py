@@ -14,13 +14,16 @@ except ImportError:
 
 _WHOLE_TEXT = 0x81  # FIN, no reserved bit, opcode 1
 _MASKED = 0x80
+_GATHERED = 64 * 1024
+"""Longest text whose pieces are put together here: each piece copies what came before it, so a long
+one sent in small pieces is left to autobahn, which keeps them apart."""
 
 
 def whole_texts(data: bytes, limit: int) -> tuple[list[bytes], int, bool]:
     """The texts of the whole frames `data` begins with, where they end, and whether what follows is
     the beginning of another (or nothing): False if it is something else.
 
-    A text longer than `limit` or not in UTF-8 is something else.
+    A text longer than `limit`, not in UTF-8, or long and still incomplete is something else.
     """
     texts: list[bytes] = []
     at, available = 0, len(data)
@@ -45,6 +48,8 @@ def whole_texts(data: bytes, limit: int) -> tuple[list[bytes], int, bool]:
         if size > limit or not is_shortest:
             return texts, at, False
         if end > available:
+            if size > _GATHERED:
+                return texts, at, False
             break
         text = apply_mask(data[start:end], data[start - 4 : start])
         if not text.isascii() and not _is_utf8(text):

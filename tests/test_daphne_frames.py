@@ -75,3 +75,8 @@ def test_anything_else_is_left_where_it_stands(other: bytes) -> None:
 @pytest.mark.parametrize("length", range(1, 14))
 def test_the_beginning_of_a_text_waits_for_the_rest(length: int) -> None:
     assert whole_texts(frame(b"x" * 70_000)[:length], LIMIT) == ([], 0, True)
+
+
+def test_a_long_text_that_comes_in_pieces_is_left_where_it_stands() -> None:
+    plain = frame(b"{}")
+    assert whole_texts(plain + frame(b"x" * 70_000)[:60_000], LIMIT) == ([b"{}"], len(plain), False)
