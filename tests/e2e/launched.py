@@ -26,6 +26,11 @@ _DROPPED = (
 )
 
 
+def _hear_signals() -> None:
+    """A shell starts what it puts in the background with Ctrl-C ignored, and children inherit it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Launched:
     """A process whose lines can be waited for. Leaving the block kills what is left of it."""
 
@@ -52,6 +57,7 @@ class Launched:
                 "DRAIN_SECONDS": "1",
                 **(environment or {}),
             },
+            preexec_fn=_hear_signals,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
