@@ -27,7 +27,7 @@ _DROPPED = (
 
 
 def _hear_signals() -> None:
-    """A shell starts what it puts in the background with Ctrl-C ignored, and children inherit it."""
+    """What a shell starts in the background ignores Ctrl-C, and so do its children."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
