@@ -13,6 +13,8 @@ import pytest
 from tests.client import SM, address, code
 from tests.conftest import Come
 
+pytestmark = pytest.mark.long
+
 BOTH = pytest.mark.parametrize("handshake", ["ws", "stub"])
 MESSAGES = 10_000
 SECONDS = 90.0

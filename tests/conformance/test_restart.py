@@ -21,6 +21,8 @@ from tests.client import ALLOCATION, SM, Client, Frame, address, code, runtime
 from tests.conftest import Come
 from tests.node import Node, running
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
 def own(request: pytest.FixtureRequest, tmp_path: Path, template: Path) -> Iterator[Node]:

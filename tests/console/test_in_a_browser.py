@@ -13,6 +13,8 @@ from tests.node import Node, running
 
 from .browser import PASSWORD, log_in, operated
 
+pytestmark = pytest.mark.long
+
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 LISTS = (
     *("session", "allocation", "subscription", "addresspool", "ban"),

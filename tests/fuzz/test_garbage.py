@@ -14,6 +14,8 @@ from tests.client import ALLOCATION, SESSION, SM, Client, address, code, runtime
 from tests.conftest import Come
 from tests.node import Node
 
+pytestmark = pytest.mark.long
+
 SEED = int(os.environ.get("FUZZ_SEED", "20"))
 ROUNDS = int(os.environ.get("FUZZ_ROUNDS", "12"))
 BUNCH = 40

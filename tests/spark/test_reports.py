@@ -16,7 +16,7 @@ from spark.jobs.periods import Kind
 from tests.spark.conftest import DAY
 from tests.spark.independent import Independent
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 REACHED = "outcome in ('delivered', 'answered', 'queued')"
 HOUR = "strftime(\"at\", '%Y-%m-%dT%H:00:00+00:00')"
 NEXT = DAY + timedelta(days=1)

@@ -35,7 +35,7 @@ POLICIES = [
         ],
     }
 ]
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 OBSERVERS = 5
 
 

@@ -9,6 +9,8 @@ import pytest
 from tests.node import Node
 from tests.stubs.runtimes import KINDS, Cast, Runtime
 
+pytestmark = pytest.mark.long
+
 SM = "domain://msg-node.localhost/sm"
 ALLOCATION = "domain://msg-node.localhost/address-allocation"
 QUEUED = 25
