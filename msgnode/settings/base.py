@@ -40,9 +40,7 @@ DOMAIN: str = env("DOMAIN", default="localhost").lower()
 # Where browsers find the node; the embedded OpenID provider's issuer is PUBLIC_URL + "/o".
 PUBLIC_URL: str = env(
     "PUBLIC_URL",
-    default=f"http://{'localhost' if HOST in ('127.0.0.1', '0.0.0.0', '::', '::1') else HOST}:{PORT}"  # noqa: S104
-    if NODE_MODE == "embedded"
-    else f"https://{DOMAIN}",
+    default=f"http://localhost:{PORT}" if NODE_MODE == "embedded" else f"https://{DOMAIN}",
 ).rstrip("/")
 DATA_DIR = Path(env("DATA_DIR", default=str(BASE_DIR / "var"))).resolve()
 
