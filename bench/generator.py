@@ -19,6 +19,7 @@ import uvloop
 from .loads.allocations import AllocationLoad
 from .loads.fan_out import FanOutLoad
 from .loads.holding import HoldingLoad
+from .loads.nats import NatsRelayLoad
 from .loads.registrations import RegistrationLoad
 from .loads.relay import RelayLoad
 from .loads.resumption import ResumptionLoad
@@ -29,6 +30,7 @@ async def serve(port: int, server_pid: int) -> None:
     """Do what stdin says until it ends."""
     loads: dict[str, Any] = {
         "relay": RelayLoad(port, server_pid),
+        "relay_nats": NatsRelayLoad(port, server_pid),
         "fan_out": FanOutLoad(port, server_pid),
         "allocate": AllocationLoad(port, server_pid),
         "hold": HoldingLoad(port, server_pid),
