@@ -23,6 +23,7 @@ from .loads.nats import NatsRelayLoad
 from .loads.registrations import RegistrationLoad
 from .loads.relay import RelayLoad
 from .loads.resumption import ResumptionLoad
+from .loads.stalling import StallingLoad
 from .processes import raise_file_limit
 
 
@@ -35,6 +36,7 @@ async def serve(port: int, server_pid: int) -> None:
         "allocate": AllocationLoad(port, server_pid),
         "hold": HoldingLoad(port, server_pid),
         "resume": ResumptionLoad(port, server_pid),
+        "stall": StallingLoad(port, server_pid),
         "register": RegistrationLoad(port, server_pid),
     }
     loop = asyncio.get_running_loop()
