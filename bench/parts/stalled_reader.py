@@ -32,7 +32,7 @@ def measure(plan: Plan) -> PartResult:
     memory = {case.server: max(case.values("memory_mb")) for case in (reads, stalls)}
     sent = {case.server: median(case.values("sent_mb_s")) for case in (reads, stalls)}
     result.notes += [
-        f"memory at most: {memory[READS]:.0f} MB where {READS}, {memory[STALLS]:.0f} where {STALLS}",
+        f"memory: {memory[READS]:.0f} MB where {READS}, {memory[STALLS]:.0f} where {STALLS}",
         f"it was sent {sent[READS]:.1f} MB/s where {READS}, {sent[STALLS]:.1f} where {STALLS}",
         f"it was ended {sum(stalls.values('ended')):.0f} times in {seconds * plan.rounds:.0f} s",
     ]
