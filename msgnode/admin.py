@@ -10,6 +10,7 @@ from msgnode.console import (  # noqa: F401
     bans,
     components,
     control,
+    issuers,
     pools,
     sessions,
     subscriptions,

@@ -7,6 +7,7 @@ from typing import Any
 from django.utils import timezone
 
 from msgnode.console import figures
+from msgnode.console.admission import admission_summary
 from msgnode.console.tool import Tool, not_as_it_should_be
 from msgnode.models import Alarm, Allocation, Ban, PoolAddress, Subscription
 
@@ -28,6 +29,10 @@ class Command(Tool):
 
     def _say(self, status: dict[str, Any]) -> None:
         self.stdout.write(f"workers        {', '.join(status['workers']) or 'none'}")
+        admission = status["admission"]
+        self.stdout.write(
+            f"{'OPEN' if admission['is_open'] else 'admission':<14} {admission['text']}"
+        )
         live = status["sessions"]
         self.stdout.write(f"sessions       {live['open']:,} open, {live['detached']:,} detached")
         for name in ("allocations", "subscriptions", "pool_addresses", "bans"):
@@ -51,6 +56,7 @@ def _status() -> dict[str, Any]:
     return {
         "at": now,
         "workers": sorted({worker for line in components for worker in line["workers"]}),
+        "admission": admission_summary(),
         "sessions": figures.live_sessions(),
         "allocations": Allocation.objects.count(),
         "subscriptions": Subscription.objects.count(),
