@@ -69,6 +69,7 @@ class Socket:
 
     def __init__(self) -> None:
         self.received: list[bytes] = []
+        self.runs = asyncio.Event()
         self.ended = asyncio.Event()
         self.transport = Transport()
         config = Config(self.application, interface="asgi3", lifespan="off", log_config=None,
@@ -83,13 +84,13 @@ class Socket:
     async def application(self, scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "websocket.accept"})
+        self.runs.set()
         await scope["extensions"]["msgnode.link"].run(self.received.append)
         self.ended.set()
 
     async def open(self) -> None:
-        async with asyncio.timeout(5):
-            while self.protocol.receiver is None:
-                await asyncio.sleep(0)
+        await asyncio.wait_for(self.runs.wait(), 5)
+        assert self.protocol.receiver is not None
         self.transport.written.clear()
 
     def feed(self, data: bytes, cuts: list[int]) -> None:
