@@ -16,6 +16,7 @@ from django.core.asgi import get_asgi_application
 _django = get_asgi_application()
 
 from channels.routing import ProtocolTypeRouter, URLRouter
+from django.conf import settings
 from django.urls import path, re_path
 
 from msgnode.node import Node, get_node
@@ -35,6 +36,8 @@ def websockets(node: Node) -> URLRouter:
         "sessions": node.sessions,
         "sockets": node.sockets,
         "settings": node.connection_settings,
+        "prove": node.desk.prove,
+        "origins": settings.WS_ORIGINS,
     }
     return URLRouter(
         [

@@ -18,7 +18,7 @@ from .lists import ConsoleAdmin, WrittenByTheNode, begins_with
 
 Fields = dict[str, Any]
 
-_SECRET = frozenset({"token_hash", "epoch"})
+_SECRET = frozenset({"token_hash", "epoch", "identity", "client_secret"})
 
 
 def note(actor: str, action: str, object_: object, before: Fields, after: Fields) -> None:
