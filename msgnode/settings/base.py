@@ -37,6 +37,11 @@ if NODE_MODE not in ("embedded", "production"):
 HOST: str = env("HOST", default="127.0.0.1")
 PORT: int = env.int("PORT", default=8000)
 DOMAIN: str = env("DOMAIN", default="localhost").lower()
+# Where browsers find the node; the embedded OpenID provider's issuer is PUBLIC_URL + "/o".
+PUBLIC_URL: str = env(
+    "PUBLIC_URL",
+    default=f"http://localhost:{PORT}" if NODE_MODE == "embedded" else f"https://{DOMAIN}",
+).rstrip("/")
 DATA_DIR = Path(env("DATA_DIR", default=str(BASE_DIR / "var"))).resolve()
 
 
