@@ -35,6 +35,7 @@ from msgnode.bus.writing import Call
 from msgnode.connectors import registration_news
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
+from msgnode.identity.provider_clients import ensure_own_clients
 from msgnode.policing import Policing
 from msgnode.sessions.admission import SessionAdmission
 from msgnode.sessions.bans import BanList
@@ -236,6 +237,7 @@ class Node:
         await self.writer.stop()
 
     def _load(self) -> tuple[int, BanList]:
+        ensure_own_clients()
         with_gap = self.sessions.restore(SessionStore.load())
         self.allocation.pool_schemes = AllocationStore.pool_schemes()
         self.allocation.restore(AllocationStore.load(), self.sessions.sessions)
