@@ -11,7 +11,8 @@ carry(frame, caller)
   7 note      one row for the traffic record, refusals included
 A component's answer passes 5 too. One `try` turns errors into answers; a `response` is never
 answered. Everything here runs in line and waits for nothing; an answer that takes time is finished
-later and holds up nobody.
+later and holds up nobody. A fact that 2 or 3 need and that is on its way (NotAtHand) holds up this
+caller alone: its frame is carried again when the fact is there.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from msgnode.core.errors import Forbidden, InternalFault, NodeError, NotFound, U
 from msgnode.core.messages import Message, Refused
 from msgnode.core.record import Outcome, TrafficRecord
 from msgnode.core.speaker import Speaker
+from msgnode.core.waiting import NotAtHand
 
 from . import delivery, routes
 from .answers import Answers
@@ -83,6 +85,8 @@ class Pipeline:
             session = self._admission.admit(message, caller)
             if len(message.recipients) == 1:
                 message, decision = self._taken_in(message, session.speaker)
+        except NotAtHand as fact:
+            caller.hold(frame, fact)
         except NodeError as error:
             self._refuse(message, caller, error, decision, began)
         except Exception:

@@ -21,6 +21,7 @@ from msgnode.core.histogram import Histogram
 from msgnode.core.messages import Message
 from msgnode.core.record import Outcome, TrafficRecord
 from msgnode.core.speaker import Speaker
+from msgnode.core.waiting import NotAtHand
 
 Body = dict[str, Any]
 """The body of an answer: `code`, and `value` or `desc` and `description`."""
@@ -74,6 +75,10 @@ class Caller(Protocol):
         """Send no more until this reader has caught up (it is ended if that takes too long)."""
         ...
 
+    def hold(self, frame: bytes, fact: NotAtHand) -> None:
+        """Send no more until the fact is known, then this frame first."""
+        ...
+
     def answer_pending(self, change: int) -> None:
         """Count answers under way (+1 when one begins, -1 when it is given)."""
         ...
@@ -121,7 +126,8 @@ class Admission(Protocol):
     """Sessions' say on a message before anything else happens to it."""
 
     def admit(self, message: Message, caller: Any) -> Listener:
-        """The session that speaks. Raises NodeError if there is none or it may not say this."""
+        """The session that speaks. Raises NodeError if there is none or it may not say this, and
+        NotAtHand if that cannot be told yet."""
         ...
 
 
@@ -138,7 +144,8 @@ class SessionDoor(Protocol):
 
 
 class Enforcer(Protocol):
-    """The policy enforcement point. Synchronous: what it needs is at hand or the decision fails.
+    """The policy enforcement point. Synchronous: on the way in, a fact that must be fetched first
+    raises NotAtHand; one that could not be had lets the decision fail.
 
     `is_idle` says that no policy is in force, so that what only policies need can be left undone.
     """
