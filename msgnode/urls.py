@@ -5,6 +5,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path, re_path
 
 from msgnode import health
+from msgnode.console.status import StatusView
 from msgnode.identity.login import Login
 from msgnode.metrics import metrics
 from msgnode.newcomer import newcomer
@@ -19,6 +20,7 @@ urlpatterns = [
     path("health/live", health.live),
     path("health/ready", health.ready),
     path("metrics", metrics),
+    path("api/v1/status", StatusView.as_view(), name="status"),
     path("api/v1/", include("spark.urls")),
     path("login/", Login.as_view(), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),

@@ -118,6 +118,7 @@ API_KEYS: dict[str, int] = {
     "DAYS": env.int("API_KEY_DAYS", default=365),
     "PER_MINUTE": env.int("API_KEY_PER_MINUTE", default=60_000),
 }
+MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # a key is shown once
 CONTENT_SECURITY_POLICY = access.content_security_policy()
 
 # --- Limits of the node (decisions in docs/architecture.md) ---------------------------------------
