@@ -97,9 +97,7 @@ def test_reports_and_status_have_scopes_of_their_own(monkeypatch: pytest.MonkeyP
     assert Client().get("/api/v1/status").status_code in (401, 403)
 
 
-@pytest.mark.parametrize(
-    "wrong", ["", "x", "mnk_", "mnk_00000000_x", "mnk_a_b_c", "mnk_" + "é" * 9]
-)
+@pytest.mark.parametrize("wrong", ["mnk_", "mnk_00000000_x", "mnk_a_b_c", "mnk_" + "x" * 999])
 def test_a_wrong_key_is_refused_even_where_anybody_may_come_in(wrong: str) -> None:
     _, text = key("registry:read")
     changed = text[:-1] + ("A" if text[-1] != "A" else "B")
