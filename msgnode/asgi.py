@@ -37,6 +37,8 @@ def websockets(node: Node) -> URLRouter:
         "sessions": node.sessions,
         "sockets": node.sockets,
         "settings": node.connection_settings,
+        "prove": node.desk.prove,
+        "origins": settings.WS_ORIGINS,
     }
     return URLRouter(
         [

@@ -117,6 +117,7 @@ def claims_of_token(text: str) -> dict[str, Any] | None:
         "iss": settings.PROVIDER["ISSUER"],
         "sub": subject_of(row.user),
         "exp": int(row.expires.timestamp()),
+        "iat": int(row.created.timestamp()),
         "client_id": row.application.client_id if row.application else "",
         "scope": row.scope,
         **claims_of(row.user),

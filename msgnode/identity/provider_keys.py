@@ -28,6 +28,11 @@ from msgnode.models import ProviderKey
 
 from .sealing import seal, unseal
 
+
+class CannotSign(RuntimeError):
+    """The private key cannot be opened here; the text says what to do."""
+
+
 ALGORITHM = "RS256"
 BITS = 2048
 _LEEWAY = timedelta(minutes=5)
@@ -112,10 +117,16 @@ def _make(signs_from: datetime) -> ProviderKey:
     kid = key.thumbprint()
     public = {**json.loads(key.export_public()), "kid": kid, "use": "sig", "alg": ALGORITHM}
     return ProviderKey.objects.create(
-        kid=kid, public=public, sealed=seal(pem), signs_from=signs_from
+        kid=kid, public=public, sealed=seal(pem.decode()), signs_from=signs_from
     )
 
 
 @lru_cache(maxsize=4)
 def _opened(kid: str, sealed: str) -> JWK:
-    return JWK.from_pem(unseal(sealed))
+    pem = unseal(sealed)
+    if not pem:
+        raise CannotSign(
+            "The provider's signing key was sealed with another key: name that one in "
+            "SECRET_KEY_FALLBACKS, or make a new one (manage.py provider_key --replace-now)."
+        )
+    return JWK.from_pem(pem.encode())

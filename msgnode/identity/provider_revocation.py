@@ -16,10 +16,9 @@ from oauth2_provider.models import (
     revoke_access_token,
 )
 
-from msgnode.models import ControlMessage
-
-from .ports import REVOKED, digest
+from .ports import digest
 from .provider_validator import subject_of
+from .revocations import revoke
 
 
 @transaction.atomic
@@ -32,7 +31,7 @@ def revoke_token(text: str) -> bool:
     elif refresh is not None:
         refresh.revoke()
     if said:
-        tell(**said)
+        revoke(**said)
     return access is not None or refresh is not None
 
 
@@ -59,7 +58,7 @@ def end_logins(user: Any, *, close: bool) -> None:
     get_refresh_token_model().objects.filter(user=user, revoked=None).update(revoked=now)
     for model in (get_access_token_model(), get_id_token_model(), get_grant_model()):
         model.objects.filter(user=user).delete()
-    tell(issuer=settings.PROVIDER["ISSUER"], subject=subject_of(user), close=close)
+    revoke(issuer=settings.PROVIDER["ISSUER"], subject=subject_of(user), close=close)
 
 
 def end_browser_sessions(user: Any) -> int:
@@ -70,8 +69,3 @@ def end_browser_sessions(user: Any) -> int:
             session.delete()
             ended += 1
     return ended
-
-
-def tell(**payload: Any) -> None:
-    """Leave the word for the workers (ports.REVOKED)."""
-    ControlMessage.objects.create(kind=REVOKED, payload=payload)

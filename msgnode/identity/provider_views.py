@@ -26,8 +26,9 @@ from oauth2_provider.models import get_application_model
 
 from . import provider_keys
 from .login import leads_on, origin_of_client
-from .provider_revocation import end_logins, tell, told_of
+from .provider_revocation import end_logins, told_of
 from .provider_validator import verified_claims
+from .revocations import revoke
 
 Answer = Callable[..., HttpResponse]
 _MAX_TOKEN = 16 * 1024
@@ -70,7 +71,7 @@ class Revoke(toolkit.RevokeTokenView):
             said = told_of(request.POST.get("token", ""))
             response = super().post(request, *args, **kwargs)
             if response.status_code == HTTPStatus.OK and said:
-                tell(**said)
+                revoke(**said)
         return response
 
 

@@ -156,6 +156,34 @@ RESUME: str = env("RESUME", default="when-idle" if NODE_MODE == "embedded" else 
 SHARE_RUNTIME_URL: bool = env.bool("SHARE_RUNTIME_URL", default=NODE_MODE == "embedded")
 STORE_FOR_DETACHED: bool = env.bool("STORE_FOR_DETACHED", default=True)
 
+# --- Identity -------------------------------------------------------------------------------------
+# anonymous, identified or strict; and the same for single domains of origin
+ADMISSION: str = env(
+    "ADMISSION", default="anonymous" if NODE_MODE == "embedded" else "identified"
+).lower()
+ADMISSION_DOMAINS: dict[str, str] = env.dict("ADMISSION_DOMAINS", default={})
+# Origins of the pages that may connect; "*" is any.
+WS_ORIGINS: list[str] = env.list(
+    "WS_ORIGINS", default=["*"] if NODE_MODE == "embedded" else [PUBLIC_URL]
+)
+IDENTITY: dict[str, Any] = {
+    # whether an identity of an unknown issuer passes as not asserted (in the anonymous mode only)
+    "PASSES_UNKNOWN": env.bool("IDENTITY_PASSES_UNKNOWN", default=NODE_MODE == "embedded"),
+    "LEEWAY": env.float("IDENTITY_LEEWAY", default=60.0),
+    "BINDS_TOKENS": env.bool("IDENTITY_BINDS_TOKENS", default=True),
+    # what is kept of tokens: entries in memory
+    "CACHE": env.int("IDENTITY_CACHE", default=20_000),
+    "CHECKS_PER_SECOND": env.float("IDENTITY_CHECKS_PER_SECOND", default=50.0),
+    "INTROSPECTIONS_PER_SECOND": env.float("IDENTITY_INTROSPECTIONS_PER_SECOND", default=100.0),
+    # asking issuers: seconds for an answer, hosts beside the issuers' own, how long keys outlive
+    # an outage
+    "TIMEOUT": env.float("IDENTITY_TIMEOUT", default=3.0),
+    "HOSTS": env.list("IDENTITY_HOSTS", default=[]),
+    "LOOPBACK_HTTP": env.bool("IDENTITY_LOOPBACK_HTTP", default=NODE_MODE == "embedded"),
+    "STALE_KEYS": env.float("IDENTITY_STALE_KEYS", default=24 * 3600.0),
+    "OWNER_DAYS": env.int("IDENTITY_OWNER_DAYS", default=30),
+}
+
 # --- Policies -------------------------------------------------------------------------------------
 POLICY: dict[str, Any] = {
     # what becomes of a message that no policy decides, or whose policy cannot be evaluated

@@ -306,7 +306,7 @@ def test_private_keys_are_sealed_in_the_database(party: RelyingParty, settings: 
     assert party.tokens()  # the old secret still opens it
     settings.SECRET_KEY_FALLBACKS = []
     provider_keys._opened.cache_clear()
-    with pytest.raises(ValueError, match="SECRET_KEY_FALLBACKS"):
+    with pytest.raises(provider_keys.CannotSign, match="SECRET_KEY_FALLBACKS"):
         provider_keys.signer()
 
 
