@@ -37,6 +37,7 @@ if NODE_MODE not in ("embedded", "production"):
 # --- Where the node is and what it may write ------------------------------------------------------
 HOST: str = env("HOST", default="127.0.0.1")
 PORT: int = env.int("PORT", default=8000)
+ASGI_SERVER: str = env("ASGI_SERVER", default="daphne")
 DOMAIN: str = env("DOMAIN", default="localhost").lower()
 # Where browsers find the node; the embedded OpenID provider's issuer is PUBLIC_URL + "/o".
 PUBLIC_URL: str = env(
