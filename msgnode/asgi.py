@@ -20,6 +20,7 @@ from django.conf import settings
 from django.urls import path, re_path
 
 from msgnode.node import Node, get_node
+from msgnode.proxies import BehindProxies
 from msgnode.sessions.consumer import SocketConsumer, StubConnectConsumer
 
 
@@ -60,6 +61,9 @@ async def _lifespan(scope: dict[str, Any], receive: Any, send: Any) -> None:
             return
 
 
-application = ProtocolTypeRouter(
-    {"http": _django, "websocket": websockets(get_node()), "lifespan": _lifespan}
+application = BehindProxies(
+    ProtocolTypeRouter(
+        {"http": _django, "websocket": websockets(get_node()), "lifespan": _lifespan}
+    ),
+    settings.PROXIES,
 )

@@ -312,3 +312,43 @@ class AuditEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.action} {self.object}"
+
+
+class ProviderKey(models.Model):
+    """A signing key of the embedded OpenID provider, the private part sealed."""
+
+    kid = models.CharField(max_length=64, unique=True)
+    public = models.JSONField(help_text="The public key as a JWK.")
+    sealed = models.TextField(editable=False)
+    signs_from = models.DateTimeField()
+    made_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ("signs_from", "id")
+
+    def __str__(self) -> str:
+        return self.kid
+
+
+class ApiKey(models.Model):
+    """A service account: a program that uses the REST interfaces. Its key is shown once."""
+
+    name = models.CharField(max_length=100, unique=True, help_text="Which program uses it.")
+    prefix = models.CharField(max_length=12, unique=True, editable=False)
+    secret_hash = models.CharField(max_length=64, editable=False)
+    previous_hash = models.CharField(max_length=64, blank=True, editable=False)
+    previous_until = models.DateTimeField(null=True, blank=True, editable=False)
+    scopes = models.JSONField(default=list)
+    expires_at = models.DateTimeField(help_text="It is refused from then on.")
+    is_active = models.BooleanField("active", default=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    created_by = models.CharField(max_length=150, blank=True, editable=False)
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    last_used_from = models.CharField(max_length=64, blank=True, editable=False)
+
+    class Meta:
+        ordering = ("name",)
+        verbose_name = "API key"
+
+    def __str__(self) -> str:
+        return self.name

@@ -37,6 +37,8 @@ from msgnode.connectors import registration_news
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
 from msgnode.identities import Identities
+from msgnode.identity.provider import EmbeddedProvider
+from msgnode.identity.provider_clients import ensure_own_clients
 from msgnode.policing import Policing
 from msgnode.sessions.admission import SessionAdmission
 from msgnode.sessions.bans import BanList
@@ -104,6 +106,7 @@ class Node:
             self.writer,
             lambda: self.sockets.connections,
             lambda session: self.policing.decide_again_for(session, self.subscriptions.of(session)),
+            EmbeddedProvider(),
         )
         self.desk = self.identities.desk
         self.allocation = AllocationComponent(
@@ -261,6 +264,7 @@ class Node:
         await self.writer.stop()
 
     def _load(self) -> tuple[int, BanList]:
+        ensure_own_clients()
         self.identities.load()
         with_gap = self.sessions.restore(SessionStore.load())
         self.identities.restore()

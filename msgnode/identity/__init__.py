@@ -1,1 +1,1 @@
-"""Who speaks: issuers, their keys, and the verification of what runtimes say about themselves."""
+"""Who speaks: issuers and verification, the embedded OpenID provider, log-in, API keys."""

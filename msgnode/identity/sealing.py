@@ -1,16 +1,19 @@
-"""Secrets the node must be able to read again (an issuer's client secret), sealed in the database.
+"""Secrets the node must be able to read again, sealed in the database: an issuer's client secret,
+the embedded provider's private keys.
 
-The key is derived from SECRET_KEY; after a change of it, keys named in SECRET_KEY_FALLBACKS still
-open what they sealed, and the next save seals it anew. What cannot be opened counts as not set.
+The key is derived (HKDF-SHA256) from KEY_ENCRYPTION_KEY, else from SECRET_KEY; keys named in
+SECRET_KEY_FALLBACKS still open what they sealed, and the next save seals it anew. A copy of the
+database alone opens nothing. What cannot be opened counts as not set.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import logging
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 from django.utils.encoding import force_bytes
 
@@ -29,11 +32,15 @@ def unseal(sealed: str) -> str:
     try:
         return _box().decrypt(sealed.encode()).decode()
     except InvalidToken:
-        log.error("A sealed secret was sealed with another SECRET_KEY: enter it again.")
+        log.error("A sealed secret was sealed with another key: enter it again.")
         return ""
 
 
 def _box() -> MultiFernet:
-    keys = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
-    hashes = (hashlib.sha256(b"msgnode.sealing:" + force_bytes(key)).digest() for key in keys)
-    return MultiFernet([Fernet(base64.urlsafe_b64encode(each)) for each in hashes])
+    named = (settings.KEY_ENCRYPTION_KEY, settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+    return MultiFernet([_derived(force_bytes(key)) for key in named if key])
+
+
+def _derived(key: bytes) -> Fernet:
+    kdf = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=b"msgnode.sealing")
+    return Fernet(base64.urlsafe_b64encode(kdf.derive(key)))
