@@ -14,6 +14,8 @@ from . import (
     allocation,
     fan_out,
     growth,
+    identified_relay,
+    identity,
     idle_memory,
     policed_relay,
     policy,
@@ -34,6 +36,8 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "stalled_reader": stalled_reader.measure,
     "policy": policy.measure,
     "policed_relay": policed_relay.measure,
+    "identity": identity.measure,
+    "identified_relay": identified_relay.measure,
     "registry": registry.measure,
     "reports": reports.measure,
 }
