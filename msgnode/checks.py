@@ -17,14 +17,14 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
 RESUME_WORDS = ("always", "when-idle", "with-proof")
-MAY_BE_ZERO = frozenset({"GRACE_PERIOD", "DRAIN_SECONDS", "CLOSED_SESSION_DAYS"})
+MAY_BE_ZERO = frozenset({"GRACE_PERIOD", "DRAIN_SECONDS", "DRAIN_STAGGER", "CLOSED_SESSION_DAYS"})
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 
 # A pair means: the first must be less than the second, or one frame evicts its receiver.
-_ORDER = (("MAX_FRAME_BYTES", "OUTBOX_BYTES"),)
+_ORDER = (("MAX_FRAME_BYTES", "OUTBOX_BYTES"), ("MAX_FRAME_BYTES", "LINK_BYTES"))
 
 
 def _nearest_existing(path: Path) -> Path:

@@ -3,6 +3,7 @@
 - A Link in the scope (`extensions["msgnode.link"]`): frames go to the consumer without a queue and
   to the socket without a copy; it knows when the socket is full and can stop reading it.
 - A frame over the limit ends the socket with 4413, which stubs can tell from a lost connection.
+- A socket made elsewhere, which several workers share.
 - A drain on shutdown: sockets are closed with 3001 and the application is let finish; stock Daphne
   drops them and never calls `disconnect`.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import struct
 import time
 from collections.abc import Callable
@@ -19,6 +21,7 @@ from typing import Any
 from daphne.server import Server
 from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
 from twisted.internet import reactor as _reactor
+from twisted.internet.endpoints import AdoptedStreamServerEndpoint
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
@@ -242,11 +245,18 @@ class NodeServer(Server):
     had."""
 
     on_listen_error: Callable[[str], None]
+    listening: socket.socket | None = None
+    """A socket that listens already, instead of one of the server's own."""
 
     def run(self) -> None:
         import daphne.server as stock
 
         stock.WebSocketFactory = NodeFactory
+        listening = self.listening
+        if listening is not None:
+            stock.serverFromString = lambda reactor, _: AdoptedStreamServerEndpoint(
+                reactor, listening.fileno(), listening.family
+            )
         super().run()
 
     def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:

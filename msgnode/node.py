@@ -35,6 +35,7 @@ from msgnode.bus.writing import Call
 from msgnode.connectors import registration_news
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
+from msgnode.fellowship import Fellowship, Limits, this_host
 from msgnode.policing import Policing
 from msgnode.sessions.admission import SessionAdmission
 from msgnode.sessions.bans import BanList
@@ -50,6 +51,8 @@ from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
 from msgnode.traffic.retention import raw_url
 from msgnode.workers import control
 from msgnode.workers.control import ControlReader
+from msgnode.workers.mesh import Me, channel_layer
+from msgnode.workers.register import DRAINING
 from msgnode.workers.status import StatusReport
 from msgnode.workers.tail import Tail
 from msgnode.workers.writer import GroupWriter
@@ -79,6 +82,7 @@ class Node:
             self._end_subscription,
         )
         self.enforcer = self.policing.enforcer
+        self.session_store = SessionStore(self.writer, self.worker, self.epoch)
         self.sessions = SessionComponent(
             SessionSettings(
                 resume=settings.RESUME,
@@ -91,7 +95,7 @@ class Node:
                 node_address=f"domain://msg-node.{self.domain}",
             ),
             self.table,
-            SessionStore(self.writer, self.worker, self.epoch),
+            self.session_store,
             self.raise_alarm,
         )
         self.allocation = AllocationComponent(
@@ -122,6 +126,7 @@ class Node:
             self.subscriptions.session_closed,
             self.registries.domain.session_closed,
         ]
+        answers = Answers(self.enforcer, limits["ANSWER_TIMEOUT"])
         self.pipeline = Pipeline(
             domain=self.domain,
             table=self.table,
@@ -136,8 +141,9 @@ class Node:
             session_door=self.sessions,
             enforcer=self.enforcer,
             recorder=self.recorder,
-            answers=Answers(self.enforcer, limits["ANSWER_TIMEOUT"]),
+            answers=answers,
         )
+        self.fellowship = self._fellowship(answers) if settings.REDIS_URL else None
         self.sockets = Sockets(
             limits["MAX_CONNECTIONS"],
             limits["MAX_CONNECTIONS_PER_SOURCE"],
@@ -154,6 +160,29 @@ class Node:
         self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap, self._token_of)
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _fellowship(self, answers: Answers) -> Fellowship:
+        limits: dict[str, Any] = settings.NODE
+        fellowship = Fellowship(
+            channel_layer(),
+            Me(self.worker, self.epoch, this_host(), os.getpid()),
+            f"{self.domain} {settings.SECRET_KEY}",
+            Limits(
+                patience=limits["WORKER_TIMEOUT"],
+                link_bytes=limits["LINK_BYTES"],
+                outbox_bytes=limits["OUTBOX_BYTES"],
+                stores=settings.STORE_FOR_DETACHED,
+            ),
+            self.table,
+            self.sessions,
+            self.allocation,
+            self.subscriptions,
+            self.session_store,
+            self.raise_alarm,
+            lambda frame: self.pipeline.bounce(frame),
+        )
+        answers.barrier = fellowship.mesh.barrier
+        return fellowship
 
     def _record(self) -> ParquetRecorder:
         options = settings.RECORD
@@ -218,25 +247,40 @@ class Node:
         )
         self._tasks = [asyncio.create_task(job) for job in jobs]
         await self.tail.start()
+        if self.fellowship is not None:
+            await self.fellowship.join()
         self.is_ready = True
         log.info("The worker is ready.", extra={"worker": self.worker, **self.table.sizes})
 
-    async def stop(self) -> None:
-        """Tell every session to come back, commit what is under way, end."""
+    async def drain(self) -> None:
+        """Tell every session to come back, not all at once."""
         self.is_ready = False
+        if self.fellowship is not None:
+            self.fellowship.state = DRAINING
+        seconds = settings.NODE["DRAIN_STAGGER"]
+        await self.sockets.end_all(CloseCode.GOING_AWAY, "the node restarts: come back", seconds)
+
+    async def stop(self) -> None:
+        """Tell every session to come back, give what is left to the other workers, commit what is
+        under way, end."""
+        await self.drain()
         await self.tail.stop()
-        self.sockets.end_all(CloseCode.GOING_AWAY, "the node restarts: come back")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.fellowship is not None:
+            await self.fellowship.leave(settings.NODE["DRAIN_SECONDS"])
         self.sessions.stop()
         await self.registries.stop()
         if self.record is not None:
             await asyncio.to_thread(self.record.close)
         await self.writer.stop()
+        if self.fellowship is not None:
+            await self.fellowship.stop()
 
     def _load(self) -> tuple[int, BanList]:
-        with_gap = self.sessions.restore(SessionStore.load())
+        rows = SessionStore.load() if self.fellowship is None else self.fellowship.enrol()
+        with_gap = self.sessions.restore(rows)
         self.allocation.pool_schemes = AllocationStore.pool_schemes()
         self.allocation.restore(AllocationStore.load(), self.sessions.sessions)
         self.subscriptions.restore(SubscriptionStore.load(), self.sessions.sessions)

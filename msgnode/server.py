@@ -12,12 +12,14 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 
 import uvloop
 
 log = logging.getLogger("msgnode.server")
 
+BACKLOG = 4096
 _SWITCH_INTERVAL = 0.001
 """Seconds the writer's thread may keep the interpreter: the loop gives it away at every system call
 and would wait Python's 5 ms to have it back."""
@@ -32,6 +34,22 @@ def main() -> int:
 
     django.setup()
     return Worker().run()
+
+
+def shared_socket(host: str, port: int) -> socket.socket:
+    """A socket that several workers may have, each with connections of its own."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if family == socket.AF_INET6:
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    made.bind(address)
+    made.listen(BACKLOG)
+    made.setblocking(False)
+    return made
 
 
 class Worker:
@@ -55,7 +73,7 @@ class Worker:
         interface = settings.HOST.replace(":", r"\:")
         self._server = NodeServer(
             application=application,
-            endpoints=[f"tcp:port={settings.PORT}:interface={interface}:backlog=4096"],
+            endpoints=[f"tcp:port={settings.PORT}:interface={interface}:backlog={BACKLOG}"],
             signal_handlers=False,
             ping_interval=limits["PING_INTERVAL"],
             ping_timeout=limits["PING_TIMEOUT"],
@@ -67,6 +85,8 @@ class Worker:
             server_name="",
         )
         self._server.on_listen_error = self._cannot_listen
+        self._shares_port = settings.WORKERS > 1
+        self._address = settings.HOST, settings.PORT
 
     def run(self) -> int:
         try:
@@ -78,6 +98,8 @@ class Worker:
         gc.freeze()  # what was loaded stays: no later collection stops the loop to look at it
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop)
+        if self._shares_port:
+            self._server.listening = shared_socket(*self._address)
         self._server.run()
         return self._status
 
@@ -89,9 +111,10 @@ class Worker:
         log.info("The worker stops.")
         self._server.stop_listening()
         try:
-            await self._node.stop()
+            await self._node.drain()
             if not await self._server.drained(self._drain_seconds):
                 log.warning("Some connections did not close in time.")
+            await self._node.stop()
         finally:
             self._reactor.stop()
 

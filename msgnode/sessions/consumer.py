@@ -15,7 +15,6 @@ from urllib.parse import parse_qs
 from channels.consumer import AsyncConsumer
 
 from msgnode.bus.pipeline import Pipeline
-from msgnode.core.errors import NodeError
 
 from .asgi_link import AsgiLink
 from .component import SessionComponent
@@ -99,12 +98,8 @@ class StubConnectConsumer(SocketConsumer):
 
     def begin(self, connection: Connection, scope: dict[str, Any]) -> bool:
         runtime_url = _runtime_url(scope)
-        if runtime_url is None:
-            return True
-        try:
-            self._sessions.enter(runtime_url, connection)
-        except NodeError as error:
-            connection.end(CloseCode.REFUSED, error.description[:100])
+        if runtime_url is not None and isinstance(connection, StubConnection):
+            connection.begin(runtime_url)
         return True
 
 

@@ -33,8 +33,11 @@ class Socket(Protocol):
 class LiveSession:
     """Implements the bus's Listener. Changes of state go through `step`, which obeys the table."""
 
+    is_here = True
+
     __slots__ = (
         "_slow_timer",
+        "bound_at",
         "deliver",
         "detached_at",
         "handshake",
@@ -70,6 +73,7 @@ class LiveSession:
         self.handshake = handshake
         self.speaker = speaker
         self.state = state
+        self.bound_at = 0.0
         self.socket: Socket | None = None
         self._slow_timer: asyncio.TimerHandle | None = None
         self.detached_at = time.monotonic()

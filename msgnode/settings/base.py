@@ -37,6 +37,7 @@ if NODE_MODE not in ("embedded", "production"):
 HOST: str = env("HOST", default="127.0.0.1")
 PORT: int = env.int("PORT", default=8000)
 DOMAIN: str = env("DOMAIN", default="localhost").lower()
+WORKERS: int = env.int("WORKERS", default=1)
 DATA_DIR = Path(env("DATA_DIR", default=str(BASE_DIR / "var"))).resolve()
 
 
@@ -87,6 +88,9 @@ NODE: dict[str, float] = {
     "MAX_BYTES_PER_SECOND": env.int("MAX_BYTES_PER_SECOND", default=50_000_000),
     "MAX_PENDING_ANSWERS": env.int("MAX_PENDING_ANSWERS", default=512),
     "ANSWER_TIMEOUT": env.float("ANSWER_TIMEOUT", default=14.0),
+    # workers
+    "WORKER_TIMEOUT": env.float("WORKER_TIMEOUT", default=5.0),
+    "LINK_BYTES": env.int("LINK_BYTES", default=8 * 1024 * 1024),
     # addresses and subscriptions
     "MAX_ALLOCATION_BLOCK": env.int("MAX_ALLOCATION_BLOCK", default=1_000),
     "MAX_ALLOCATIONS_PER_SESSION": env.int("MAX_ALLOCATIONS_PER_SESSION", default=20_000),
@@ -95,6 +99,7 @@ NODE: dict[str, float] = {
     # keeping
     "CLOSED_SESSION_DAYS": env.int("CLOSED_SESSION_DAYS", default=7),
     "DRAIN_SECONDS": env.float("DRAIN_SECONDS", default=5.0),
+    "DRAIN_STAGGER": env.float("DRAIN_STAGGER", default=2.0),
 }
 ALLOCATION_SCHEMES: list[str] = env.list(
     "ALLOCATION_SCHEMES",
