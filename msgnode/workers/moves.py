@@ -63,6 +63,10 @@ class Hall(Protocol):
         """The session is one of this worker's."""
         ...
 
+    def missed(self, session_id: str) -> None:
+        """Frames for the session were lost: tell it."""
+        ...
+
     async def inherit(self, session_id: str) -> None:
         """Take a session whose worker does not answer from the database."""
         ...
@@ -84,12 +88,14 @@ class _Arrival:
         self.giver = giver
         self.put = session.deliver
         self.early: list[bytes] = []
+        self.has_gap = False
         self._room = limit
         session.deliver = self.hold
 
     def hold(self, frame: bytes) -> Taken:
         self._room -= len(frame)
         if self._room < 0:
+            self.has_gap = True
             return Taken.DROPPED
         self.early.append(frame)
         return Taken.QUEUED
@@ -138,12 +144,13 @@ class Moves:
     def take(self, peer: Peer, session_id: str, frame: bytes) -> bool:
         arrival = self._arrivals.get(session_id)
         if arrival is not None:
-            taken = arrival.put(frame) if peer is arrival.giver else arrival.hold(frame)
-            return taken is not Taken.DROPPED
+            (arrival.put if peer is arrival.giver else arrival.hold)(frame)
+            return True
         remote = self._interest.remotes.get(session_id)
-        if remote is None or remote.peer is peer:
+        if remote is None:
             return False
-        return remote.deliver(frame) is not Taken.DROPPED  # it has moved; we were its worker
+        remote.deliver(frame)  # it has moved, maybe to the very worker that did not know it yet
+        return True
 
     def heard(self, peer: Peer, word: words.Said) -> None:
         match word:
@@ -174,6 +181,8 @@ class Moves:
         for frame in arrival.early:
             session.deliver(frame)
         self._hall.welcome(session)
+        if arrival.has_gap or not arrival.giver.is_up:
+            self._hall.missed(session_id)
         self._settle(session_id)
 
     def _moved(self, peer: Peer, sessions: list[str], epoch: str) -> None:
