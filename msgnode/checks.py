@@ -2,7 +2,7 @@
 
 E001 DATA_DIR can be written    E002 DOMAIN is a domain    E003 RESUME is one of its words
 E004 limits are positive        E005 limits fit together   E006 ALLOCATION_SCHEMES are schemes
-E007 PORT is a port
+E007 PORT is a port             E008 WORKERS is a number of workers
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ def _words() -> Iterator[CheckMessage]:
         )
     if not 0 < settings.PORT < 65536:
         yield Error(f"PORT is {settings.PORT}.", hint="It is 1 to 65535.", id="msgnode.E007")
+    if not 0 < settings.WORKERS <= 256:
+        yield Error(f"WORKERS is {settings.WORKERS}.", hint="It is 1 to 256.", id="msgnode.E008")
 
 
 def _limits() -> Iterator[CheckMessage]:

@@ -118,15 +118,28 @@ class Fellowship:
         return [row for rows in taken for row in rows]
 
     async def join(self) -> None:
-        """Meet the others and learn what they have. Raises if the layer is out of reach."""
-        await self.mesh.start()
+        """Meet the others and learn what they have. Raises if the layer stays out of reach."""
+        limit = monotonic() + self._limits.patience
+        while True:
+            try:
+                await self.mesh.start()
+                break
+            except Exception as error:
+                if monotonic() > limit:
+                    raise
+                log.info("The channel layer is not there yet: %s", error)
+                await asyncio.sleep(0.2)
         self._watching = asyncio.create_task(self._watch())
         await self.mesh.join(self._expected)
         self.state = register.READY
 
+    def close(self) -> None:
+        """Take no more sessions."""
+        self.state = register.DRAINING
+        self.mesh.close()
+
     async def leave(self, seconds: float) -> None:
         """Give away the sessions that are left; at most so long."""
-        self.state = register.DRAINING
         await self.moves.give_all(list(self._sessions.sessions), seconds)
 
     async def stop(self) -> None:

@@ -52,7 +52,6 @@ from msgnode.traffic.retention import raw_url
 from msgnode.workers import control
 from msgnode.workers.control import ControlReader
 from msgnode.workers.mesh import Me, channel_layer
-from msgnode.workers.register import DRAINING
 from msgnode.workers.status import StatusReport
 from msgnode.workers.tail import Tail
 from msgnode.workers.writer import GroupWriter
@@ -256,7 +255,7 @@ class Node:
         """Tell every session to come back, not all at once."""
         self.is_ready = False
         if self.fellowship is not None:
-            self.fellowship.state = DRAINING
+            self.fellowship.close()
         seconds = settings.NODE["DRAIN_STAGGER"]
         await self.sockets.end_all(CloseCode.GOING_AWAY, "the node restarts: come back", seconds)
 

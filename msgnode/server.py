@@ -89,6 +89,9 @@ class Worker:
         self._address = settings.HOST, settings.PORT
 
     def run(self) -> int:
+        if self._shares_port and self._node.fellowship is None:
+            log.critical("The node cannot start: several WORKERS need a REDIS_URL.")
+            return 1
         try:
             self._loop.run_until_complete(self._node.start())
         except Exception as error:

@@ -163,8 +163,8 @@ def _size(word: Word) -> int:
 
 
 class Incoming:
-    """What comes from a peer. `gaps` and `missed` count the losses that were noticed, and the
-    batches of them."""
+    """What comes from a peer. `gaps` and `missed` count the losses that were noticed, and what
+    was to be sent again: what came after a loss is not kept."""
 
     def __init__(self) -> None:
         self.stream = -1
@@ -181,7 +181,7 @@ class Incoming:
         if stream < self.stream or number < self.next:
             return False
         if number > self.next:
-            self.hears_of(stream, number)
+            self.hears_of(stream, number + 1)
             return False
         self.next += 1
         if self.next >= self._known:

@@ -78,6 +78,7 @@ class Peer:
         self.heard_at = monotonic()
         self.is_up = False
         self.is_ready = False
+        self.takes = False  # sessions that another worker gives away
         self.is_synced = False  # our snapshot is said whole
         self.is_known = False  # its snapshot has come whole
         self.lost: set[str] = set()  # sessions of it that miss frames, to be told
@@ -125,6 +126,7 @@ class Mesh:
         self.me = me
         self.patience = patience
         self.peers: dict[str, Peer] = {}
+        self.takes = True
         self.client: Client
         self._layer = layer
         self._group = f"node-{hashlib.sha256(secret.encode()).hexdigest()[:32]}"
@@ -210,6 +212,16 @@ class Mesh:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting.append((mark, future, monotonic()))
         return future
+
+    @property
+    def number_ready(self) -> int:
+        """How many other workers take sessions."""
+        return sum(peer.is_up and peer.is_ready for peer in self.peers.values())
+
+    def close(self) -> None:
+        """Take no more sessions, and let the others know."""
+        self.takes = False
+        self._tasks.append(asyncio.create_task(self._beat_now()))
 
     def figures(self) -> list[dict[str, Any]]:
         """The links as they are, for the operator."""
@@ -297,6 +309,7 @@ class Mesh:
                 "type": "worker.beat",
                 "inbox": self._inbox,
                 "is_ready": self._is_ready,
+                "takes": self._is_ready and self.takes,
                 "links": links,
                 "name": self.me.name,
                 "epoch": self.me.epoch,
@@ -369,6 +382,7 @@ class Mesh:
             log.info("A worker is there.", extra={"worker": peer.name})
         peer.heard_at = monotonic()
         peer.inbox = beat["inbox"]
+        peer.takes = beat["takes"]
         if not peer.is_up:
             peer.is_up = True
             peer.tasks = [asyncio.create_task(self._publish(peer))]

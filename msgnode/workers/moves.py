@@ -211,15 +211,15 @@ class Moves:
     # --- giving -----------------------------------------------------------------------------------
 
     async def give_all(self, session_ids: list[str], seconds: float) -> None:
-        """Give sessions to the peers that take sessions, in turn, at most so long."""
+        """Give sessions to the peers that take them, in turn, at most so long."""
         turns = asyncio.Semaphore(GIVEN_AT_ONCE)
 
         async def give(id_: str, peer: Peer) -> None:
             async with turns:
-                if peer.is_up:
+                if peer.is_up and peer.takes:
                     await self._give(id_, peer)
 
-        peers = [peer for peer in self._mesh.peers.values() if peer.is_up and peer.is_ready]
+        peers = [peer for peer in self._mesh.peers.values() if peer.is_up and peer.takes]
         if not peers:
             return
         jobs = [give(id_, peers[at % len(peers)]) for at, id_ in enumerate(session_ids)]
