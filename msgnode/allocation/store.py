@@ -111,14 +111,16 @@ class AllocationStore:
         connection.close()
 
     @staticmethod
-    def load() -> Iterator[Row]:
-        """Every allocation. Blocks: for the start of the node."""
-        rows = models.Allocation.objects.order_by("id").values_list(
-            "address", "session_id", "allocation_key"
-        )
+    def load(sessions: Sequence[uuid.UUID] | None = None) -> Iterator[Row]:
+        """Every allocation, or those of a few sessions. Blocks."""
+        found = models.Allocation.objects.order_by("id")
+        if sessions is not None:
+            found = found.filter(session_id__in=sessions)
+        rows = found.values_list("address", "session_id", "allocation_key")
         for address, session_id, key in rows.iterator(chunk_size=5000):
             yield Row(address, session_id.hex, key)
-        connection.close()
+        if sessions is None:
+            connection.close()
 
     @staticmethod
     def pool_schemes() -> frozenset[str]:
