@@ -3,6 +3,7 @@
 E001 DATA_DIR can be written    E002 DOMAIN is a domain    E003 RESUME is one of its words
 E004 limits are positive        E005 limits fit together   E006 ALLOCATION_SCHEMES are schemes
 E007 PORT is a port             E008 ASGI_SERVER is one of the node's servers
+E009 WORKERS is a number of workers
 E020 ADMISSION and ADMISSION_DOMAINS name modes of admission
 """
 
@@ -20,14 +21,19 @@ from django.core.checks import CheckMessage, Error, register
 RESUME_WORDS = ("always", "when-idle", "with-proof")
 MODES = ("anonymous", "identified", "strict")
 SERVERS = ("daphne", "uvicorn")
-MAY_BE_ZERO = frozenset({"IDENTITY_LEEWAY", "GRACE_PERIOD", "DRAIN_SECONDS", "CLOSED_SESSION_DAYS"})
+MAY_BE_ZERO = frozenset(
+    {
+        *("GRACE_PERIOD", "DRAIN_SECONDS", "DRAIN_STAGGER", "CLOSED_SESSION_DAYS"),
+        "IDENTITY_LEEWAY",
+    }
+)
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 
 # A pair means: the first must be less than the second, or one frame evicts its receiver.
-_ORDER = (("MAX_FRAME_BYTES", "OUTBOX_BYTES"),)
+_ORDER = (("MAX_FRAME_BYTES", "OUTBOX_BYTES"), ("MAX_FRAME_BYTES", "LINK_BYTES"))
 
 
 def _nearest_existing(path: Path) -> Path:
@@ -80,6 +86,8 @@ def _words() -> Iterator[CheckMessage]:
             hint=f"One of {', '.join(SERVERS)}.",
             id="msgnode.E008",
         )
+    if not 0 < settings.WORKERS <= 256:
+        yield Error(f"WORKERS is {settings.WORKERS}.", hint="It is 1 to 256.", id="msgnode.E009")
 
 
 def _limits() -> Iterator[CheckMessage]:

@@ -121,6 +121,10 @@ class Identities:
         self.roll.leave(session_id)
         self.witness.session_closed(session_id, runtime_url, reason)
 
+    def session_let_go(self, session_id: str) -> None:
+        """A session is with another worker from now on."""
+        self.session_closed(session_id, "", "")
+
     def _log_in(self, session: Listener, proof: Proof | None) -> asyncio.Future[Any] | None:
         live = self._sessions.sessions.get(session.id)
         if live is None:
