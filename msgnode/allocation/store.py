@@ -103,8 +103,8 @@ class AllocationStore:
                 unique_fields=("address",),
             )
             for start in range(0, len(addresses), 500):
-                told = {"addresses": list(addresses[start : start + 500])}
-                told |= {"issuer": issuer, "subject": name}
+                some = list(addresses[start : start + 500])
+                told = {"addresses": some, "issuer": issuer, "subject": name}
                 models.ControlMessage.objects.create(kind=AllocationStore.LEFT, payload=told)
 
         self._writer.submit(Call(save))
