@@ -10,7 +10,6 @@ from bench.policy import sample
 TARGETS = (
     ("100 B", "the same identity", 5.0),
     ("1,000 B", "the same identity", 5.0),
-    ("1,000 B", "no identity", 1.0),
 )
 
 
