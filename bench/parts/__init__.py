@@ -17,6 +17,7 @@ from . import (
     idle_memory,
     policed_relay,
     policy,
+    recorded_relay,
     registry,
     relay,
     reports,
@@ -32,6 +33,7 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "resumption": resumption.measure,
     "policy": policy.measure,
     "policed_relay": policed_relay.measure,
+    "recorded_relay": recorded_relay.measure,
     "registry": registry.measure,
     "reports": reports.measure,
 }
