@@ -21,10 +21,10 @@ class Plan:
     seconds: float
     quick: bool
 
-    def rotations(self, items: Sequence[Item]) -> Iterator[list[Item]]:
+    def rotations(self, items: Sequence[Item], times: int = 1) -> Iterator[list[Item]]:
         """The items of each round; every round begins with another one, so that what a machine does
-        meanwhile hits all alike."""
-        for turn in range(self.rounds):
+        meanwhile hits all alike. `times` as many rounds where a small difference is looked for."""
+        for turn in range(self.rounds * times):
             first = turn % len(items)
             yield [*items[first:], *items[:first]]
 

@@ -1,8 +1,8 @@
 """Starts a worker of the node: `python -m msgnode.server`.
 
 Loads the routing table, listens on HOST:PORT, and stops on SIGTERM or SIGINT: sessions are told to
-come back (3001), what is under way is committed, status 0. uvloop is installed before anything
-imports Twisted, because Daphne takes the loop it finds.
+come back (3001), what is under way is committed, status 0. ASGI_SERVER names the server.
+uvloop is installed before anything imports Twisted, because Daphne takes the loop it finds.
 """
 
 from __future__ import annotations
@@ -13,8 +13,12 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import uvloop
+
+from msgnode.serving import CannotListen, Serving
 
 log = logging.getLogger("msgnode.server")
 
@@ -41,32 +45,15 @@ class Worker:
         from django.conf import settings
 
         from msgnode.asgi import application
-        from msgnode.daphne_server import NodeServer, reactor
         from msgnode.node import get_node
 
         self._node = get_node()
-        self._reactor = reactor
-        self._loop: asyncio.AbstractEventLoop = reactor._asyncioEventloop
         self._drain_seconds = settings.NODE["DRAIN_SECONDS"]
         self._where = f"{settings.HOST}:{settings.PORT}"
         self._stopping: asyncio.Task[None] | None = None
-        self._status = 0
-        limits = settings.NODE
-        interface = settings.HOST.replace(":", r"\:")
-        self._server = NodeServer(
-            application=application,
-            endpoints=[f"tcp:port={settings.PORT}:interface={interface}:backlog=4096"],
-            signal_handlers=False,
-            ping_interval=limits["PING_INTERVAL"],
-            ping_timeout=limits["PING_TIMEOUT"],
-            websocket_timeout=-1,
-            websocket_max_message_size=limits["MAX_FRAME_BYTES"],
-            websocket_max_frame_size=limits["MAX_FRAME_BYTES"],
-            websocket_handshake_timeout=10,
-            http_timeout=120,
-            server_name="",
-        )
-        self._server.on_listen_error = self._cannot_listen
+        make = _serving(settings.ASGI_SERVER)
+        self._serving = make(application, settings.HOST, settings.PORT, settings.NODE)
+        self._loop = self._serving.loop
 
     def run(self) -> int:
         try:
@@ -78,8 +65,12 @@ class Worker:
         gc.freeze()  # what was loaded stays: no later collection stops the loop to look at it
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop)
-        self._server.run()
-        return self._status
+        try:
+            self._serving.run()
+        except CannotListen as error:
+            log.critical("Cannot listen on %s: %s", self._where, error)
+            return 1
+        return 0
 
     def _stop(self) -> None:
         if self._stopping is None:
@@ -87,18 +78,24 @@ class Worker:
 
     async def _drain(self) -> None:
         log.info("The worker stops.")
-        self._server.stop_listening()
+        self._serving.stop_listening()
         try:
             await self._node.stop()
-            if not await self._server.drained(self._drain_seconds):
+            if not await self._serving.drained(self._drain_seconds):
                 log.warning("Some connections did not close in time.")
         finally:
-            self._reactor.stop()
+            self._serving.stop()
 
-    def _cannot_listen(self, reason: str) -> None:
-        self._status = 1
-        log.critical("Cannot listen on %s: %s", self._where, reason)
-        self._server.stop()
+
+def _serving(name: str) -> Callable[[Any, str, int, dict[str, Any]], Serving]:
+    """The server of that name; the other is not imported, which Twisted would not take well."""
+    if name == "uvicorn":
+        from msgnode.uvicorn_server import UvicornServing
+
+        return UvicornServing
+    from msgnode.daphne_server import DaphneServing
+
+    return DaphneServing
 
 
 if __name__ == "__main__":

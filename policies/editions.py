@@ -14,7 +14,7 @@ from typing import Any
 
 from .documents import read_document
 from .pdp import Snapshot, compile_sets
-from .pip import ALLOCATIONS
+from .pip import ALLOCATIONS, FETCHED
 
 MODES = ("off", "shadow", "enforce")
 CLOCK = frozenset({"time", "date", "weekday"})
@@ -28,12 +28,14 @@ class Edition:
 
     shadow     the decision if the sets in shadow mode were enforced too, None if there are none
     counted    attributes that count messages
+    fetched    attributes that must be fetched before a message is judged
     """
 
     version: int
     enforced: Snapshot
     shadow: Snapshot | None
     counted: frozenset[str]
+    fetched: frozenset[str]
     uses_clock: bool
     uses_direction: bool
 
@@ -61,6 +63,7 @@ def make_edition(document: Sequence[Any], lists: Lists, version: int = 0) -> Edi
         enforced=enforced,
         shadow=shadow,
         counted=frozenset(n for n in used if n == ALLOCATIONS or n.startswith("rate.")),
+        fetched=used & FETCHED,
         uses_clock=bool(used & CLOCK),
         uses_direction="direction" in used,
     )

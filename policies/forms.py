@@ -51,11 +51,32 @@ class JsonWidget(UnfoldAdminTextareaWidget):
         """Indented, as people read it."""
         if isinstance(value, str):
             try:
-                decoded = msgspec.json.decode(value)
+                decoded = msgspec.json.decode(value.encode())
             except (msgspec.DecodeError, RecursionError):
                 return value
             return msgspec.json.format(msgspec.json.encode(decoded), indent=2).decode()
         return super().format_value(value)
+
+
+class JsonField(forms.JSONField):
+    """JSON of any depth: what is nested too deeply to be read is a fault like any other."""
+
+    def to_python(self, value: Any) -> Any:
+        """The decoded value."""
+        try:
+            return super().to_python(value)
+        except RecursionError:
+            raise forms.ValidationError("nested too deeply", code="invalid") from None
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        """What was typed, shown again."""
+        try:
+            return super().bound_data(data, initial)
+        except RecursionError:
+            return forms.fields.InvalidJSONInput(data)
+
+
+_JSON_FIELDS = dict.fromkeys(("target", "condition", "obligations", "advice", "case"), JsonField)
 
 
 class _LayerForm(forms.ModelForm):
@@ -102,6 +123,7 @@ class PolicySetForm(_LayerForm):
     class Meta:
         model = PolicySet
         fields = "__all__"
+        field_classes = _JSON_FIELDS
 
 
 class PolicyForm(_LayerForm):
@@ -112,6 +134,7 @@ class PolicyForm(_LayerForm):
     class Meta:
         model = Policy
         fields = "__all__"
+        field_classes = _JSON_FIELDS
 
 
 class RuleForm(_LayerForm):
@@ -123,6 +146,7 @@ class RuleForm(_LayerForm):
     class Meta:
         model = Rule
         fields = "__all__"
+        field_classes = _JSON_FIELDS
 
     def document(self, data: dict[str, Any]) -> dict[str, Any]:
         """With its effect."""
@@ -135,6 +159,7 @@ class PolicyTestForm(forms.ModelForm):
     class Meta:
         model = PolicyTest
         fields = "__all__"
+        field_classes = _JSON_FIELDS
 
     def clean_case(self) -> Any:
         """A case says what it expects."""

@@ -9,7 +9,7 @@
     still_allows(...)  whether a subscription made before is allowed now
 
 Rules
-- Synchronous, without I/O, and never raises.
+- Synchronous, without I/O; raises nothing but NotAtHand, on the way in, before anything is counted.
 - A message that passed on its way in is not judged again on its way out, unless a rule asks for the
   direction or the message has changed: the facts would be the same.
 - A decision that passes, has nothing to be done and asked only for what a repetition shares (ends,
@@ -118,6 +118,8 @@ class PolicyEnforcer:
         """A decision on fresh facts, told to the journal, and kept if it can be repeated."""
         began = perf_counter()
         edition = self._edition
+        if edition.fetched and facts.direction is Direction.IN:
+            self.information.prepare(facts)
         if facts.direction is Direction.IN and edition.counted:
             self.information.note(edition.counted, facts)
         outcome = self._decide(edition.enforced.evaluate, facts)

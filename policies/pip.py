@@ -7,7 +7,8 @@
     userRegistries        registry entries of the user a message asks about
 
 Rules
-- Nothing here waits. A fact the directory does not have at hand raises CannotEvaluate.
+- Nothing here waits. What must be fetched is asked for before a message is judged (`prepare`,
+  which raises NotAtHand once for it); a fact that could not be had raises CannotEvaluate.
 - A message is counted once, when it comes in; what it asks for includes itself.
 """
 
@@ -25,6 +26,9 @@ from .rates import Rates
 from .vocabulary import RATE, WINDOWS
 
 ALLOCATIONS = "addrAllastMin"
+REGISTRIES = "userRegistries"
+FETCHED = frozenset({REGISTRIES})
+"""Attributes that are not in memory until they are asked for."""
 
 
 class Directory(Protocol):
@@ -33,6 +37,10 @@ class Directory(Protocol):
     def identity_of(self, address: str) -> Identity | None: ...
     def runtime_of(self, address: str) -> str | None: ...
     def entries_of(self, user_url: str) -> list[Any] | None: ...
+
+    def prepare(self, user_url: str) -> None:
+        """Raise NotAtHand if a user's entries must be waited for."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,9 @@ class Unlisted:
         """Nothing."""
         return None
 
+    def prepare(self, user_url: str) -> None:
+        """Nothing is ever waited for."""
+
 
 class InformationPoint:
     """Looks facts up for one worker."""
@@ -62,6 +73,12 @@ class InformationPoint:
     def surroundings(self, now: Callable[[], datetime], node: Mapping[str, Any]) -> Surroundings:
         """What Facts need to ask this point."""
         return Surroundings(now=now, node=node, look_up=self.look_up)
+
+    def prepare(self, facts: Facts) -> None:
+        """Raise NotAtHand if what is FETCHED must be waited for."""
+        user = facts["valueUser"]
+        if isinstance(user, str):
+            self.directory.prepare(user)
 
     def look_up(self, name: str, facts: Facts) -> Any:
         """The value of an attribute, None if there is none."""
@@ -79,7 +96,7 @@ class InformationPoint:
             return self.directory.runtime_of(facts.to)
         if name == "srcRuntime":
             return self.directory.runtime_of(facts.message.sender)
-        if name == "userRegistries":
+        if name == REGISTRIES:
             user = facts["valueUser"]
             return self.directory.entries_of(user) if isinstance(user, str) else None
         return None

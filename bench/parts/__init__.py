@@ -22,6 +22,7 @@ from . import (
     relay,
     reports,
     resumption,
+    stalled_reader,
 )
 
 PARTS: dict[str, Callable[[Plan], PartResult]] = {
@@ -31,6 +32,7 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "idle_memory": idle_memory.measure,
     "growth": growth.measure,
     "resumption": resumption.measure,
+    "stalled_reader": stalled_reader.measure,
     "policy": policy.measure,
     "policed_relay": policed_relay.measure,
     "recorded_relay": recorded_relay.measure,

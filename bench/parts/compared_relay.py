@@ -13,20 +13,28 @@ TARGET = 0.9
 
 
 def compare(
-    plan: Plan, result: PartResult, whole: str, without: str, per_cpu: float | None = TARGET
+    plan: Plan,
+    result: PartResult,
+    whole: str,
+    without: str,
+    *,
+    rounds: int,
+    seconds: float,
+    per_cpu: float | None = None,
 ) -> PartResult:
     """Relay through both servers in turns; the ratios of `whole` to `without`, by time and, aimed
-    at `per_cpu`, by processor time."""
+    at `per_cpu`, by processor time. `rounds` and `seconds` multiply those of the plan."""
     with ExitStack() as stack:
         servers = [stack.enter_context(plan.servers.make(name)) for name in (without, whole)]
         generators = [stack.enter_context(Generator(server)) for server in servers]
         for pairs, window, size in LOADS:
             title = f"{pairs} pairs × window {window}, {size} B"
-            for turn in plan.rotations(generators):
+            for turn in plan.rotations(generators, rounds):
                 for generator in turn:
                     sample = generator.call(
-                        "relay", pairs=pairs, window=window, size=size, seconds=plan.seconds
-                    )
+                        "relay", pairs=pairs, window=window, size=size,
+                        seconds=plan.seconds * seconds,
+                    )  # fmt: skip
                     result.case(title, generator.server.name).samples.append(sample)
             plan.say(title)
             mine, plain = result.case(title, whole), result.case(title, without)

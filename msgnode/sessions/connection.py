@@ -1,8 +1,8 @@
 """One socket: frames in, flow control, frames out. Knows nothing of ASGI.
 
 A sender is held back, never buffered without bound: when it is over its rate, has as many
-answers under way as it may have, or sends to a reader that is behind, its socket is not read until
-that is over.
+answers under way as it may have, sends to a reader that is behind, or says what needs a fact that
+is on its way, its socket is not read until that is over.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from msgnode.bus.ports import Listener
-from msgnode.core.speaker import Speaker
+from msgnode.core.speaker import Identity, Speaker
+from msgnode.core.waiting import NotAtHand
 
 from .component import SessionComponent
 from .outbox import Link
@@ -48,12 +49,15 @@ class Connection:
         self.link = link
         self.session: LiveSession | None = None
         self.last_runtime_url = ""
+        self.proof = ""  # digest of the token that proved who is behind it
         self._stranger = Speaker("", "", remote_address=remote_address)
         self._sessions = sessions
         self._carry = carry
         self._settings = settings
         self._pending = 0
         self._behind = 0  # readers that are waited for
+        self._unknown = 0  # facts that are waited for
+        self._lost = False
         self._held = False
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
@@ -68,6 +72,18 @@ class Connection:
     @property
     def speaker(self) -> Speaker:
         return self.session.speaker if self.session is not None else self._stranger
+
+    def identify(self, identity: Identity, proof: str) -> None:
+        """Who is behind this connection was proved: bind its session, or the one to come."""
+        if self.session is not None:
+            self._sessions.identify(self.session, identity, proof)
+        else:
+            self.learn(identity, proof)
+
+    def learn(self, identity: Identity | None, proof: str) -> None:
+        """Whom the sessions of this connection are bound to from now on."""
+        self._stranger = replace(self._stranger, identity=identity)
+        self.proof = proof
 
     def frame_received(self, frame: bytes) -> None:
         """Take one frame; while the sender is held back it waits its turn."""
@@ -102,6 +118,11 @@ class Connection:
         self._behind += 1
         reader.when_relieved(self._relieved)
 
+    def hold(self, frame: bytes, fact: NotAtHand) -> None:
+        self._unknown += 1
+        self._waiting.appendleft(frame)
+        fact.when_known(self._known)
+
     def end(self, code: int, reason: str) -> None:
         """Close the socket from our side."""
         if not self._ended:
@@ -111,8 +132,11 @@ class Connection:
     def lost(self) -> None:
         """The socket is closed, whoever closed it. What was read before, and waited because the
         sender was held back, is carried first: it was sent, and nobody would know of its loss."""
-        while self._waiting and not self._ended:
+        self._lost = True
+        while self._waiting and not self._ended and not self._unknown:
             self._take(self._waiting.popleft())
+        if self._unknown and not self._ended:
+            return  # once the facts are known
         self._stop()
         self._sessions.lost(self)
 
@@ -133,9 +157,9 @@ class Connection:
             self.link.pause_reading()
 
     def _must_wait(self) -> bool:
-        """Whether the sender is to be held back, and by what: a reader that is behind, answers
-        under way, or its rate (then a timer goes on)."""
-        if self._behind or self._pending >= self._settings.max_pending:
+        """Whether the sender is to be held back, and by what: a reader that is behind, a fact,
+        answers under way, or its rate (then a timer goes on)."""
+        if self._behind or self._unknown or self._pending >= self._settings.max_pending:
             return True
         if self._messages_left >= 0 and self._bytes_left >= 0:
             return False
@@ -153,6 +177,11 @@ class Connection:
     def _relieved(self) -> None:
         self._behind -= 1
         self._loop.call_soon(self._release)
+
+    def _known(self) -> None:
+        self._unknown -= 1
+        if not self._ended:
+            self._loop.call_soon(self.lost if self._lost else self._release)
 
     def _release(self) -> None:
         """Go on with what waited, unless there is still (or again) something to wait for."""

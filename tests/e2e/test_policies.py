@@ -57,6 +57,17 @@ def test_the_words_of_an_inform_obligation_are_told(node):
     assert alice.ask("read", f"{bob.url}/secret")["body"]["description"] == "Not before nine."
 
 
+def test_a_message_waits_for_what_the_registry_knows_and_keeps_its_place(node):
+    duty = {"inform": "Only few are registered."}
+    node.publish(rules(deny({"userRegistries": {"lessThan": 5}}, obligations=duty)))
+    alice, bob = pair(node, "facts")
+    first = alice.send("read", bob.url, {"value": {"user": "user://idp.example/facts"}})
+    alice.send("update", bob.url, {"value": "second"})
+    refused = alice.receive(lambda m: m.get("id") == first)
+    assert refused["body"]["description"] == "Only few are registered."
+    assert bob.receive()["body"]["value"] == "second"
+
+
 def test_a_permit_marks_the_message_and_a_claim_of_the_sender_does_not(node):
     node.publish(rules(permit({"msgTo": {"like": "*/open"}})))
     alice, bob = pair(node, "allow")

@@ -70,6 +70,26 @@ def test_a_fault_in_a_rule_stands_at_its_field_with_its_path(operator, rule):
     assert rule.condition == {"msgTo": {"like": "*/secret"}}
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ('{"not":' * 5_000 + "{}" + "}" * 5_000, "nested too deeply"),
+        ('{"msgTo": ', "Enter a valid JSON."),
+    ],
+    ids=["too deep", "half"],
+)
+def test_what_cannot_be_read_is_a_fault_at_its_field_and_shown_again(operator, rule, typed, said):
+    answer = operator.post(
+        reverse("admin:policies_rule_change", args=[rule.pk]),
+        {
+            "key": "R", "effect": "deny", "policy": rule.policy_id, "priority": 0,
+            "target": "{}", "condition": typed, "obligations": "", "advice": "",
+        },
+    )  # fmt: skip
+    assert answer.context["adminform"].form.errors["condition"] == [said]
+    assert typed.encode().replace(b'"', b"&quot;") in answer.content
+
+
 def test_a_rule_in_order_is_saved(operator, rule):
     operator.post(
         reverse("admin:policies_rule_change", args=[rule.pk]),

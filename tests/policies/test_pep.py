@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -109,7 +110,7 @@ def test_a_fault_of_the_engine_refuses_and_is_told(monkeypatch, caplog):
 
     broken = point.pep.edition.enforced.__class__(1, fail, frozenset(), 1)
     edition = point.pep.edition
-    point.pep.edition = edition.__class__(1, broken, None, frozenset(), False, False)
+    point.pep.edition = replace(edition, version=1, enforced=broken)
     decision = point.enforce()
     assert (decision.effect, decision.passes) == (Effect.INDETERMINATE, False)
     assert "A policy decision failed." in caplog.text

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 from django.db import OperationalError
 
+from msgnode import policy_facts
 from msgnode.bus.table import RoutingTable
 from msgnode.core.speaker import Identity, Speaker
+from msgnode.core.waiting import NotAtHand
 from msgnode.policing import Policing
 from msgnode.policy_facts import NodeDirectory
 from policies import prp
@@ -133,36 +136,62 @@ def test_the_directory_knows_who_holds_an_address():
     assert directory.runtime_of("hyperty://localhost/2") is None
 
 
-async def test_registry_entries_are_fetched_once_and_then_at_hand():
+USER = "user://a.com/bob"
+
+
+def entered(*answers):
+    """A directory whose registry gives these answers, the last one for ever; what it was asked."""
     asked = []
 
     def find(user):
         asked.append(user)
-        return ["hyperty://localhost/1"]
-
-    directory = NodeDirectory(RoutingTable(), find)
-    for _ in range(2):
-        with pytest.raises(CannotEvaluate):
-            directory.entries_of("user://a.com/bob")
-    await until(lambda: directory._kept)
-    assert directory.entries_of("user://a.com/bob") == ["hyperty://localhost/1"]
-    assert asked == ["user://a.com/bob"]
-
-
-async def test_a_registry_that_fails_is_asked_again(caplog):
-    answers = [OSError("away"), ["hyperty://localhost/1"]]
-
-    def find(user):
-        answer = answers.pop(0)
+        answer = answers[min(len(asked), len(answers)) - 1]
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return answer() if callable(answer) else answer
 
-    directory = NodeDirectory(RoutingTable(), find)
-    with pytest.raises(CannotEvaluate):
-        directory.entries_of("user://a.com/bob")
-    await until(lambda: "away" in caplog.text)
-    with pytest.raises(CannotEvaluate):
-        directory.entries_of("user://a.com/bob")
-    await until(lambda: directory._kept)
-    assert directory.entries_of("user://a.com/bob") == ["hyperty://localhost/1"]
+    return NodeDirectory(RoutingTable(), find), asked
+
+
+async def until_known(directory):
+    known = asyncio.Event()
+    with pytest.raises(NotAtHand) as fact:
+        directory.prepare(USER)
+    fact.value.when_known(known.set)
+    await asyncio.wait_for(known.wait(), 5)
+
+
+async def test_registry_entries_are_fetched_once_and_then_at_hand():
+    directory, asked = entered(["hyperty://localhost/1"])
+    await asyncio.gather(until_known(directory), until_known(directory))
+    directory.prepare(USER)
+    assert directory.entries_of(USER) == ["hyperty://localhost/1"]
+    assert asked == [USER]
+
+
+async def test_a_registry_that_fails_is_given_up_for_a_while_and_then_asked_again(
+    caplog, monkeypatch
+):
+    directory, asked = entered(OSError("away"), ["hyperty://localhost/1"])
+    await until_known(directory)
+    assert "away" in caplog.text
+    directory.prepare(USER)  # not waited for again
+    with pytest.raises(CannotEvaluate, match="could not be had"):
+        directory.entries_of(USER)
+    assert asked == [USER]
+    monkeypatch.setattr(policy_facts, "FRESH", 0.0)
+    await until_known(directory)
+    assert directory.entries_of(USER) == ["hyperty://localhost/1"]
+
+
+async def test_a_registry_that_does_not_answer_is_given_up_in_time(monkeypatch):
+    monkeypatch.setattr(policy_facts, "LONGEST", 0.01)
+    answers = threading.Event()
+    directory, _ = entered(lambda: answers.wait(5) and ["hyperty://localhost/1"])
+    try:
+        await until_known(directory)
+        directory.prepare(USER)
+        with pytest.raises(CannotEvaluate):
+            directory.entries_of(USER)
+    finally:
+        answers.set()

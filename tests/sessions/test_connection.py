@@ -1,0 +1,112 @@
+"""A connection holds its sender back: for facts that are on their way, in order, lost or not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from msgnode.core.waiting import NotAtHand
+from msgnode.sessions.connection import Connection, ConnectionSettings
+
+
+class Link:
+    is_paused = False
+
+    def __init__(self):
+        self.reads = True
+
+    def pause_reading(self):
+        self.reads = False
+
+    def resume_reading(self):
+        self.reads = True
+
+
+class Sessions:
+    def __init__(self):
+        self.told = []
+
+    def lost(self, connection):
+        self.told.append(connection)
+
+
+class Bus:
+    """Carries frames; those in `unknown` wait for a fact once each."""
+
+    def __init__(self, *unknown):
+        self.carried = []
+        self.unknown = set(unknown)
+        self.waiting = []
+
+    def carry(self, frame, caller):
+        if frame in self.unknown:
+            self.unknown.discard(frame)
+            caller.hold(frame, NotAtHand("a fact", self.waiting.append))
+        else:
+            self.carried.append(frame)
+
+    def tell(self):
+        self.waiting.pop(0)()
+
+
+@pytest.fixture
+def sessions():
+    return Sessions()
+
+
+def connected(bus, sessions):
+    limits = ConnectionSettings(1000, 1_000_000, 10, 60)
+    return Connection(Link(), "192.0.2.1", sessions, bus.carry, limits)
+
+
+async def turn():
+    """Let the loop make one turn."""
+    await asyncio.sleep(0)
+
+
+async def test_a_frame_that_needs_a_fact_and_those_after_it_wait_in_order(sessions):
+    bus = Bus(b"1")
+    connection = connected(bus, sessions)
+    for frame in (b"1", b"2", b"3"):
+        connection.frame_received(frame)
+    assert (bus.carried, connection.link.reads) == ([], False)
+    bus.tell()
+    await turn()
+    assert (bus.carried, connection.link.reads) == ([b"1", b"2", b"3"], True)
+
+
+async def test_each_frame_may_need_a_fact_of_its_own(sessions):
+    bus = Bus(b"1", b"2")
+    connection = connected(bus, sessions)
+    for frame in (b"1", b"2", b"3"):
+        connection.frame_received(frame)
+    bus.tell()
+    await turn()
+    assert (bus.carried, connection.link.reads) == ([b"1"], False)
+    bus.tell()
+    await turn()
+    assert (bus.carried, connection.link.reads) == ([b"1", b"2", b"3"], True)
+
+
+async def test_what_was_sent_before_the_socket_was_lost_is_carried_when_the_fact_is_there(sessions):
+    bus = Bus(b"1")
+    connection = connected(bus, sessions)
+    connection.frame_received(b"1")
+    connection.frame_received(b"2")
+    connection.lost()
+    assert (bus.carried, sessions.told) == ([], [])
+    bus.tell()
+    await turn()
+    assert (bus.carried, sessions.told) == ([b"1", b"2"], [connection])
+
+
+async def test_a_fact_that_comes_after_the_end_changes_nothing(sessions):
+    bus = Bus(b"1")
+    connection = connected(bus, sessions)
+    connection.frame_received(b"1")
+    connection._stop()
+    connection.lost()
+    bus.tell()
+    await turn()
+    assert (bus.carried, sessions.told) == ([], [connection])
