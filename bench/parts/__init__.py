@@ -17,6 +17,7 @@ from . import (
     idle_memory,
     policed_relay,
     policy,
+    recorded_relay,
     registry,
     relay,
     reports,
@@ -34,6 +35,7 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "stalled_reader": stalled_reader.measure,
     "policy": policy.measure,
     "policed_relay": policed_relay.measure,
+    "recorded_relay": recorded_relay.measure,
     "registry": registry.measure,
     "reports": reports.measure,
 }

@@ -249,6 +249,7 @@ REPORTS: dict[str, Any] = {
     "MEMORY": env("SPARK_MEMORY", default="2g"),
     "CONF": env.list("SPARK_CONF", default=[]),
     "SUBMIT": env("SPARK_SUBMIT", default=""),
+    "KEEP_CLASSES": env.bool("SPARK_KEEP_CLASSES", default=True),
     "TIME_LIMIT": env.float("REPORT_TIME_LIMIT", default=3300.0),
     "HOURLY_KEPT_DAYS": env.int("REPORT_HOURLY_KEPT_DAYS", default=35),
     "KEPT_DAYS": env.int("REPORT_KEPT_DAYS", default=1100),
