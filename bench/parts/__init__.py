@@ -14,6 +14,8 @@ from . import (
     allocation,
     fan_out,
     growth,
+    identified_relay,
+    identity,
     idle_memory,
     policed_relay,
     policy,
@@ -36,6 +38,8 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "policy": policy.measure,
     "policed_relay": policed_relay.measure,
     "recorded_relay": recorded_relay.measure,
+    "identity": identity.measure,
+    "identified_relay": identified_relay.measure,
     "registry": registry.measure,
     "reports": reports.measure,
 }

@@ -86,6 +86,7 @@ class SessionComponent:
         self.sessions: dict[str, LiveSession] = {}
         self.on_closed: list[SessionEnd] = []
         self.on_identified: list[Callable[[LiveSession], None]] = []
+        self.on_let_go: list[Callable[[str], None]] = []
         self.bans = BanList()
         self.bring: Callable[[str], Awaitable[None]] | None = None
         self.barrier: Barrier = lambda: None
@@ -308,6 +309,7 @@ class SessionComponent:
             session.socket.learn(identity, proof)
         if session.id not in self.sessions:
             return None
+        self._table.touch(session)
         for on_identified in self.on_identified:
             on_identified(session)
         return self._store.identified(session)
@@ -379,6 +381,8 @@ class SessionComponent:
         self.sessions[session.id] = session
         self._detached[session.id] = session
         self._given_up.discard(session.id)
+        for on_identified in self.on_identified:
+            on_identified(session)
 
     def release(self, session: LiveSession) -> None:
         """A session is to leave this worker: end its socket, let it go on as a detached one."""
@@ -393,6 +397,8 @@ class SessionComponent:
         """A session is with another worker from now on; its rows stay as they are."""
         self.sessions.pop(session_id, None)
         self._detached.pop(session_id, None)
+        for on_let_go in self.on_let_go:
+            on_let_go(session_id)
 
     def missed(self, session_id: str) -> None:
         """Frames for a session were lost on their way to this worker: tell it, or tell it when it

@@ -206,4 +206,3 @@ async def _until_closed(client: Client) -> tuple[int, list[int]]:
             values.append((await client.receive())["body"]["value"])
     except ConnectionClosed:
         return client.socket.close_code or 0, values
-
