@@ -11,6 +11,7 @@ from msgnode.console import (  # noqa: F401
     clients,
     components,
     control,
+    issuers,
     keys,
     logins,
     pools,

@@ -315,6 +315,7 @@ class Node:
             "subscription.delete": self._drop_subscription,
             "pools.changed": self._pools_changed,
             "bans.changed": self._bans_changed,
+            "owners.changed": self._owners_changed,
             "policies.published": self.policing.published,
             registration_news.KIND: self.registration_news.tell,
             **self.identities.control_handlers(),
@@ -348,6 +349,10 @@ class Node:
 
     def _pools_changed(self, payload: dict[str, Any]) -> None:
         self.allocation.pool_schemes = frozenset(payload["schemes"])
+
+    def _owners_changed(self, payload: dict[str, Any]) -> None:
+        self.owners.forget()
+        self.writer.submit(Call(lambda: AllocationStore.load_owners(self.owners)))
 
     def _bans_changed(self, payload: dict[str, Any]) -> None:
         loaded: list[BanList] = []

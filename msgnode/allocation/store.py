@@ -104,11 +104,10 @@ class AllocationStore:
 
     @staticmethod
     def load_owners(owners: LastOwners) -> None:
-        """Enter whom addresses belong to that nobody holds. Blocks: for the start of the node."""
+        """Enter whom addresses belong to that nobody holds. Blocks."""
         rows = models.AddressOwner.objects.order_by("seen_at")
         for row in rows.iterator(chunk_size=5000):
             owners.note([row.address], (row.issuer, row.subject))
-        connection.close()
 
     @staticmethod
     def load() -> Iterator[Row]:

@@ -62,13 +62,13 @@ class Revocations:
 
 def revoke(
     *, issuer: str = "", subject: str = "", token: str = "", close: bool = True, by: str = ""
-) -> None:
+) -> models.Revocation:
     """Revoke a subject's identities, or one token (its `ports.digest`). Blocks; takes part in the
     caller's transaction. `close` ends the sessions they bound, else those go on as anonymous."""
     if not token and not (issuer and subject):
         raise ValueError("A revocation names a token, or an issuer and a subject.")
     at = timezone.now()
-    models.Revocation.objects.update_or_create(
+    row, _ = models.Revocation.objects.update_or_create(
         issuer="" if token else issuer,
         subject="" if token else subject,
         token=token,
@@ -77,6 +77,7 @@ def revoke(
     named = {"issuer": issuer, "subject": subject, "token": token}
     payload = {**named, "close": close, "at": at.timestamp()}
     models.ControlMessage.objects.create(kind=REVOKED, payload=payload)
+    return row
 
 
 def load() -> Revocations:

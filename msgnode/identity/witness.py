@@ -127,12 +127,12 @@ class IdentityWitness:
                 self._check_via(message, session)
             return speaker
         said = _read(body)
-        raw = said.idToken or said.identity
+        raw = bytes(said.idToken or said.identity)
         if not raw or raw == b"null":
             return self._without(message, session, said)
         voice = self._voices.get(session.id)
         if voice is None or voice.raw != raw or voice.base is not speaker or voice.until <= now:
-            voice = self._heard(bytes(raw), session)
+            voice = self._heard(raw, session)
         mode = self.modes.of(session.runtime_url)
         if mode is Mode.STRICT:
             self._check_via(message, session)
@@ -198,9 +198,8 @@ class IdentityWitness:
     def _without(self, message: Message, session: Listener, said: _Said) -> Speaker:
         """A message without an identity of its own, perhaps with an access token."""
         speaker = session.speaker
-        raw = said.accessToken
-        if speaker.identity is None and raw and raw != b"null":
-            presented = _presented(raw)
+        if speaker.identity is None and said.accessToken:
+            presented = _presented(said.accessToken)
             try:
                 if presented is not None:
                     verified = self._verified(presented, session)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from msgnode.bus.ports import Body
 from msgnode.bus.owners import LastOwners
+from msgnode.bus.ports import Body
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
 from msgnode.core.errors import Conflict, Forbidden, TooMany, Unavailable
