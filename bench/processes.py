@@ -54,10 +54,11 @@ class Server:
         port: int,
         log: Path,
         environment: Mapping[str, str] | None = None,
+        program: str = sys.executable,
     ) -> None:
         self.name = name
         self.port = port
-        self._arguments = arguments
+        self._command = [program, *arguments]
         self._environment = {**os.environ, **(environment or {})}
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
@@ -71,7 +72,7 @@ class Server:
         """Start it and wait until it takes connections."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, *self._arguments],
+                self._command,
                 cwd=ROOT,
                 env=self._environment,
                 stdout=log,

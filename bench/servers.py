@@ -20,12 +20,6 @@ NODE_WITHOUT_RULES = "node daphne, no rules"
 BARE = "bare daphne"
 BARE_UVICORN = "bare uvicorn"
 
-_UVICORN = (
-    *("--host", "127.0.0.1", "--ws", "websockets-sansio", "--loop", "uvloop", "--backlog", "4096"),
-    *("--no-access-log", "--log-level", "warning"),
-)
-
-
 class Servers:
     """Makes servers whose files lie below one temporary directory."""
 
@@ -49,11 +43,8 @@ class Servers:
         else:
             self._prepare(environment, database_url)
         if name == NODE_UVICORN:
-            application = "msgnode.asgi:application"
-            arguments = ["-m", "uvicorn", application, "--port", str(port), *_UVICORN]
-        else:
-            arguments = ["-m", "msgnode.server"]
-        return Server(name, arguments, port, home / "log", environment)
+            environment["ASGI_SERVER"] = "uvicorn"
+        return Server(name, ["-m", "msgnode.server"], port, home / "log", environment)
 
     def _prepare(self, environment: dict[str, str], database_url: str) -> None:
         """Tables and policy; for SQLite made once, other nodes begin with a copy."""

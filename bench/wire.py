@@ -38,9 +38,12 @@ def frame(payload: bytes, head: int = _TEXT) -> bytes:
 
 def message(**fields: Any) -> bytes:
     """A message as a frame; `from_` becomes `from`."""
-    if "from_" in fields:
-        fields = {key.rstrip("_"): value for key, value in fields.items()}
-    return frame(msgspec.json.encode(fields))
+    return frame(message_text(**fields))
+
+
+def message_text(**fields: Any) -> bytes:
+    """A message as JSON; `from_` becomes `from`."""
+    return msgspec.json.encode({key.rstrip("_"): value for key, value in fields.items()})
 
 
 class LoadSocket(asyncio.Protocol):

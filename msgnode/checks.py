@@ -2,7 +2,8 @@
 
 E001 DATA_DIR can be written    E002 DOMAIN is a domain    E003 RESUME is one of its words
 E004 limits are positive        E005 limits fit together   E006 ALLOCATION_SCHEMES are schemes
-E007 PORT is a port             E008 WORKERS is a number of workers
+E007 PORT is a port             E008 ASGI_SERVER is one of the node's servers
+E009 WORKERS is a number of workers
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
 RESUME_WORDS = ("always", "when-idle", "with-proof")
+SERVERS = ("daphne", "uvicorn")
 MAY_BE_ZERO = frozenset({"GRACE_PERIOD", "DRAIN_SECONDS", "DRAIN_STAGGER", "CLOSED_SESSION_DAYS"})
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
@@ -64,8 +66,14 @@ def _words() -> Iterator[CheckMessage]:
         )
     if not 0 < settings.PORT < 65536:
         yield Error(f"PORT is {settings.PORT}.", hint="It is 1 to 65535.", id="msgnode.E007")
+    if settings.ASGI_SERVER not in SERVERS:
+        yield Error(
+            f"ASGI_SERVER is {settings.ASGI_SERVER!r}.",
+            hint=f"One of {', '.join(SERVERS)}.",
+            id="msgnode.E008",
+        )
     if not 0 < settings.WORKERS <= 256:
-        yield Error(f"WORKERS is {settings.WORKERS}.", hint="It is 1 to 256.", id="msgnode.E008")
+        yield Error(f"WORKERS is {settings.WORKERS}.", hint="It is 1 to 256.", id="msgnode.E009")
 
 
 def _limits() -> Iterator[CheckMessage]:

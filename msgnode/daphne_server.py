@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import struct
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,8 +24,10 @@ from twisted.internet.endpoints import AdoptedStreamServerEndpoint
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
-from msgnode.daphne_frames import whole_texts
+from msgnode.serving import BACKLOG, CannotListen, listening_socket
 from msgnode.sessions.rules import CloseCode
+from msgnode.socket_link import CLOSE_PATIENCE, LARGE_FRAME_PATIENCE, SocketLink
+from msgnode.text_frames import whole_texts
 
 log = logging.getLogger(__name__)
 
@@ -34,25 +35,20 @@ reactor: Any = _reactor
 
 
 @implementer(IPushProducer)
-class DaphneLink:
-    """Implements the session room's Link over one of Daphne's protocols.
+class DaphneLink(SocketLink):
+    """A link over one of Daphne's protocols.
 
     Twisted calls pauseProducing when its write buffer holds more than 64 KiB, and resumeProducing
     when it has run empty.
     """
 
     def __init__(self, protocol: NodeProtocol) -> None:
-        self.is_paused = False
-        self.on_resume: Callable[[], None] = lambda: None
+        super().__init__()
         self._protocol = protocol
         self._transport = protocol.transport
-        self._closed = asyncio.Event()
         self._early: list[bytes] = []
-        self._corked: list[bytes] = []
-        self._corked_bytes = 0
 
     async def run(self, receiver: Callable[[bytes], None]) -> None:
-        """Give every frame to `receiver` until the socket is closed."""
         self._transport.unregisterProducer()  # the HTTP channel's, from before the upgrade
         self._transport.registerProducer(self, True)
         self._protocol.receiver = receiver
@@ -61,33 +57,9 @@ class DaphneLink:
         self._early.clear()
         await self._closed.wait()
 
-    def write(self, frame: bytes) -> None:
-        """One text frame, from server to client: two to ten bytes of header, no mask."""
-        protocol = self._protocol
-        if protocol.state != protocol.STATE_OPEN:
-            return
-        size = len(frame)
-        if size < 126:
-            header = _SHORT[size]
-        elif size < 65536:
-            header = struct.pack("!BBH", 0x81, 126, size)
-        else:
-            header = struct.pack("!BBQ", 0x81, 127, size)
-        if not self._corked:
-            _cork(self)
-        self._corked += (header, frame)
-        self._corked_bytes += size
-        if self._corked_bytes > _CORK_LIMIT:
-            self.uncork()
-
-    def uncork(self) -> None:
-        """Hand over what was written in this turn of the loop: to the socket at once where nothing
-        waits before it, which saves Twisted's wait for a writable socket."""
-        if not self._corked:
-            return
-        data = b"".join(self._corked)
-        self._corked.clear()
-        self._corked_bytes = 0
+    def _send(self, data: bytes) -> None:
+        """To the socket at once where nothing waits before it, which saves Twisted's wait for a
+        writable socket."""
         transport = self._transport
         if not transport.connected or self._protocol.state != self._protocol.STATE_OPEN:
             return
@@ -109,7 +81,7 @@ class DaphneLink:
         self.resume_reading()  # or the peer's half of the closing handshake is never read
         if was_paused:
             # Nobody reads what is in the buffer, so the closing frame behind it is never sent.
-            reactor.callLater(_CLOSE_PATIENCE, self._abort)
+            reactor.callLater(CLOSE_PATIENCE, self._abort)
 
     def pause_reading(self) -> None:
         self._transport.pauseProducing()
@@ -118,56 +90,22 @@ class DaphneLink:
         if self._protocol.state in (self._protocol.STATE_OPEN, self._protocol.STATE_CLOSING):
             self._transport.resumeProducing()
 
-    # --- called by Twisted and by the protocol ----------------------------------------------------
-
     def keep(self, frame: bytes) -> None:
         """A frame that came before the consumer asked for any."""
         self._early.append(frame)
 
-    def closing(self) -> None:
-        """Nothing more can be written: what comes from now on waits for the next socket."""
-        self.is_paused = True
-
-    def closed(self) -> None:
-        self.closing()
-        self._closed.set()
-
     def pauseProducing(self) -> None:  # noqa: N802 (Twisted's name)
-        self.is_paused = True
+        self.full()
 
     def resumeProducing(self) -> None:  # noqa: N802 (Twisted's name)
-        if self._protocol.state == self._protocol.STATE_OPEN:
-            self.is_paused = False
-            self.on_resume()
+        self.drained()
 
     def stopProducing(self) -> None:  # noqa: N802 (Twisted's name)
-        self.is_paused = True
+        self.full()
 
     def _abort(self) -> None:
         if self._protocol.state != self._protocol.STATE_CLOSED:
             self._transport.abortConnection()
-
-
-_SHORT = [struct.pack("!BB", 0x81, size) for size in range(126)]
-_CLOSE_PATIENCE = 1.0
-_LARGE_FRAME_PATIENCE = 10.0  # to finish sending a frame that is read and thrown away
-_CORK_LIMIT = 64 * 1024  # bytes; Twisted's own measure of a full buffer
-
-_corked_links: list[DaphneLink] = []
-
-
-def _cork(link: DaphneLink) -> None:
-    """Have a link's frames leave together at the end of this turn of the loop."""
-    if not _corked_links:
-        asyncio.get_running_loop().call_soon(_uncork)
-    _corked_links.append(link)
-
-
-def _uncork() -> None:
-    links = _corked_links.copy()
-    _corked_links.clear()
-    for link in links:
-        link.uncork()
 
 
 class NodeProtocol(WebSocketProtocol):
@@ -229,10 +167,8 @@ class NodeProtocol(WebSocketProtocol):
             self.link.closed()
 
     def _max_message_size_exceeded(self, msg_size: int, max_msg_size: int, reason: str) -> None:
-        # By a closing handshake that reads on: a socket dropped with unread bytes is reset, and a
-        # reset loses the code that is to tell the client why.
-        self.failByDrop = False
-        self.closeHandshakeTimeout = _LARGE_FRAME_PATIENCE
+        self.failByDrop = False  # but by a closing handshake that reads on
+        self.closeHandshakeTimeout = LARGE_FRAME_PATIENCE
         self._fail_connection(CloseCode.TOO_LARGE, f"a frame may have {max_msg_size} bytes")
 
 
@@ -241,10 +177,9 @@ class NodeFactory(WebSocketFactory):
 
 
 class NodeServer(Server):
-    """Daphne's server, with links and a drain. `on_listen_error` is told why a port is not to be
-    had."""
+    """Daphne's server, with links and a drain. `listen_fault` says why a port is not to be had."""
 
-    on_listen_error: Callable[[str], None]
+    listen_fault = ""
     listening: socket.socket | None = None
     """A socket that listens already, instead of one of the server's own."""
 
@@ -272,7 +207,8 @@ class NodeServer(Server):
         return super().kill_all_applications()
 
     def listen_error(self, failure: Any) -> None:
-        self.on_listen_error(failure.getErrorMessage())
+        self.listen_fault = failure.getErrorMessage()
+        self.stop()
 
     def stop_listening(self) -> None:
         """Take no new connections; those there are go on."""
@@ -294,6 +230,49 @@ class NodeServer(Server):
                 return True
             await asyncio.wait(running, timeout=max(0.0, deadline - time.monotonic()))
         return False
+
+
+class DaphneServing:
+    """Serves an application on one port. Implements Serving."""
+
+    def __init__(
+        self,
+        application: Any,
+        host: str,
+        port: int,
+        limits: dict[str, Any],
+        is_shared: bool = False,
+    ) -> None:
+        self._shared = (host, port) if is_shared else None
+        self.loop: asyncio.AbstractEventLoop = reactor._asyncioEventloop
+        interface = host.replace(":", r"\:")
+        self._server = NodeServer(
+            application=application,
+            endpoints=[f"tcp:port={port}:interface={interface}:backlog={BACKLOG}"],
+            signal_handlers=False,
+            ping_interval=limits["PING_INTERVAL"],
+            ping_timeout=limits["PING_TIMEOUT"],
+            websocket_timeout=-1,
+            websocket_max_message_size=limits["MAX_FRAME_BYTES"],
+            websocket_max_frame_size=limits["MAX_FRAME_BYTES"],
+            websocket_handshake_timeout=10,
+            http_timeout=120,
+            server_name="",
+        )
+        self.stop_listening = self._server.stop_listening
+        self.drained = self._server.drained
+
+    def run(self) -> None:
+        """Serve until `stop`. Raises CannotListen."""
+        if self._shared is not None:
+            self._server.listening = listening_socket(*self._shared, is_shared=True)
+        self._server.run()
+        if self._server.listen_fault:
+            raise CannotListen(self._server.listen_fault)
+
+    def stop(self) -> None:
+        """End `run`."""
+        reactor.stop()
 
 
 def _done() -> asyncio.Future[None]:

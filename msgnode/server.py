@@ -1,8 +1,8 @@
 """Starts a worker of the node: `python -m msgnode.server`.
 
 Loads the routing table, listens on HOST:PORT, and stops on SIGTERM or SIGINT: sessions are told to
-come back (3001), what is under way is committed, status 0. uvloop is installed before anything
-imports Twisted, because Daphne takes the loop it finds.
+come back (3001), what is under way is committed, status 0. ASGI_SERVER names the server.
+uvloop is installed before anything imports Twisted, because Daphne takes the loop it finds.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ import gc
 import logging
 import os
 import signal
-import socket
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import uvloop
 
+from msgnode.serving import CannotListen, Serving
+
 log = logging.getLogger("msgnode.server")
 
-BACKLOG = 4096
 _SWITCH_INTERVAL = 0.001
 """Seconds the writer's thread may keep the interpreter: the loop gives it away at every system call
 and would wait Python's 5 ms to have it back."""
@@ -36,22 +38,6 @@ def main() -> int:
     return Worker().run()
 
 
-def shared_socket(host: str, port: int) -> socket.socket:
-    """A socket that several workers may have, each with connections of its own."""
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    if family == socket.AF_INET6:
-        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    made.bind(address)
-    made.listen(BACKLOG)
-    made.setblocking(False)
-    return made
-
-
 class Worker:
     """One process of the node: its server, its start and its stop."""
 
@@ -59,37 +45,21 @@ class Worker:
         from django.conf import settings
 
         from msgnode.asgi import application
-        from msgnode.daphne_server import NodeServer, reactor
         from msgnode.node import get_node
 
         self._node = get_node()
-        self._reactor = reactor
-        self._loop: asyncio.AbstractEventLoop = reactor._asyncioEventloop
         self._drain_seconds = settings.NODE["DRAIN_SECONDS"]
         self._where = f"{settings.HOST}:{settings.PORT}"
         self._stopping: asyncio.Task[None] | None = None
-        self._status = 0
-        limits = settings.NODE
-        interface = settings.HOST.replace(":", r"\:")
-        self._server = NodeServer(
-            application=application,
-            endpoints=[f"tcp:port={settings.PORT}:interface={interface}:backlog={BACKLOG}"],
-            signal_handlers=False,
-            ping_interval=limits["PING_INTERVAL"],
-            ping_timeout=limits["PING_TIMEOUT"],
-            websocket_timeout=-1,
-            websocket_max_message_size=limits["MAX_FRAME_BYTES"],
-            websocket_max_frame_size=limits["MAX_FRAME_BYTES"],
-            websocket_handshake_timeout=10,
-            http_timeout=120,
-            server_name="",
+        self._is_one_of_many = settings.WORKERS > 1
+        make = _serving(settings.ASGI_SERVER)
+        self._serving = make(
+            application, settings.HOST, settings.PORT, settings.NODE, self._is_one_of_many
         )
-        self._server.on_listen_error = self._cannot_listen
-        self._shares_port = settings.WORKERS > 1
-        self._address = settings.HOST, settings.PORT
+        self._loop = self._serving.loop
 
     def run(self) -> int:
-        if self._shares_port and self._node.fellowship is None:
+        if self._is_one_of_many and self._node.fellowship is None:
             log.critical("The node cannot start: several WORKERS need a REDIS_URL.")
             return 1
         try:
@@ -101,10 +71,12 @@ class Worker:
         gc.freeze()  # what was loaded stays: no later collection stops the loop to look at it
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop)
-        if self._shares_port:
-            self._server.listening = shared_socket(*self._address)
-        self._server.run()
-        return self._status
+        try:
+            self._serving.run()
+        except CannotListen as error:
+            log.critical("Cannot listen on %s: %s", self._where, error)
+            return 1
+        return 0
 
     def _stop(self) -> None:
         if self._stopping is None:
@@ -112,19 +84,25 @@ class Worker:
 
     async def _drain(self) -> None:
         log.info("The worker stops.")
-        self._server.stop_listening()
+        self._serving.stop_listening()
         try:
             await self._node.drain()
-            if not await self._server.drained(self._drain_seconds):
+            if not await self._serving.drained(self._drain_seconds):
                 log.warning("Some connections did not close in time.")
             await self._node.stop()
         finally:
-            self._reactor.stop()
+            self._serving.stop()
 
-    def _cannot_listen(self, reason: str) -> None:
-        self._status = 1
-        log.critical("Cannot listen on %s: %s", self._where, reason)
-        self._server.stop()
+
+def _serving(name: str) -> Callable[[Any, str, int, dict[str, Any], bool], Serving]:
+    """The server of that name; the other is not imported, which Twisted would not take well."""
+    if name == "uvicorn":
+        from msgnode.uvicorn_server import UvicornServing
+
+        return UvicornServing
+    from msgnode.daphne_server import DaphneServing
+
+    return DaphneServing
 
 
 if __name__ == "__main__":

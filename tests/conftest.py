@@ -1,4 +1,7 @@
-"""Nodes that tests share: one for all that need no settings of their own."""
+"""Nodes that tests share: one for all that need no settings of their own.
+
+Tests that take `node`, `come` or `start_node` run on each of the servers a node can have.
+"""
 
 from __future__ import annotations
 
@@ -27,21 +30,29 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "node.sqlite3"
 
 
+@pytest.fixture(scope="session", params=["daphne", pytest.param("uvicorn", marks=pytest.mark.long)])
+def server(request: pytest.FixtureRequest) -> str:
+    """The ASGI server of the nodes a test uses."""
+    name: str = request.param
+    return name
+
+
 @pytest.fixture(scope="session")
-def node(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Node]:
+def node(tmp_path_factory: pytest.TempPathFactory, template: Path, server: str) -> Iterator[Node]:
     """The shared node. Tests on it use runtime URLs of their own and leave it running."""
-    with running(tmp_path_factory.mktemp("node"), template) as shared:
+    with running(tmp_path_factory.mktemp("node"), template, ASGI_SERVER=server) as shared:
         yield shared
         assert shared.is_running(), shared.log()
 
 
 @pytest.fixture
-def start_node(tmp_path: Path, template: Path) -> Iterator[Callable[..., Node]]:
+def start_node(tmp_path: Path, template: Path, server: str) -> Iterator[Callable[..., Node]]:
     """Starts nodes of a test's own: `start_node(GRACE_PERIOD=1)`."""
     with ExitStack() as stack:
         number = iter(range(100))
 
         def start(**settings: object) -> Node:
+            settings.setdefault("ASGI_SERVER", server)
             return stack.enter_context(running(tmp_path / f"n{next(number)}", template, **settings))
 
         yield start

@@ -37,6 +37,7 @@ def test_the_checks_are_registered(settings: Any) -> None:
         ("ALLOCATION_SCHEMES", ["hyperty", "comm://"], "msgnode.E006"),
         ("PORT", 0, "msgnode.E007"),
         ("PORT", 65536, "msgnode.E007"),
+        ("ASGI_SERVER", "gunicorn", "msgnode.E008"),
     ],
 )
 def test_a_wrong_value_is_named(settings: Any, name: str, value: object, expected: str) -> None:

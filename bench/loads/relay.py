@@ -25,6 +25,7 @@ class Pair:
         self.is_running = False
         self.under_way: deque[float] = deque()
         self.times: list[float] = []
+        self.receiver = receiver
         self._write = sender.transport.write
         self._frame = b""
         receiver.on_frames = self._received
@@ -61,7 +62,7 @@ class RelayLoad:
         used = self._pairs[:pairs]
         for number, pair in enumerate(used):
             pair.times.clear()
-            pair.start(_frame(number, size), window)
+            pair.start(self._frame(number, size), window)
         sample = await measure(lambda: sum(pair.count for pair in used), seconds, self._server_pid)
         for pair in used:
             pair.is_running = False
@@ -83,11 +84,16 @@ class RelayLoad:
         self._pairs += [Pair(*ends) for ends in zip(sockets[::2], sockets[1::2], strict=True)]
 
 
-def _frame(number: int, size: int) -> bytes:
-    return message(
-        id=number,
-        type="update",
-        from_=f"hyperty://localhost/sender-{number}",
-        to=f"hyperty://localhost/receiver-{number}",
-        body={"value": text(size)},
-    )
+    def _frame(self, number: int, size: int) -> bytes:
+        return message(**fields(number, size))
+
+
+def fields(number: int, size: int) -> dict[str, Any]:
+    """The message of a pair."""
+    return {
+        "id": number,
+        "type": "update",
+        "from_": f"hyperty://localhost/sender-{number}",
+        "to": f"hyperty://localhost/receiver-{number}",
+        "body": {"value": text(size)},
+    }

@@ -21,6 +21,7 @@ from . import (
     relay,
     reports,
     resumption,
+    stalled_reader,
 )
 
 PARTS: dict[str, Callable[[Plan], PartResult]] = {
@@ -30,6 +31,7 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "idle_memory": idle_memory.measure,
     "growth": growth.measure,
     "resumption": resumption.measure,
+    "stalled_reader": stalled_reader.measure,
     "policy": policy.measure,
     "policed_relay": policed_relay.measure,
     "registry": registry.measure,

@@ -21,6 +21,7 @@ class SessionState(msgspec.Struct):
     bound_at: float
     has_gap: bool
     withdrawn: list[str]
+    proof: str
 
 
 def state_of(session: LiveSession) -> SessionState:
@@ -33,6 +34,7 @@ def state_of(session: LiveSession) -> SessionState:
         session.bound_at,
         session.outbox.has_gap,
         list(session.withdrawn),
+        session.proof,
     )
 
 
@@ -48,6 +50,7 @@ def session_of(state: SessionState, outbox_bytes: int, stores: bool) -> LiveSess
         outbox_bytes=outbox_bytes,
         stores=stores,
         state=State.DETACHED,
+        proof=state.proof,
     )
     session.bound_at = state.bound_at
     session.outbox.has_gap = state.has_gap

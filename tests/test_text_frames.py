@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgnode.daphne_frames import apply_mask, whole_texts
+from msgnode.text_frames import apply_mask, whole_texts
 
 LIMIT = 1 << 20
 KEY = b"\x12\x34\x56\x78"

@@ -1,8 +1,8 @@
 """The short way in for what nearly every frame is: a whole, masked text (RFC 6455, 5.2). Pure.
 
-autobahn reads a frame in some twenty calls that foresee streaming, fragments and compression. Here
-a read is cut into its texts in one loop; whatever is not plain is left to autobahn as it is, so
-that every fault, fragment and control frame is treated as ever.
+The servers' libraries (autobahn, websockets) read a frame in many calls that foresee streaming,
+fragments and compression. Here a read is cut into its texts in one loop; whatever is not plain is
+left to the library as it is, so that every fault, fragment and control frame is treated as ever.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _WHOLE_TEXT = 0x81  # FIN, no reserved bit, opcode 1
 _MASKED = 0x80
 _GATHERED = 64 * 1024
 """Longest text whose pieces are put together here: each piece copies what came before it, so a long
-one sent in small pieces is left to autobahn, which keeps them apart."""
+one sent in small pieces is left to the library, which keeps them apart."""
 
 
 def whole_texts(data: bytes, limit: int) -> tuple[list[bytes], int, bool]:
@@ -57,6 +57,20 @@ def whole_texts(data: bytes, limit: int) -> tuple[list[bytes], int, bool]:
         texts.append(text)
         at = end
     return texts, at, at == available or data[at] == _WHOLE_TEXT
+
+
+def frame_size(data: bytes, at: int) -> int | None:
+    """The bytes the frame that begins there has with its header, None while that cannot be told."""
+    left = len(data) - at
+    if left < 2:
+        return None
+    size = data[at + 1] & 0x7F
+    header = 2 + (4 if data[at + 1] & _MASKED else 0)
+    if size == 126:
+        return header + 2 + (data[at + 2] << 8 | data[at + 3]) if left >= 4 else None
+    if size == 127:
+        return header + 8 + int.from_bytes(data[at + 2 : at + 10], "big") if left >= 10 else None
+    return header + size
 
 
 def _is_utf8(text: bytes) -> bool:

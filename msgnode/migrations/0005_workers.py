@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('msgnode', '0002_bans_and_audit'),
+        ('msgnode', '0004_access'),
     ]
 
     operations = [
