@@ -86,7 +86,7 @@ def test_a_million_rows_equal_an_independent_computation(spark: SparkSession, re
 
 
 def hourly(spark: SparkSession, record: Path, name: str, **how: Any) -> list[dict[str, Any]]:
-    made = run.make(spark, Kind.HOURLY, str(record), DAY, NEXT, name, **how)
+    made = run.make(spark, Kind.HOURLY, record.as_uri(), DAY, NEXT, name, **how)  # file:///…
     reports: list[dict[str, Any]] = made["reports"]
     return reports
 
