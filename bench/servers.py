@@ -21,7 +21,6 @@ NODE_WITHOUT_RECORD = "node daphne, no record"
 BARE = "bare daphne"
 BARE_UVICORN = "bare uvicorn"
 
-
 class Servers:
     """Makes servers whose files lie below one temporary directory."""
 

@@ -83,6 +83,7 @@ class RelayLoad:
         sockets = await open_runtimes(self._port, wanted)
         self._pairs += [Pair(*ends) for ends in zip(sockets[::2], sockets[1::2], strict=True)]
 
+
     def _frame(self, number: int, size: int) -> bytes:
         return message(**fields(number, size))
 
