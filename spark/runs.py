@@ -161,7 +161,8 @@ def command_for(run: ReportRun, result: Path, name: str) -> list[str]:
         start = [sys.executable, program]
     classes: list[str] = []
     if options["KEEP_CLASSES"] and not options["SUBMIT"]:
-        classes = ["--classes", str(java.class_archive(settings.DATA_DIR))]
+        kept = java.class_archive(settings.DATA_DIR)
+        classes = [] if kept is None else ["--classes", str(kept)]
     return [
         *start, run.kind, "--record", settings.RECORD["URL"], "--start", run.start.isoformat(),
         "--end", run.end.isoformat(), "--run", name, "--result", str(result), "--tied",
