@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import transaction
 
-from .documents import read_document
+from .documents import MAX_ID, read_document
 from .models import NamedList, Policy, PolicySet, Rule
 from .vocabulary import ALGORITHM_ALIASES
 
@@ -89,7 +89,7 @@ def _set_out(policy_set: PolicySet, below: dict[int | None, list[PolicySet]]) ->
 
 def _layer_in(raw: dict[str, Any], name: str) -> dict[str, Any]:
     return {
-        "key": str(raw.get("id", name)),
+        "key": str(raw.get("id", name[-MAX_ID:])),
         "note": str(raw.get("description", ""))[:255],
         "priority": int(raw.get("priority", 0)),
         "target": raw.get("target", {}),

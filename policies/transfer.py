@@ -14,6 +14,7 @@ Rules
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,7 @@ import msgspec
 
 from .language import PolicyError, Problem
 
+_LIST_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _OPERATORS = {"greaterThan": "moreThan", "lessThan": "lessThan"}
 _ATTRIBUTES = {"source": "srcUsername", "scheme": "srcScheme", "type": "resourceType"}
 _LOGIC = {"and": "allOf", "or": "anyOf", "not": "not"}
@@ -85,6 +87,11 @@ def _bundle(raw: dict[str, Any]) -> Bundle:
         for members in lists.values()
     ):
         raise PolicyError([Problem("$.lists", "expected a map of names and lists of texts")])
+    for name in lists:
+        if not _LIST_NAME.fullmatch(name):
+            raise PolicyError(
+                [Problem("$.lists", f"{name!r} is no name: letters, digits, - and _")]
+            )
     if "hash" in raw and raw["hash"] != _hash(sets, lists):
         raise PolicyError([Problem("$.hash", "the hash is not that of the sets and lists")])
     version = raw.get("version", 0)

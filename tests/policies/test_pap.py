@@ -6,6 +6,7 @@ import json
 
 import pytest
 from django.apps import apps
+from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 
 from policies import pap, prp
@@ -147,6 +148,24 @@ def test_import_replaces_sets_of_the_same_id_and_keeps_others(draft):
         "night": "off",
         "other": "shadow",
     }
+
+
+def test_sets_of_one_id_may_stand_in_different_sets(draft):
+    document = [
+        {"id": outer, "policies": [{"id": "inner", "policies": []}, {"id": outer, "policies": []}]}
+        for outer in ("a", "b")
+    ]
+    replace_draft(document, {})
+    replace_draft(draft_document(), {})
+    assert [inner["id"] for inner in draft_document()[1]["policies"]] == ["inner", "b"]
+
+
+def test_a_set_cannot_stand_in_itself(draft):
+    replace_draft([{"id": "a", "policies": [{"id": "b", "policies": []}]}], {})
+    outer, inner = PolicySet.objects.get(key="a"), PolicySet.objects.get(key="b")
+    outer.parent = inner
+    with pytest.raises(ValidationError, match="in itself"):
+        outer.full_clean()
 
 
 def test_a_fault_anywhere_leaves_the_draft_as_it_was(draft):
