@@ -7,12 +7,15 @@ from typing import Any
 
 import msgspec
 from django import forms
+from django.utils import timezone
+from django.utils.functional import lazy
 from unfold.widgets import (
     UnfoldAdminSelectWidget,
     UnfoldAdminTextareaWidget,
     UnfoldAdminTextInputWidget,
 )
 
+from .around import local, zone
 from .cases import BASE
 from .documents import DocumentReader
 from .drafts import draft_lists
@@ -187,6 +190,10 @@ class ImportForm(forms.Form):
     )
 
 
+def _about_now() -> str:
+    return f"Such as 2017-03-15T12:00:00, in {zone()}; empty: this moment."
+
+
 class PlaygroundForm(forms.Form):
     """A message and its circumstances."""
 
@@ -205,11 +212,11 @@ class PlaygroundForm(forms.Form):
         required=False, widget=UnfoldAdminTextInputWidget(), help_text="Separated by spaces."
     )
     now = forms.CharField(
-        required=False, widget=UnfoldAdminTextInputWidget(), help_text="2017-03-15T12:00:00"
+        required=False, widget=UnfoldAdminTextInputWidget(), help_text=lazy(_about_now, str)()
     )
     facts = forms.CharField(
         required=False, widget=UnfoldAdminTextInputWidget(),
-        help_text='Values looked up otherwise, such as {"rate.srcSession.minute": 51}.',
+        help_text='Other attributes as they shall be, such as {"rate.srcSession.minute": 51}.',
     )  # fmt: skip
 
     def clean_message(self) -> dict[str, Any]:
@@ -222,7 +229,7 @@ class PlaygroundForm(forms.Form):
 
     def clean_now(self) -> str:
         """A date and time."""
-        now = self.cleaned_data["now"] or datetime.now().isoformat(timespec="seconds")  # noqa: DTZ005 (a clock on the wall)
+        now = self.cleaned_data["now"] or local(timezone.now())
         try:
             datetime.fromisoformat(now)
         except ValueError:

@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
-from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count
@@ -21,7 +20,7 @@ from django.views.decorators.http import require_POST
 
 from msgnode.core.errors import NodeError
 
-from . import pap
+from . import around, pap
 from .cases import facts_of
 from .documents import read_document
 from .drafts import add_to_draft, draft_document, draft_lists
@@ -32,7 +31,7 @@ from .models import DecisionEntry, NamedList, PolicySet, PolicyTest, Version
 from .pdp import compile_sets
 from .rewriting import rewritten
 from .transfer import read_bundle, write_bundle
-from .verdicts import Defaults, rewrites_of, verdict
+from .verdicts import rewrites_of, verdict
 
 RECENT = 50
 TOP = 20
@@ -188,11 +187,9 @@ def _tried(form: PlaygroundForm) -> dict[str, Any]:
     kept = {name: tuple(members) for name, members in lists.items()}
     active = [each for each in document if each.get("mode", "enforce") != "off"]
     sets = read_document(active, kept)
-    facts = facts_of(form.case())
+    facts = facts_of({**form.case(), "node": around.node_facts()})
     outcome = compile_sets(sets).decide(facts)
-    policy: dict[str, Any] = settings.POLICY
-    defaults = Defaults(policy["DELIVER_NOT_APPLICABLE"], policy["DELIVER_INDETERMINATE"])
-    passes, auth = verdict(outcome.effect, defaults)
+    passes, auth = verdict(outcome.effect, around.defaults())
     rewrites = rewrites_of(outcome)
     body = rewritten(facts.message.fields(), rewrites) if rewrites and passes else None
     return {
@@ -215,11 +212,15 @@ def _from_entry(request: HttpRequest) -> dict[str, Any]:
         message = msgspec.json.format(entry.message, indent=2)
     except msgspec.DecodeError:
         message = entry.message
+    facts = dict(entry.facts)
     return {
         "message": message,
-        "username": entry.username,
+        "username": facts.pop("srcUsername", entry.username),
+        "issuer": facts.pop("srcIDP", ""),
+        "groups": " ".join(facts.pop("srcGroups", ())),
+        "facts": msgspec.json.encode(facts).decode() if facts else "",
         "direction": entry.direction,
-        "now": entry.at.replace(tzinfo=None).isoformat(timespec="seconds"),
+        "now": around.local(entry.at),
         "against": str(entry.version) if entry.version else "draft",
     }
 
