@@ -39,6 +39,7 @@ class DraftAdmin(ModelAdmin):
     """What all parts of the draft offer."""
 
     actions_list: tuple[str, ...] = ("publish", "try_out")
+    warn_unsaved_form = True
 
     class Media:
         js = ("policies/editor.js",)
@@ -54,22 +55,33 @@ class DraftAdmin(ModelAdmin):
         return _to("policies_playground")
 
 
-class PolicyInline(TabularInline):
+class PartInline(TabularInline):
+    """What stands below; each has a page of its own."""
+
+    extra = 0
+    readonly_fields = ("page",)
+
+    @admin.display(description="")
+    def page(self, obj: Any) -> str:
+        """The way there, for keyboards and fingers too."""
+        if obj.pk is None:
+            return ""
+        address = reverse(f"admin:policies_{obj._meta.model_name}_change", args=[obj.pk])
+        return format_html('<a class="text-link" href="{}">Edit {}</a>', address, obj.key)
+
+
+class PolicyInline(PartInline):
     """The policies of a set."""
 
     model = Policy
-    fields = ("key", "priority", "algorithm", "note")
-    extra = 0
-    show_change_link = True
+    fields = ("key", "priority", "algorithm", "note", "page")
 
 
-class RuleInline(TabularInline):
+class RuleInline(PartInline):
     """The rules of a policy; their conditions are edited on their own page."""
 
     model = Rule
-    fields = ("key", "priority", "effect", "note")
-    extra = 0
-    show_change_link = True
+    fields = ("key", "priority", "effect", "note", "page")
 
 
 @admin.register(PolicySet)
@@ -77,6 +89,9 @@ class PolicySetAdmin(DraftAdmin):
     """Sets."""
 
     form = PolicySetForm
+    change_form_after_template = "policies/guide.html"
+    fields = ("key", "note", "mode", "priority", "algorithm", "target", "obligations", "advice",
+              "parent")  # fmt: skip
     list_display = ("key", "mode", "priority", "algorithm", "policy_count", "note")
     list_editable = ("mode", "priority")
     list_filter = ("mode",)
@@ -121,6 +136,9 @@ class PolicyAdmin(DraftAdmin):
     """Policies."""
 
     form = PolicyForm
+    change_form_after_template = "policies/guide.html"
+    fields = ("policy_set", "key", "note", "priority", "algorithm", "target", "obligations",
+              "advice")  # fmt: skip
     list_display = ("key", "policy_set", "priority", "algorithm", "note")
     list_filter = ("policy_set",)
     list_select_related = ("policy_set",)
@@ -133,6 +151,9 @@ class RuleAdmin(DraftAdmin):
     """Rules."""
 
     form = RuleForm
+    change_form_after_template = "policies/guide.html"
+    fields = ("policy", "key", "note", "effect", "priority", "target", "condition", "obligations",
+              "advice")  # fmt: skip
     list_display = ("key", "effect", "policy", "priority", "hits", "note")
     list_filter = ("effect", "policy__policy_set")
     list_select_related = ("policy__policy_set",)

@@ -41,9 +41,9 @@ def problems_of(layer: str, raw: dict[str, Any]) -> list[tuple[str, str]]:
 class JsonWidget(UnfoldAdminTextareaWidget):
     """A textarea whose JSON is checked while it is typed (policies/editor.js)."""
 
-    def __init__(self, layer: str, attrs: dict[str, Any] | None = None) -> None:
+    def __init__(self, layer: str, rows: int = 6, attrs: dict[str, Any] | None = None) -> None:
         shown = {
-            "rows": 6,
+            "rows": rows,
             "spellcheck": "false",
             "data-policy-layer": layer,
             "style": "font-family:ui-monospace,monospace",
@@ -79,6 +79,15 @@ class JsonField(forms.JSONField):
             return forms.fields.InvalidJSONInput(data)
 
 
+HELP = {
+    "target": "What it is about, in short; {} is everything.",
+    "condition": 'When the effect holds: {"srcUsername": {"equals": "eve@a.org"}}; {} is always.',
+    "obligations": 'What is done with the decision. A rule: {"inform": "…"}; a policy or set by '
+    'decision: {"deny": {"inform": "…"}}.',
+    "advice": "As obligations, but may be left undone.",
+}
+ROWS = {"condition": 12, "obligations": 5, "advice": 2}
+
 _JSON_FIELDS = dict.fromkeys(("target", "condition", "obligations", "advice", "case"), JsonField)
 
 
@@ -90,7 +99,8 @@ class _LayerForm(forms.ModelForm):
         super().__init__(*args, **kwargs)
         for name in self.json_fields:
             if name in self.fields:
-                self.fields[name].widget = JsonWidget(self.layer)
+                self.fields[name].widget = JsonWidget(self.layer, ROWS.get(name, 3))
+                self.fields[name].help_text = HELP[name]
 
     def document(self, data: dict[str, Any]) -> dict[str, Any]:
         """What was typed, in the words of the language."""
