@@ -18,6 +18,7 @@ from unfold.admin import ModelAdmin, TabularInline
 from unfold.decorators import action
 
 from . import pages, pap
+from .drafts import paths_of_rules
 from .forms import PolicyForm, PolicySetForm, PolicyTestForm, RuleForm
 from .models import (
     DecisionEntry,
@@ -146,6 +147,27 @@ class PolicyAdmin(DraftAdmin):
     inlines = (RuleInline,)
 
 
+class HitFilter(admin.SimpleListFilter):
+    """Rules that have decided, and rules that never have."""
+
+    title = "hits"
+    parameter_name = "hit"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """The two kinds."""
+        return [("never", "never hit"), ("yes", "hit")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Rule]) -> QuerySet[Rule]:
+        """By the counts of all workers."""
+        if self.value() not in ("never", "yes"):
+            return queryset
+        counted = set(RuleHits.objects.values_list("path", flat=True))
+        hit = [pk for pk, path in paths_of_rules().items() if path in counted]
+        return (
+            queryset.filter(pk__in=hit) if self.value() == "yes" else queryset.exclude(pk__in=hit)
+        )
+
+
 @admin.register(Rule)
 class RuleAdmin(DraftAdmin):
     """Rules."""
@@ -155,7 +177,7 @@ class RuleAdmin(DraftAdmin):
     fields = ("policy", "key", "note", "effect", "priority", "target", "condition", "obligations",
               "advice")  # fmt: skip
     list_display = ("key", "effect", "policy", "priority", "hits", "note")
-    list_filter = ("effect", "policy__policy_set")
+    list_filter = ("effect", HitFilter, "policy__policy_set")
     list_select_related = ("policy__policy_set",)
     search_fields = ("key", "note")
     autocomplete_fields = ("policy",)
@@ -163,15 +185,13 @@ class RuleAdmin(DraftAdmin):
     @admin.display(description="hits")
     def hits(self, obj: Rule) -> str:
         """How often it has decided."""
-        row = self._hits().get(f"{obj.policy.policy_set.key}/{obj.policy.key}/{obj.key}")
+        row = self._counts.get(self._paths.get(obj.pk, ""))
         return f"{row:,}" if row else "never"
 
-    def _hits(self) -> dict[str, int]:
-        return self._counts
-
     def get_queryset(self, request: HttpRequest) -> QuerySet[Rule]:
-        """Reads the counts once for a page."""
+        """Reads places and counts once for a page."""
         self._counts = dict(RuleHits.objects.values_list("path", "hits"))
+        self._paths = paths_of_rules()
         return super().get_queryset(request)
 
 

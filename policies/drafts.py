@@ -39,6 +39,20 @@ def policy_out(policy: Policy, rules: Iterable[Rule]) -> dict[str, Any]:
     }
 
 
+def paths_of_rules() -> dict[int, str]:
+    """Where each rule of the draft stands, as decisions name it: `set/set/policy/rule`."""
+    sets = {
+        pk: (key, above) for pk, key, above in PolicySet.objects.values_list("pk", "key", "parent")
+    }
+
+    def path(pk: int) -> str:
+        key, above = sets[pk]
+        return key if above is None else f"{path(above)}/{key}"
+
+    rules = Rule.objects.values_list("pk", "key", "policy__key", "policy__policy_set")
+    return {pk: f"{path(inside)}/{policy}/{key}"[:255] for pk, key, policy, inside in rules}
+
+
 @transaction.atomic
 def replace_draft(document: Sequence[dict[str, Any]], lists: dict[str, Sequence[str]]) -> None:
     """Make the draft say what a document says. Raises PolicyError."""

@@ -52,6 +52,20 @@ def test_the_list_of_rules_shows_hits(operator, rule):
     assert b"1,234" in operator.get(address).content
 
 
+def test_rules_of_sets_in_sets_are_counted_too_and_the_others_are_found(operator):
+    rules = [{"id": "R", "effect": "deny"}, {"id": "unused", "effect": "deny"}]
+    inner = {"id": "T", "policies": [{"id": "P", "rules": rules}]}
+    replace_draft([{"id": "S", "policies": [inner]}], {})
+    RuleHits.objects.create(path="S/T/P/R", hits=77, last_hit=datetime.now(UTC))
+    address = reverse("admin:policies_rule_changelist")
+
+    def shown(**query):
+        return [rule.key for rule in operator.get(address, query).context["cl"].queryset]
+
+    assert b"77" in operator.get(address).content
+    assert (shown(hit="never"), shown(hit="yes")) == (["unused"], ["R"])
+
+
 def test_a_fault_in_a_rule_stands_at_its_field_with_its_path(operator, rule):
     address = reverse("admin:policies_rule_change", args=[rule.pk])
     answer = operator.post(
