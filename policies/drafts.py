@@ -9,6 +9,7 @@ from django.db import transaction
 
 from .documents import MAX_ID, read_document
 from .models import NamedList, Policy, PolicySet, Rule
+from .transfer import Bundle
 from .vocabulary import ALGORITHM_ALIASES
 
 
@@ -77,6 +78,21 @@ def add_to_draft(document: Sequence[dict[str, Any]], mode: str | None = None) ->
         added.append(_set_in({**policy_set, "mode": mode or policy_set.get("mode", "off")},
                              None, name))  # fmt: skip
     return added
+
+
+@transaction.atomic
+def add_bundle(bundle: Bundle, mode: str | None = None, keep_lists: bool = False) -> int:
+    """Put a policy file into the draft, all or nothing; the number of sets. Raises PolicyError.
+
+    mode        of all its sets; None: as the file says
+    keep_lists  lists that are kept already stay as they are
+    """
+    for name, members in bundle.lists.items():
+        row, is_new = NamedList.objects.get_or_create(name=name)
+        if is_new or not keep_lists:
+            row.members = "\n".join(members)
+            row.save()
+    return len(add_to_draft(bundle.document, mode))
 
 
 def _layer_out(row: PolicySet | Policy | Rule) -> dict[str, Any]:

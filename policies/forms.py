@@ -21,6 +21,7 @@ from .documents import DocumentReader
 from .drafts import draft_lists
 from .grammar import ConditionReader
 from .models import Policy, PolicySet, PolicyTest, Rule
+from .readymade import names, summary
 
 LAYERS = {"set": "policy_set", "policy": "policy", "rule": "rule"}
 _FIELD_NAMES = {
@@ -194,10 +195,28 @@ class PublishForm(forms.Form):
 class ImportForm(forms.Form):
     """A policy file for the draft."""
 
-    file = forms.FileField(help_text="A policy file of this node, of the field, or a bundle.")
-    mode = forms.ChoiceField(
-        choices=PolicySet.Mode.choices, initial="off", widget=UnfoldAdminSelectWidget()
+    file = forms.FileField(
+        required=False,
+        help_text="A policy file of this node or of the field, policies of a runtime, or a bundle.",
     )
+    readymade = forms.ChoiceField(
+        label="or one that comes with the node", required=False, widget=UnfoldAdminSelectWidget(),
+        choices=lambda: [("", "none"), *((n, f"{n}: {summary(n)}") for n in names())],
+    )  # fmt: skip
+    mode = forms.ChoiceField(
+        choices=[*PolicySet.Mode.choices, ("", "as the file says, else off")],
+        initial="off",
+        required=False,
+        widget=UnfoldAdminSelectWidget(),
+        help_text="Sets of the same id are replaced. Nothing acts before it is published.",
+    )
+
+    def clean(self) -> dict[str, Any]:
+        """One source."""
+        data: dict[str, Any] = super().clean() or self.cleaned_data
+        if bool(data.get("file")) == bool(data.get("readymade")):
+            raise forms.ValidationError("Choose a file, or one that comes with the node.")
+        return data
 
 
 def _about_now() -> str:

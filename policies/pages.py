@@ -20,14 +20,14 @@ from django.views.decorators.http import require_POST
 
 from msgnode.core.errors import NodeError
 
-from . import around, pap
+from . import around, pap, readymade
 from .cases import facts_of
 from .documents import read_document
-from .drafts import add_to_draft, draft_document, draft_lists
+from .drafts import add_bundle, draft_document, draft_lists
 from .explain import explain
 from .forms import LAYERS, ImportForm, PlaygroundForm, PublishForm, problems_of
 from .language import PolicyError
-from .models import DecisionEntry, NamedList, PolicySet, PolicyTest, Version
+from .models import DecisionEntry, PolicySet, PolicyTest, Version
 from .pdp import compile_sets
 from .rewriting import rewritten
 from .transfer import read_bundle, write_bundle
@@ -83,16 +83,16 @@ def import_page(request: HttpRequest) -> HttpResponse:
     problems: list[Any] = []
     if request.method == "POST" and form.is_valid():
         try:
-            bundle = read_bundle(form.cleaned_data["file"].read())
-            for name, members in bundle.lists.items():
-                NamedList.objects.update_or_create(
-                    name=name, defaults={"members": "\n".join(members)}
-                )
-            added = add_to_draft(bundle.document, form.cleaned_data["mode"])
+            file, mode = form.cleaned_data["file"], form.cleaned_data["mode"] or None
+            if file:
+                added = add_bundle(read_bundle(file.read()), mode)
+            else:
+                ready = readymade.bundle(form.cleaned_data["readymade"])
+                added = add_bundle(ready, mode, keep_lists=True)
         except PolicyError as error:
             problems = error.problems
         else:
-            messages.success(request, f"{len(added)} sets are in the draft.")
+            messages.success(request, f"{added} sets are in the draft; publish them to act.")
             return redirect("admin:policies_policyset_changelist")
     context = {"title": "Import policies", "form": form, "problems": problems}
     return _page(request, "policies/import.html", context)
