@@ -32,6 +32,7 @@ from .pdp import compile_sets
 from .rewriting import rewritten
 from .transfer import read_bundle, write_bundle
 from .verdicts import rewrites_of, verdict
+from .watching import messages_now
 
 RECENT = 50
 TOP = 20
@@ -135,7 +136,11 @@ def playground(request: HttpRequest) -> HttpResponse:
     """Try a message against the draft or a version, and see why it is decided as it is."""
     _require(request, "policies.view_policyset")
     versions = list(Version.objects.values_list("number", flat=True)[:RECENT])
-    form = PlaygroundForm(request.POST or None, initial=_from_entry(request))
+    taken = request.POST.get("take")
+    form = PlaygroundForm(
+        request.POST if request.POST and not taken else None,
+        initial={"message": _pretty(taken)} if taken else _from_entry(request),
+    )
     choices = [("draft", "the draft")] + [(str(n), f"version {n}") for n in versions]
     if versions:
         choices[1] = (str(versions[0]), f"version {versions[0]}, in force")
@@ -144,7 +149,11 @@ def playground(request: HttpRequest) -> HttpResponse:
         "title": "Playground",
         "form": form,
         "recent": DecisionEntry.objects.all()[:RECENT],
+        "may_watch": request.user.has_perm("policies.change_policyset"),
     }
+    if "watch" in request.GET and context["may_watch"]:
+        passing = [msgspec.json.encode(each).decode() for each in messages_now()]
+        context.update(passing=passing, watched=True)
     if request.method == "POST" and form.is_valid():
         try:
             context.update(_tried(form))
@@ -208,13 +217,9 @@ def _from_entry(request: HttpRequest) -> dict[str, Any]:
     entry = DecisionEntry.objects.filter(pk=number).first() if number.isdigit() else None
     if entry is None:
         return {}
-    try:
-        message = msgspec.json.format(entry.message, indent=2)
-    except msgspec.DecodeError:
-        message = entry.message
     facts = dict(entry.facts)
     return {
-        "message": message,
+        "message": _pretty(entry.message),
         "username": facts.pop("srcUsername", entry.username),
         "issuer": facts.pop("srcIDP", ""),
         "groups": " ".join(facts.pop("srcGroups", ())),
@@ -223,6 +228,13 @@ def _from_entry(request: HttpRequest) -> dict[str, Any]:
         "now": around.local(entry.at),
         "against": str(entry.version) if entry.version else "draft",
     }
+
+
+def _pretty(message: str) -> str:
+    try:
+        return msgspec.json.format(message, indent=2)
+    except msgspec.DecodeError:
+        return message
 
 
 def _require(request: HttpRequest, right: str) -> None:
