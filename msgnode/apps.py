@@ -1,6 +1,7 @@
 """The Django app of the node."""
 
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 
 
 class MessageNodeConfig(AppConfig):
@@ -12,7 +13,11 @@ class MessageNodeConfig(AppConfig):
 
         from . import checks  # noqa: F401  (importing it registers the checks)
         from .connectors import registration_news
+        from .console import auditing, roles
         from .workers import control
 
         # In every process: a registration may change in Celery, in the console or in a shell.
         api.on_change(registration_news.outbox(control.post))
+        auditing.follow()
+        api.operations.append(auditing.note_registry_operation)
+        post_migrate.connect(roles.make, dispatch_uid="roles")

@@ -16,9 +16,11 @@ from django.core.asgi import get_asgi_application
 _django = get_asgi_application()
 
 from channels.routing import ProtocolTypeRouter, URLRouter
+from django.conf import settings
 from django.urls import path, re_path
 
 from msgnode.node import Node, get_node
+from msgnode.proxies import BehindProxies
 from msgnode.sessions.consumer import SocketConsumer, StubConnectConsumer
 
 
@@ -35,6 +37,8 @@ def websockets(node: Node) -> URLRouter:
         "sessions": node.sessions,
         "sockets": node.sockets,
         "settings": node.connection_settings,
+        "prove": node.desk.prove,
+        "origins": settings.WS_ORIGINS,
     }
     return URLRouter(
         [
@@ -57,6 +61,9 @@ async def _lifespan(scope: dict[str, Any], receive: Any, send: Any) -> None:
             return
 
 
-application = ProtocolTypeRouter(
-    {"http": _django, "websocket": websockets(get_node()), "lifespan": _lifespan}
+application = BehindProxies(
+    ProtocolTypeRouter(
+        {"http": _django, "websocket": websockets(get_node()), "lifespan": _lifespan}
+    ),
+    settings.PROXIES,
 )

@@ -53,6 +53,10 @@ class NodeCollector(Collector):
             yield _counter("record_rows_written", "Rows of the record.", node.record.written)
             yield _counter("record_rows_lost", "Rows that did not fit.", node.record.lost)
             yield _gauge("record_rows_held", "Rows not yet written.", value=node.record.held)
+        verified = node.identities.verifier.verifications
+        yield _counter("identity_verifications", "Signatures of identities checked.", verified)
+        bound = len(node.identities.roll)
+        yield _gauge("sessions_bound", "Sessions that are logged in.", value=bound)
         standing = models.Alarm.objects.filter(cleared_at=None).count()
         yield _gauge("alarms", "Standing alarms.", value=standing)
 

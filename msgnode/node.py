@@ -20,6 +20,7 @@ from msgnode import alarms
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.answers import Answers
+from msgnode.bus.owners import LastOwners
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import (
     Card,
@@ -35,6 +36,9 @@ from msgnode.bus.writing import Call
 from msgnode.connectors import registration_news
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
+from msgnode.identities import Identities
+from msgnode.identity.provider import EmbeddedProvider
+from msgnode.identity.provider_clients import ensure_own_clients
 from msgnode.policing import Policing
 from msgnode.sessions.admission import SessionAdmission
 from msgnode.sessions.bans import BanList
@@ -94,6 +98,17 @@ class Node:
             SessionStore(self.writer, self.worker, self.epoch),
             self.raise_alarm,
         )
+        self.owners = LastOwners()
+        self.identities = Identities(
+            self.domain,
+            self.table,
+            self.sessions,
+            self.writer,
+            lambda: self.sockets.connections,
+            lambda session: self.policing.decide_again_for(session, self.subscriptions.of(session)),
+            EmbeddedProvider(),
+        )
+        self.desk = self.identities.desk
         self.allocation = AllocationComponent(
             self.table,
             AllocationStore(self.writer),
@@ -101,6 +116,7 @@ class Node:
             settings.ALLOCATION_SCHEMES,
             limits["MAX_ALLOCATION_BLOCK"],
             limits["MAX_ALLOCATIONS_PER_SESSION"],
+            self.owners,
         )
         self.allocation.watch_pool = self._watch_pool
         self._exhausted_pools: set[str] = set()
@@ -112,6 +128,7 @@ class Node:
             self.allocation.drop,
             settings.SHARE_RUNTIME_URL,
             limits["MAX_SUBSCRIPTIONS_PER_SESSION"],
+            self.owners,
         )
         self.registries = Registries(self.domain, settings.REGISTRY, control.post)
         self.registration_news = RegistrationNews(
@@ -121,7 +138,9 @@ class Node:
             self.allocation.session_closed,
             self.subscriptions.session_closed,
             self.registries.domain.session_closed,
+            self.identities.session_closed,
         ]
+        self.sessions.on_identified.append(self.identities.session_identified)
         self.pipeline = Pipeline(
             domain=self.domain,
             table=self.table,
@@ -129,6 +148,8 @@ class Node:
             admission=SessionAdmission(
                 self.table,
                 self.sessions,
+                self.identities.witness,
+                self.owners,
                 self.domain,
                 settings.SHARE_RUNTIME_URL,
                 limits["MAX_LEARNED_PER_SESSION"],
@@ -175,7 +196,13 @@ class Node:
     def _components(self) -> list[Component]:
         """Everything with an address on the bus, `mn:/session` apart."""
         registries = self.registries
-        return [self.allocation, self.subscriptions, registries.domain, registries.global_]
+        return [
+            self.allocation,
+            self.subscriptions,
+            registries.domain,
+            registries.global_,
+            self.identities.connector,
+        ]
 
     def cards(self) -> list[Card]:
         """Every component, connector and protostub the node knows, for the operator."""
@@ -231,12 +258,17 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.sessions.stop()
         await self.registries.stop()
+        await self.identities.stop()
         if self.record is not None:
             await asyncio.to_thread(self.record.close)
         await self.writer.stop()
 
     def _load(self) -> tuple[int, BanList]:
+        ensure_own_clients()
+        self.identities.load()
         with_gap = self.sessions.restore(SessionStore.load())
+        self.identities.restore()
+        AllocationStore.load_owners(self.owners)
         self.allocation.pool_schemes = AllocationStore.pool_schemes()
         self.allocation.restore(AllocationStore.load(), self.sessions.sessions)
         self.subscriptions.restore(SubscriptionStore.load(), self.sessions.sessions)
@@ -285,6 +317,7 @@ class Node:
             "bans.changed": self._bans_changed,
             "policies.published": self.policing.published,
             registration_news.KIND: self.registration_news.tell,
+            **self.identities.control_handlers(),
         }
 
     def _end_session(self, payload: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from time import monotonic
 from typing import Any
@@ -130,6 +130,16 @@ class Policing:
                 self._drop(address, session)
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
+
+    def decide_again_for(self, session: Listener, subscribed: Iterable[str]) -> None:
+        """The identity behind a session has changed: may it still listen to what it hears?"""
+        if self.enforcer.is_idle:
+            return
+        allows = self.enforcer.still_allows
+        for address in tuple(subscribed):
+            if not allows(session.runtime_url, self._manager, address, session.speaker):
+                log.info("A subscription ended by policy.", extra={"address": address})
+                self._drop(address, session)
 
     def _newer(self) -> Any:
         try:

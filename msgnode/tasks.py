@@ -9,18 +9,27 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from axes.models import AccessAttempt
 from celery import shared_task
 from django.conf import settings
 from django.contrib.sessions.models import Session as BrowserSession
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
+from oauth2_provider.models import (
+    get_access_token_model,
+    get_grant_model,
+    get_id_token_model,
+    get_refresh_token_model,
+)
 
-from .models import Alarm, Allocation, ControlMessage, Session, Subscription
+from .identity import provider_keys
+from .models import Alarm, Allocation, AuditEntry, ControlMessage, Session, Subscription
 
 BATCH = 1_000
 CONTROL_KEPT = timedelta(hours=1)
 ALARMS_KEPT = timedelta(days=30)
+FAILURES_KEPT = timedelta(days=30)
 
 
 @shared_task(name="msgnode.purge", ignore_result=False)
@@ -34,7 +43,33 @@ def purge() -> dict[str, int]:
         ),
         "alarms": delete_in_batches(Alarm.objects.filter(cleared_at__lt=now - ALARMS_KEPT)),
         "browser sessions": delete_in_batches(BrowserSession.objects.filter(expire_date__lt=now)),
+        "tokens": purge_tokens(now),
+        "failed log-ins": delete_in_batches(
+            AccessAttempt.objects.filter(attempt_time__lt=now - FAILURES_KEPT)
+        ),
+        "audit entries": delete_in_batches(
+            AuditEntry.objects.filter(at__lt=now - timedelta(days=settings.AUDIT_DAYS))
+        ),
     }
+
+
+def purge_tokens(now: datetime) -> int:
+    """Delete what the provider has issued and nobody can use any more, refresh tokens first."""
+    unused = now - timedelta(seconds=settings.PROVIDER["REFRESH_TOKEN_SECONDS"])
+    over = (
+        get_refresh_token_model().objects.filter(created__lt=unused),
+        get_access_token_model().objects.filter(expires__lt=now, refresh_token=None),
+        get_id_token_model().objects.filter(expires__lt=now, access_token=None),
+        get_grant_model().objects.filter(expires__lt=now),
+    )
+    return sum(delete_in_batches(rows) for rows in over)
+
+
+@shared_task(name="msgnode.rotate_provider_key", ignore_result=False)
+def rotate_provider_key() -> str:
+    """Publish a new signing key when the newest is PROVIDER_KEY_DAYS old; its id, if so."""
+    made = provider_keys.rotate_if_due()
+    return made.kid if made else ""
 
 
 def purge_sessions(closed_before: datetime) -> int:

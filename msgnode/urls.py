@@ -1,11 +1,15 @@
 """HTTP addresses of the node."""
 
 from django.contrib import admin
+from django.contrib.auth.views import LogoutView
 from django.urls import include, path, re_path
 
 from msgnode import health
+from msgnode.console.status import StatusView
+from msgnode.identity.login import Login
 from msgnode.metrics import metrics
 from msgnode.newcomer import newcomer
+from msgnode.settings.access import PROVIDER_PATH
 from msgnode.stubs.views import OTHER_TYPES, STUB_TYPES, CatalogueView
 
 _CATALOGUE = rf"^\.well-known/(?P<kind>{'|'.join(STUB_TYPES + OTHER_TYPES)})(?:/(?P<rest>.*))?$"
@@ -16,7 +20,11 @@ urlpatterns = [
     path("health/live", health.live),
     path("health/ready", health.ready),
     path("metrics", metrics),
+    path("api/v1/status", StatusView.as_view(), name="status"),
     path("api/v1/", include("spark.urls")),
+    path("login/", Login.as_view(), name="login"),
+    path("logout/", LogoutView.as_view(), name="logout"),
+    path(f"{PROVIDER_PATH}/", include("msgnode.identity.provider_urls")),
     path("admin/", admin.site.urls),
     path("", include("registry.rest.urls")),
 ]

@@ -226,6 +226,7 @@ class UvicornServing:
         self._server = Server(
             Config(
                 application,
+                interface="asgi3",
                 ws=NodeWebSocketProtocol,
                 http=NodeHttpProtocol,
                 lifespan="off",

@@ -25,7 +25,7 @@ from unfold.contrib.filters.admin import DropdownFilter
 from unfold.decorators import action, display
 from unfold.paginator import InfinitePaginator
 
-from . import entries, lifecycle, rows
+from . import api, entries, lifecycle, rows
 from .entries import Kind
 from .models import DataObject, GlobalRecord, Hyperty, Runtime, StatusChange, User
 from .searches import guid_spellings
@@ -154,12 +154,18 @@ class EntryAdmin(RegistryAdmin):
     def has_purge_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm(f"registry.delete_{self.opts.model_name}")
 
+    def _tell(self, request: HttpRequest, what: str, rows: list[Any]) -> None:
+        for row in rows:
+            for told in api.operations:
+                told(request.user.get_username(), f"{self.opts.model_name}.{what}", row)
+
     @action(description="Disconnect the selected entries", permissions=["operate"])
     def disconnect(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         chosen = list(queryset[:SELECTED])
         done = lifecycle.disconnect_rows(self.kind, [row.pk for row in chosen])
         for row in chosen:
             self.log_change(request, row, "Disconnected.")
+        self._tell(request, "disconnect", chosen)
         messages.success(request, f"{done} entries disconnected; their observers are told.")
 
     @action(description="Purge the selected entries for good", permissions=["purge"])
@@ -167,6 +173,7 @@ class EntryAdmin(RegistryAdmin):
         chosen = list(queryset[:SELECTED])
         lifecycle.disconnect_rows(self.kind, [row.pk for row in chosen])  # observers are told
         self.log_deletions(request, queryset.filter(pk__in=[row.pk for row in chosen]))
+        self._tell(request, "purge", chosen)
         lifecycle.delete_rows(rows.MODELS[self.kind], [row.pk for row in chosen])
         messages.success(request, f"{len(chosen)} entries purged.")
 

@@ -9,12 +9,15 @@ is a NodeError.
     get find                               entries as they are at this moment
     runtime_gone take_news statistics      the session's end, the feed of ended entries, numbers
     on_change                              be told of announced changes, in their transaction
+    operations                             be told of what operators do, in its transaction
     global_get global_put                  signed records of the global registry
 """
 
 from __future__ import annotations
 
-from django.db.models import Count
+from collections.abc import Callable
+
+from django.db.models import Count, Model
 
 from msgnode.core.errors import NodeError
 
@@ -30,8 +33,8 @@ from .writer import Writer
 __all__ = [
     "Cause", "Change", "Command", "Disconnect", "Done", "Entry", "KeepAlive", "Kind", "Register",
     "Search", "Update", "disconnect", "find", "get", "global_get", "global_put", "key", "on_change",
-    "outcome", "record", "refresh", "register", "registration", "runtime_gone", "statistics",
-    "submit", "take_news", "update", "update_of",
+    "operations", "outcome", "record", "refresh", "register", "registration", "runtime_gone",
+    "statistics", "submit", "take_news", "update", "update_of",
 ]  # fmt: skip
 
 find = searches.find
@@ -39,6 +42,9 @@ get = searches.get
 take_news = lifecycle.take_news
 _writer = Writer()
 submit = _writer.submit
+
+operations: list[Callable[[str, str, Model], None]] = []
+"""Called with each row an operator disconnects or purges in the console: who, what, the row."""
 
 
 def registration(kind: Kind, url: str, body: object, user: str = "") -> Register:

@@ -77,12 +77,15 @@ class FakeCaller:
 class FakeAdmission:
     """Admits everybody who has a session."""
 
-    def admit(self, message: Message, caller: Any) -> FakeSession:
+    def greet(self, message: Message, caller: Any) -> None:
+        """Nobody brings an identity here."""
+
+    def admit(self, message: Message, caller: Any) -> tuple[FakeSession, Speaker]:
         session = caller.session
         if session is None:
             raise NotIdentified
         assert isinstance(session, FakeSession)
-        return session
+        return session, session.speaker
 
 
 class FakeEnforcer:

@@ -8,7 +8,16 @@ from django.contrib.sessions.models import Session as BrowserSession
 from django.utils import timezone
 
 from msgnode import tasks
-from msgnode.models import Alarm, Allocation, ControlMessage, Session, Subscription
+from msgnode.identity import provider_keys
+from msgnode.models import (
+    Alarm,
+    Allocation,
+    AuditEntry,
+    ControlMessage,
+    ProviderKey,
+    Session,
+    Subscription,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -84,3 +93,46 @@ def test_the_schedule_names_a_task_that_exists(settings: Any) -> None:
     app.loader.import_default_modules()
     for entry in settings.CELERY_BEAT_SCHEDULE.values():
         assert entry["task"] in app.tasks
+
+
+def test_tokens_that_nobody_can_use_go() -> None:
+    from django.contrib.auth import get_user_model
+    from oauth2_provider.models import get_access_token_model, get_grant_model
+
+    user = get_user_model().objects.create_user("alice")
+    client = oauth_client()
+    tokens, grants = get_access_token_model().objects, get_grant_model().objects
+    same = {"user": user, "application": client}
+    tokens.create(**same, token="old", expires=ago(minutes=1))
+    kept = tokens.create(**same, token="new", expires=ago(minutes=-1))
+    grants.create(**same, code="old", expires=ago(minutes=1), redirect_uri="https://x/")
+    assert tasks.purge()["tokens"] == 2
+    assert list(tokens.all()) == [kept]
+    assert not grants.exists()
+
+
+def test_the_audit_is_kept_for_its_days(settings: Any) -> None:
+    settings.AUDIT_DAYS = 10
+    AuditEntry.objects.create(actor="a", action="x", object="old", at=ago(days=11))
+    AuditEntry.objects.create(actor="a", action="x", object="new", at=ago(days=9))
+    assert tasks.purge()["audit entries"] == 1
+    assert [entry.object for entry in AuditEntry.objects.all()] == ["new"]
+
+
+def test_the_signing_key_is_renewed_when_it_is_old(settings: Any) -> None:
+    first = provider_keys.jwk_set()["keys"]
+    assert tasks.rotate_provider_key() == ""
+    old = ago(days=settings.PROVIDER["KEY_DAYS"] + 1)
+    ProviderKey.objects.update(signs_from=old)
+    made = tasks.rotate_provider_key()
+    assert made
+    assert [key["kid"] for key in provider_keys.jwk_set()["keys"]] == [first[0]["kid"], made]
+    assert tasks.rotate_provider_key() == ""
+
+
+def oauth_client() -> Any:
+    from oauth2_provider.models import get_application_model
+
+    return get_application_model().objects.create(
+        client_id="x", client_type="public", authorization_grant_type="authorization-code"
+    )

@@ -11,6 +11,7 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from msgnode.bus.owners import LastOwners
 from msgnode.bus.ports import Body, Component, Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import BadMessage, TooMany
@@ -33,6 +34,7 @@ class AllocationComponent(Component):
         schemes: Iterable[str],
         max_block: int,
         max_per_session: int,
+        owners: LastOwners,
     ) -> None:
         super().__init__(tuple(f"domain://msg-node.{domain}/{name}" for name in NAMES))
         self.pool_schemes: frozenset[str] = frozenset()
@@ -43,6 +45,7 @@ class AllocationComponent(Component):
         self._schemes = frozenset(schemes)
         self._max_block = max_block
         self._max_per_session = max_per_session
+        self._owners = owners
         self._held: dict[str, dict[str, str]] = {}  # session id -> address -> allocation key
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
@@ -74,11 +77,19 @@ class AllocationComponent(Component):
         return len(self._held.get(session.id, ()))
 
     def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
-        """A SessionEnd: what the session held is free."""
+        """A SessionEnd: what the session held is free, and stays its subject's."""
+        left: list[str] = []
+        identity = None
         for address in self._held.pop(session_id, ()):
             owner = self._table.owners.get(address)
             if owner is not None and owner.id == session_id:
                 self._table.release(address, owner)
+                left.append(address)
+                identity = owner.speaker.identity
+        if identity is not None:
+            subject = identity.issuer, identity.subject
+            self._owners.note(left, subject)
+            self._store.left(left, subject)
 
     def restore(self, rows: Iterable[Row], sessions: dict[str, Any]) -> None:
         """Take over the allocations of the database at start."""

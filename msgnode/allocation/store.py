@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from django.db import connection
+from django.utils import timezone
 
 from msgnode import models
+from msgnode.bus.owners import LastOwners
 from msgnode.bus.ports import Listener
 from msgnode.bus.writing import Call, Create, Writer
 from msgnode.core.errors import Unavailable
@@ -79,6 +81,34 @@ class AllocationStore:
             )
 
         return self._writer.submit(Call(lend), result=lent)
+
+    def left(self, addresses: Sequence[str], subject: tuple[str, str]) -> None:
+        """The subject that held these addresses has left; they stay its own."""
+        issuer, name = subject
+        now = timezone.now()
+        rows = [
+            models.AddressOwner(address=address, issuer=issuer, subject=name, seen_at=now)
+            for address in addresses
+        ]
+
+        def save() -> None:
+            models.AddressOwner.objects.bulk_create(
+                rows,
+                batch_size=500,
+                update_conflicts=True,
+                update_fields=("issuer", "subject", "seen_at"),
+                unique_fields=("address",),
+            )
+
+        self._writer.submit(Call(save))
+
+    @staticmethod
+    def load_owners(owners: LastOwners) -> None:
+        """Enter whom addresses belong to that nobody holds. Blocks: for the start of the node."""
+        rows = models.AddressOwner.objects.order_by("seen_at")
+        for row in rows.iterator(chunk_size=5000):
+            owners.note([row.address], (row.issuer, row.subject))
+        connection.close()
 
     @staticmethod
     def load() -> Iterator[Row]:

@@ -2,7 +2,7 @@
 
 carry(frame, caller)
   1 parse     what is no message is answered 400 and changes nothing
-  2 admit     is a session open, may it speak as this `from`?
+  2 admit     is a session open, who speaks, may it speak as this `from`?
   3 enforce   policies, on the way in; a refusal is answered 403
   for each recipient:
   4 choose    a Route value
@@ -77,14 +77,15 @@ class Pipeline:
         decision = NOT_APPLICABLE
         try:
             if message.recipients[0] == SESSION_ADDRESS:
+                self._admission.greet(message, caller)
                 decision = self._enforced(message, caller.speaker, Direction.IN)
                 self._door.handle(message, caller)
                 self._note(message, SESSION_ADDRESS, caller.speaker, decision, began,
                            Outcome.ANSWERED, component="session")  # fmt: skip
                 return
-            session = self._admission.admit(message, caller)
+            session, speaker = self._admission.admit(message, caller)
             if len(message.recipients) == 1:
-                message, decision = self._taken_in(message, session.speaker)
+                message, decision = self._taken_in(message, speaker)
         except NotAtHand as fact:
             caller.hold(frame, fact)
         except NodeError as error:
@@ -95,10 +96,12 @@ class Pipeline:
         else:
             recipients = message.recipients
             if len(recipients) == 1:
-                self._to_recipient(message, recipients[0], decision, session, caller, began)
+                self._to_recipient(
+                    message, recipients[0], decision, session, speaker, caller, began
+                )
                 return
             for to in recipients:  # a permit for one address carries no other
-                self._to_recipient(message.to_one(to), to, None, session, caller, began)
+                self._to_recipient(message.to_one(to), to, None, session, speaker, caller, began)
 
     def _to_recipient(
         self,
@@ -106,6 +109,7 @@ class Pipeline:
         to: str,
         taken: Decision | None,
         session: Listener,
+        speaker: Speaker,
         caller: Caller,
         began: float,
     ) -> None:
@@ -114,14 +118,14 @@ class Pipeline:
         decision = taken or NOT_APPLICABLE
         try:
             if taken is None:
-                message, decision = self._taken_in(message, session.speaker)
+                message, decision = self._taken_in(message, speaker)
             route = routes.choose(message, to, self._components, self._table, self._domain)
-            out = self._enforced(message, session.speaker, Direction.OUT)
+            out = self._enforced(message, speaker, Direction.OUT)
             if out.auth or not decision.auth:
                 decision = out
             match route:
                 case ToSessions(found):
-                    asserted = session.speaker.identity is not None
+                    asserted = speaker.identity is not None
                     frame = message.forwarded(to, decision.auth, asserted, out.body)
                     outcome, listeners = delivery.hand_over(frame, found, session, caller)
                     if outcome is Outcome.DROPPED:
@@ -142,7 +146,7 @@ class Pipeline:
         except Exception:
             log.exception("A message could not be delivered.")
             outcome, code = self._undelivered(message, to, InternalFault(), caller)
-        self._note(message, to, session.speaker, decision, began, outcome,
+        self._note(message, to, speaker, decision, began, outcome,
                    listeners, component, code)  # fmt: skip
 
     def _taken_in(self, message: Message, speaker: Speaker) -> tuple[Message, Decision]:

@@ -3,7 +3,7 @@
 Listener   somebody a message can be handed to: a session
 Caller     where a frame came from and where answers to it go: a connection
 Component  an addressed part of the node; a connector is one whose answer comes from outside
-Admission  whether a caller may say this message
+Admission  whether a caller may say this message; Witness: who says it
 Enforcer   the policy enforcement point; Recorder: the traffic record
 """
 
@@ -20,7 +20,7 @@ from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
 from msgnode.core.histogram import Histogram
 from msgnode.core.messages import Message
 from msgnode.core.record import Outcome, TrafficRecord
-from msgnode.core.speaker import Speaker
+from msgnode.core.speaker import Identity, Speaker
 from msgnode.core.waiting import NotAtHand
 
 Body = dict[str, Any]
@@ -123,11 +123,36 @@ class Component(ABC):
 
 
 class Admission(Protocol):
-    """Sessions' say on a message before anything else happens to it."""
+    """Sessions' say on a message before anything else happens to it. Both raise NodeError for a
+    message that is refused, and NotAtHand."""
 
-    def admit(self, message: Message, caller: Any) -> Listener:
-        """The session that speaks. Raises NodeError if there is none or it may not say this, and
-        NotAtHand if that cannot be told yet."""
+    def greet(self, message: Message, caller: Any) -> None:
+        """A session frame: take the identity it brings, if any, for the caller's."""
+        ...
+
+    def admit(self, message: Message, caller: Any) -> tuple[Listener, Speaker]:
+        """The session that speaks, and who is behind this message."""
+        ...
+
+
+class Proof(Protocol):
+    """A verified identity, and the digest of the token that proved it."""
+
+    @property
+    def identity(self) -> Identity: ...
+    @property
+    def digest(self) -> str: ...
+
+
+class Witness(Protocol):
+    """Identity's say on who speaks. Both raise NodeError and NotAtHand as Admission does."""
+
+    def greet(self, message: Message, speaker: Speaker) -> Proof | None:
+        """The identity that a session frame brings, None if it brings none."""
+        ...
+
+    def speaker_of(self, message: Message, session: Listener) -> Speaker:
+        """The session's speaker, with the identity the message is said under."""
         ...
 
 
@@ -167,6 +192,16 @@ Tap = Callable[[TrafficRecord, bytes], None]
 
 SessionEnd = Callable[[str, str, str], None]
 """`on_session_closed(session_id, runtime_url, reason)`: after CLOSED; idempotent."""
+
+
+class NoWitness:
+    """The witness of a node that verifies nobody."""
+
+    def greet(self, message: Message, speaker: Speaker) -> Proof | None:
+        return None
+
+    def speaker_of(self, message: Message, session: Listener) -> Speaker:
+        return session.speaker
 
 
 class NoPolicies:

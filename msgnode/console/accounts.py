@@ -1,16 +1,30 @@
-"""Operators' accounts and groups, in the console's look."""
+"""Accounts in the console: operators, users of the domain, groups.
+
+One table has both. An operator has *staff status* and a role; a user of the domain has neither and
+logs in at the embedded provider only. Nobody gives more than he has: superusers, and the rights of
+a single account, are for superusers. Who is switched off or deleted is logged out at once.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as StockGroupAdmin
 from django.contrib.auth.admin import UserAdmin as StockUserAdmin
 from django.contrib.auth.models import Group, User
+from django.db.models import QuerySet
+from django.http import HttpRequest
 from unfold.admin import ModelAdmin
+from unfold.decorators import action, display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+
+from msgnode.identity.provider_revocation import end_browser_sessions, end_logins
 
 admin.site.unregister(User)
 admin.site.unregister(Group)
+
+_FOR_SUPERUSERS = ("is_superuser", "user_permissions")
 
 
 @admin.register(User)
@@ -18,6 +32,80 @@ class UserAdmin(StockUserAdmin, ModelAdmin):
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
+    list_display = ("username", "email", "role", "is_active", "last_login")
+    list_filter = ("is_staff", "is_active", "groups")
+    list_select_related = ()
+    actions = ("end_logins",)
+    add_fieldsets = (
+        (
+            None,
+            {
+                "classes": ("wide",),
+                "fields": ("username", "email", "usable_password", "password1", "password2"),
+            },
+        ),
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
+        return super().get_queryset(request).prefetch_related("groups")
+
+    @display(description="role", label={"superuser": "danger", "user of the domain": "default"})
+    def role(self, user: User) -> str:
+        if user.is_superuser:
+            return "superuser"
+        if not user.is_staff:
+            return "user of the domain"
+        return ", ".join(sorted(group.name for group in user.groups.all())) or "no role"
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return () if request.user.is_superuser else _FOR_SUPERUSERS
+
+    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        return super().has_change_permission(request, obj) and _may_touch(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        return super().has_delete_permission(request, obj) and _may_touch(request, obj)
+
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        if change and "is_active" in form.changed_data and not obj.is_active:
+            _end(obj)
+
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> Any:  # noqa: A002
+        """A new password ends what the old one began; browsers are logged out by Django."""
+        response = super().user_change_password(request, id, form_url)
+        if request.method == "POST" and response.status_code == 302:
+            user = self.get_object(request, id)
+            if user is not None:
+                end_logins(user, close=True)
+        return response
+
+    def delete_model(self, request: HttpRequest, obj: User) -> None:
+        _end(obj)
+        super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
+        if not request.user.is_superuser:
+            queryset = queryset.filter(is_superuser=False)
+        for user in queryset:
+            _end(user)
+        super().delete_queryset(request, queryset)
+
+    @action(description="Log the selected users out everywhere", permissions=["change"])
+    def end_logins(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
+        users = [user for user in queryset[:500] if _may_touch(request, user)]
+        for user in users:
+            _end(user)
+        self.message_user(request, f"{len(users)} logged out: browsers, tokens and sessions.")
+
+
+def _may_touch(request: HttpRequest, user: User | None) -> bool:
+    return user is None or not user.is_superuser or request.user.is_superuser
+
+
+def _end(user: User) -> None:
+    end_logins(user, close=True)
+    end_browser_sessions(user)
 
 
 @admin.register(Group)

@@ -18,7 +18,7 @@ from .lists import ConsoleAdmin, WrittenByTheNode, begins_with
 
 Fields = dict[str, Any]
 
-_SECRET = frozenset({"token_hash", "epoch"})
+_SECRET = frozenset({"token_hash", "epoch", "identity"})  # of sessions; auditing.py has the others
 
 
 def note(actor: str, action: str, object_: object, before: Fields, after: Fields) -> None:
@@ -47,28 +47,21 @@ def _is_json(value: object) -> bool:
 
 
 class AuditedAdmin(ConsoleAdmin):
-    """An admin class whose changes are audited, and made known to the workers by `publish`."""
+    """An admin class whose changes, audited like all (auditing.py), are made known to the workers
+    by `publish`."""
 
     def publish(self) -> None:
         """Tell the workers that the rows have changed. Takes part in the transaction."""
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        before = fields_of(type(obj).objects.get(pk=obj.pk)) if change else {}
         super().save_model(request, obj, form, change)
-        kind = f"{obj._meta.model_name}.{'change' if change else 'add'}"
-        note(request.user.get_username(), kind, obj, before, fields_of(obj))
         self.publish()
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        before = fields_of(obj)
         super().delete_model(request, obj)
-        note(request.user.get_username(), f"{obj._meta.model_name}.delete", obj, before, {})
         self.publish()
 
     def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
-        for row in queryset:
-            before = fields_of(row)
-            note(request.user.get_username(), f"{row._meta.model_name}.delete", row, before, {})
         super().delete_queryset(request, queryset)
         self.publish()
 

@@ -13,9 +13,15 @@ from msgnode.models import Alarm, Allocation, Subscription
 from . import figures
 from .policy_summary import policy_summary
 
+SEES = "msgnode.view_session"
+"""The right without which the page has nothing to show."""
+
 
 def key_numbers(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """What templates/admin/index.html shows (the setting DASHBOARD_CALLBACK)."""
+    context["has_role"] = request.user.has_perm(SEES)
+    if not context["has_role"]:
+        return context
     now = timezone.now()
     live = figures.live_sessions()
     standing = list(Alarm.objects.filter(cleared_at=None)[:6])

@@ -20,7 +20,7 @@ from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminTextareaWidget
 from msgnode.models import AddressPool, Allocation, PoolAddress
 
 from . import changes, pool_lines
-from .audit import AuditedAdmin, note
+from .audit import AuditedAdmin, fields_of, note
 
 _LARGEST_FILE = 8 * 1024 * 1024
 
@@ -167,6 +167,15 @@ class PoolAddressAdmin(AuditedAdmin):
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+    def delete_model(self, request: HttpRequest, obj: PoolAddress) -> None:
+        note(request.user.get_username(), "pooladdress.delete", obj, fields_of(obj), {})
+        super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[PoolAddress]) -> None:
+        for row in queryset:
+            note(request.user.get_username(), "pooladdress.delete", row, fields_of(row), {})
+        super().delete_queryset(request, queryset)
 
     @display(description="lent", boolean=True)
     def is_lent(self, address: Any) -> bool:

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import urlencode
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, RangeDateTimeFilter
@@ -89,12 +89,12 @@ class SessionAdmin(WrittenByTheNode):
 
     @action(description="End session", url_path="end", permissions=["end"], icon="link_off")
     def end_one(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        sessions = Session.objects.filter(pk=object_id)
+        sessions = Session.objects.filter(pk=self._session(request, object_id).pk)
         return end(self, request, sessions) or redirect(_page(object_id))
 
     @action(description="Ban", url_path="ban", permissions=["ban"], icon="block")
     def ban_runtime(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        session = get_object_or_404(Session, pk=object_id)
+        session = self._session(request, object_id)
         query = urlencode({"kind": "runtime", "value": session.runtime_url})
         return redirect(f"{reverse('admin:msgnode_ban_add')}?{query}")
 
@@ -103,6 +103,12 @@ class SessionAdmin(WrittenByTheNode):
     )
     def subscribe_for(self, request: HttpRequest, object_id: str) -> HttpResponse:
         return redirect(f"{reverse('admin:msgnode_subscription_add')}?session={object_id}")
+
+    def _session(self, request: HttpRequest, object_id: str) -> Session:
+        session: Session | None = self.get_object(request, object_id)
+        if session is None:
+            raise Http404
+        return session
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         """Found by the beginning of their URL, sessions are listed by it: one index does both."""

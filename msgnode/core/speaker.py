@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -51,3 +51,14 @@ class Speaker:
             and theirs is not None
             and (mine.issuer, mine.subject) == (theirs.issuer, theirs.subject)
         )
+
+    def may_follow(self, other: Speaker, shares: bool) -> bool:
+        """Whether this one may take up what the other has: of a verified subject only that subject
+        may, of an anonymous speaker whoever the setting allows (`shares`)."""
+        if other.identity is not None or not shares:
+            return self.is_same_subject(other)
+        return True
+
+    def without_identity(self) -> Speaker:
+        """The same session, with nobody known behind it."""
+        return replace(self, identity=None)

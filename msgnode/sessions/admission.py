@@ -1,10 +1,12 @@
-"""Whether a session may say this message: the ownership of `from`, and of an object's `/changes`.
+"""Whether a session may say this message: who speaks, the ownership of `from`, and of an object's
+`/changes`.
 
 Rules (reference 3, 4 and 11)
 - A session speaks as its runtime URL (in both spellings) and everything below it, as the addresses
   it holds and everything below them, and as any address nobody holds: that one is then learned as
   its own while its socket is open. Another session's address is refused 403, and so is one that
   the operator took back from this session.
+- An address that a verified subject held last stays theirs while nobody holds it.
 - Nobody speaks as a component of a node. A node of a foreign domain may, from that domain.
 - A child of an object (`<object>/children/<name>`) may be spoken for by the session that holds the
   object, or by a subscriber of the object's children who used it first.
@@ -13,11 +15,13 @@ Rules (reference 3, 4 and 11)
 
 from __future__ import annotations
 
-from msgnode.bus.ports import Listener
+from msgnode.bus.owners import LastOwners
+from msgnode.bus.ports import Listener, Witness
 from msgnode.bus.table import RoutingTable
 from msgnode.core import addresses
 from msgnode.core.errors import Forbidden, NotIdentified
 from msgnode.core.messages import Message
+from msgnode.core.speaker import Speaker
 
 from .component import SessionComponent
 from .connection import Connection
@@ -31,22 +35,32 @@ class SessionAdmission:
         self,
         table: RoutingTable,
         sessions: SessionComponent,
+        witness: Witness,
+        owners: LastOwners,
         domain: str,
         shares: bool,
         max_learned: int,
     ) -> None:
         self._table = table
         self._sessions = sessions
+        self._witness = witness
+        self._owners = owners
         self._domain = domain
         self._shares = shares
         self._max_learned = max_learned
 
-    def admit(self, message: Message, caller: Connection) -> LiveSession:
+    def greet(self, message: Message, caller: Connection) -> None:
+        proof = self._witness.greet(message, caller.speaker)
+        if proof is not None:
+            caller.identify(proof.identity, proof.digest)
+
+    def admit(self, message: Message, caller: Connection) -> tuple[LiveSession, Speaker]:
         session = caller.session
         if session is None:
             raise NotIdentified("There is no session: send `open` to mn:/session first.")
         if not session.runtime_url:
             self._sessions.bind(session, message, caller)
+        speaker = self._witness.speaker_of(message, session)
         sender = message.sender
         table = self._table
         if (
@@ -58,7 +72,7 @@ class SessionAdmission:
         for to in message.recipients:
             if to.endswith("/changes"):
                 self._check_reporter(sender, to, session)
-        return session
+        return session, speaker
 
     def _bind(self, sender: str, session: LiveSession) -> None:
         """Let the session speak as an address it has not used before, or refuse it."""
@@ -80,6 +94,8 @@ class SessionAdmission:
             and not self._may_stand_in(sender, owner, session)
         ):
             raise Forbidden(f"{sender} belongs to another session.")
+        if owner is not session and not self._owners.allow(sender, session.speaker):
+            raise Forbidden(f"{sender} belongs to a subject that this session has not logged in.")
         if sender in session.withdrawn:
             raise Forbidden(f"{sender} was taken back from this session by the operator.")
         self._learn(sender, session)
@@ -103,7 +119,7 @@ class SessionAdmission:
     def _may_stand_in(self, address: str, owner: Listener, session: LiveSession) -> bool:
         """A runtime that came back with a new session, or a child's maker among the observers."""
         if owner.runtime_url == session.runtime_url and not owner.is_connected:
-            return self._shares or session.speaker.is_same_subject(owner.speaker)
+            return session.speaker.may_follow(owner.speaker, self._shares)
         child = addresses.child_of(address)
         if child is None:
             return False

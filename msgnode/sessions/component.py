@@ -12,7 +12,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from msgnode.bus.ports import Card, SessionEnd
@@ -28,7 +28,7 @@ from msgnode.core.errors import (
     Unavailable,
 )
 from msgnode.core.messages import Message
-from msgnode.core.speaker import Speaker
+from msgnode.core.speaker import Identity, Speaker
 
 from . import rules
 from .bans import BanList
@@ -78,6 +78,7 @@ class SessionComponent:
         self.card = Card(self.name, "component", ADDRESS)
         self.sessions: dict[str, LiveSession] = {}
         self.on_closed: list[SessionEnd] = []
+        self.on_identified: list[Callable[[LiveSession], None]] = []
         self.bans = BanList()
         self._settings = settings
         self._table = table
@@ -133,9 +134,7 @@ class SessionComponent:
         token = rules.new_token()
         if len(idle) == 1 and (len(siblings) == 1 or self._settings.resume == "always"):
             session = self.sessions[idle[0].id]
-            if self._settings.resume != "with-proof" or caller.speaker.is_same_subject(
-                session.speaker
-            ):
+            if caller.speaker.may_follow(session.speaker, self._settings.resume != "with-proof"):
                 self._resume(session, caller, token, answer, fresh=True)
                 return
         self._enter_new(runtime_url, caller, token, answer)
@@ -174,6 +173,7 @@ class SessionComponent:
         self._check_name(runtime_url, caller)
         session.runtime_url = runtime_url
         session.speaker = _speaker(session.id, runtime_url, caller)
+        session.proof = caller.proof
         self._begin(session, caller)
         self._store.opened(session)
         session.attach(caller)
@@ -187,10 +187,11 @@ class SessionComponent:
         if above := next(filter(runtimes.__contains__, addresses.ancestors(runtime_url)), ""):
             raise Forbidden(f"{runtime_url} lies below the runtime {above}.")
         siblings = runtimes.get(runtime_url, ())
-        if not self._settings.shares:
-            for each in (*siblings, *runtimes.get(addresses.runtime_twin(runtime_url), ())):
-                if each.is_connected and not caller.speaker.is_same_subject(each.speaker):
-                    raise Forbidden(f"{runtime_url} is in use by another connection.")
+        shares = self._settings.shares
+        for each in (*siblings, *runtimes.get(addresses.runtime_twin(runtime_url), ())):
+            is_in_use = each.is_connected or (each.speaker.identity is not None and not shares)
+            if is_in_use and not caller.speaker.may_follow(each.speaker, shares):
+                raise Forbidden(f"{runtime_url} is in use by another connection.")
         if len(siblings) >= self._settings.max_per_runtime:
             raise TooMany(f"{runtime_url} has {len(siblings)} sessions already.")
         if len(self.sessions) >= self._settings.max_sessions:
@@ -275,6 +276,29 @@ class SessionComponent:
         if socket is not None:
             socket.end(code, "ended by the operator")
 
+    def identify(
+        self, session: LiveSession, identity: Identity | None, proof: str = ""
+    ) -> asyncio.Future[Any] | None:
+        """Bind a session to a verified subject (a login), or to none (a logout, an end of the
+        identity); the future is done with the commit, None if there is nothing to store.
+
+        Raises Forbidden for another subject than it is bound to, and for one that is banned.
+        """
+        speaker = replace(session.speaker, identity=identity)
+        if identity is not None and session.speaker.identity is not None:
+            if not speaker.is_same_subject(session.speaker):
+                raise Forbidden("This session is logged in as somebody else: log out first.")
+        elif identity is not None and self.bans.of_session("", speaker, time.time()) is not None:
+            raise Forbidden("This subject is banned from this node.")
+        session.speaker, session.proof = speaker, proof
+        if session.socket is not None:
+            session.socket.learn(identity, proof)
+        if session.id not in self.sessions:
+            return None
+        for on_identified in self.on_identified:
+            on_identified(session)
+        return self._store.identified(session)
+
     def enforce(self, bans: BanList) -> None:
         """These bans are in force from now on: end the sessions that the new ones meet."""
         new, self.bans = bans.beyond(self.bans), bans
@@ -299,7 +323,10 @@ class SessionComponent:
         in a clean stop may have missed something; how many they are is returned."""
         with_gap = 0
         for row in rows:
-            speaker = Speaker(row.id.hex, row.runtime_url, remote_address=row.remote_address)
+            identity = SessionStore.identity_of(row)
+            speaker = Speaker(
+                row.id.hex, row.runtime_url, remote_address=row.remote_address, identity=identity
+            )
             session = LiveSession(
                 id_=row.id.hex,
                 runtime_url=row.runtime_url,
@@ -310,6 +337,7 @@ class SessionComponent:
                 outbox_bytes=self._settings.outbox_bytes,
                 stores=self._settings.stores,
                 state=State.DETACHED,
+                proof=row.identity.get("proof", ""),
             )
             session.outbox.has_gap = bool(row.epoch)
             with_gap += session.outbox.has_gap
@@ -343,6 +371,7 @@ class SessionComponent:
             speaker=_speaker(id_, runtime_url, caller),
             outbox_bytes=self._settings.outbox_bytes,
             stores=self._settings.stores,
+            proof=caller.proof,
         )
 
     def _begin(self, session: LiveSession, caller: Connection) -> None:
@@ -369,6 +398,12 @@ class SessionComponent:
         if caller.session is not None and caller.session is not session:
             raise Conflict("This connection already has a session: close it first.")
         self._check_bans(session.runtime_url, caller)
+        speaker = _speaker(session.id, session.runtime_url, caller)
+        bound = session.speaker.identity
+        if bound is not None and speaker.identity is None:
+            speaker, caller.proof = replace(speaker, identity=bound), session.proof
+        elif bound is not None and not speaker.is_same_subject(session.speaker):
+            raise Forbidden("The session is bound to another subject.")
         before, old_hash = session.socket, session.token_hash
         session.step(Event.RESUME)
         if before is not None and before is not caller:
@@ -378,7 +413,7 @@ class SessionComponent:
         session.token_hash = rules.token_hash(token)
         session.token = token.encode()
         session.handshake = caller.handshake
-        session.speaker = _speaker(session.id, session.runtime_url, caller)
+        session.speaker, session.proof = speaker, caller.proof
         self._detached.pop(session.id, None)
         self._bound(session, caller)
 

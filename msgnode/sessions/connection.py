@@ -11,10 +11,10 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from msgnode.bus.ports import Listener
-from msgnode.core.speaker import Speaker
+from msgnode.core.speaker import Identity, Speaker
 from msgnode.core.waiting import NotAtHand
 
 from .component import SessionComponent
@@ -49,6 +49,7 @@ class Connection:
         self.link = link
         self.session: LiveSession | None = None
         self.last_runtime_url = ""
+        self.proof = ""  # digest of the token that proved who is behind it
         self._stranger = Speaker("", "", remote_address=remote_address)
         self._sessions = sessions
         self._carry = carry
@@ -71,6 +72,18 @@ class Connection:
     @property
     def speaker(self) -> Speaker:
         return self.session.speaker if self.session is not None else self._stranger
+
+    def identify(self, identity: Identity, proof: str) -> None:
+        """Who is behind this connection was proved: bind its session, or the one to come."""
+        if self.session is not None:
+            self._sessions.identify(self.session, identity, proof)
+        else:
+            self.learn(identity, proof)
+
+    def learn(self, identity: Identity | None, proof: str) -> None:
+        """Whom the sessions of this connection are bound to from now on."""
+        self._stranger = replace(self._stranger, identity=identity)
+        self.proof = proof
 
     def frame_received(self, frame: bytes) -> None:
         """Take one frame; while the sender is held back it waits its turn."""

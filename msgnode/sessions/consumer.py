@@ -8,15 +8,17 @@ server is asked for each event.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 from urllib.parse import parse_qs
 
 from channels.consumer import AsyncConsumer
 
 from msgnode.bus.pipeline import Pipeline
-from msgnode.core.errors import NodeError
+from msgnode.bus.ports import Proof
+from msgnode.core.errors import NodeError, Unavailable
 
+from . import credentials
 from .asgi_link import AsgiLink
 from .component import SessionComponent
 from .connection import Connection, ConnectionSettings
@@ -26,6 +28,8 @@ from .stub_connection import StubConnection
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
+Prove = Callable[[str], Awaitable[Proof]]
+"""Who is behind a token. Raises NodeError within seconds."""
 
 
 class SocketConsumer(AsyncConsumer):
@@ -39,11 +43,15 @@ class SocketConsumer(AsyncConsumer):
         sessions: SessionComponent,
         sockets: Sockets,
         settings: ConnectionSettings,
+        prove: Prove,
+        origins: Collection[str],
     ) -> None:
         self._pipeline = pipeline
         self._sessions = sessions
         self._sockets = sockets
         self._settings = settings
+        self._prove = prove
+        self._origins = origins
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         event = await receive()
@@ -51,12 +59,23 @@ class SocketConsumer(AsyncConsumer):
         if event["type"] != "websocket.connect" or not self.accepts(scope, source):
             await send({"type": "websocket.close", "code": CloseCode.REFUSED})
             return
-        await send({"type": "websocket.accept"})
+        proof, problem = await self._proof(scope)
+        agreed = credentials.agreed(scope.get("subprotocols") or ())
+        await send({"type": "websocket.accept", "subprotocol": agreed})
+        if problem is not None:
+            code = CloseCode.NOT_IDENTIFIED
+            if isinstance(problem, Unavailable):
+                code = CloseCode.GOING_AWAY
+            reason = problem.description.encode()[:120].decode(errors="ignore")
+            await send({"type": "websocket.close", "code": code, "reason": reason})
+            return
         native = (scope.get("extensions") or {}).get("msgnode.link")
         link = native or AsgiLink(send)
         connection = self.connection_class(
             link, source, self._sessions, self._pipeline.carry, self._settings
         )
+        if proof is not None:
+            connection.identify(proof.identity, proof.digest)
         self._sockets.add(connection, source)
         try:
             if self.begin(connection, scope):
@@ -72,7 +91,18 @@ class SocketConsumer(AsyncConsumer):
 
     def accepts(self, scope: dict[str, Any], source: str) -> bool:
         """Whether the socket may be opened at all; if not, the upgrade is answered 403."""
-        return self._sockets.has_room(source)
+        return self._sockets.has_room(source) and credentials.origin_fits(scope, self._origins)
+
+    async def _proof(self, scope: dict[str, Any]) -> tuple[Proof | None, NodeError | None]:
+        """Who is behind the token of the upgrade, or why it is not good. Found out before the
+        socket is open, so that the first frame is said by somebody."""
+        token = credentials.token_of(scope)
+        if not token:
+            return None, None
+        try:
+            return await self._prove(token), None
+        except NodeError as error:
+            return None, error
 
     def begin(self, connection: Connection, scope: dict[str, Any]) -> bool:
         """What a path does before the first frame; False if it ended the connection."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from msgnode.bus.ports import Taken
-from msgnode.core.speaker import Speaker
+from msgnode.core.speaker import Identity, Speaker
 
 from .outbox import Link, Outbox
 from .rules import CloseCode, Event, State, after
@@ -24,6 +24,10 @@ class Socket(Protocol):
 
     @property
     def link(self) -> Link: ...
+
+    def learn(self, identity: Identity | None, proof: str) -> None:
+        """Who is behind it has been proved, or is not known any more."""
+        ...
 
     def end(self, code: int, reason: str) -> None:
         """Close the socket; the session stays as it is."""
@@ -41,6 +45,7 @@ class LiveSession:
         "id",
         "learned",
         "outbox",
+        "proof",
         "runtime_url",
         "socket",
         "speaker",
@@ -62,6 +67,7 @@ class LiveSession:
         outbox_bytes: int,
         stores: bool,
         state: State = State.CONNECTED,
+        proof: str = "",
     ) -> None:
         self.id = id_
         self.runtime_url = runtime_url
@@ -69,6 +75,7 @@ class LiveSession:
         self.token_hash = token_hash
         self.handshake = handshake
         self.speaker = speaker
+        self.proof = proof  # digest of the token behind the speaker's identity
         self.state = state
         self.socket: Socket | None = None
         self._slow_timer: asyncio.TimerHandle | None = None

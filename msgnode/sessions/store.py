@@ -7,11 +7,13 @@ from asyncio import Future
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 from django.db import connection
 from django.utils import timezone
 
 from msgnode import models
 from msgnode.bus.writing import Call, Create, Writer
+from msgnode.core.speaker import Identity
 
 from .bans import Ban, BanList
 from .session import LiveSession
@@ -26,7 +28,6 @@ class SessionStore:
         self._epoch = epoch
 
     def opened(self, session: LiveSession) -> Future[Any]:
-        identity = session.speaker.identity
         row = models.Session(
             id=uuid.UUID(session.id),
             runtime_url=session.runtime_url,
@@ -34,8 +35,7 @@ class SessionStore:
             state=models.Session.State.OPEN,
             handshake=session.handshake,
             remote_address=session.speaker.remote_address,
-            issuer=identity.issuer if identity else "",
-            subject=identity.subject if identity else "",
+            **_of_identity(session),
             worker=self._worker,
             epoch=self._epoch,
         )
@@ -48,10 +48,14 @@ class SessionStore:
             state=models.Session.State.OPEN,
             handshake=session.handshake,
             remote_address=session.speaker.remote_address,
+            **_of_identity(session),
             worker=self._worker,
             epoch=self._epoch,
             detached_at=None,
         )
+
+    def identified(self, session: LiveSession) -> Future[Any]:
+        return self._update(session, **_of_identity(session))
 
     def detached(self, session: LiveSession) -> None:
         now = timezone.now()
@@ -92,6 +96,16 @@ class SessionStore:
         connection.close()
 
     @staticmethod
+    def identity_of(row: models.Session) -> Identity | None:
+        """The verified subject a session is bound to."""
+        if not row.subject:
+            return None
+        try:
+            return msgspec.convert(row.identity, Identity)
+        except msgspec.ValidationError:
+            return None
+
+    @staticmethod
     def load_bans() -> BanList:
         """The bans in force. Blocks."""
         in_force = models.Ban.objects.exclude(expires_at__lte=timezone.now())
@@ -107,6 +121,15 @@ class SessionStore:
         return self._writer.submit(
             Call(lambda: _ignored(models.Session.objects.filter(id=id_).update(**fields)))
         )
+
+
+def _of_identity(session: LiveSession) -> dict[str, Any]:
+    """The fields of a row that say who is behind a session."""
+    identity = session.speaker.identity
+    if identity is None:
+        return {"issuer": "", "subject": "", "identity": {}}
+    kept = {**msgspec.to_builtins(identity), "proof": session.proof}
+    return {"issuer": identity.issuer[:255], "subject": identity.subject[:255], "identity": kept}
 
 
 def _ignored(_: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import environ
 from celery.schedules import crontab
 from django.core.exceptions import ImproperlyConfigured
 
-from . import console
+from . import access, console
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
@@ -38,6 +39,11 @@ HOST: str = env("HOST", default="127.0.0.1")
 PORT: int = env.int("PORT", default=8000)
 ASGI_SERVER: str = env("ASGI_SERVER", default="daphne")
 DOMAIN: str = env("DOMAIN", default="localhost").lower()
+# Where browsers find the node; the embedded OpenID provider's issuer is PUBLIC_URL + "/o".
+PUBLIC_URL: str = env(
+    "PUBLIC_URL",
+    default=f"http://localhost:{PORT}" if NODE_MODE == "embedded" else f"https://{DOMAIN}",
+).rstrip("/")
 DATA_DIR = Path(env("DATA_DIR", default=str(BASE_DIR / "var"))).resolve()
 
 
@@ -69,6 +75,52 @@ ALLOWED_HOSTS: list[str] = env.list(
     else [DOMAIN, HOST],
 )
 CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+# Proxies in front that are believed when they name the client and the scheme (X-Forwarded-*).
+PROXIES: int = env.int("PROXIES", default=0 if NODE_MODE == "embedded" else 1)
+
+# --- Identities: the embedded OpenID provider -----------------------------------------------------
+PROVIDER: dict[str, Any] = {
+    "ISSUER": f"{PUBLIC_URL}/{access.PROVIDER_PATH}",
+    "ACCESS_TOKEN_SECONDS": env.int("ACCESS_TOKEN_SECONDS", default=3600),
+    "ID_TOKEN_SECONDS": env.int("ID_TOKEN_SECONDS", default=3600),
+    "REFRESH_TOKEN_SECONDS": env.int("REFRESH_TOKEN_SECONDS", default=14 * 24 * 3600),
+    # a new key is published so long before it signs, and made again after so many days
+    "KEY_LEAD_SECONDS": env.int("PROVIDER_KEY_LEAD_SECONDS", default=900),
+    "KEY_DAYS": env.float("PROVIDER_KEY_DAYS", default=90.0),
+}
+# Encrypts the provider's private keys in the database. Without one SECRET_KEY does.
+KEY_ENCRYPTION_KEY: str = env("KEY_ENCRYPTION_KEY", default="")
+SECRET_KEY_FALLBACKS: list[str] = env.list("SECRET_KEY_FALLBACKS", default=[])
+OAUTH2_PROVIDER = access.provider(
+    PROVIDER["ISSUER"], PROVIDER, is_production=NODE_MODE == "production"
+)
+
+# --- Log-in, sessions of browsers, API keys -------------------------------------------------------
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",  # first: it refuses who has guessed too often
+    "django.contrib.auth.backends.ModelBackend",
+]
+# Wrong passwords for one name from one address, and how long the name is then shut to the address:
+# its owner elsewhere is not.
+AXES_FAILURE_LIMIT: int = env.int("LOGIN_FAILURES", default=8)
+AXES_COOLOFF_TIME = timedelta(minutes=env.float("LOGIN_COOL_OFF_MINUTES", default=15.0))
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_RESET_ON_SUCCESS = True
+AXES_CLIENT_IP_CALLABLE = "msgnode.proxies.address_of"
+AXES_LOCKOUT_CALLABLE = "msgnode.identity.login.locked_out"
+AXES_DISABLE_ACCESS_LOG = True  # the audit log has who came in
+AXES_ENABLE_ADMIN = False  # msgnode.console.logins shows failures in the console's look
+AXES_VERBOSE = False
+LOGINS_PER_MINUTE: int = env.int("LOGINS_PER_MINUTE", default=60)
+SESSION_COOKIE_AGE: int = env.int("CONSOLE_SESSION_SECONDS", default=8 * 3600)
+SESSION_EXPIRE_AT_BROWSER_CLOSE: bool = env.bool("CONSOLE_SESSION_ENDS_WITH_BROWSER", default=True)
+AUDIT_DAYS: float = env.float("AUDIT_DAYS", default=730.0)
+API_KEYS: dict[str, int] = {
+    "DAYS": env.int("API_KEY_DAYS", default=365),
+    "PER_MINUTE": env.int("API_KEY_PER_MINUTE", default=60_000),
+}
+MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # a key is shown once
+CONTENT_SECURITY_POLICY = access.content_security_policy()
 
 # --- Limits of the node (decisions in docs/architecture.md) ---------------------------------------
 NODE: dict[str, float] = {
@@ -104,6 +156,34 @@ ALLOCATION_SCHEMES: list[str] = env.list(
 RESUME: str = env("RESUME", default="when-idle" if NODE_MODE == "embedded" else "with-proof")
 SHARE_RUNTIME_URL: bool = env.bool("SHARE_RUNTIME_URL", default=NODE_MODE == "embedded")
 STORE_FOR_DETACHED: bool = env.bool("STORE_FOR_DETACHED", default=True)
+
+# --- Identity -------------------------------------------------------------------------------------
+# anonymous, identified or strict; and the same for single domains of origin
+ADMISSION: str = env(
+    "ADMISSION", default="anonymous" if NODE_MODE == "embedded" else "identified"
+).lower()
+ADMISSION_DOMAINS: dict[str, str] = env.dict("ADMISSION_DOMAINS", default={})
+# Origins of the pages that may connect; "*" is any.
+WS_ORIGINS: list[str] = env.list(
+    "WS_ORIGINS", default=["*"] if NODE_MODE == "embedded" else [PUBLIC_URL]
+)
+IDENTITY: dict[str, Any] = {
+    # whether an identity of an unknown issuer passes as not asserted (in the anonymous mode only)
+    "PASSES_UNKNOWN": env.bool("IDENTITY_PASSES_UNKNOWN", default=NODE_MODE == "embedded"),
+    "LEEWAY": env.float("IDENTITY_LEEWAY", default=60.0),
+    "BINDS_TOKENS": env.bool("IDENTITY_BINDS_TOKENS", default=True),
+    # what is kept of tokens: entries in memory
+    "CACHE": env.int("IDENTITY_CACHE", default=20_000),
+    "CHECKS_PER_SECOND": env.float("IDENTITY_CHECKS_PER_SECOND", default=50.0),
+    "INTROSPECTIONS_PER_SECOND": env.float("IDENTITY_INTROSPECTIONS_PER_SECOND", default=100.0),
+    # asking issuers: seconds for an answer, hosts beside the issuers' own, how long keys outlive
+    # an outage
+    "TIMEOUT": env.float("IDENTITY_TIMEOUT", default=3.0),
+    "HOSTS": env.list("IDENTITY_HOSTS", default=[]),
+    "LOOPBACK_HTTP": env.bool("IDENTITY_LOOPBACK_HTTP", default=NODE_MODE == "embedded"),
+    "STALE_KEYS": env.float("IDENTITY_STALE_KEYS", default=24 * 3600.0),
+    "OWNER_DAYS": env.int("IDENTITY_OWNER_DAYS", default=30),
+}
 
 # --- Policies -------------------------------------------------------------------------------------
 POLICY: dict[str, Any] = {
@@ -185,6 +265,9 @@ INSTALLED_APPS = [
     "django_filters",
     "drf_spectacular",
     "drf_spectacular_sidecar",
+    "oauth2_provider",
+    "axes",
+    "csp",
     "django_celery_beat",
     "django_celery_results",
     "msgnode.apps.MessageNodeConfig",
@@ -194,6 +277,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "msgnode.headers.HeadersMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -201,6 +285,8 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "msgnode.console.acting.ActorMiddleware",
+    "axes.middleware.AxesMiddleware",  # last, as it asks for
 ]
 ROOT_URLCONF = "msgnode.urls"
 ASGI_APPLICATION = "msgnode.asgi.application"
@@ -251,6 +337,7 @@ WHITENOISE_AUTOREFRESH = False
 X_FRAME_OPTIONS = "DENY"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 # Two nodes on one machine share the host name, and browsers keep cookies by host name only.
 SESSION_COOKIE_NAME = f"node_{PORT}_session"
 CSRF_COOKIE_NAME = f"node_{PORT}_csrf"
@@ -276,6 +363,10 @@ CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_SCHEDULE = {
     "purge the decision log": {"task": "policies.purge", "schedule": 3600.0},
     "purge what is kept no longer": {"task": "msgnode.purge", "schedule": 3600.0},
+    "renew the provider's signing key": {
+        "task": "msgnode.rotate_provider_key",
+        "schedule": 3600.0,
+    },
     # What waits for a worker longer than it takes to come round again is not worth doing twice.
     "end registrations whose time is over": {
         "task": "registry.expire",
@@ -310,11 +401,12 @@ else:
 REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "rest_framework.authentication.BasicAuthentication",
+        "rest_framework.authentication.BasicAuthentication",  # first: its challenge is sent
+        "msgnode.identity.api_keys.ApiKeyAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
-    "NUM_PROXIES": env.int("PROXIES", default=0),
+    "NUM_PROXIES": 0,  # msgnode.proxies has put the client in REMOTE_ADDR
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Messaging Node",
@@ -329,8 +421,9 @@ SPECTACULAR_SETTINGS = {
 
 # --- Console --------------------------------------------------------------------------------------
 UNFOLD = console.unfold(DOMAIN)
-LOGIN_URL = "admin:login"
-LOGIN_REDIRECT_URL = "admin:index"
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "newcomer"
+LOGOUT_REDIRECT_URL = "newcomer"
 
 # --- Logs: one JSON object a line -----------------------------------------------------------------
 LOG_LEVEL: str = env("LOG_LEVEL", default="INFO")
@@ -343,6 +436,7 @@ LOGGING = {
     "loggers": {
         "django.server": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
         "autobahn": {"level": "ERROR"},
+        "axes": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},  # one line for each request, with user ids in it
     },
 }

@@ -98,6 +98,10 @@ def unfold(domain: str) -> dict[str, Any]:
                     "items": [
                         _item("Users", "person", "auth_user"),
                         _item("Groups", "group", "auth_group"),
+                        _item("OAuth clients", "apps", "oauth2_provider_application"),
+                        _item("API keys", "key", "msgnode_apikey"),
+                        _item("Signing keys", "vpn_key", "msgnode_providerkey"),
+                        _item("Failed log-ins", "no_accounts", "axes_accessattempt"),
                     ],
                 },
             ],

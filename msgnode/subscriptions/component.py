@@ -11,6 +11,7 @@ from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from msgnode.bus.owners import LastOwners
 from msgnode.bus.ports import Body, Component, Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import BadMessage, Conflict, Forbidden, TooMany
@@ -35,6 +36,7 @@ class SubscriptionComponent(Component):
         drop: Callable[[str, Listener], None],
         shares: bool,
         max_per_session: int,
+        owners: LastOwners,
     ) -> None:
         super().__init__((f"domain://msg-node.{domain}/sm",))
         self._table = table
@@ -44,6 +46,7 @@ class SubscriptionComponent(Component):
         self._drop = drop
         self._shares = shares
         self._max_per_session = max_per_session
+        self._owners = owners
         self._of: dict[str, dict[str, None]] = {}  # session id -> addresses
         self._pending: dict[str, dict[str, Future[Body]]] = {}  # the same, not committed yet
 
@@ -75,6 +78,10 @@ class SubscriptionComponent(Component):
         """A subscription ends by decision of the node: in memory at once, then in the database."""
         self.drop_subscription(address, session)
         self._store.unsubscribed(session, [address], [], [], None)
+
+    def of(self, session: Listener) -> Iterable[str]:
+        """What a session listens to."""
+        return self._of.get(session.id, {}).keys()
 
     def everything(self, sessions: Mapping[str, Listener]) -> list[tuple[Listener, str]]:
         """Who listens to what, at this moment."""
@@ -244,6 +251,8 @@ class SubscriptionComponent(Component):
             elif self._table.owners.get(address) is session or address in pending:
                 continue
             elif is_free or owner is None:
+                if not self._owners.allow(address, session.speaker):
+                    raise Forbidden(f"{address} belongs to a subject that is not logged in here.")
                 claimed.append(address)
             else:
                 taken_over[address] = owner
@@ -257,9 +266,7 @@ class SubscriptionComponent(Component):
         """A runtime that came back with a new session claims what its lost one held."""
         if owner is None or owner.is_connected or owner.runtime_url != session.runtime_url:
             return False
-        if session.speaker.identity is not None and owner.speaker.identity is not None:
-            return session.speaker.is_same_subject(owner.speaker)
-        return self._shares
+        return session.speaker.may_follow(owner.speaker, self._shares)
 
     def _on_behalf(self, body: dict[str, Any], caller: Listener) -> Listener:
         """`source` (or `subscriber`) owned by another connection of the same runtime or subject

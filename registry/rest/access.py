@@ -1,7 +1,9 @@
 """Who may use the registry over HTTP, and how often.
 
 ACCESS   open: anybody · read-open: anybody reads, accounts write · account: accounts only
-An account writes if it has the permission `registry.change_hyperty`. Each client (account, or else
+An account reads with the permission `registry.view_hyperty`, writes with `registry.change_hyperty`.
+A service account has them by its scopes, and is held to them where anybody may come in, too, so
+that a key is never good for more than it says. Each client (account, or else
 source address) has a bucket of requests for reads and one for writes that refills evenly. A bucket
 belongs to one worker: with n workers a client may reach n times the rate.
 """
@@ -18,6 +20,7 @@ from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
+READ_PERMISSION = "registry.view_hyperty"
 WRITE_PERMISSION = "registry.change_hyperty"
 
 
@@ -27,12 +30,14 @@ class RegistryAccess(BasePermission):
     def has_permission(self, request: Request, view: Any) -> bool:
         access = settings.REGISTRY["ACCESS"]
         is_read = request.method in SAFE_METHODS
-        if access == "open" or (access == "read-open" and is_read):
+        is_open = access == "open" or (access == "read-open" and is_read)
+        is_program = request.auth is not None  # a key; accounts come with a password or cookie
+        if is_open and not is_program:
             return True
         user = request.user
         if not user.is_authenticated:
             return False
-        return is_read or user.has_perm(WRITE_PERMISSION)
+        return bool(user.has_perm(READ_PERMISSION if is_read else WRITE_PERMISSION))
 
 
 class Buckets:

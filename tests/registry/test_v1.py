@@ -162,6 +162,8 @@ def test_accounts_are_asked_for_where_the_setting_says_so(v1: Client, settings: 
     assert answer["WWW-Authenticate"].startswith("Basic")
     account = User.objects.create_user("reader", password="a long password")
     v1.force_login(account)
+    is_problem(v1.get(BASE), 403)  # a user of the domain has an account, too
+    account.user_permissions.add(Permission.objects.get(codename="view_hyperty"))
     assert v1.get(BASE).status_code == 200
     is_problem(put(v1), 403)
     account.user_permissions.add(Permission.objects.get(codename="change_hyperty"))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from msgnode.bus.owners import LastOwners
 from msgnode.bus.ports import Body
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
@@ -33,6 +34,7 @@ class Scene:
             lambda address, session: self.table.release(address, session),
             shares=True,
             max_per_session=3,
+            owners=LastOwners(),
         )
         self.mine, self.other = FakeSession("runtime://d/1"), FakeSession("runtime://d/2")
         self.table.add_runtime(self.mine)

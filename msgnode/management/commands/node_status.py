@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.utils import timezone
-
-from msgnode.console import figures
+from msgnode.console.status import node_status
 from msgnode.console.tool import Tool, not_as_it_should_be
-from msgnode.models import Alarm, Allocation, Ban, PoolAddress, Subscription
-
-ALARMS_TOLD = 50
 
 
 class Command(Tool):
@@ -18,7 +13,7 @@ class Command(Tool):
     example = "  manage.py node_status\n  manage.py node_status --json | jq .sessions.open"
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        status = _status()
+        status = node_status()
         if options["json"]:
             self.say_json(status)
         else:
@@ -41,23 +36,3 @@ class Command(Tool):
             self.stdout.write(
                 f"ALARM          {alarm['kind']} ({alarm['count']}×): {alarm['text']}"
             )
-
-
-def _status() -> dict[str, Any]:
-    now = timezone.now()
-    components = figures.components(now)
-    in_force = Ban.objects.exclude(expires_at__lte=now)
-    alarms = Alarm.objects.filter(cleared_at=None)
-    return {
-        "at": now,
-        "workers": sorted({worker for line in components for worker in line["workers"]}),
-        "sessions": figures.live_sessions(),
-        "allocations": Allocation.objects.count(),
-        "subscriptions": Subscription.objects.count(),
-        "pool_addresses": PoolAddress.objects.count(),
-        "bans": in_force.count(),
-        "components": components,
-        "alarms": list(
-            alarms.values("kind", "subject", "text", "count", "raised_at", "last_at")[:ALARMS_TOLD]
-        ),
-    }

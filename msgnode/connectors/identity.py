@@ -1,0 +1,210 @@
+"""domain://idm.<domain>: the identity manager; `domain-idp://<domain>` is the same for identity
+messages of runtimes (reference 2.1 and 6).
+
+Every message gets one answer. 200 with `value`; 400 for what cannot be read; 401 with a description
+for an identity that is not good, and with `value` {name: "IdPLoginError", loginUrl} where a person
+must log in first; 404 for an unknown user; 503 when an issuer is out of reach.
+
+A login binds the subject to the session; the session's rules stand in sessions and identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from msgnode.bus.ports import Body, Component, Listener, Proof
+from msgnode.core.errors import BadMessage, NotFound, NotIdentified
+from msgnode.core.messages import Message
+from msgnode.core.speaker import Identity
+
+from .identity_requests import Execute, Read, request_of
+
+MakeRequest = Callable[..., Any]
+
+
+class Checked(Proof, Protocol):
+    """A verified identity with the contents it binds (the nonce)."""
+
+    @property
+    def nonce(self) -> str: ...
+
+
+class Desk(Protocol):
+    """The identity room, as the connector needs it. Everything ends within seconds."""
+
+    async def prove(self, token: str) -> Checked: ...
+    async def validate(self, assertion: str, idp: str, profile: Any) -> Checked: ...
+    async def jwks(self) -> dict[str, Any]: ...
+    async def login_url(self, request: Any) -> str: ...
+    async def assertion(self, request: Any) -> dict[str, Any] | None: ...
+    async def access_token(self, request: Any) -> dict[str, Any] | None: ...
+    async def revoke(self, token: str) -> bool: ...
+    def speaks_for(self, idp: str) -> bool: ...
+
+
+LogIn = Callable[[Listener, Proof | None], Awaitable[Any] | None]
+"""Binds a session to a subject, or to none; what it gives is done with the commit."""
+Spend = Callable[[Listener], None]
+"""Counts a verification that a session asks for. Raises TooMany (429)."""
+Subjects = Callable[[str], Identity | None]
+"""A subject that is logged in at this moment, by user name, user URL or guid."""
+
+
+class IdentityConnector(Component):
+    """Relays to a Desk; see the head of the file."""
+
+    name = "identity"
+    kind = "connector"
+
+    def __init__(
+        self,
+        domain: str,
+        desk: Desk,
+        make_request: MakeRequest,
+        log_in: LogIn,
+        spend: Spend,
+        subjects: Subjects,
+    ) -> None:
+        super().__init__((f"domain://idm.{domain}", f"domain-idp://{domain}"))
+        self._desk = desk
+        self._make_request = make_request
+        self._log_in = log_in
+        self._spend = spend
+        self._subjects = subjects
+
+    def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
+        request = request_of(message.type, message.fields())
+        if isinstance(request, Read):
+            return self._read(request, caller)
+        self._spend(caller)
+        match request.method:
+            case "validateAssertion":
+                return self._validate(request)
+            case "login":
+                return self._login(request, caller)
+            case "logout":
+                return self._logout(caller)
+            case "getLoginEndpoint" | "getAccessTokenAuthorisationEndpoint":
+                return self._login_endpoint(request, caller)
+            case "generateAssertion" | "refreshAssertion":
+                return self._granted(self._desk.assertion, request, caller)
+            case "getAccessToken" | "refreshAccessToken":
+                return self._granted(self._desk.access_token, request, caller)
+            case _:
+                return self._revoke(request)
+
+    # --- identities -------------------------------------------------------------------------------
+
+    async def _validate(self, request: Execute) -> Body:
+        assertion = request.text("assertion")
+        if not assertion:
+            raise BadMessage("validateAssertion needs params.assertion.")
+        profile = request.params.get("userProfile")
+        checked = await self._desk.validate(assertion, request.idp, profile)
+        contents = request.text("contents")
+        if contents and contents != checked.nonce:
+            raise NotIdentified("The assertion binds other contents.")
+        identity = checked.identity
+        value = {
+            "identity": identity.username,
+            "contents": checked.nonce,
+            "claims": _public(identity),
+            "assertedIdentity": True,
+        }
+        return {"code": 200, "value": value, "assertedIdentity": True}
+
+    async def _login(self, request: Execute, caller: Listener) -> Body:
+        token = request.token or request.text("assertion")
+        if not token:
+            raise BadMessage("login needs params.token.")
+        checked = await self._desk.prove(token)
+        committed = self._log_in(caller, checked)
+        if committed is not None:
+            await committed
+        return {"code": 200, "value": _own(checked.identity)}
+
+    async def _logout(self, caller: Listener) -> Body:
+        committed = self._log_in(caller, None)
+        if committed is not None:
+            await committed
+        return {"code": 200}
+
+    def _read(self, request: Read, caller: Listener) -> Body | Awaitable[Body]:
+        if request.resource == "jwks":
+            return self._keys()
+        if not request.resource:
+            identity = caller.speaker.identity
+            if identity is None:
+                raise NotFound("This session is not logged in.")
+            return {"code": 200, "value": _own(identity)}
+        found = self._subjects(request.resource)
+        if found is None:
+            raise NotFound(f"Nobody who is here is known as {request.resource[:200]}.")
+        return {"code": 200, "value": _public(found)}
+
+    async def _keys(self) -> Body:
+        return {"code": 200, "value": await self._desk.jwks()}
+
+    # --- the domain's own provider ----------------------------------------------------------------
+
+    async def _login_endpoint(self, request: Execute, caller: Listener) -> Body:
+        url = await self._desk.login_url(self._asked(request, caller))
+        return {"code": 200, "value": url}
+
+    async def _granted(
+        self,
+        grant: Callable[[Any], Awaitable[dict[str, Any] | None]],
+        request: Execute,
+        caller: Listener,
+    ) -> Body:
+        if not self._desk.speaks_for(request.idp):
+            raise BadMessage(f"This node does not speak for the identity provider {request.idp}.")
+        asked = self._asked(request, caller)
+        granted = await grant(asked)
+        if granted is not None:
+            return {"code": 200, "value": granted}
+        text = "A login is needed first."
+        value = {"name": "IdPLoginError", "loginUrl": await self._desk.login_url(asked)}
+        return {"code": 401, "desc": text, "description": text, "value": value}
+
+    async def _revoke(self, request: Execute) -> Body:
+        if not request.token:
+            raise BadMessage("revokeAccessToken needs params.token.")
+        if not await self._desk.revoke(request.token):
+            raise NotFound("This token is none of this domain's provider.")
+        return {"code": 200}
+
+    def _asked(self, request: Execute, caller: Listener) -> Any:
+        identity = caller.speaker.identity
+        return self._make_request(
+            contents=request.text("contents"),
+            origin=request.text("origin"),
+            username_hint=request.text("usernameHint", "login"),
+            token=request.token or _token_in(request.params.get("identity")),
+            resources=request.resources,
+            subject=(identity.issuer, identity.subject) if identity else ("", ""),
+        )
+
+
+def _token_in(identity: Any) -> str:
+    """The assertion of an identity that is to be refreshed."""
+    assertion = identity.get("assertion") if isinstance(identity, dict) else identity
+    return assertion if isinstance(assertion, str) else ""
+
+
+def _public(identity: Identity) -> dict[str, Any]:
+    """What anybody who may ask is told of a subject."""
+    return {
+        "iss": identity.issuer,
+        "sub": identity.subject,
+        "username": identity.username,
+        "userURL": identity.user_url,
+        "guid": identity.guid,
+        "idp": {"domain": identity.idp_domain},
+    }
+
+
+def _own(identity: Identity) -> dict[str, Any]:
+    """What a session is told of its own subject. `expires` is in seconds since the epoch."""
+    return {**_public(identity), "groups": list(identity.groups), "expires": int(identity.expires)}

@@ -1,0 +1,47 @@
+"""Who acts now: known to the audit wherever a row is changed, without handing it through.
+
+A request of somebody who is logged in acts as that account; `manage.py` acts under its own name.
+What the node does by itself (a worker's commit, a scheduled task) has no actor and is no change of
+an operator's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+_actor: ContextVar[Callable[[], str]] = ContextVar("actor", default=lambda: "")
+
+
+def actor() -> str:
+    """The name of who acts, empty for the node itself."""
+    return _actor.get()()
+
+
+@contextmanager
+def acting_as(name: str | Callable[[], str]) -> Iterator[None]:
+    """Act as somebody within the block."""
+    token = _actor.set(name if callable(name) else lambda: name)
+    try:
+        yield
+    finally:
+        _actor.reset(token)
+
+
+class ActorMiddleware:
+    """A request acts as its user. The user is looked up when asked for, so that reading costs
+    nothing; an API key names itself (see msgnode.identity.api_keys)."""
+
+    sync_capable = True
+    async_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        with acting_as(lambda: request.user.get_username() if hasattr(request, "user") else ""):
+            return self._get_response(request)

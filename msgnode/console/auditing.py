@@ -1,0 +1,146 @@
+"""Every change somebody makes is written down, whatever page, command or interface it came through.
+
+A row that is saved or deleted while somebody acts (see acting.py) becomes one AuditEntry, with its
+fields before and after, in the same transaction. What the node writes by itself has no actor. Kinds
+of rows that are many, or whose changes console.changes words itself, are left out by name. Secrets
+are never written down, only that they are new.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import apps
+from django.contrib.auth.models import Group, User
+from django.contrib.auth.signals import user_logged_in
+from django.db.models import Model
+from django.db.models.signals import (
+    m2m_changed,
+    post_delete,
+    post_save,
+    pre_delete,
+    pre_save,
+)
+from django.http import HttpRequest
+
+from msgnode.proxies import address_of
+
+from .acting import actor
+from .audit import Fields, fields_of, note
+
+AUDITED_APPS = ("msgnode", "policies", "spark", "django_celery_beat")
+AUDITED = frozenset({"auth.User", "auth.Group", "oauth2_provider.Application"})
+LEFT_OUT = frozenset(
+    {
+        # written by the workers, or worded by console.changes
+        *("msgnode.Session", "msgnode.Allocation", "msgnode.Subscription", "msgnode.PoolAddress"),
+        *("msgnode.ControlMessage", "msgnode.ComponentStatus", "msgnode.Alarm"),
+        # written by the node and by reports
+        *("policies.DecisionEntry", "policies.RuleHits", "spark.Report"),
+        "django_celery_beat.PeriodicTasks",
+        "msgnode.AuditEntry",
+    }
+)
+SECRET = frozenset(
+    {"password", "secret_hash", "previous_hash", "sealed", "client_secret", "client_secret_sealed"}
+)
+UNINTERESTING = frozenset({"last_login", "last_used_at", "last_used_from", "date_changed"})
+HIDDEN = "•••"
+
+
+def is_audited(model: type[Model]) -> bool:
+    label = model._meta.label
+    if label in LEFT_OUT:
+        return False
+    return label in AUDITED or model._meta.app_label in AUDITED_APPS
+
+
+def follow() -> None:
+    """Begin to write changes down. Called once in each process."""
+    for model in apps.get_models():
+        if is_audited(model):
+            pre_save.connect(_remember, sender=model, dispatch_uid=f"audit {model} before")
+            post_save.connect(_saved, sender=model, dispatch_uid=f"audit {model} after")
+            pre_delete.connect(_remember, sender=model, dispatch_uid=f"audit {model} going")
+            post_delete.connect(_deleted, sender=model, dispatch_uid=f"audit {model} gone")
+    for relation in (User.groups, User.user_permissions, Group.permissions):
+        m2m_changed.connect(_related, sender=relation.through)
+    user_logged_in.connect(_logged_in)
+
+
+def _values(row: Model) -> Fields:
+    return {
+        field.name: field.value_from_object(row)
+        for field in row._meta.concrete_fields
+        if field.name not in UNINTERESTING
+    }
+
+
+def _remember(sender: type[Model], instance: Any, **_: Any) -> None:
+    """Keep what is in the database now, for `_saved`."""
+    if not actor():
+        return
+    row = sender._base_manager.filter(pk=instance.pk).first() if instance.pk is not None else None
+    instance._audit_before = _values(row) if row is not None else {}
+
+
+def _saved(sender: type[Model], instance: Any, created: bool, **_: Any) -> None:
+    who = actor()
+    if not who:
+        return
+    before = {} if created else instance.__dict__.pop("_audit_before", {})
+    after = _values(instance)
+    if before != after:
+        kind = f"{sender._meta.model_name}.{'add' if created else 'change'}"
+        note(who, kind, instance, *_without_secrets(before, after))
+
+
+def _deleted(sender: type[Model], instance: Any, **_: Any) -> None:
+    if who := actor():
+        before = instance.__dict__.pop("_audit_before", {}) or _values(instance)
+        note(who, f"{sender._meta.model_name}.delete", instance, *_without_secrets(before, {}))
+
+
+def _without_secrets(before: Fields, after: Fields) -> tuple[Fields, Fields]:
+    """Both without what is secret; a secret that has changed is told to be new."""
+    kept_before, kept_after = dict(before), dict(after)
+    for name in SECRET & (before.keys() | after.keys()):
+        is_new = bool(before) and bool(after) and before.get(name) != after.get(name)
+        if name in before:
+            kept_before[name] = HIDDEN
+        if name in after:
+            kept_after[name] = f"{HIDDEN} (new)" if is_new else HIDDEN
+    return kept_before, kept_after
+
+
+def _related(
+    sender: type[Model],
+    instance: Any,
+    action: str,
+    reverse: bool,
+    model: Any,
+    pk_set: Any,
+    **_: Any,
+) -> None:
+    """Groups of a user, rights of a user or group."""
+    who = actor()
+    if not who or reverse:
+        return
+    relations = (User.groups, User.user_permissions, Group.permissions)
+    name = next(each.field.name for each in relations if each.through is sender)
+    names = sorted(str(each) for each in getattr(instance, name).all())
+    before = instance.__dict__.setdefault("_audit_related", {})
+    if action.startswith("pre_"):
+        before.setdefault(name, names)
+    elif (was := before.pop(name, names)) != names:
+        note(who, f"{instance._meta.model_name}.{name}", instance, {name: was}, {name: names})
+
+
+def _logged_in(sender: Any, request: HttpRequest | None, user: Any, **_: Any) -> None:
+    if user.is_staff and request is not None and (address := address_of(request)):
+        note(user.get_username(), "user.log-in", user, {}, {"from": address})
+
+
+def note_registry_operation(who: str, what: str, row: Model) -> None:
+    """What an operator does to entries of the registry, which are their clients' (registry.api)."""
+    note(who, what, row, fields_of(row), {})

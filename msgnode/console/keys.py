@@ -1,0 +1,118 @@
+"""Keys in the console: those of service accounts, and the provider's signing keys."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import admin, messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils import timezone
+from unfold.decorators import action, display
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
+
+from msgnode.identity import api_keys, provider_keys
+from msgnode.models import ApiKey, ProviderKey
+
+from .audit import AuditedAdmin
+from .confirm import ask
+from .lists import WrittenByTheNode
+
+
+class ApiKeyForm(forms.ModelForm):
+    scopes = forms.MultipleChoiceField(
+        choices=[(scope, f"{scope}: {text}") for scope, (text, _) in api_keys.SCOPES.items()],
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
+        help_text="It can do this and nothing else.",
+    )
+
+    class Meta:
+        model = ApiKey
+        fields = ("name", "scopes", "expires_at", "is_active")
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(AuditedAdmin):
+    form = ApiKeyForm
+    list_display = ("name", "state_label", "scope_text", "expires_at", "last_used_at",
+                    "last_used_from")  # fmt: skip
+    ordering = ("name",)
+    sortable_by = ("name", "expires_at", "last_used_at")
+    search_fields = ("name",)
+    search_help_text = "Name (its beginning)"
+    fields = ("name", "scopes", "expires_at", "is_active", "prefix", "created_at", "created_by",
+              "last_used_at", "last_used_from")  # fmt: skip
+    readonly_fields = ("prefix", "created_at", "created_by", "last_used_at", "last_used_from")
+    actions_detail = ("rotate",)
+
+    @display(description="state", label={"in use": "success", "off": "default", "over": "danger"})
+    def state_label(self, key: ApiKey) -> str:
+        if key.expires_at <= timezone.now():
+            return "over"
+        return "in use" if key.is_active else "off"
+
+    @display(description="scopes")
+    def scope_text(self, key: ApiKey) -> str:
+        return ", ".join(key.scopes)
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> Any:
+        ends = timezone.now() + timedelta(days=settings.API_KEYS["DAYS"])
+        return {"expires_at": ends, **super().get_changeform_initial_data(request)}
+
+    def save_model(self, request: HttpRequest, obj: ApiKey, form: Any, change: bool) -> None:
+        text = ""
+        if not change:
+            text = api_keys.issue(obj)
+            obj.created_by = request.user.get_username()
+        super().save_model(request, obj, form, change)
+        if text:
+            _show(request, text)
+
+    def has_rotate_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return request.user.has_perm("msgnode.change_apikey")
+
+    @action(description="New secret", url_path="rotate", permissions=["rotate"], icon="autorenew")
+    def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Asks first; the old secret works for a while longer."""
+        key = self.get_object(request, object_id)
+        if key is None:
+            raise Http404
+        page = reverse("admin:msgnode_apikey_change", args=[key.pk])
+        if request.method == "POST":
+            _show(request, api_keys.rotate(key))
+            return redirect(page)
+        hours = round(api_keys.OVERLAP.total_seconds() / 3600)
+        return ask(
+            self,
+            request,
+            ApiKey.objects.filter(pk=key.pk),
+            action="rotate",
+            title="Make a new secret",
+            warning=f"The secret it has now works for {hours} hours more.",
+            form=forms.Form(),
+        )
+
+
+def _show(request: HttpRequest, text: str) -> None:
+    messages.warning(request, f"The key, shown only now: {text}")
+
+
+@admin.register(ProviderKey)
+class ProviderKeyAdmin(WrittenByTheNode):
+    list_display = ("kid", "state_label", "signs_from", "made_at")
+    ordering = ("-signs_from",)
+    fields = ("kid", "public", "signs_from", "made_at")
+
+    @display(description="state", label={"signs": "success", "next": "info", "over": "default"})
+    def state_label(self, key: ProviderKey) -> str:
+        rows = list(ProviderKey.objects.all())
+        if key.kid == provider_keys.signing(rows).kid:
+            return "signs"
+        if key.signs_from > timezone.now():
+            return "next"
+        is_known = key.kid in {row.kid for row in provider_keys.published(rows)}
+        return "published" if is_known else "over"

@@ -1,0 +1,87 @@
+"""Who may do what in the console: four roles, as groups with permissions.
+
+    viewer         sees everything of the node, but neither accounts nor keys
+    operator       and ends, bans, subscribes, frees, fills pools, clears alarms, asks for reports
+    policy author  a viewer who also edits, tests and publishes policies
+    administrator  may do everything in the console, accounts, clients and keys included
+
+The groups are made after each migration and get back the permissions of this table; further ones
+that somebody added stay. Who is in no group and no superuser sees nothing. Pages and actions ask
+for the permissions, never for the role, so that other groups can be made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.apps import apps as all_apps
+from django.contrib.auth.management import create_permissions
+from django.contrib.auth.models import Group, Permission
+from django.db.models import Q
+
+VIEWER, OPERATOR, AUTHOR, ADMINISTRATOR = "viewer", "operator", "policy author", "administrator"
+
+_SEEN_APPS = ("msgnode", "policies", "registry", "spark", "django_celery_beat")
+_UNSEEN = frozenset({"msgnode.view_apikey", "msgnode.view_providerkey"})
+"""What a viewer does not see: who holds keys."""
+
+_ENTRIES = ("hyperty", "dataobject")
+OPERATES = frozenset(
+    {
+        "msgnode.change_session",
+        "msgnode.change_alarm",
+        *(f"msgnode.{act}_subscription" for act in ("add", "delete")),
+        "msgnode.delete_allocation",
+        *(f"msgnode.{act}_ban" for act in ("add", "change", "delete")),
+        *(f"msgnode.{act}_addresspool" for act in ("add", "change", "delete")),
+        "msgnode.delete_pooladdress",
+        *(f"registry.{act}_{row}" for act in ("change", "delete") for row in _ENTRIES),
+        "spark.add_reportrun",
+    }
+)
+WRITES_POLICIES = frozenset(
+    {
+        *(
+            f"policies.{act}_{part}"
+            for act in ("add", "change", "delete")
+            for part in ("policyset", "policy", "rule", "namedlist", "policytest")
+        ),
+        "policies.add_version",
+    }
+)
+_ADMINISTERED_APPS = (*_SEEN_APPS, "auth", "oauth2_provider", "axes")
+
+
+def make(**_: Any) -> None:
+    """Make the groups and give them what the table says. Idempotent; a receiver of post_migrate."""
+    for config in all_apps.get_app_configs():
+        create_permissions(config, verbosity=0)  # each app makes its own only when its turn comes
+    seen = {right for right in _all_rights(_SEEN_APPS) if _verb(right) == "view"} - _UNSEEN
+    _grant(VIEWER, seen)
+    _grant(OPERATOR, seen | OPERATES)
+    _grant(AUTHOR, seen | WRITES_POLICIES)
+    _grant(ADMINISTRATOR, _all_rights(_ADMINISTERED_APPS))
+
+
+def _grant(name: str, rights: Iterable[str]) -> None:
+    group, _ = Group.objects.get_or_create(name=name)
+    wanted = Q()
+    for right in rights:
+        app, _, codename = right.partition(".")
+        wanted |= Q(content_type__app_label=app, codename=codename)
+    known = set(group.permissions.values_list("pk", flat=True))
+    missing = [each for each in Permission.objects.filter(wanted) if each.pk not in known]
+    if missing:
+        group.permissions.add(*missing)
+
+
+def _all_rights(apps: Iterable[str]) -> set[str]:
+    rows = Permission.objects.filter(content_type__app_label__in=list(apps))
+    return {
+        f"{app}.{code}" for app, code in rows.values_list("content_type__app_label", "codename")
+    }
+
+
+def _verb(right: str) -> str:
+    return right.partition(".")[2].partition("_")[0]

@@ -1,0 +1,45 @@
+"""Security headers of every HTML page: a policy for what it may load, and what it may not ask for.
+
+Everything comes from this node and nothing is inline. Exceptions, each with its reason:
+  /admin/    the console's theme evaluates expressions in attributes (Alpine: 'unsafe-eval') and has
+             style attributes ('unsafe-inline' for styles only). Its log-in page has neither.
+  /api/docs  Swagger UI writes style attributes; its scripts are files of this node.
+"""
+
+from __future__ import annotations
+
+from csp.constants import SELF, UNSAFE_EVAL, UNSAFE_INLINE
+from csp.middleware import CSPMiddleware, PolicyParts
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+_PERMISSIONS = "camera=(), geolocation=(), microphone=(), payment=(), usb=()"
+_STRICT_BELOW_ADMIN = ("/admin/login/", "/admin/logout/")
+
+
+class HeadersMiddleware(CSPMiddleware):
+    """django-csp with our exceptions, and the headers it does not know."""
+
+    def get_policy_parts(
+        self, request: HttpRequest, response: HttpResponseBase, report_only: bool = False
+    ) -> PolicyParts:
+        parts = super().get_policy_parts(request, response, report_only)
+        if not report_only:
+            exceptions = _exceptions(request)
+            parts.replace = {**exceptions, **(parts.replace or {})}
+        return parts
+
+    def process_response(
+        self, request: HttpRequest, response: HttpResponseBase
+    ) -> HttpResponseBase:
+        response.setdefault("Permissions-Policy", _PERMISSIONS)
+        return super().process_response(request, response)
+
+
+def _exceptions(request: HttpRequest) -> dict[str, list[str]]:
+    path = request.path_info
+    if path.startswith("/admin/") and not path.startswith(_STRICT_BELOW_ADMIN):
+        return {"script-src": [SELF, UNSAFE_EVAL], "style-src": [SELF, UNSAFE_INLINE]}
+    if path.startswith("/api/docs"):
+        return {"style-src": [SELF, UNSAFE_INLINE]}
+    return {}

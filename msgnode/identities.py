@@ -1,0 +1,199 @@
+"""Identity in a worker: the room's parts wired to sessions, the connector and the control messages.
+
+Rules
+- Issuers and revocations are read in the writer's thread and put in place on the loop; a database
+  out of reach leaves them as they are.
+- A change of a session's identity reaches the roll of who is here, the witness and the policies.
+- A revocation ends what it meets at once: sessions are closed (4401) or go on as anonymous.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from django.conf import settings
+
+from msgnode.bus.ports import Listener, Proof
+from msgnode.bus.table import RoutingTable
+from msgnode.bus.writing import Call, Writer
+from msgnode.connectors.identity import IdentityConnector
+from msgnode.core.speaker import Identity
+from msgnode.identity import revocations, store
+from msgnode.identity.desk import IdentityDesk
+from msgnode.identity.fetching import Fetcher
+from msgnode.identity.issuers import Issuer, IssuerBook
+from msgnode.identity.keys import Keys
+from msgnode.identity.modes import WORDS, Modes
+from msgnode.identity.ports import ISSUERS_CHANGED, REVOKED, AssertionRequest, Provider
+from msgnode.identity.revocations import Revocations
+from msgnode.identity.roll import Roll
+from msgnode.identity.verify import Verifier
+from msgnode.identity.witness import IdentityWitness
+from msgnode.sessions.component import SessionComponent
+from msgnode.sessions.connection import Connection
+from msgnode.sessions.rules import CloseCode
+from msgnode.sessions.session import LiveSession
+
+log = logging.getLogger(__name__)
+
+
+class Identities:
+    """One a worker."""
+
+    def __init__(
+        self,
+        domain: str,
+        table: RoutingTable,
+        sessions: SessionComponent,
+        writer: Writer,
+        connections: Callable[[], Iterable[Connection]],
+        decide_again: Callable[[Listener], None],
+        provider: Provider | None = None,
+    ) -> None:
+        options: dict[str, Any] = settings.IDENTITY
+        self._domain = domain
+        self._sessions = sessions
+        self._writer = writer
+        self._connections = connections
+        self._decide_again = decide_again
+        self._provider = provider
+        self._fetcher = Fetcher(options["TIMEOUT"], options["HOSTS"], options["LOOPBACK_HTTP"])
+        self.keys = Keys(self._load_keys, options["STALE_KEYS"])
+        self.roll = Roll()
+        self.verifier = Verifier(
+            self.keys,
+            self._fetcher,
+            provider,
+            options["LEEWAY"],
+            options["CACHE"],
+            options["INTROSPECTIONS_PER_SECOND"],
+        )
+        self.desk = IdentityDesk(self.verifier, provider)
+        domains = {name.lower(): WORDS[word] for name, word in settings.ADMISSION_DOMAINS.items()}
+        self.witness = IdentityWitness(
+            self.verifier,
+            Modes(WORDS[settings.ADMISSION], domains),
+            frozenset({f"domain://idm.{domain}", f"domain-idp://{domain}"}),
+            passes_unknown=options["PASSES_UNKNOWN"],
+            checks=options["CHECKS_PER_SECOND"],
+            binds=options["BINDS_TOKENS"],
+            room=options["CACHE"],
+            is_live=table.runtimes.__contains__,
+            log_in=self._log_in,
+        )
+        self.connector = IdentityConnector(
+            domain, self.desk, AssertionRequest, self._log_in, self.witness.spend, self.roll.find
+        )
+
+    def load(self) -> None:
+        """Read issuers and revocations. Blocks: for the start."""
+        if self._provider is not None:
+            store.enter_embedded(self._provider.issuer, self._domain)
+        book, self.verifier.revocations = store.load()
+        self.verifier.use(book)
+
+    def restore(self) -> None:
+        """After the sessions were restored: who is bound, and who is revoked by now."""
+        for session in self._sessions.sessions.values():
+            identity = session.speaker.identity
+            if identity is not None and self._is_revoked(identity, session.proof):
+                session.speaker = session.speaker.without_identity()
+            self.roll.enter(session)
+
+    async def stop(self) -> None:
+        await self._fetcher.close()
+
+    def control_handlers(self) -> dict[str, Callable[[dict[str, Any]], None]]:
+        return {ISSUERS_CHANGED: self._issuers_changed, REVOKED: self._revoked}
+
+    # --- what happens to sessions -----------------------------------------------------------------
+
+    def session_identified(self, session: LiveSession) -> None:
+        """A session is bound to another subject, or to none."""
+        self.roll.enter(session)
+        self._decide_again(session)
+
+    def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
+        """A SessionEnd."""
+        self.roll.leave(session_id)
+        self.witness.session_closed(session_id, runtime_url, reason)
+
+    def _log_in(self, session: Listener, proof: Proof | None) -> asyncio.Future[Any] | None:
+        live = self._sessions.sessions.get(session.id)
+        if live is None:
+            return None
+        if proof is None:
+            return self._sessions.identify(live, None)
+        self.witness.check_login(proof, live)
+        return self._sessions.identify(live, proof.identity, proof.digest)
+
+    # --- control messages -------------------------------------------------------------------------
+
+    def _issuers_changed(self, payload: dict[str, Any]) -> None:
+        loaded: list[tuple[IssuerBook, Revocations]] = []
+
+        def load() -> None:
+            loaded[:] = [store.read()]
+
+        def use(done: asyncio.Future[Any]) -> None:
+            if done.cancelled() or done.exception() is not None:
+                log.error("The issuers could not be read; those before stay in force.")
+                return
+            book, self.verifier.revocations = loaded[0]
+            self.verifier.use(book)
+            self.witness.forget()
+            self._end_disbelieved()
+
+        self._writer.submit(Call(load)).add_done_callback(use)
+
+    def _end_disbelieved(self) -> None:
+        """Nobody is believed any more on the word of an issuer that was taken out."""
+        for session in tuple(self._sessions.sessions.values()):
+            identity = session.speaker.identity
+            if identity is not None and self.verifier.book.named(identity.issuer) is None:
+                self._sessions.identify(session, None)
+
+    def _revoked(self, payload: dict[str, Any]) -> None:
+        revoked = revocations.from_payload(payload)
+        self.verifier.revocations.add(revoked)
+        self.verifier.forget()
+        self.witness.forget()
+        closes = payload.get("close", True)
+
+        def is_met(identity: Identity | None, proof: str) -> bool:
+            if identity is None:
+                return False
+            if revoked.token:
+                return proof == revoked.token
+            return (identity.issuer, identity.subject) == (revoked.issuer, revoked.subject)
+
+        for session in tuple(self._sessions.sessions.values()):
+            if not is_met(session.speaker.identity, session.proof):
+                continue
+            if closes:
+                self._sessions.end(session, CloseCode.NOT_IDENTIFIED, "identity revoked")
+            else:
+                self._sessions.identify(session, None)
+        for connection in tuple(self._connections()):
+            if connection.session is None and is_met(connection.speaker.identity, connection.proof):
+                connection.end(CloseCode.NOT_IDENTIFIED, "identity revoked")
+
+    def _is_revoked(self, identity: Identity, proof: str) -> bool:
+        """Whether a bound identity was revoked while the node was away; a subject's revocation
+        counts however old, a new login is the way back."""
+        known = self.verifier.revocations
+        return known.covers(identity.issuer, identity.subject, 0.0, proof)
+
+    # --- keys -------------------------------------------------------------------------------------
+
+    async def _load_keys(self, issuer: Issuer) -> dict[str, Any]:
+        if not issuer.is_embedded:
+            return await self._fetcher.jwks(issuer.jwks_url, issuer.url)
+        if self._provider is None:
+            raise LookupError("this node has no provider of its own")
+        async with asyncio.timeout(settings.IDENTITY["TIMEOUT"]):
+            self.verifier.client_ids = await self._provider.client_ids()
+            return await self._provider.keys()

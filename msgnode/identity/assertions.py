@@ -1,0 +1,129 @@
+"""Reading what a runtime presents as its identity, in every form of the field (reference 3). Pure.
+
+present(identity object or text) -> Presented: the token in it, and what is claimed around it
+header(token), unverified_claims(token): what a JWT says of itself, to choose the issuer and the key
+
+Rules
+- Forms of an assertion (3.1): three parts joined by dots are a JWT; else Base64 of JSON whose
+  `tokenID` is the token; else the text is an opaque token.
+- `tokenIDJSON` is never looked at: it is not signed.
+- Nothing here is believed; the verifier believes what a signature or the issuer says.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from msgnode.core.errors import NotIdentified
+
+MAX_TOKEN = 16 * 1024
+"""Longest token in characters."""
+MAX_ASSERTION = 64 * 1024
+"""Longest assertion in characters: a token with its surroundings in Base64."""
+
+_PART = re.compile(r"[A-Za-z0-9_-]*")
+_decode = msgspec.json.Decoder().decode
+
+
+class Rejected(NotIdentified):
+    """The identity is of an issuer we know, and it is not good."""
+
+    title = "The identity is not valid"
+
+
+class Unknown(NotIdentified):
+    """Nobody here can say whether the identity is good: no issuer of ours stands behind it."""
+
+    title = "The identity is of no issuer this node knows"
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """An identity as claimed. `idp` is the domain of the provider in lower case, or ""."""
+
+    token: str
+    is_jwt: bool
+    idp: str = ""
+    profile: dict[str, Any] = field(default_factory=dict)
+
+
+def present(identity: Any) -> Presented | None:
+    """The identity a message carries; None if it has no assertion to be verified.
+
+    `identity` is the object of reference 3 or a text (an `idToken`). Raises Rejected for one that
+    is too long.
+    """
+    if isinstance(identity, str):
+        return _presented(identity, "", {}) if identity else None
+    if not isinstance(identity, dict):
+        return None
+    assertion = identity.get("assertion")
+    if not isinstance(assertion, str) or not assertion:
+        return None
+    profile = identity.get("userProfile")
+    claimed = dict(profile) if isinstance(profile, dict) else {}
+    for name in ("userURL", "UserURL", "guid"):
+        if isinstance(identity.get(name), str):
+            claimed.setdefault(name, identity[name])
+    return _presented(assertion, idp_domain(identity.get("idp")), claimed)
+
+
+def idp_domain(idp: Any) -> str:
+    """The provider's domain of `idp`, an object or a text."""
+    domain = idp.get("domain") if isinstance(idp, dict) else idp
+    return domain.strip().lower().removeprefix("www.") if isinstance(domain, str) else ""
+
+
+def _presented(text: str, idp: str, profile: dict[str, Any]) -> Presented:
+    if len(text) > MAX_ASSERTION:
+        raise Rejected(f"The assertion is longer than {MAX_ASSERTION} characters.")
+    token = text.strip()
+    if not is_jwt(token):
+        token = _wrapped(token) or token
+    if len(token) > MAX_TOKEN:
+        raise Rejected(f"The token is longer than {MAX_TOKEN} characters.")
+    return Presented(token, is_jwt(token), idp, profile)
+
+
+def is_jwt(text: str) -> bool:
+    """Whether the text has the form of a signed JWT (its signature may be missing)."""
+    parts = text.split(".")
+    return len(parts) == 3 and all(map(_PART.fullmatch, parts)) and _json_part(parts[0]) is not None
+
+
+def _wrapped(text: str) -> str:
+    """`tokenID` of a Base64 wrapper, or ""."""
+    wrapper = _json_of(text)
+    token = wrapper.get("tokenID") if wrapper is not None else None
+    return token if isinstance(token, str) else ""
+
+
+def header(token: str) -> dict[str, Any]:
+    """The protected header of a JWT. Only `alg` and `kid` are of interest: keys come from the
+    issuer's configuration, never from a token."""
+    return _json_part(token.partition(".")[0]) or {}
+
+
+def unverified_claims(token: str) -> dict[str, Any]:
+    """What a JWT says before anybody has checked it: good for choosing an issuer, for no more."""
+    return _json_part(token.split(".")[1]) or {}
+
+
+def _json_part(part: str) -> dict[str, Any] | None:
+    return _json_of(part)
+
+
+def _json_of(text: str) -> dict[str, Any] | None:
+    """The JSON object in Base64 text of either alphabet, padded or not."""
+    plain = text.replace("-", "+").replace("_", "/").rstrip("=")
+    try:
+        value = _decode(base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True))
+    except (binascii.Error, msgspec.DecodeError, RecursionError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,176 @@
+"""From claims to an Identity: what an issuer must have said, and what must agree with it. Pure.
+
+read(claims, …)     claims of a verified token -> Statement, or Rejected with the reason
+agree(statement, …) the profile around a token must say the same as the token
+
+Rules (reference 7.4)
+- `exp` is required, a number; `nbf` and `iat`, where present, lie not in the future; `leeway`
+  seconds are granted for clocks that differ.
+- `aud` names a client of ours; with several, `azp` (where present) does too.
+- `sub` is a text that is not empty. An e-mail address that is not verified names nobody.
+- The profile's user URL, e-mail, user name and subject are those of the claims; its guid is the
+  hash of the key in `nonce`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from msgnode.core.speaker import Identity
+
+from .assertions import Presented, Rejected
+from .issuers import Issuer
+
+MAX_TEXT = 255
+MAX_GROUPS = 64
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What an issuer has said of somebody. `ends` is when it holds no more (seconds, epoch)."""
+
+    issuer: Issuer
+    claims: dict[str, Any]
+    subject: str
+    names: tuple[str, ...]
+    nonce: str
+    issued: float
+    ends: float
+
+    def identity(self, idp: str = "", guid: str = "") -> Identity:
+        """The identity it stands for, under one of the issuer's domains."""
+        domain = idp or self.issuer.all_domains[0]
+        name = self.names[0]
+        user_url = f"user://{domain}/{name}"
+        groups = self.claims.get("groups")
+        return Identity(
+            issuer=self.issuer.url,
+            subject=self.subject,
+            username=name if len(self.names) > 1 else user_url,
+            idp_domain=domain,
+            user_url=user_url,
+            guid=guid,
+            groups=_groups(groups),
+            expires=self.ends,
+        )
+
+
+def read(
+    claims: dict[str, Any], issuer: Issuer, audiences: Collection[str], now: float, leeway: float
+) -> Statement:
+    """Check the claims of a token whose signature is good. Raises Rejected."""
+    if claims.get("iss") not in (issuer.url, *issuer.aliases):
+        raise Rejected("The token is of another issuer.")
+    expires = _moment(claims, "exp")
+    if expires is None:
+        raise Rejected("The token has no end (exp).")
+    if expires + leeway <= now:
+        raise Rejected("The token has expired.")
+    for name in ("nbf", "iat"):
+        moment = _moment(claims, name)
+        if moment is not None and moment - leeway > now:
+            raise Rejected(f"The token is from the future ({name}).")
+    _check_audience(claims, audiences)
+    return statement(claims, issuer, expires + leeway)
+
+
+def statement(claims: dict[str, Any], issuer: Issuer, ends: float) -> Statement:
+    """What the claims say of somebody."""
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or not subject or len(subject) > MAX_TEXT:
+        raise Rejected("The token names no subject (sub).")
+    nonce = claims.get("nonce")
+    names = []
+    for value in (_verified_email(claims), claims.get("preferred_username"), subject):
+        if isinstance(value, str) and 0 < len(value) <= MAX_TEXT and value.isprintable():
+            names.append(value)
+    if not names:
+        raise Rejected("The token's subject is not printable.")
+    issued = _moment(claims, "iat") or 0.0
+    text = nonce if isinstance(nonce, str) else ""
+    return Statement(issuer, claims, subject, tuple(names), text, issued, ends)
+
+
+def agree(said: Statement, presented: Presented) -> Identity:
+    """The identity of a token in its surroundings. Raises Rejected where they contradict it."""
+    domains = said.issuer.all_domains
+    if presented.idp and presented.idp not in domains:
+        raise Rejected(f"The issuer does not speak for the domain {presented.idp}.")
+    profile = presented.profile
+    names = {name.lower() for name in said.names}
+    user_url = profile.get("userURL") or profile.get("UserURL")
+    if isinstance(user_url, str) and user_url:
+        head, _, name = user_url.partition("://")[2].partition("/")
+        if head.lower() not in domains or name.lower() not in names:
+            raise Rejected("The user URL of the profile is not the token's.")
+    for key in ("email", "preferred_username", "username"):
+        value = profile.get(key)
+        if value and str(value).lower() not in names:
+            raise Rejected(f"The profile's {key} is not the token's.")
+    if profile.get("sub") not in (None, "", said.subject):
+        raise Rejected("The profile's sub is not the token's.")
+    return said.identity(presented.idp, _guid(profile.get("guid"), said.nonce))
+
+
+def key_of(nonce: str) -> bytes | None:
+    """The public key a nonce carries: the bytes of an SPKI structure, written as numbers and
+    commas, perhaps URL-encoded; None for any other nonce."""
+    try:
+        key = bytes(int(number) for number in unquote(nonce).split(","))
+    except ValueError:
+        return None
+    return key if len(key) >= 64 else None
+
+
+def _guid(guid: Any, nonce: str) -> str:
+    """`user-guid://<hash>` as claimed, after its hash was found to be that of the key."""
+    if not guid:
+        return ""
+    claimed = str(guid).rstrip("/").rpartition("/")[2].lower()
+    if not _HASH.fullmatch(claimed):
+        return ""  # an older `user-uuid`, which says nothing that could be checked
+    key = key_of(nonce)
+    written = [nonce.encode(), unquote(nonce).encode(), *([key] if key is not None else [])]
+    if claimed not in {hashlib.sha256(each).hexdigest() for each in written}:
+        raise Rejected("The guid is not that of the key in the token.")
+    return f"user-guid://{claimed}"
+
+
+def _check_audience(claims: dict[str, Any], audiences: Collection[str]) -> None:
+    audience = claims.get("aud")
+    named = [audience] if isinstance(audience, str) else audience
+    if not isinstance(named, list) or not any(
+        isinstance(each, str) and each in audiences for each in named
+    ):
+        raise Rejected("The token is for another audience.")
+    party = claims.get("azp")
+    if len(named) > 1 and party is not None and party not in audiences:
+        raise Rejected("The token was issued to another party.")
+
+
+def _moment(claims: dict[str, Any], name: str) -> float | None:
+    """A time of the claims; None if absent. A text or a boolean is no time."""
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise Rejected(f"The token's {name} is not a number.")
+    return float(value)
+
+
+def _verified_email(claims: dict[str, Any]) -> Any:
+    refuted = claims.get("email_verified") in (False, "false", "False", 0)
+    return None if refuted else claims.get("email")
+
+
+def _groups(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        return ()
+    return tuple(each for each in value[:MAX_GROUPS] if isinstance(each, str))

@@ -1,0 +1,57 @@
+"""Admission: how much a session must say of itself before it may speak. Pure.
+
+anonymous    anybody speaks; an identity that is given must be good
+identified   a message needs an identity: the session's, by login, or one of its own
+strict       the session must be logged in, and speaks for that subject only
+
+The mode is that of the domain of the session's runtime URL, else the node's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+from msgnode.core import addresses
+from msgnode.core.messages import Message
+
+
+class Mode(IntEnum):
+    ANONYMOUS = 0
+    IDENTIFIED = 1
+    STRICT = 2
+
+
+WORDS = {mode.name.lower(): mode for mode in Mode}
+
+_SIGNALLING = ("/p2phandler/", "/p2prequester/")
+
+
+class Modes:
+    """The node's mode, and those of single domains of origin."""
+
+    def __init__(self, mode: Mode, domains: Mapping[str, Mode]) -> None:
+        self.default = mode
+        self.domains = dict(domains)
+
+    @property
+    def demands_nothing(self) -> bool:
+        """Whether everybody may speak, wherever they come from."""
+        return not any((self.default, *self.domains.values()))
+
+    def of(self, runtime_url: str) -> Mode:
+        """The mode for a session of this runtime."""
+        if not self.domains:
+            return self.default
+        return self.domains.get(addresses.parse(runtime_url).home, self.default)
+
+
+def needs_no_identity(message: Message, doors: frozenset[str]) -> bool:
+    """Whether a message may be said before anybody knows by whom: to the identity manager (one of
+    `doors`), statuses, handshakes between runtimes, peer-to-peer signalling."""
+    if message.type == "handshake":
+        return True
+    return all(
+        to.rstrip("/") in doors or to.endswith("/status") or any(part in to for part in _SIGNALLING)
+        for to in message.recipients
+    )

@@ -1,0 +1,98 @@
+"""What the identity room asks of the embedded OpenID provider, and how revocations reach a worker.
+
+The provider (msgnode.identity.provider) is asked in-process, never over HTTP, and wired in node.py.
+Contract: issuer = PUBLIC_URL + "/o"; discovery at `<issuer>/.well-known/openid-configuration`, keys
+at `<issuer>/.well-known/jwks.json`; tokens are signed with RS256, `aud` is the client id; claims
+are sub, email, email_verified, preferred_username, name and, where the client sent one, nonce.
+
+Rules
+- Every coroutine may be called on the event loop: it does its database work in a thread and ends
+  within seconds. What it raises counts as "out of reach", never as "refused".
+- No token is logged; a token is named by `digest(token)`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Claims = dict[str, Any]
+"""Claims as JSON: `iss`, `sub` texts; `exp`, `iat` whole seconds since the epoch; `aud` text or
+list."""
+
+REVOKED = "identity.revoked"
+"""Kind of the control message that ends identities at once, in every worker. Its payload has
+
+    issuer, subject   every identity of this subject (both are needed), or
+    token             `digest()` of one token, and whatever was verified by it
+    close             true: close the sessions it bound (4401); false: they go on as anonymous
+"""
+
+ISSUERS_CHANGED = "issuers.changed"
+"""Kind of the control message after which workers read the issuers again. No payload."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssertionRequest:
+    """The params of a message to an identity provider (reference 2.1), as far as they were given.
+
+    contents       what the assertion shall bind as `nonce`: the text of the user's public key
+    origin         origin of the page that asks
+    username_hint  as sent: a user name, or the redirect URL with which the login came back
+    token          access token or identity token that the request is about
+    resources      resources an access token is asked for
+    subject        (issuer, subject) the session is bound to, ("", "") for an anonymous one
+    """
+
+    contents: str = ""
+    origin: str = ""
+    username_hint: str = ""
+    token: str = ""
+    resources: tuple[str, ...] = ()
+    subject: tuple[str, str] = ("", "")
+
+
+class Provider(Protocol):
+    """The embedded OpenID provider."""
+
+    @property
+    def issuer(self) -> str:
+        """The exact text of its `iss`."""
+        ...
+
+    async def keys(self) -> dict[str, Any]:
+        """The public keys as a JWK set: {"keys": [...]}; two during a rotation."""
+        ...
+
+    async def client_ids(self) -> frozenset[str]:
+        """The client ids whose tokens this node takes (`aud`)."""
+        ...
+
+    async def introspect(self, token: str) -> Claims | None:
+        """Claims of an opaque access token: iss, sub, exp, client_id, scope and the user's. None
+        if it is unknown, expired or revoked."""
+        ...
+
+    async def login_url(self, request: AssertionRequest) -> str:
+        """Where a person logs in, with the request's contents as nonce."""
+        ...
+
+    async def assertion(self, request: AssertionRequest) -> dict[str, Any] | None:
+        """The identity object of reference 3 ({assertion, idp, userProfile, expires}) for a grant
+        the request carries. None: a login is needed first."""
+        ...
+
+    async def access_token(self, request: AssertionRequest) -> dict[str, Any] | None:
+        """An access-token object of reference 3, new or refreshed (request.token). None: a login
+        is needed first."""
+        ...
+
+    async def revoke(self, token: str) -> bool:
+        """End a token (access, refresh); whether it was one of ours. Also posts REVOKED."""
+        ...
+
+
+def digest(token: str) -> str:
+    """What is kept of a token: its SHA-256 in hex."""
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -1,0 +1,46 @@
+"""Secrets the node must be able to read again, sealed in the database: an issuer's client secret,
+the embedded provider's private keys.
+
+The key is derived (HKDF-SHA256) from KEY_ENCRYPTION_KEY, else from SECRET_KEY; keys named in
+SECRET_KEY_FALLBACKS still open what they sealed, and the next save seals it anew. A copy of the
+database alone opens nothing. What cannot be opened counts as not set.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from django.conf import settings
+from django.utils.encoding import force_bytes
+
+log = logging.getLogger(__name__)
+
+
+def seal(secret: str) -> str:
+    """The text to keep; "" for no secret."""
+    return _box().encrypt(secret.encode()).decode() if secret else ""
+
+
+def unseal(sealed: str) -> str:
+    """The secret; "" if there is none, or if no key of ours opens it."""
+    if not sealed:
+        return ""
+    try:
+        return _box().decrypt(sealed.encode()).decode()
+    except InvalidToken:
+        log.error("A sealed secret was sealed with another key: enter it again.")
+        return ""
+
+
+def _box() -> MultiFernet:
+    named = (settings.KEY_ENCRYPTION_KEY, settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+    return MultiFernet([_derived(force_bytes(key)) for key in named if key])
+
+
+def _derived(key: bytes) -> Fernet:
+    kdf = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=b"msgnode.sealing")
+    return Fernet(base64.urlsafe_b64encode(kdf.derive(key)))

@@ -1,0 +1,306 @@
+"""Who speaks: the bus's Witness. Every message passes here, so what is known costs a look-up.
+
+speaker_of(message, session)
+  1 an identity of the session whose time is over is taken from it
+  2 no identity in the message: the session's speaker, if the mode is content with it
+  3 the same identity as in the session's last message: the same Speaker
+  4 else it is verified (see verify), and must be of the session's subject if it has one
+
+Rules
+- `identity`, `idToken` and `accessToken` are looked at; keys are found by decoding. (Searching the
+  text only tells that no such key can be there: its letters are plain, or escaped with \\u.)
+- An access token identifies a message only where nothing else does, and then logs the session in;
+  one that is not ours is somebody else's business and passes as it is.
+- A token that was said in a message binds: while a runtime lives that said it first, no other may,
+  but one that is logged in as the same subject. So an assertion that was sent to a peer does not
+  make a sender of the peer. A session's key (`nonce`) for a subject is bound in the same way.
+- What cannot be verified because its issuer is unknown is refused, or passes as not asserted where
+  the settings say so and the mode demands nothing. What is wrong is refused always.
+- A session may ask for `checks` verifications a second that are not at hand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import monotonic, time
+
+import msgspec
+
+from msgnode.bus.ports import Listener, Proof
+from msgnode.core import addresses
+from msgnode.core.errors import BadMessage, Forbidden, NotIdentified, TooMany, Unavailable
+from msgnode.core.messages import Message
+from msgnode.core.speaker import Identity, Speaker
+
+from .assertions import Presented, Rejected, Unknown, present
+from .claims import key_of
+from .modes import Mode, Modes, needs_no_identity
+from .verify import Verified, Verifier
+
+_RUNTIMES = addresses.RUNTIME_SCHEMES
+_EMPTY = msgspec.Raw(b"")
+
+
+class _Said(msgspec.Struct):
+    identity: msgspec.Raw = _EMPTY
+    idToken: msgspec.Raw = _EMPTY  # noqa: N815 (wire spelling)
+    accessToken: msgspec.Raw = _EMPTY  # noqa: N815 (wire spelling)
+
+
+class _Via(msgspec.Struct):
+    via: msgspec.Raw = _EMPTY
+
+
+_said = msgspec.json.Decoder(_Said)
+_via = msgspec.json.Decoder(_Via)
+_value = msgspec.json.Decoder().decode
+
+
+@dataclass(slots=True)
+class _Voice:
+    """What a session said last of itself, and what came of it."""
+
+    raw: bytes
+    base: Speaker
+    until: float
+    speaker: Speaker
+
+
+@dataclass(slots=True)
+class _Checks:
+    """How many verifications a session has left in this second."""
+
+    left: float
+    at: float
+
+
+class IdentityWitness:
+    """One a worker. `log_in(session, verified)` binds a session to a subject, or (None) to none;
+    `is_live(runtime URL)` says whether a runtime has a session."""
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        modes: Modes,
+        doors: frozenset[str],
+        passes_unknown: bool,
+        checks: float,
+        binds: bool,
+        room: int,
+        is_live: Callable[[str], bool],
+        log_in: Callable[[Listener, Verified | None], object],
+        now: Callable[[], float] = time,
+    ) -> None:
+        self.modes = modes
+        self._verifier = verifier
+        self._doors = doors
+        self._passes_unknown = passes_unknown
+        self._checks_a_second = checks
+        self._binds = binds
+        self._room = room
+        self._is_live = is_live
+        self._log_in = log_in
+        self._now = now
+        self._voices: dict[str, _Voice] = {}
+        self._checks: dict[str, _Checks] = {}
+        self._bound: OrderedDict[str, str] = OrderedDict()  # token digest -> runtime URL
+        self._pinned: dict[tuple[str, str, str], str] = {}  # runtime, issuer, subject -> key hash
+        self._of_session: dict[str, set[tuple[str, str, str]]] = {}
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def speaker_of(self, message: Message, session: Listener) -> Speaker:
+        speaker = session.speaker
+        known = speaker.identity
+        now = self._now()
+        if known is not None and 0 < known.expires <= now:
+            self._log_in(session, None)
+            speaker = session.speaker
+        body = message.body
+        if b'identity"' not in body and b'Token"' not in body and b"\\u" not in body:
+            if speaker.identity is None:
+                self._demand(message, session)
+            elif self.modes.of(session.runtime_url) is Mode.STRICT:
+                self._check_via(message, session)
+            return speaker
+        said = _read(body)
+        raw = bytes(said.idToken or said.identity)
+        if not raw or raw == b"null":
+            return self._without(message, session, said)
+        voice = self._voices.get(session.id)
+        if voice is None or voice.raw != raw or voice.base is not speaker or voice.until <= now:
+            voice = self._heard(raw, session)
+        mode = self.modes.of(session.runtime_url)
+        if mode is Mode.STRICT:
+            self._check_via(message, session)
+        if voice.speaker.identity is None or (mode is Mode.STRICT and speaker.identity is None):
+            self._demand(message, session)
+        return voice.speaker
+
+    def greet(self, message: Message, speaker: Speaker) -> Verified | None:
+        if message.type not in ("open", "re-open"):
+            return None
+        said = _read(message.body)
+        raw = said.accessToken or said.idToken or said.identity
+        presented = _presented(raw) if raw else None
+        if presented is None:
+            return None
+        try:
+            verified = self._verifier.verify(presented)
+        except Unknown:
+            if self._passes_unknown:
+                return None
+            raise
+        self._check_bound(verified, message.sender.rstrip("/"), speaker)
+        return verified
+
+    def check_login(self, proof: Proof, session: Listener) -> None:
+        """Whether a session may log in by a token. Raises Rejected if it binds somebody else."""
+        self._check_bound(proof, session.runtime_url, session.speaker)
+
+    def spend(self, session: Listener) -> None:
+        """Count a verification that a session asks for. Raises TooMany."""
+        now = monotonic()
+        checks = self._checks.setdefault(session.id, _Checks(self._checks_a_second, now))
+        grown = checks.left + (now - checks.at) * self._checks_a_second
+        checks.left, checks.at = min(grown, self._checks_a_second), now
+        if checks.left < 1:
+            raise TooMany("This session asks for too many verifications: try again in a second.")
+        checks.left -= 1
+
+    # --- what others tell it ----------------------------------------------------------------------
+
+    def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
+        """A SessionEnd: what the session said of itself is forgotten, its key is free."""
+        self._voices.pop(session_id, None)
+        self._checks.pop(session_id, None)
+        for pin in self._of_session.pop(session_id, ()):
+            self._pinned.pop(pin, None)
+
+    def forget(self) -> None:
+        """What was found out is no longer good: the issuers or the revocations have changed."""
+        self._voices.clear()
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _demand(self, message: Message, session: Listener) -> None:
+        """Refuse who has not said who they are, where the mode asks for it."""
+        mode = self.modes.of(session.runtime_url)
+        if mode is Mode.ANONYMOUS or needs_no_identity(message, self._doors):
+            return
+        if mode is Mode.STRICT:
+            raise NotIdentified("Log in first: this node wants to know every session's subject.")
+        raise NotIdentified("Say who you are: log in, or send an identity in `body.identity`.")
+
+    def _without(self, message: Message, session: Listener, said: _Said) -> Speaker:
+        """A message without an identity of its own, perhaps with an access token."""
+        speaker = session.speaker
+        if speaker.identity is None and said.accessToken:
+            presented = _presented(said.accessToken)
+            try:
+                if presented is not None:
+                    verified = self._verified(presented, session)
+                    self.check_login(verified, session)
+                    self._log_in(session, verified)
+                    speaker = session.speaker
+            except (Rejected, Unknown, Unavailable):
+                pass  # not ours, or not now: the mode decides below
+        if speaker.identity is None:
+            self._demand(message, session)
+        elif self.modes.of(session.runtime_url) is Mode.STRICT:
+            self._check_via(message, session)
+        return speaker
+
+    def _heard(self, raw: bytes, session: Listener) -> _Voice:
+        """Verify an identity that is not the one of the session's last message."""
+        base = session.speaker
+        presented = _presented(msgspec.Raw(raw))
+        identity: Identity | None = None
+        until = self._now() + 1.0
+        if presented is not None:
+            try:
+                verified = self._verified(presented, session)
+                identity, until = verified.identity, verified.until
+                self._check_subject(identity, base)
+                self._bind(verified, session)
+            except Unknown:
+                if not self._passes_unknown or self.modes.of(session.runtime_url):
+                    raise
+            except Unavailable:
+                if presented.is_jwt or self.modes.of(session.runtime_url):
+                    raise
+        elif not self._passes_unknown:
+            raise BadMessage("The identity has no assertion that could be verified.")
+        speaker = base if identity == base.identity else replace(base, identity=identity)
+        voice = self._voices[session.id] = _Voice(raw, base, until, speaker)
+        return voice
+
+    def _verified(self, presented: Presented, session: Listener) -> Verified:
+        self.spend(session)
+        return self._verifier.verify(presented)
+
+    def _check_via(self, message: Message, session: Listener) -> None:
+        """In the strict mode a session URL in `via` is this session's (stubs mark with theirs)."""
+        if b"via" not in message.body and b"\\u" not in message.body:
+            return
+        try:
+            via = _via.decode(message.body).via
+        except (msgspec.DecodeError, RecursionError):
+            raise BadMessage("The body is not a JSON object that can be read.") from None
+        text = _value(via) if via else None
+        if not isinstance(text, str) or addresses.parse(text).scheme not in _RUNTIMES:
+            return  # a stub's own mark
+        own = session.runtime_url
+        if text not in (own, f"{own}/{session.token.decode()}"):
+            raise Forbidden("`via` is not the URL of this session.")
+
+    def _check_subject(self, identity: Identity, base: Speaker) -> None:
+        if base.identity is not None and not _same(base.identity, identity):
+            raise Forbidden("This session is logged in as somebody else.")
+
+    def _check_bound(self, proof: Proof, runtime_url: str, speaker: Speaker) -> None:
+        """Refuse a token that another runtime, which is still there, has shown to its peers."""
+        holder = self._bound.get(proof.digest)
+        if holder is None or holder == runtime_url or not self._binds or not self._is_live(holder):
+            return
+        known = speaker.identity
+        if known is None or not _same(known, proof.identity):
+            raise Rejected("The token is in use by another runtime.")
+
+    def _bind(self, verified: Verified, session: Listener) -> None:
+        """Bind a token, and the key in it, to the runtime that says it first."""
+        url = session.runtime_url
+        self._check_bound(verified, url, session.speaker)
+        self._bound.setdefault(verified.digest, url)
+        if not self._is_live(self._bound[verified.digest]):
+            self._bound[verified.digest] = url
+        if len(self._bound) > self._room:
+            self._bound.popitem(last=False)
+        if key_of(verified.nonce) is None:
+            return
+        pin = url, verified.identity.issuer, verified.identity.subject
+        key = hashlib.sha256(verified.nonce.encode()).hexdigest()
+        if self._pinned.setdefault(pin, key) != key:
+            raise Rejected("The token carries another key than this runtime's before.")
+        self._of_session.setdefault(session.id, set()).add(pin)
+
+
+def _same(one: Identity, other: Identity) -> bool:
+    return (one.issuer, one.subject) == (other.issuer, other.subject)
+
+
+def _read(body: bytes) -> _Said:
+    try:
+        return _said.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        raise BadMessage("The body is not a JSON object that can be read.") from None
+
+
+def _presented(raw: msgspec.Raw) -> Presented | None:
+    try:
+        return present(_value(raw))
+    except (msgspec.DecodeError, RecursionError):
+        raise BadMessage("The identity is not JSON that can be read.") from None

@@ -1,0 +1,54 @@
+"""The embedded provider's signing keys: list them, publish a new one, replace one that leaked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+from django.utils import timezone
+
+from msgnode.console.tool import Tool
+from msgnode.identity import provider_keys
+from msgnode.models import ProviderKey
+
+
+class Command(Tool):
+    help = (
+        "Show the signing keys of the embedded OpenID provider. --rotate publishes a new one, "
+        "which signs PROVIDER_KEY_LEAD_SECONDS later; --replace-now makes one that signs at once "
+        "and drops all others: whatever they signed is refused."
+    )
+    example = "  manage.py provider_key --rotate\n  manage.py provider_key --json"
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        choice = parser.add_mutually_exclusive_group()
+        choice.add_argument("--rotate", action="store_true", help="publish a new key")
+        choice.add_argument("--replace-now", action="store_true", help="for a key that has leaked")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        if options["rotate"]:
+            provider_keys.rotate()
+        elif options["replace_now"]:
+            provider_keys.replace_now()
+        provider_keys.jwk_set()  # makes the first one
+        rows = list(ProviderKey.objects.all())
+        signs = provider_keys.signing(rows).kid
+        known = {row.kid for row in provider_keys.published(rows)}
+        told = [
+            {
+                "kid": row.kid,
+                "state": "signs" if row.kid == signs
+                else "next" if row.signs_from > timezone.now()
+                else "published" if row.kid in known
+                else "over",
+                "signs_from": row.signs_from,
+                "made_at": row.made_at,
+            }
+            for row in rows
+        ]  # fmt: skip
+        if options["json"]:
+            self.say_json(told)
+            return
+        for key in told:
+            self.stdout.write(f"{key['state']:<10} {key['kid']}  from {key['signs_from']:%F %T}Z")

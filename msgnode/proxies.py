@@ -1,0 +1,63 @@
+"""Who the client is when proxies stand in front: the setting PROXIES says how many are believed.
+
+Wraps the ASGI application, so that sockets, console, API and log-in throttling see one and the
+same address. The n-th name from the right of X-Forwarded-For was written by the outermost of our n
+proxies; what stands further left, the client may have made up. Without proxies the X-Forwarded-*
+headers are dropped: nobody wrote them but the client.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from django.http import HttpRequest
+
+Application = Callable[..., Awaitable[None]]
+
+_FORWARDED = (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"x-forwarded-port")
+
+
+class BehindProxies:
+    """An ASGI application that sees the client's address and scheme in its scope."""
+
+    def __init__(self, application: Application, proxies: int) -> None:
+        self._application = application
+        self._proxies = proxies
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] in ("http", "websocket"):
+            self._settle(scope)
+        await self._application(scope, receive, send)
+
+    def _settle(self, scope: dict[str, Any]) -> None:
+        headers: list[tuple[bytes, bytes]] = list(scope["headers"])
+        if self._proxies > 0:
+            named = _values(headers, b"x-forwarded-for")
+            if len(named) >= self._proxies and _is_address(named[-self._proxies]):
+                scope["client"] = [named[-self._proxies], 0]
+            scheme = _values(headers, b"x-forwarded-proto")
+            kept = [(b"x-forwarded-proto", scheme[-1].encode("latin1"))] if scheme else []
+        else:
+            kept = []
+        scope["headers"] = [each for each in headers if each[0].lower() not in _FORWARDED] + kept
+
+
+def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[str]:
+    """The values of a header that may come several times, each with commas."""
+    said = ",".join(value.decode("latin1") for key, value in headers if key.lower() == name)
+    return [part.strip() for part in said.split(",") if part.strip()]
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def address_of(request: HttpRequest) -> str:
+    """The client's address, for whoever asks with a request (django-axes)."""
+    return str(request.META.get("REMOTE_ADDR") or "")

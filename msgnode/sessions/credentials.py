@@ -1,0 +1,57 @@
+"""What a WebSocket upgrade says of who comes: a token, and the origin of the page. Pure.
+
+A token stands in one of: the header `Authorization: Bearer <token>`, the query `?access_token=`, or
+the subprotocols `msgnode, bearer.<token>` (browsers can set no header; `msgnode` is what is agreed
+on, so that the token is not sent back).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+SUBPROTOCOL = "msgnode"
+_MARK = "bearer."
+
+
+def token_of(scope: dict[str, Any]) -> str:
+    """The token of an upgrade, "" if it has none."""
+    scheme, _, token = header_of(scope, b"authorization").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    for offered in scope.get("subprotocols") or ():
+        if offered.startswith(_MARK) and len(offered) > len(_MARK):
+            return str(offered[len(_MARK) :])
+    query = parse_qs(scope.get("query_string", b"").decode("latin1"))
+    return query.get("access_token", [""])[0]
+
+
+def agreed(offered: Iterable[str]) -> str | None:
+    """The subprotocol to accept, None for none."""
+    return SUBPROTOCOL if SUBPROTOCOL in offered else None
+
+
+def origin_fits(scope: dict[str, Any], allowed: Collection[str]) -> bool:
+    """Whether a page of this origin may connect. Who sends no origin is no browser."""
+    if "*" in allowed:
+        return True
+    origin = header_of(scope, b"origin")
+    return not origin or _plain(origin) in {_plain(each) for each in allowed}
+
+
+def header_of(scope: dict[str, Any], name: bytes) -> str:
+    """A header of the upgrade, "" if absent."""
+    for key, value in scope.get("headers") or ():
+        if key.lower() == name:
+            return str(value.decode("latin1"))
+    return ""
+
+
+def _plain(origin: str) -> tuple[str, str, int | None]:
+    try:
+        parts = urlsplit(origin.lower())
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return "", origin, None
+    return parts.scheme, parts.hostname or origin, port

@@ -1,0 +1,402 @@
+"""Cases 80, 81, 83, 84, 85 and 87: the identity manager, logins, and what nobody can pretend.
+
+Of 81 the login and the grant, and 82, need the node's own OpenID provider; of 87 what concerns
+stubs needs stubs.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from tests.client import SESSION, Client, address, code, runtime
+from tests.conftest import Come
+from tests.issuer import Issuer, enter, tell
+from tests.node import Node, eventually
+
+IDM, ALIAS = "domain://idm.localhost", "domain-idp://localhost"
+
+
+async def execute(client: Client, method: str, to: str = IDM, **params: Any) -> dict[str, Any]:
+    answer = await client.ask("execute", to, {"method": method, "params": params})
+    assert answer["from"] == to
+    return answer["body"]
+
+
+async def login(client: Client, token: str) -> dict[str, Any]:
+    return await execute(client, "login", token=token)
+
+
+async def come_from(node: Node, domain: str) -> Client:
+    client = await node.ws().connect()
+    return await client.open(runtime().replace("localhost", domain))
+
+
+# --- 80, 81 ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", [IDM, ALIAS])
+async def test_case_80_an_assertion_is_validated(
+    come: Come, idnode: Node, issuer: Issuer, to: str
+) -> None:
+    client = await come(to=idnode)
+    identity = issuer.identity(token=issuer.token(nonce="n-1"))
+    params = {"assertion": identity["assertion"], "origin": "https://app.example"}
+    for form in (params, [params], [[name, value] for name, value in params.items()]):
+        body = {"resource": "identity", "method": "validateAssertion", "params": form}
+        answer = (await client.ask("execute", to, body))["body"]
+        assert answer["code"] == 200
+        assert answer["value"]["identity"] == f"alice@{issuer.domain}"
+        assert answer["value"]["contents"] == "n-1"
+        assert answer["value"]["assertedIdentity"] is True
+    body = await execute(client, "validateAssertion", to, **params, contents="n-2")
+    assert body["code"] == 401
+    forged = issuer.identity(token=issuer.token(aud="other"))["assertion"]
+    assert (await execute(client, "validateAssertion", to, assertion=forged))["code"] == 401
+
+
+async def test_case_80_whatever_is_asked_is_answered(come: Come, idnode: Node) -> None:
+    client = await come(to=idnode)
+    for body, expected in (
+        ({"method": "validateAssertion", "params": {"assertion": "garbage"}}, 401),
+        ({"method": "validateAssertion", "params": {"assertion": 17}}, 400),
+        ({"method": "validateAssertion"}, 400),
+        ({"method": "validateAssertion", "params": "text"}, 400),
+        ({"method": "validateAssertion", "params": [1, 2]}, 400),
+        ({"method": "makeCoffee"}, 400),
+        ({"method": 17}, 400),
+        ({}, 400),
+        ({"method": "login", "params": {}}, 400),
+        ({"method": "login", "params": {"token": "a.b.c"}}, 401),
+        ({"method": "revokeAccessToken"}, 400),
+    ):
+        answer = (await client.ask("execute", IDM, body))["body"]
+        assert answer["code"] == expected, (body, answer)
+        assert answer["description"]
+    for type_ in ("create", "update", "delete", "subscribe"):
+        assert code(await client.ask(type_, IDM, {})) == 400
+    assert code(await client.ask("read", IDM, {"resource": 17})) == 400
+    assert code(await client.ask("read", IDM, {"resource": "/identity/nobody@idp.test"})) == 404
+
+
+async def test_case_80_who_is_logged_in_can_be_read(
+    come: Come, idnode: Node, issuer: Issuer
+) -> None:
+    one, other = await come(to=idnode), await come(to=idnode)
+    assert code(await one.ask("read", IDM, {})) == 404
+    assert (await login(one, issuer.token("nora")))["code"] == 200
+    own = (await one.ask("read", IDM, {}))["body"]["value"]
+    assert own["userURL"] == f"user://{issuer.domain}/nora@{issuer.domain}"
+    for name in ("/identity/nora@idp.test", own["userURL"], "nora@idp.test"):
+        found = (await other.ask("read", IDM, {"resource": name}))["body"]
+        assert found["value"]["sub"] == "sub-nora", name
+        assert "expires" not in found["value"]
+
+
+async def test_case_81_without_a_provider_of_its_own_the_node_says_so(
+    come: Come, idnode: Node
+) -> None:
+    client = await come(to=idnode)
+    foreign = await execute(client, "generateAssertion", idpDomain="elsewhere.example")
+    assert foreign["code"] == 400
+
+
+# --- 83 -------------------------------------------------------------------------------------------
+
+
+async def test_case_83_a_login_binds_the_session_and_a_logout_frees_it(
+    come: Come, idnode: Node, issuer: Issuer
+) -> None:
+    client, peer = await come(to=idnode), await come(to=idnode)
+    to = f"{peer.runtime_url}/sm"
+    bound = await login(client, issuer.token())
+    assert bound["code"] == 200
+    assert bound["value"]["username"] == f"alice@{issuer.domain}"
+    await client.send("create", to, {}, id="in")
+    assert (await peer.expect(id="in"))["body"]["assertedIdentity"] is True
+    assert (await login(client, issuer.token("bob")))["code"] == 403
+    as_bob = await client.ask("create", to, {"identity": issuer.identity("bob")})
+    assert code(as_bob) == 403
+    assert (await execute(client, "logout"))["code"] == 200
+    await client.send("create", to, {}, id="out")
+    assert "assertedIdentity" not in (await peer.expect(id="out"))["body"]
+
+
+@pytest.mark.parametrize("way", ["header", "query", "subprotocol", "open", "first message"])
+async def test_case_83_a_token_of_the_connection_logs_in(
+    come: Come, idnode: Node, issuer: Issuer, way: str
+) -> None:
+    peer = await come(to=idnode)
+    token = issuer.token("carol")
+    client = idnode.ws()
+    if way == "header":
+        await client.connect(additional_headers={"Authorization": f"Bearer {token}"})
+    elif way == "query":
+        client.url += f"?access_token={token}"
+        await client.connect()
+    elif way == "subprotocol":
+        await client.connect(subprotocols=["msgnode", f"bearer.{token}"])
+        assert client.socket.subprotocol == "msgnode"
+    else:
+        await client.connect()
+    if way == "open":
+        client.runtime_url = runtime()
+        opened = await client.ask("open", SESSION, {"accessToken": token})
+        assert code(opened) == 200
+    else:
+        await client.open()
+    body = {"accessToken": token} if way == "first message" else {}
+    to = f"{peer.runtime_url}/sm"
+    await client.send("create", to, body, id="first")
+    assert (await peer.expect(id="first"))["body"]["assertedIdentity"] is True
+    await client.send("create", to, {}, id="second")
+    assert (await peer.expect(id="second"))["body"]["assertedIdentity"] is True
+    await client.hang_up()
+
+
+async def test_case_83_a_bad_token_of_the_connection_is_refused(
+    idnode: Node, issuer: Issuer
+) -> None:
+    client = idnode.ws()
+    token = issuer.token(aud="other")
+    await client.connect(additional_headers={"Authorization": f"Bearer {token}"})
+    assert await client.close_code() == 4401
+    async with idnode.ws() as other:
+        opened = await other.ask("open", SESSION, {"idToken": token}, sender=runtime())
+        assert code(opened) == 401
+
+
+async def test_case_83_a_bound_session_is_taken_up_by_its_token_or_its_subject_only(
+    idnode: Node, issuer: Issuer
+) -> None:
+    alice = await idnode.ws().connect()
+    await alice.open()
+    token, held = issuer.token(), address()
+    assert (await login(alice, token))["code"] == 200
+    await alice.subscribe(held)
+    alice.cut()
+    guesser = await idnode.ws().connect()
+    guess = await guesser.reopen(alice.runtime_url, "00000000-0000-4000-8000-000000000000")
+    assert guess["body"]["runtimeToken"]  # a fresh, empty session
+    assert code(await guesser.subscribe(held)) == 403
+    anonymous = await idnode.ws().connect()
+    await anonymous.open(alice.runtime_url)
+    assert code(await anonymous.subscribe(held)) == 403
+    as_bob = await idnode.ws().connect(
+        additional_headers={"Authorization": f"Bearer {issuer.token('bob')}"}
+    )
+    stolen = await as_bob.reopen(alice.runtime_url, alice.token)
+    assert code(stolen) == 403
+    back = await idnode.ws().connect()
+    assert code(await back.reopen(alice.runtime_url, alice.token)) == 200
+    await back.send("read", IDM, {}, id="me")
+    assert (await back.answer("me"))["body"]["value"]["sub"] == "sub-alice"
+    assert code(await back.subscribe(held)) == 200
+    for client in (guesser, anonymous, as_bob, back):
+        await client.hang_up()
+
+
+@pytest.mark.parametrize("closes", [True, False])
+async def test_case_83_a_revocation_ends_what_the_subject_has_at_once(
+    idnode: Node, issuer: Issuer, closes: bool
+) -> None:
+    user = f"victor{closes}"
+    client, other = await idnode.ws().connect(), await idnode.ws().connect()
+    await client.open()
+    await other.open()
+    assert (await login(client, issuer.token(user)))["code"] == 200
+    assert (await login(other, issuer.token("walter")))["code"] == 200
+    database = idnode.data_dir / "node.sqlite3"
+    tell(
+        database, "identity.revoked", issuer=issuer.url, subject=f"sub-{user}",
+        close=closes, at=time.time(),
+    )  # fmt: skip
+    if closes:
+        assert await client.close_code() == 4401
+    else:
+        limit = time.monotonic() + 20
+        while code(await client.ask("read", IDM, {})) == 200:
+            assert time.monotonic() < limit
+            await eventually()
+        assert (await login(client, issuer.token(user)))["code"] == 401
+    assert code(await other.ask("read", IDM, {})) == 200
+    await client.hang_up()
+    await other.hang_up()
+
+
+# --- admission ------------------------------------------------------------------------------------
+
+
+async def test_identified_means_a_message_needs_an_identity(idnode: Node, issuer: Issuer) -> None:
+    client = await come_from(idnode, "identified.test")
+    peer = await come_from(idnode, "localhost")
+    to = f"{peer.runtime_url}/sm"
+    assert code(await client.ask("create", to, {})) == 401
+    assert code(await client.ask("create", to, {"accessToken": "somebody-else's"})) == 401
+    await client.send("create", to, {"identity": issuer.identity()}, id="with")
+    assert (await peer.expect(id="with"))["body"]["assertedIdentity"] is True
+    await client.send("handshake", to, {"handshakePhase": "senderHello", "value": "x"}, id="h")
+    assert (await peer.expect(id="h"))["body"]["value"] == "x"
+    await client.send("update", f"{peer.runtime_url}/status", {"value": "live"}, id="s")
+    assert (await peer.expect(id="s"))["body"]["value"] == "live"
+    assert (await login(client, issuer.token()))["code"] == 200
+    await client.send("create", to, {}, id="logged in")
+    assert (await peer.expect(id="logged in"))["body"]["assertedIdentity"] is True
+    both = [f"{peer.runtime_url}/status", to]
+    await execute(client, "logout")
+    assert code(await client.ask("create", both, {})) == 401
+    await client.hang_up()
+    await peer.hang_up()
+
+
+async def test_strict_means_the_session_is_logged_in(idnode: Node, issuer: Issuer) -> None:
+    client = await come_from(idnode, "strict.test")
+    peer = await come_from(idnode, "localhost")
+    to = f"{peer.runtime_url}/sm"
+    identity = issuer.identity()
+    assert code(await client.ask("create", to, {"identity": identity})) == 401
+    assert (await login(client, issuer.token()))["code"] == 200
+    await client.send("create", to, {"identity": identity}, id="own")
+    assert (await peer.expect(id="own"))["body"]["assertedIdentity"] is True
+    assert code(await client.ask("create", to, {"identity": issuer.identity("bob")})) == 403
+    for via, expected in ((client.session_url, 0), (f"{peer.runtime_url}/{peer.token}", 403)):
+        await client.send("create", to, {"via": via}, id="via")
+        if expected:
+            assert code(await client.answer("via")) == expected
+        else:
+            assert (await peer.expect(id="via"))["type"] == "create"
+    await client.hang_up()
+    await peer.hang_up()
+
+
+async def test_an_anonymous_claim_does_not_block_the_owner_of_an_address(
+    idnode: Node, issuer: Issuer
+) -> None:
+    held = address()
+    alice = await idnode.ws().connect()
+    await alice.open()
+    assert (await login(alice, issuer.token()))["code"] == 200
+    assert code(await alice.subscribe(held)) == 200
+    await alice.close_session()
+    mallory = await come_from(idnode, "localhost")
+    assert code(await mallory.subscribe(held)) == 403
+    assert code(await mallory.ask("read", mallory.runtime_url, {}, sender=held)) == 403
+    assert code(await mallory.ask("read", mallory.runtime_url, {}, sender=f"{held}/x")) == 403
+    back = await come_from(idnode, "localhost")
+    assert code(await back.subscribe(held)) == 403
+    assert (await login(back, issuer.token()))["code"] == 200
+    assert code(await back.subscribe(held)) == 200
+    await back.hang_up()
+    await mallory.hang_up()
+
+
+async def test_what_was_bound_and_owned_outlives_the_process(
+    start_node: Callable[..., Node], issuer: Issuer, tmp_path: Any
+) -> None:
+    node = start_node()
+    enter(node.data_dir / "node.sqlite3", issuer.row(), changed=True)
+    alice, left, held = await node.ws().connect(), address(), address()
+    await alice.open()
+    limit = time.monotonic() + 20
+    while (await login(alice, issuer.token()))["code"] != 200:
+        assert time.monotonic() < limit
+        await eventually()
+    gone = await node.ws().connect()
+    await gone.open()
+    await login(gone, issuer.token())
+    await gone.subscribe(left)
+    await gone.close_session()
+    await alice.subscribe(held)
+    node.kill()
+    node.start()
+    mallory = await node.ws().connect()
+    await mallory.open()
+    assert code(await mallory.subscribe(left)) == 403
+    back = await node.ws().connect()
+    assert code(await back.reopen(alice.runtime_url, alice.token)) == 200
+    assert (await back.ask("read", IDM, {}))["body"]["value"]["sub"] == "sub-alice"
+    assert code(await back.subscribe(left)) == 200
+    await back.hang_up()
+    await mallory.hang_up()
+
+
+async def test_a_page_of_another_origin_is_kept_out(start_node: Callable[..., Node]) -> None:
+    node = start_node(WS_ORIGINS="https://app.example,http://localhost:9")
+    for origin, may in (
+        ("https://app.example", True),
+        ("https://APP.example:443", True),
+        ("https://evil.example", False),
+        ("http://app.example", False),
+        ("https://app.example.evil.example", False),
+        ("null", False),
+        (None, True),
+    ):
+        client = node.ws()
+        if may:
+            await client.connect(origin=origin)
+            await client.hang_up()
+        else:
+            with pytest.raises(InvalidStatus) as refused:
+                await client.connect(origin=origin)
+            assert refused.value.response.status_code == 403
+
+
+# --- 84, 85, 87 -----------------------------------------------------------------------------------
+
+
+async def test_case_84_nobody_speaks_as_another_session(
+    come: Come, idnode: Node, issuer: Issuer
+) -> None:
+    owner, thief = await come(to=idnode), await come(to=idnode)
+    held = address()
+    await owner.subscribe(held)
+    await login(thief, issuer.token("thief"))
+    for sender in (held, f"{held}/x", owner.runtime_url, f"{owner.runtime_url}/sm",
+                   f"{owner.runtime_url}/{owner.token}", IDM, ALIAS, "mn:/session",
+                   "domain://registry.localhost", "domain://msg-node.localhost/sm"):  # fmt: skip
+        answer = await thief.ask("create", owner.runtime_url, {}, sender=sender)
+        assert code(answer) == 403, sender
+    body = {"resources": [f"{held}/changes"], "source": held}
+    assert code(await thief.ask("subscribe", "domain://msg-node.localhost/sm", body)) == 200
+    assert await owner.received_from(owner) == []  # the subscription was the thief's own affair
+
+
+PHASES = (
+    "startHandShake", "senderHello", "receiverHello", "senderCertificate",
+    "receiverFinishedMessage", "reporterSessionKey", "receiverAcknowledge",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("domain", ["localhost", "identified.test"])
+async def test_case_85_handshakes_pass_unchanged(idnode: Node, domain: str) -> None:
+    one, other = await come_from(idnode, domain), await come_from(idnode, "localhost")
+    for number, phase in enumerate(PHASES):
+        value = '{"b":[1, 2.50,"\\u00e9",{"iv" :"AAAA=="}],  "a":null}'
+        raw = (
+            '{"id":%d,"type":"handshake","from":"%s","to":"%s/sm",'
+            '"body":{"handshakePhase":"%s","value":%s}}'
+        )
+        await one.send_raw(raw % (number, one.runtime_url, other.runtime_url, phase, value))
+        frame = await other.socket.recv()
+        assert isinstance(frame, str)
+        assert value in frame
+        assert json.loads(frame)["body"]["handshakePhase"] == phase
+    await one.hang_up()
+    await other.hang_up()
+
+
+async def test_case_87_a_foreign_runtime_cannot_speak_as_ours(
+    come: Come, idnode: Node, issuer: Issuer
+) -> None:
+    ours, foreign = await come(to=idnode), await come_from(idnode, "b.example")
+    held = address()
+    await ours.subscribe(held)
+    for sender in (held, ours.runtime_url, IDM, "domain://msg-node.localhost", "mn:/session"):
+        answer = await foreign.ask("create", ours.runtime_url, {}, sender=sender)
+        assert code(answer) == 403, sender
+    await foreign.hang_up()

@@ -1,0 +1,246 @@
+"""Every page and action of the console asks for a right, and each role has the rights it should.
+
+The pages are taken from the URLs themselves: one that is added without a line here fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import Group, Permission, User
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from msgnode.console import roles
+from msgnode.models import Session
+
+pytestmark = pytest.mark.django_db
+
+ROLES = (roles.VIEWER, roles.OPERATOR, roles.AUTHOR, roles.ADMINISTRATOR, "")
+
+# Pages that are no list, form or history, and the right each asks for.
+PAGES = {
+    "policies_check_typed": "policies.view_policyset",
+    "policies_import": "policies.add_policyset",
+    "policies_export": "policies.view_policyset",
+    "policies_shadow": "policies.view_policyset",
+    "policies_playground": "policies.view_policyset",
+    "policies_publish": "policies.view_version",
+    "policies_roll_back": "policies.add_version",
+    "spark_last_day": "spark.view_report",
+    "msgnode_session_end_one": "msgnode.change_session",
+    "msgnode_session_ban_runtime": "msgnode.add_ban",
+    "msgnode_session_subscribe_for": "msgnode.add_subscription",
+    "msgnode_apikey_rotate": "msgnode.change_apikey",
+    "auth_user_password_change": "auth.change_user",
+}
+# Actions of lists that lead to one of the pages above, which asks.
+LEAD_ON = frozenset(
+    f"policies_{model}_{act}"
+    for model in ("policyset", "policy", "rule", "namedlist", "policytest", "version")
+    for act in ("publish", "try_out", "bring", "take")
+)
+# For every operator: the first page, his own password, the way out, texts, the menu's search.
+FOR_ALL = frozenset(
+    {
+        *("index", "login", "logout", "password_change", "password_change_done", "jsi18n"),
+        *("autocomplete", "app_list", "view_on_site", "search"),
+    }
+)
+VERBS = {
+    "changelist": "view",
+    "add": "add",
+    "history": "view",
+    "delete": "delete",
+    "change": "view",
+}
+
+
+def patterns(found: Any = None, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Name and path of every page of the console."""
+    for each in admin.site.get_urls() if found is None else found:
+        path = prefix + str(each.pattern)
+        if isinstance(each, URLResolver):
+            yield from patterns(each.url_patterns, path)
+        elif isinstance(each, URLPattern) and each.name:
+            yield each.name, path
+
+
+def right_of(name: str) -> str:
+    """The right a page asks for; fails for a page that nobody has thought of."""
+    if name in PAGES:
+        return PAGES[name]
+    stem, _, verb = name.rpartition("_")
+    app, _, model = stem.rpartition("_")
+    assert verb in VERBS and app, f"{name} is a page without a right"
+    return f"{app}.{VERBS[verb]}_{model}"
+
+
+def url(path: str) -> str:
+    """A path with something in the place of its parameters."""
+    for part, value in {
+        "<path:object_id>": "00000000-0000-0000-0000-000000000000",
+        "<int:number>": "1",
+        "<id>": "1",
+    }.items():
+        path = path.replace(part, value)
+    return "/admin/" + path.strip("^$").replace("\\Z", "").replace("(?P<app_label>", "")
+
+
+NAMED = sorted({(name, path) for name, path in patterns()} - set())
+ASKING = [(n, p) for n, p in NAMED if n not in FOR_ALL and n not in LEAD_ON and "(?P" not in p]
+
+
+@pytest.fixture
+def visitor(client: Client, request: pytest.FixtureRequest) -> Client:
+    role = request.param
+    user = User.objects.create_user(f"the {role or 'stranger'}", password="x", is_staff=True)
+    if role:
+        user.groups.add(Group.objects.get(name=role))
+    client.force_login(user)
+    client.handler.user = user  # type: ignore[attr-defined]
+    return client
+
+
+@pytest.mark.parametrize("visitor", ROLES, indirect=True)
+def test_each_page_lets_in_who_has_its_right_and_nobody_else(visitor: Client) -> None:
+    user = User.objects.get()
+    assert len(ASKING) > 80
+    wrong = []
+    for name, path in ASKING:
+        right = right_of(name)
+        method = (
+            visitor.post if name in ("policies_roll_back", "policies_check_typed") else visitor.get
+        )
+        answer = method(url(path))
+        is_out = answer.status_code == 403 or (
+            answer.status_code == 302 and answer["Location"] in ("/admin/", "/admin/login/")
+        )
+        may = user.has_perm(right)
+        is_missing = answer.status_code == 302 and answer["Location"] == "/admin/"  # no such row
+        writes_only_here = answer.status_code == 403 and not _can_be_done(name)
+        if may and is_out and not is_missing and not writes_only_here:
+            wrong.append(f"{name}: {user} has {right} and gets {answer.status_code}")
+        if not may and not is_out:
+            wrong.append(f"{name}: {user} lacks {right} and gets {answer.status_code}")
+    assert wrong == []
+
+
+def _can_be_done(name: str) -> bool:
+    """Whether the console offers it to a superuser: rows of the node are not added by hand."""
+    stem, _, verb = name.rpartition("_")
+    app, _, model = stem.rpartition("_")
+    found = next((m for m in admin.site._registry if m._meta.label_lower == f"{app}.{model}"), None)
+    if found is None or verb not in ("add", "delete", "change"):
+        return True
+
+    class Request:
+        user = User(is_superuser=True, is_active=True, is_staff=True)
+
+    return bool(getattr(admin.site._registry[found], f"has_{verb}_permission")(Request()))
+
+
+@pytest.mark.parametrize(
+    ("role", "has", "lacks"),
+    [
+        (
+            roles.VIEWER,
+            ("msgnode.view_session", "policies.view_policyset", "spark.view_report",
+             "msgnode.view_auditentry"),
+            ("msgnode.change_session", "policies.change_rule", "auth.view_user",
+             "msgnode.view_apikey", "registry.change_hyperty", "spark.add_reportrun"),
+        ),
+        (
+            roles.OPERATOR,
+            ("msgnode.change_session", "msgnode.add_ban", "registry.delete_hyperty",
+             "spark.add_reportrun", "msgnode.add_addresspool"),
+            ("policies.change_rule", "policies.add_version", "auth.change_user",
+             "msgnode.add_apikey"),
+        ),
+        (
+            roles.AUTHOR,
+            ("policies.change_rule", "policies.add_version", "policies.delete_policyset"),
+            ("msgnode.change_session", "msgnode.add_ban", "auth.view_user"),
+        ),
+        (
+            roles.ADMINISTRATOR,
+            ("auth.change_user", "msgnode.add_apikey", "oauth2_provider.add_application",
+             "policies.add_version", "msgnode.change_session", "axes.delete_accessattempt"),
+            (),
+        ),
+    ],
+)  # fmt: skip
+def test_a_role_has_its_rights_and_no_more(
+    role: str, has: tuple[str, ...], lacks: tuple[str, ...]
+) -> None:
+    user = User.objects.create_user("someone", is_staff=True)
+    user.groups.add(Group.objects.get(name=role))
+    assert [right for right in has if not user.has_perm(right)] == []
+    assert [right for right in lacks if user.has_perm(right)] == []
+
+
+def test_roles_are_made_again_and_keep_what_was_added() -> None:
+    viewer = Group.objects.get(name=roles.VIEWER)
+    added = Permission.objects.get(codename="add_ban")
+    before = viewer.permissions.count()
+    view = Permission.objects.get(codename="view_session", content_type__app_label="msgnode")
+    viewer.permissions.remove(view)
+    viewer.permissions.add(added)
+    roles.make()
+    roles.make()
+    assert viewer.permissions.count() == before + 1
+    assert Group.objects.filter(name__in=ROLES).count() == 4
+
+
+def test_every_right_the_console_knows_is_given_to_the_administrator() -> None:
+    user = User.objects.create_user("someone", is_staff=True)
+    user.groups.add(Group.objects.get(name=roles.ADMINISTRATOR))
+    rights = {right_of(name) for name, _ in ASKING}
+    rights = {right for right in rights if not right.startswith("django_celery_results")}
+    assert sorted(right for right in rights if not user.has_perm(right)) == []
+
+
+def test_a_user_of_the_domain_does_not_get_into_the_console(client: Client) -> None:
+    user = User.objects.create_user("alice", password="wonderland 7")
+    client.force_login(user)
+    for _, path in ASKING:
+        answer = client.get(url(path))
+        assert answer.status_code == 302, path
+        assert answer["Location"].startswith("/admin/login/"), path
+
+
+def test_the_first_page_shows_nothing_to_who_has_no_role(client: Client) -> None:
+    Session.objects.create(runtime_url="runtime://localhost/secret")
+    client.force_login(User.objects.create_user("new", is_staff=True))
+    text = client.get("/admin/").content.decode()
+    assert "Your account has no role yet" in text
+    assert "Open sessions" not in text
+
+
+def test_an_administrator_makes_no_superuser(client: Client) -> None:
+    boss = User.objects.create_superuser("boss")
+    admin_ = User.objects.create_user("admin", is_staff=True)
+    admin_.groups.add(Group.objects.get(name=roles.ADMINISTRATOR))
+    client.force_login(admin_)
+    form = {
+        "username": "admin", "is_active": "on", "is_staff": "on", "is_superuser": "on",
+        "date_joined_0": "2026-01-01", "date_joined_1": "00:00:00",
+    }  # fmt: skip
+    client.post(f"/admin/auth/user/{admin_.pk}/change/", form)
+    admin_.refresh_from_db()
+    assert not admin_.is_superuser
+    assert client.post(f"/admin/auth/user/{boss.pk}/change/", form).status_code == 403
+    assert client.post(f"/admin/auth/user/{boss.pk}/password/", {}).status_code == 403
+    client.post(
+        "/admin/auth/user/",
+        {"action": "delete_selected", "_selected_action": [boss.pk], "post": "yes"},
+    )
+    assert User.objects.filter(pk=boss.pk).exists()
+
+
+def test_the_resolver_knows_all_of_the_console() -> None:
+    """The table is taken from the site the URLs lead to."""
+    assert any(str(each.pattern) == "admin/" for each in get_resolver().url_patterns)
