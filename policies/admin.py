@@ -15,7 +15,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin, TabularInline
-from unfold.decorators import action
+from unfold.decorators import action, display
 
 from . import pages, pap
 from .drafts import paths_of_rules
@@ -30,6 +30,9 @@ from .models import (
     RuleHits,
     Version,
 )
+
+
+_LABELS = {"permit": "success", "deny": "danger", "indeterminate": "warning"}
 
 
 def _to(name: str) -> HttpResponse:
@@ -291,10 +294,17 @@ class VersionAdmin(ReadOnlyAdmin):
 class DecisionEntryAdmin(ReadOnlyAdmin):
     """The decision log."""
 
-    list_display = ("at", "effect", "type", "sender", "to", "username", "path", "shadow", "again")
+    list_display = ("at", "verdict", "again", "type", "sender", "to", "username", "path", "shadow")
     list_filter = ("effect", "passes", "direction", "type", "version", "at")
+    list_fullwidth = True
     search_fields = ("sender", "to", "username", "path")
+    search_help_text = "Sender, recipient, user or rule"
     show_full_result_count = False
+
+    @display(description="decision", label=_LABELS, ordering="effect")
+    def verdict(self, obj: DecisionEntry) -> str:
+        """The decision, in colour."""
+        return obj.effect
 
     @admin.display(description="")
     def again(self, obj: DecisionEntry) -> SafeString:

@@ -125,12 +125,12 @@ class EntryAdmin(RegistryAdmin):
     def status_now(self, row: Any) -> str:
         return entries.settled(rows.entry(row), timezone.now())[0].status
 
-    @display(description="expires")
+    @display(description="life left")
     def expires_in(self, row: Any) -> str:
         now = timezone.now()
         if row.expires_at is None:
             return f"ended {timesince(row.ended_at, now)} ago" if row.ended_at else "ended"
-        return f"in {timeuntil(row.expires_at, now)}" if row.expires_at > now else "now"
+        return timeuntil(row.expires_at, now) if row.expires_at > now else "none"
 
     @display(description="history")
     def history(self, row: Any) -> str:
@@ -142,7 +142,7 @@ class EntryAdmin(RegistryAdmin):
         )
         link = f"{reverse('admin:registry_statuschange_changelist')}?{urlencode({'q': row.url})}"
         return format_html(
-            '<table><thead><tr><th scope="col">when (UTC)</th><th scope="col">status</th>'
+            '<table class="console-table"><thead><tr><th scope="col">when (UTC)</th><th scope="col">status</th>'
             '<th scope="col">because</th></tr></thead><tbody>{}</tbody></table>'
             '<a class="text-link" href="{}">All changes</a>',
             lines, link,
