@@ -31,7 +31,6 @@ from .models import (
     Version,
 )
 
-
 _LABELS = {"permit": "success", "deny": "danger", "indeterminate": "warning"}
 
 
