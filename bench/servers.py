@@ -18,6 +18,7 @@ from .rules import document
 NODE = "node daphne"
 NODE_UVICORN = "node uvicorn"
 NODE_WITHOUT_RULES = "node daphne, no rules"
+NODE_WITHOUT_RECORD = "node daphne, no record"
 NODE_STRICT = "node daphne, strict"
 BARE = "bare daphne"
 BARE_UVICORN = "bare uvicorn"
@@ -37,13 +38,15 @@ class Servers:
         """A server of this name with a fresh database and the policy; not started yet. `issuer` is
         the row of one it believes (SQLite)."""
         self._made += 1
-        home = self.directory / f"{self._made}-{name.replace(' ', '-')}"
+        home = self.directory / f"{self._made}-{name.replace(', ', '-').replace(' ', '-')}"
         home.mkdir()
         port = free_port()
         if name in (BARE, BARE_UVICORN):
             arguments = ["-m", "bench.bare_relay", name.removeprefix("bare "), str(port)]
             return Server(name, arguments, port, home / "log")
         environment = _node_environment(home, port, database_url)
+        if name == NODE_WITHOUT_RECORD:
+            environment["RECORD"] = "false"
         if name == NODE_WITHOUT_RULES:
             _manage(environment, "migrate", "--verbosity", "0")
         else:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from daphne.http_protocol import HTTPFactory, WebRequest
 from daphne.server import Server
 from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
 from twisted.internet import reactor as _reactor
@@ -175,10 +176,44 @@ class NodeFactory(WebSocketFactory):
     protocol = NodeProtocol
 
 
+class NodeRequest(WebRequest):
+    """A request that must be there within the server's patience, however slowly it drips in;
+    Twisted only ends connections on which nothing comes at all."""
+
+    def __init__(self, channel: Any, *args: Any, **options: Any) -> None:
+        self.begun_at = time.monotonic()
+        channel.was_asked = True
+        super().__init__(channel, *args, **options)
+
+    def check_timeouts(self) -> None:
+        """Called by Daphne every other second. `request_start` is when all of it was there."""
+        patience = self.server.request_patience
+        if not hasattr(self, "request_start") and time.monotonic() - self.begun_at > patience:
+            self.channel.abortConnection()
+        else:
+            super().check_timeouts()
+
+
+class NodeHttpFactory(HTTPFactory):
+    def buildProtocol(self, addr: Any) -> Any:  # noqa: N802 (Twisted's name)
+        protocol = super().buildProtocol(addr)
+        protocol.requestFactory = NodeRequest
+        reactor.callLater(self.server.request_patience, _drop_unasking, protocol)
+        return protocol
+
+
+def _drop_unasking(protocol: Any) -> None:
+    """End a connection whose first request has not even begun."""
+    channel = getattr(protocol, "_channel", protocol)
+    if not getattr(channel, "was_asked", False) and channel.transport is not None:
+        channel.abortConnection()
+
+
 class NodeServer(Server):
     """Daphne's server, with links and a drain, on a socket that is there already."""
 
     listening: socket.socket
+    request_patience = 60.0
 
     def run(self) -> None:
         import daphne.server as stock
@@ -187,6 +222,7 @@ class NodeServer(Server):
         stock.serverFromString = lambda reactor, _: AdoptedStreamServerEndpoint(
             reactor, self.listening.fileno(), self.listening.family
         )
+        stock.HTTPFactory = NodeHttpFactory
         super().run()
 
     def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:
@@ -241,6 +277,7 @@ class DaphneServing:
             http_timeout=120,
             server_name="",
         )
+        self._server.request_patience = limits["HANDSHAKE_TIMEOUT"]
         self.stop_listening = self._server.stop_listening
         self.drained = self._server.drained
 

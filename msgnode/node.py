@@ -201,6 +201,8 @@ class Node:
             self.session_store,
             self.raise_alarm,
             lambda frame: self.pipeline.bounce(frame),
+            self.identities.roll,
+            self.owners,
         )
         answers.barrier = fellowship.mesh.barrier
         return fellowship

@@ -210,6 +210,9 @@ EMAIL_PORT = EMAIL_CONFIG.get("EMAIL_PORT") or 25
 EMAIL_HOST_USER: str = EMAIL_CONFIG.get("EMAIL_HOST_USER") or ""
 EMAIL_HOST_PASSWORD: str = EMAIL_CONFIG.get("EMAIL_HOST_PASSWORD") or ""
 EMAIL_USE_TLS: bool = EMAIL_CONFIG.get("EMAIL_USE_TLS", False)
+EMAIL_USE_SSL: bool = EMAIL_CONFIG.get("EMAIL_USE_SSL", False)
+EMAIL_FILE_PATH: str = EMAIL_CONFIG.get("EMAIL_FILE_PATH") or ""
+EMAIL_TIMEOUT: float = env.float("EMAIL_TIMEOUT", default=10.0)
 DEFAULT_FROM_EMAIL: str = env("DEFAULT_FROM_EMAIL", default=f"node@{DOMAIN}")
 # --- Registry -------------------------------------------------------------------------------------
 REGISTRY = {
@@ -249,6 +252,7 @@ REPORTS: dict[str, Any] = {
     "MEMORY": env("SPARK_MEMORY", default="2g"),
     "CONF": env.list("SPARK_CONF", default=[]),
     "SUBMIT": env("SPARK_SUBMIT", default=""),
+    "KEEP_CLASSES": env.bool("SPARK_KEEP_CLASSES", default=True),
     "TIME_LIMIT": env.float("REPORT_TIME_LIMIT", default=3300.0),
     "HOURLY_KEPT_DAYS": env.int("REPORT_HOURLY_KEPT_DAYS", default=35),
     "KEPT_DAYS": env.int("REPORT_KEPT_DAYS", default=1100),

@@ -13,7 +13,7 @@ Rules
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -69,6 +69,14 @@ class House(Protocol):
 
     def withdraw(self, address: str, session: Listener) -> None:
         """The session does not own the address any more."""
+        ...
+
+    def remote_entered(self, session: Listener) -> None:
+        """A session of another worker is there, or it speaks for somebody else now."""
+        ...
+
+    def remote_left(self, session: Listener, owned: Iterable[str]) -> None:
+        """A session of another worker has ended, and owned these."""
         ...
 
     def missed(self, session_id: str) -> None:
@@ -190,6 +198,7 @@ class Interest:
     def remove(self, session: RemoteSession) -> None:
         """A session of another worker is no more."""
         self.remotes.pop(session.id, None)
+        self._house.remote_left(session, session.owned)
         for address in tuple(session.owned):
             self._disown(session, address)
         for address in session.subscribed:
@@ -236,6 +245,7 @@ class Interest:
         session.bound_at = word.bound_at
         session.speaker = word.speaker
         self._table.add_runtime(session)
+        self._house.remote_entered(session)
 
     def _leave(self, id_: str, peer: Peer) -> None:
         session = self.remotes.get(id_)

@@ -22,6 +22,7 @@ from .words import Frame, Word
 
 BATCH_BYTES = 256 * 1024
 _WORD = 96  # bytes of memory a waiting word costs besides its text
+_SESSION = 40  # and each further session of a frame
 
 
 class Batch(NamedTuple):
@@ -63,8 +64,8 @@ class Outgoing:
         last = self._words[-1] if self._words else None
         if last.__class__ is Frame and last.frame is frame:
             last.sessions.append(session)
-            self.bytes += _WORD
-            self._words_bytes += _WORD
+            self.bytes += _SESSION
+            self._words_bytes += _SESSION
             return True
         if self.bytes + len(frame) > self._limit:
             return False
@@ -158,7 +159,7 @@ class Outgoing:
 
 def _size(word: Word) -> int:
     if isinstance(word, Frame):
-        return len(word.frame) + _WORD * len(word.sessions)
+        return _WORD + len(word.frame) + _SESSION * (len(word.sessions) - 1)
     return _WORD
 
 

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 _ASK_AGAIN = 0.05  # seconds between two requests for the same lost batch
 _RETRY = 0.1  # seconds until a layer that refused is tried again
 _READER_PATIENCE = 5.0  # seconds that a full link may hold senders back
-_ACKNOWLEDGE_EVERY = 16  # batches without one of ours that could carry the acknowledgement
+_ACKNOWLEDGED_PART = 64  # of a link's bytes: so much may come before it is acknowledged
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,12 @@ class Peer:
     def __repr__(self) -> str:
         return f"<Peer {self.name}>"
 
+    def end(self) -> None:
+        """End what is done for the peer."""
+        tasks, self.tasks = self.tasks, []
+        for task in tasks:
+            task.cancel()
+
     async def room(self) -> None:
         """Wait until there is room for more on the link, or the peer is down."""
         while self.is_up and not self.out.has_room:
@@ -104,6 +110,17 @@ class Peer:
 def _done(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they are done: one that waits for Redis may miss it the first time."""
+    left = {task for task in tasks if not task.done()}
+    for _ in range(10):
+        if not left:
+            return
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=0.2)
 
 
 def channel_layer() -> Any:
@@ -176,9 +193,7 @@ class Mesh:
     async def stop(self) -> None:
         """Publish what was said, then leave."""
         tasks = [*self._tasks, *(task for peer in self.peers.values() for task in peer.tasks)]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _end(tasks)
         with contextlib.suppress(Exception):
             async with asyncio.timeout(self.patience):
                 for peer in self._up():
@@ -268,7 +283,7 @@ class Mesh:
 
     async def _publish(self, peer: Peer) -> None:
         """Publish what waits for a peer, batch by batch, while it is up."""
-        while True:
+        while asyncio.current_task() in peer.tasks:
             await peer.wake.wait()
             peer.wake.clear()
             while (batch := peer.out.take()) is not None:
@@ -430,8 +445,8 @@ class Mesh:
                         peer.is_known = True
                         self._learned.set()
                     self._pass_on(peer, word)
-        peer.unacknowledged += 1
-        if peer.unacknowledged >= _ACKNOWLEDGE_EVERY:
+        peer.unacknowledged += len(batch)
+        if peer.unacknowledged >= self._link_bytes // _ACKNOWLEDGED_PART:
             peer.unacknowledged = 0
             self._answer(peer)
 
@@ -491,8 +506,7 @@ class Mesh:
         if not peer.is_up:
             return
         peer.is_up = peer.is_ready = False
-        for task in peer.tasks:
-            task.cancel()
+        peer.end()
         peer.lost |= peer.out.begin()
         log.warning("A worker %s.", why, extra={"worker": peer.name})
         self._raise_alarm("worker-down", peer.name, f"The worker {peer.name} {why}.")
@@ -506,7 +520,6 @@ class Mesh:
         if len(self._gone) > 10_000:
             self._gone.pop(next(iter(self._gone)))
         peer.is_up = peer.is_ready = False
-        for task in peer.tasks:
-            task.cancel()
+        peer.end()
         peer.out.begin()
         self._release()

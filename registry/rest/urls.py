@@ -1,7 +1,7 @@
 """Addresses of the registry: the field's two trees, /api/v1, its document and its pages."""
 
 from django.urls import include, path, re_path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 from rest_framework.routers import SimpleRouter
 
 from . import problems, views
@@ -18,12 +18,13 @@ router.register("guids", views.GlobalRecordViews, "global-record")
 urlpatterns = [
     re_path(r"^domain-registry(?P<path>/.*)?$", DomainRegistryView.as_view()),
     re_path(r"^global-registry(?P<path>/.*)?$", GlobalRegistryView.as_view()),
+    re_path(r"^api/v1/?$", views.Index.as_view(), name="api-index"),
     path("api/v1/", include(router.urls)),
     re_path(r"^api/v1/(?P<path>.*)$", problems.nothing),
     path("api/schema", SpectacularAPIView.as_view(permission_classes=[]), name="openapi"),
     path(
         "api/docs",
-        SpectacularSwaggerView.as_view(url_name="openapi", permission_classes=[]),
+        SpectacularSwaggerSplitView.as_view(url_name="openapi", permission_classes=[]),
         name="api-docs",
     ),
     path("api/problems/<slug:slug>", problems.page, name="registry-problem"),
