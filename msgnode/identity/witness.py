@@ -101,8 +101,7 @@ class IdentityWitness:
     def speaker_of(self, message: Message, session: Listener) -> Speaker:
         speaker = session.speaker
         known = speaker.identity
-        now = self._now()
-        if known is not None and 0 < known.expires <= now:
+        if known is not None and 0 < known.expires <= self._now():
             self._log_in(session, None)
             speaker = session.speaker
         said = message.said
@@ -111,7 +110,7 @@ class IdentityWitness:
             return self._without(message, session, said.accessToken)
         voices = self._voices.get(session.id)
         voice = voices.get(raw) if voices is not None else None
-        if voice is None or voice.base is not speaker or voice.until <= now:
+        if voice is None or voice.base is not speaker or voice.until <= self._now():
             voice = self._heard(raw, session)
         mode = self.modes.of(session.runtime_url)
         if mode is Mode.STRICT:
