@@ -3,9 +3,11 @@
 E001 DATA_DIR can be written    E002 DOMAIN is a domain    E003 RESUME is one of its words
 E004 limits are positive        E005 limits fit together   E006 ALLOCATION_SCHEMES are schemes
 E007 PORT is a port             E008 ASGI_SERVER is one of the node's servers
+E009 WORKERS is a number of workers
 E010 REGISTRY_ACCESS is one of its words       E011 REGISTRY_UNAVAILABLE_CODE is 408 or 500
 E012 numbers of the registry are positive      E013 POLICY_TIME_ZONE is a time zone
 E014 numbers of the policies are not negative  E015 registries elsewhere have a URL of HTTP
+E020 ADMISSION and ADMISSION_DOMAINS name modes of admission
 """
 
 from __future__ import annotations
@@ -22,12 +24,13 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
 RESUME_WORDS = ("always", "when-idle", "with-proof")
+MODES = ("anonymous", "identified", "strict")
 ACCESS_WORDS = ("open", "read-open", "account")
 SERVERS = ("daphne", "uvicorn")
 MAY_BE_ZERO = frozenset(
     {
-        *("GRACE_PERIOD", "DRAIN_SECONDS", "CLOSED_SESSION_DAYS"),
-        *("DEAD_AFTER", "PURGE_AFTER", "HISTORY_KEPT", "REMOTE_RETRIES"),
+        *("GRACE_PERIOD", "DRAIN_SECONDS", "DRAIN_STAGGER", "CLOSED_SESSION_DAYS"),
+        *("DEAD_AFTER", "PURGE_AFTER", "HISTORY_KEPT", "REMOTE_RETRIES", "IDENTITY_LEEWAY"),
     }
 )
 
@@ -36,7 +39,7 @@ _DOMAIN = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 
 # A pair means: the first must be less than the second, or one frame evicts its receiver.
-_ORDER = (("MAX_FRAME_BYTES", "OUTBOX_BYTES"),)
+_ORDER = (("MAX_FRAME_BYTES", "OUTBOX_BYTES"), ("MAX_FRAME_BYTES", "LINK_BYTES"))
 
 
 def _nearest_existing(path: Path) -> Path:
@@ -68,6 +71,13 @@ def _words() -> Iterator[CheckMessage]:
             hint=f"It is one of {', '.join(RESUME_WORDS)}.",
             id="msgnode.E003",
         )
+    for named in (settings.ADMISSION, *settings.ADMISSION_DOMAINS.values()):
+        if named not in MODES:
+            yield Error(
+                f"ADMISSION or ADMISSION_DOMAINS says {named!r}.",
+                hint=f"It is one of {', '.join(MODES)}.",
+                id="msgnode.E020",
+            )
     if wrong := [name for name in settings.ALLOCATION_SCHEMES if not _SCHEME.fullmatch(name)]:
         yield Error(
             f"ALLOCATION_SCHEMES names {', '.join(map(repr, wrong))}.",
@@ -82,11 +92,15 @@ def _words() -> Iterator[CheckMessage]:
             hint=f"One of {', '.join(SERVERS)}.",
             id="msgnode.E008",
         )
+    if not 0 < settings.WORKERS <= 256:
+        yield Error(f"WORKERS is {settings.WORKERS}.", hint="It is 1 to 256.", id="msgnode.E009")
 
 
 def _limits() -> Iterator[CheckMessage]:
     limits = settings.NODE
-    for name, value in limits.items():
+    identity = settings.IDENTITY
+    numbers = {name: n for name, n in identity.items() if type(n) in (int, float)}
+    for name, value in {**limits, **{f"IDENTITY_{n}": v for n, v in numbers.items()}}.items():
         least = "zero or more" if name in MAY_BE_ZERO else "more than zero"
         if value < 0 or (value == 0 and name not in MAY_BE_ZERO) or value != value:
             yield Error(f"{name} is {value}.", hint=f"It is {least}.", id="msgnode.E004")
