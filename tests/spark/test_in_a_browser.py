@@ -47,11 +47,11 @@ def page(reporting: Node, window: Any) -> Iterator[Any]:
     page.set_default_timeout(20_000)
     page.faults = []
     page.on("pageerror", lambda error: page.faults.append(str(error)))
-    page.goto("/admin/login/")
+    page.goto("/admin/")
     page.fill("[name=username]", "operator")
     page.fill("[name=password]", PASSWORD)
     page.press("[name=password]", "Enter")
-    page.wait_for_url("**/admin/")
+    page.wait_for_url(lambda url: "login" not in url)
     listed = page.request.get("/api/v1/reports/?kind=daily").json()
     page.goto(f"/admin/spark/report/{listed['results'][0]['id']}/change/")
     page.wait_for_selector("canvas[data-chart=outcomes]")
