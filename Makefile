@@ -37,7 +37,7 @@ $(VENV)/.dev: requirements-dev.txt $(VENV)/.run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 
-run: $(VENV)/.run  ## Start a node in the foreground (PORT HOST DOMAIN DATA_DIR DATABASE_URL REDIS_URL)
+run: $(VENV)/.run  ## Start a node in the foreground (PORT HOST DOMAIN DATA_DIR WORKERS DATABASE_URL REDIS_URL)
 	@$(BIN)/python manage.py run
 
 test: $(VENV)/.dev  ## Run the tests, without the long ones

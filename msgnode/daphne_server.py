@@ -3,6 +3,7 @@
 - A Link in the scope (`extensions["msgnode.link"]`): frames go to the consumer without a queue and
   to the socket without a copy; it knows when the socket is full and can stop reading it.
 - A frame over the limit ends the socket with 4413, which stubs can tell from a lost connection.
+- A socket made elsewhere, which several workers share.
 - A drain on shutdown: sockets are closed with 3001 and the application is let finish; stock Daphne
   drops them and never calls `disconnect`.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,10 +21,10 @@ from daphne.http_protocol import HTTPFactory, WebRequest
 from daphne.server import Server
 from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
 from twisted.internet import reactor as _reactor
+from twisted.internet.endpoints import AdoptedStreamServerEndpoint
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
-from msgnode.serving import CannotListen
 from msgnode.sessions.rules import CloseCode
 from msgnode.socket_link import CLOSE_PATIENCE, LARGE_FRAME_PATIENCE, SocketLink
 from msgnode.text_frames import whole_texts
@@ -208,15 +210,18 @@ def _drop_unasking(protocol: Any) -> None:
 
 
 class NodeServer(Server):
-    """Daphne's server, with links and a drain. `listen_fault` says why a port is not to be had."""
+    """Daphne's server, with links and a drain, on a socket that is there already."""
 
-    listen_fault = ""
+    listening: socket.socket
     request_patience = 60.0
 
     def run(self) -> None:
         import daphne.server as stock
 
         stock.WebSocketFactory = NodeFactory
+        stock.serverFromString = lambda reactor, _: AdoptedStreamServerEndpoint(
+            reactor, self.listening.fileno(), self.listening.family
+        )
         stock.HTTPFactory = NodeHttpFactory
         super().run()
 
@@ -231,10 +236,6 @@ class NodeServer(Server):
         for details in self.connections.values():
             details.setdefault("application_instance", _done())
         return super().kill_all_applications()
-
-    def listen_error(self, failure: Any) -> None:
-        self.listen_fault = failure.getErrorMessage()
-        self.stop()
 
     def stop_listening(self) -> None:
         """Take no new connections; those there are go on."""
@@ -259,14 +260,13 @@ class NodeServer(Server):
 
 
 class DaphneServing:
-    """Serves an application on one port. Implements Serving."""
+    """Serves an application. Implements Serving."""
 
-    def __init__(self, application: Any, host: str, port: int, limits: dict[str, Any]) -> None:
+    def __init__(self, application: Any, limits: dict[str, Any]) -> None:
         self.loop: asyncio.AbstractEventLoop = reactor._asyncioEventloop
-        interface = host.replace(":", r"\:")
         self._server = NodeServer(
             application=application,
-            endpoints=[f"tcp:port={port}:interface={interface}:backlog=4096"],
+            endpoints=["the socket given to run"],
             signal_handlers=False,
             ping_interval=limits["PING_INTERVAL"],
             ping_timeout=limits["PING_TIMEOUT"],
@@ -281,11 +281,10 @@ class DaphneServing:
         self.stop_listening = self._server.stop_listening
         self.drained = self._server.drained
 
-    def run(self) -> None:
-        """Serve until `stop`. Raises CannotListen."""
+    def run(self, listening: socket.socket) -> None:
+        """Serve until `stop`."""
+        self._server.listening = listening
         self._server.run()
-        if self._server.listen_fault:
-            raise CannotListen(self._server.listen_fault)
 
     def stop(self) -> None:
         """End `run`."""

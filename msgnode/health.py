@@ -14,10 +14,15 @@ def live(request: HttpRequest) -> JsonResponse:
 
 
 def ready(request: HttpRequest) -> JsonResponse:
-    """200 when the routing table is loaded and the database answers, else 503 and what is wrong."""
-    checks = {"node": get_node().is_ready, "database": _database_answers()}
+    """200 when the routing table is loaded and the database answers, else 503 and what is wrong.
+    `workers` counts this worker and those it is joined to."""
+    node = get_node()
+    checks = {"node": node.is_ready, "database": _database_answers()}
     is_ready = all(checks.values())
-    body = {"status": "ready" if is_ready else "not ready", "checks": checks}
+    workers = 1 + (node.fellowship.mesh.number_ready if node.fellowship is not None else 0)
+    body = {
+        "status": "ready" if is_ready else "not ready", "checks": checks, "workers": workers
+    }  # fmt: skip
     return JsonResponse(body, status=200 if is_ready else 503)
 
 

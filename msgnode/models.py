@@ -183,6 +183,29 @@ class ComponentStatus(models.Model):
         return self.name
 
 
+class Worker(models.Model):
+    """A worker that runs: enrolled at its start, taken out at its end or when it is found dead.
+
+    Sessions carry the epoch of their worker; those of an epoch that is not here may be taken over.
+    """
+
+    epoch = models.CharField(max_length=36, primary_key=True)
+    name = models.CharField(max_length=64)
+    host = models.CharField(max_length=255)
+    pid = models.PositiveIntegerField()
+    state = models.CharField(max_length=16)
+    started_at = models.DateTimeField(default=timezone.now)
+    seen_at = models.DateTimeField(default=timezone.now)
+    sessions = models.PositiveIntegerField(default=0)
+    links = models.JSONField(default=list, help_text="One object for each link to another worker.")
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Ban(models.Model):
     """Ends the sessions of a runtime URL, a source address or a subject, and keeps them out."""
 

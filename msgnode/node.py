@@ -36,6 +36,7 @@ from msgnode.bus.writing import Call
 from msgnode.connectors import registration_news
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
+from msgnode.fellowship import Fellowship, Limits, this_host
 from msgnode.identities import Identities
 from msgnode.identity.provider import EmbeddedProvider
 from msgnode.identity.provider_clients import ensure_own_clients
@@ -54,6 +55,7 @@ from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
 from msgnode.traffic.retention import raw_url
 from msgnode.workers import control
 from msgnode.workers.control import ControlReader
+from msgnode.workers.mesh import Me, channel_layer
 from msgnode.workers.status import StatusReport
 from msgnode.workers.tail import Tail
 from msgnode.workers.writer import GroupWriter
@@ -83,6 +85,7 @@ class Node:
             self._end_subscription,
         )
         self.enforcer = self.policing.enforcer
+        self.session_store = SessionStore(self.writer, self.worker, self.epoch)
         self.sessions = SessionComponent(
             SessionSettings(
                 resume=settings.RESUME,
@@ -95,7 +98,7 @@ class Node:
                 node_address=f"domain://msg-node.{self.domain}",
             ),
             self.table,
-            SessionStore(self.writer, self.worker, self.epoch),
+            self.session_store,
             self.raise_alarm,
         )
         self.owners = LastOwners()
@@ -141,6 +144,8 @@ class Node:
             self.identities.session_closed,
         ]
         self.sessions.on_identified.append(self.identities.session_identified)
+        self.sessions.on_let_go.append(self.identities.session_let_go)
+        answers = Answers(self.enforcer, limits["ANSWER_TIMEOUT"])
         self.pipeline = Pipeline(
             domain=self.domain,
             table=self.table,
@@ -157,8 +162,9 @@ class Node:
             session_door=self.sessions,
             enforcer=self.enforcer,
             recorder=self.recorder,
-            answers=Answers(self.enforcer, limits["ANSWER_TIMEOUT"]),
+            answers=answers,
         )
+        self.fellowship = self._fellowship(answers) if settings.REDIS_URL else None
         self.sockets = Sockets(
             limits["MAX_CONNECTIONS"],
             limits["MAX_CONNECTIONS_PER_SOURCE"],
@@ -175,6 +181,31 @@ class Node:
         self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap, self._token_of)
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _fellowship(self, answers: Answers) -> Fellowship:
+        limits: dict[str, Any] = settings.NODE
+        fellowship = Fellowship(
+            channel_layer(),
+            Me(self.worker, self.epoch, this_host(), os.getpid()),
+            f"{self.domain} {settings.SECRET_KEY}",
+            Limits(
+                patience=limits["WORKER_TIMEOUT"],
+                link_bytes=limits["LINK_BYTES"],
+                outbox_bytes=limits["OUTBOX_BYTES"],
+                stores=settings.STORE_FOR_DETACHED,
+            ),
+            self.table,
+            self.sessions,
+            self.allocation,
+            self.subscriptions,
+            self.session_store,
+            self.raise_alarm,
+            lambda frame: self.pipeline.bounce(frame),
+            self.identities.roll,
+            self.owners,
+        )
+        answers.barrier = fellowship.mesh.barrier
+        return fellowship
 
     def _record(self) -> ParquetRecorder:
         options = settings.RECORD
@@ -245,28 +276,43 @@ class Node:
         )
         self._tasks = [asyncio.create_task(job) for job in jobs]
         await self.tail.start()
+        if self.fellowship is not None:
+            await self.fellowship.join()
         self.is_ready = True
         log.info("The worker is ready.", extra={"worker": self.worker, **self.table.sizes})
 
-    async def stop(self) -> None:
-        """Tell every session to come back, commit what is under way, end."""
+    async def drain(self) -> None:
+        """Tell every session to come back, not all at once."""
         self.is_ready = False
+        if self.fellowship is not None:
+            self.fellowship.close()
+        seconds = settings.NODE["DRAIN_STAGGER"]
+        await self.sockets.end_all(CloseCode.GOING_AWAY, "the node restarts: come back", seconds)
+
+    async def stop(self) -> None:
+        """Tell every session to come back, give what is left to the other workers, commit what is
+        under way, end."""
+        await self.drain()
         await self.tail.stop()
-        self.sockets.end_all(CloseCode.GOING_AWAY, "the node restarts: come back")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.fellowship is not None:
+            await self.fellowship.leave(settings.NODE["DRAIN_SECONDS"])
         self.sessions.stop()
         await self.registries.stop()
         await self.identities.stop()
         if self.record is not None:
             await asyncio.to_thread(self.record.close)
         await self.writer.stop()
+        if self.fellowship is not None:
+            await self.fellowship.stop()
 
     def _load(self) -> tuple[int, BanList]:
         ensure_own_clients()
         self.identities.load()
-        with_gap = self.sessions.restore(SessionStore.load())
+        rows = SessionStore.load() if self.fellowship is None else self.fellowship.enrol()
+        with_gap = self.sessions.restore(rows)
         self.identities.restore()
         AllocationStore.load_owners(self.owners)
         self.allocation.pool_schemes = AllocationStore.pool_schemes()
@@ -316,6 +362,7 @@ class Node:
             "pools.changed": self._pools_changed,
             "bans.changed": self._bans_changed,
             "owners.changed": self._owners_changed,
+            AllocationStore.LEFT: self._owner_left,
             "policies.published": self.policing.published,
             registration_news.KIND: self.registration_news.tell,
             **self.identities.control_handlers(),
@@ -349,6 +396,9 @@ class Node:
 
     def _pools_changed(self, payload: dict[str, Any]) -> None:
         self.allocation.pool_schemes = frozenset(payload["schemes"])
+
+    def _owner_left(self, payload: dict[str, Any]) -> None:
+        self.owners.note(payload["addresses"], (payload["issuer"], payload["subject"]))
 
     def _owners_changed(self, payload: dict[str, Any]) -> None:
         self.owners.forget()

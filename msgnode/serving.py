@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Protocol
-
-
-class CannotListen(Exception):
-    """The port is not to be had; says why."""
 
 
 class Serving(Protocol):
@@ -15,8 +12,8 @@ class Serving(Protocol):
 
     loop: asyncio.AbstractEventLoop
 
-    def run(self) -> None:
-        """Listen and serve until `stop`. Raises CannotListen."""
+    def run(self, listening: socket.socket) -> None:
+        """Serve who connects to a socket that listens, until `stop`."""
         ...
 
     def stop_listening(self) -> None:

@@ -22,14 +22,12 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.exceptions import PayloadTooBig
 from websockets.frames import Close, Frame, Opcode
 
-from msgnode.serving import CannotListen
 from msgnode.sessions.rules import CloseCode
 from msgnode.socket_link import CLOSE_PATIENCE, LARGE_FRAME_PATIENCE, SocketLink
 from msgnode.text_frames import frame_size, whole_texts
 
 REQUEST_PATIENCE = 10.0
 """Seconds a new connection has to begin a request."""
-_BACKLOG = 4096
 
 
 class UvicornLink(SocketLink):
@@ -217,17 +215,17 @@ class NodeHttpProtocol(H11Protocol):
 
 
 class UvicornServing:
-    """Serves an application on one port. Implements Serving."""
+    """Serves an application. Implements Serving."""
 
-    def __init__(self, application: Any, host: str, port: int, limits: dict[str, Any]) -> None:
+    def __init__(self, application: Any, limits: dict[str, Any]) -> None:
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         asyncio.set_event_loop(self.loop)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # it logs whole URLs
-        self._where = (host, port)
         NodeHttpProtocol.patience = min(REQUEST_PATIENCE, limits["HANDSHAKE_TIMEOUT"])
         self._server = Server(
             Config(
                 application,
+                interface="asgi3",
                 ws=NodeWebSocketProtocol,
                 http=NodeHttpProtocol,
                 lifespan="off",
@@ -239,14 +237,13 @@ class UvicornServing:
                 ws_max_size=limits["MAX_FRAME_BYTES"],
                 ws_ping_interval=limits["PING_INTERVAL"],
                 ws_ping_timeout=limits["PING_TIMEOUT"],
-                backlog=_BACKLOG,
                 timeout_graceful_shutdown=1,
             )
         )
 
-    def run(self) -> None:
-        """Serve until `stop`. Raises CannotListen."""
-        self.loop.run_until_complete(self._serve())
+    def run(self, listening: socket.socket) -> None:
+        """Serve until `stop`."""
+        self.loop.run_until_complete(self._serve(listening))
 
     def stop(self) -> None:
         """End `run`."""
@@ -265,21 +262,10 @@ class UvicornServing:
             return not left
         return True
 
-    async def _serve(self) -> None:
+    async def _serve(self, listening: socket.socket) -> None:
         server = self._server
         server.config.load()
         server.lifespan = LifespanOff(server.config)
-        await server.startup(sockets=[self._listening()])
+        await server.startup(sockets=[listening])
         await server.main_loop()
         await server.shutdown()
-
-    def _listening(self) -> socket.socket:
-        host, port = self._where
-        try:
-            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            listening = socket.socket(family, socket.SOCK_STREAM)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind((host, port))
-        except OSError as error:
-            raise CannotListen(str(error)) from error
-        return listening

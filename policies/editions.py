@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .documents import read_document
+from .documents import MODES, read_document
 from .pdp import Snapshot, compile_sets
 from .pip import ALLOCATIONS, FETCHED
 
-MODES = ("off", "shadow", "enforce")
 CLOCK = frozenset({"time", "date", "weekday"})
 
 Lists = Mapping[str, Sequence[str]]
@@ -51,7 +50,7 @@ def make_edition(document: Sequence[Any], lists: Lists, version: int = 0) -> Edi
     wanted: dict[str, list[Any]] = {mode: [] for mode in MODES}
     for policy_set in document:
         mode = policy_set.get("mode", "enforce") if isinstance(policy_set, dict) else "enforce"
-        wanted.get(mode, wanted["enforce"]).append(policy_set)
+        wanted[mode if mode in MODES else "enforce"].append(policy_set)
     enforced = compile_sets(read_document(wanted["enforce"], kept), version)
     shadow = None
     if wanted["shadow"]:

@@ -31,6 +31,9 @@ class FakeSession:
         self.runtime_url = runtime_url
         self.token = token.encode()
         self.is_connected = is_connected
+        self.is_here = True
+        self.bound_at = 0.0
+        self.token_hash = ""
         self.is_behind = False
         self.speaker = Speaker(self.id, runtime_url)
         self.taken = Taken.WRITTEN

@@ -76,6 +76,19 @@ class AllocationComponent(Component):
         """How many addresses a session holds."""
         return len(self._held.get(session.id, ()))
 
+    def holdings(self, session_id: str) -> dict[str, str]:
+        """The addresses a session holds, each with its allocation key."""
+        return self._held.get(session_id, {})
+
+    def adopt(self, session_id: str, held: dict[str, str]) -> None:
+        """A session that holds these is with this worker now; the routing table has them."""
+        if held:
+            self._held[session_id] = held
+
+    def let_go(self, session_id: str) -> None:
+        """A session is with another worker now; the routing table keeps what it holds."""
+        self._held.pop(session_id, None)
+
     def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
         """A SessionEnd: what the session held is free, and stays its subject's."""
         left: list[str] = []

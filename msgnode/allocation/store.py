@@ -32,6 +32,9 @@ class PoolExhausted(Unavailable):
 
 
 class AllocationStore:
+    LEFT = "owners.left"
+    """Kind of the control message by which the other workers learn who has left addresses."""
+
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
@@ -99,6 +102,10 @@ class AllocationStore:
                 update_fields=("issuer", "subject", "seen_at"),
                 unique_fields=("address",),
             )
+            for start in range(0, len(addresses), 500):
+                some = list(addresses[start : start + 500])
+                told = {"addresses": some, "issuer": issuer, "subject": name}
+                models.ControlMessage.objects.create(kind=AllocationStore.LEFT, payload=told)
 
         self._writer.submit(Call(save))
 
@@ -110,14 +117,16 @@ class AllocationStore:
             owners.note([row.address], (row.issuer, row.subject))
 
     @staticmethod
-    def load() -> Iterator[Row]:
-        """Every allocation. Blocks: for the start of the node."""
-        rows = models.Allocation.objects.order_by("id").values_list(
-            "address", "session_id", "allocation_key"
-        )
+    def load(sessions: Sequence[uuid.UUID] | None = None) -> Iterator[Row]:
+        """Every allocation, or those of a few sessions. Blocks."""
+        found = models.Allocation.objects.order_by("id")
+        if sessions is not None:
+            found = found.filter(session_id__in=sessions)
+        rows = found.values_list("address", "session_id", "allocation_key")
         for address, session_id, key in rows.iterator(chunk_size=5000):
             yield Row(address, session_id.hex, key)
-        connection.close()
+        if sessions is None:
+            connection.close()
 
     @staticmethod
     def pool_schemes() -> frozenset[str]:

@@ -1,7 +1,8 @@
 """Answers of components: given at once, or later without holding up anybody.
 
 Every answer ends in exactly one frame to the caller: the component's, an error's, or 504 once the
-limit is over. A component's answer passes the policies on its way out.
+limit is over. A component's answer passes the policies on its way out. With several workers it is
+given once all of them route what this one does: a 200 means that it holds everywhere.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from msgnode.core.messages import Message
 from msgnode.core.speaker import Origin, Speaker
 
 from .ports import Body, Caller, Component, Enforcer, Listener
+from .writing import Barrier
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +32,7 @@ class Answers:
     def __init__(self, enforcer: Enforcer, timeout: float) -> None:
         self._enforcer = enforcer
         self._timeout = timeout
+        self.barrier: Barrier = lambda: None
 
     def ask(self, component: Component, message: Message, session: Listener, caller: Caller) -> int:
         """Have a component answer; the code of the answer, 0 if it comes later or never."""
@@ -40,7 +43,10 @@ class Answers:
         except Exception as error:
             return self._fail(component, message, caller, error)
         if isinstance(answer, dict):
-            return self._give(component, message, caller, answer)
+            everywhere = self.barrier()
+            if everywhere is None:
+                return self._give(component, message, caller, answer)
+            answer = _after(everywhere, answer)
         caller.answer_pending(+1)
         if isinstance(answer, asyncio.Future):  # of the group writer, which has its own limit
             waiting = answer
@@ -56,10 +62,15 @@ class Answers:
     def _finish(
         self, component: Component, message: Message, caller: Caller, waiting: asyncio.Future[Body]
     ) -> None:
+        error = None if waiting.cancelled() else waiting.exception()
+        everywhere = None if waiting.cancelled() or error is not None else self.barrier()
+        if everywhere is not None:
+            again = partial(self._finish, component, message, caller)
+            _after(everywhere, waiting.result()).add_done_callback(again)
+            return
         caller.answer_pending(-1)
         if waiting.cancelled():
             return
-        error = waiting.exception()
         if error is None:
             self._give(component, message, caller, waiting.result())
         elif isinstance(error, TimeoutError):
@@ -94,3 +105,10 @@ class Answers:
         component.card.failed += 1
         caller.put(messages.reply(message, messages.error_body(error)))
         return error.code
+
+
+def _after(everywhere: asyncio.Future[None], body: Body) -> asyncio.Future[Body]:
+    """The body, once every worker has heard what was said until now."""
+    answer: asyncio.Future[Body] = everywhere.get_loop().create_future()
+    everywhere.add_done_callback(lambda _: None if answer.done() else answer.set_result(body))
+    return answer

@@ -103,6 +103,22 @@ class Pipeline:
             for to in recipients:  # a permit for one address carries no other
                 self._to_recipient(message.to_one(to), to, None, session, speaker, caller, began)
 
+    def bounce(self, frame: bytes) -> None:
+        """A frame of another worker came too late: its session has ended. Tell the sender."""
+        try:
+            message = messages.parse(frame)
+        except Refused:
+            return
+        to = message.recipients[0]
+        if not delivery.expects_answer(message, to):
+            return
+        answer = messages.reply(message, messages.error_body(NotFound(f"Nobody listens to {to}.")))
+        route = routes.choose(
+            messages.parse(answer), message.sender, self._components, self._table, self._domain
+        )
+        if isinstance(route, ToSessions):
+            route.listeners[0].deliver(answer)
+
     def _to_recipient(
         self,
         message: Message,
@@ -127,10 +143,10 @@ class Pipeline:
                 case ToSessions(found):
                     asserted = speaker.identity is not None
                     frame = message.forwarded(to, decision.auth, asserted, out.body)
+                    self._remember_way_back(message, session)
                     outcome, listeners = delivery.hand_over(frame, found, session, caller)
                     if outcome is Outcome.DROPPED:
                         raise Unavailable(f"{to} is not connected, and its queue is full.")
-                    self._remember_way_back(message, session)
                 case ToComponent(asked):
                     component = asked.name
                     outcome = Outcome.ANSWERED

@@ -37,16 +37,26 @@ class Taken(Enum):
 
 
 class Listener(Protocol):
-    """A session as the bus sees it. `token` is its session token while known, else b""."""
+    """A session as the bus sees it. `token` is its session token while known, else b"".
+
+    `is_here` is False for a session of another worker; `bound_at` orders the sessions of one
+    runtime URL, in seconds since the epoch.
+    """
 
     @property
     def id(self) -> str: ...
+    @property
+    def is_here(self) -> bool: ...
+    @property
+    def bound_at(self) -> float: ...
     @property
     def runtime_url(self) -> str: ...
     @property
     def speaker(self) -> Speaker: ...
     @property
     def token(self) -> bytes: ...
+    @property
+    def token_hash(self) -> str: ...
     @property
     def is_connected(self) -> bool: ...
 
@@ -56,6 +66,39 @@ class Listener(Protocol):
 
     def when_relieved(self, callback: Callable[[], None]) -> None:
         """Call back once the listener is no longer behind, or has no socket any more."""
+        ...
+
+
+class Layer(Enum):
+    """What a session may hold in the routing table besides its runtime URL."""
+
+    OWNED = "owned"
+    SUBSCRIBED = "subscribed"
+    LEARNED = "learned"
+
+
+class Watcher(Protocol):
+    """Hears of what this worker changes in the routing table for sessions of its own."""
+
+    def entered(self, session: Listener) -> None:
+        """A session is there, or something about it has changed."""
+        ...
+
+    def left(self, session: Listener) -> None: ...
+
+    def changed(
+        self,
+        layer: Layer,
+        address: str,
+        session: Listener,
+        holds: bool,
+        before: Listener | None = None,
+    ) -> None:
+        """A session holds an address now, or no longer; `before` had it until now."""
+        ...
+
+    def asked(self, sender: str, id_key: str, session: Listener) -> None:
+        """The answer to this request must find this session."""
         ...
 
 

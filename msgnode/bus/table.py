@@ -8,15 +8,19 @@ Four layers, looked up in this order (reference 5):
 An earlier layer always wins, so that what was learned yields to what is allocated.
 
 `returns` remembers which of several sessions of one runtime URL asked, for the answer's way back.
+
+Sessions of other workers stand in the same table. A watcher, where there is one, hears of the
+changes made for sessions of this worker, and tells the other workers.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from msgnode.core import addresses
 
-from .ports import Listener
+from .ports import Layer, Listener, Watcher
 
 MAX_RETURNS = 10_000
 
@@ -25,6 +29,7 @@ class RoutingTable:
     """All look-ups are dictionary look-ups; their cost does not grow with the table."""
 
     def __init__(self) -> None:
+        self.watcher: Watcher | None = None
         self.owners: dict[str, Listener] = {}
         self.learned: dict[str, Listener] = {}
         self.runtimes: dict[str, list[Listener]] = {}
@@ -78,14 +83,17 @@ class RoutingTable:
 
     def allocate(self, address: str, session: Listener) -> None:
         self.owners[address] = session
+        self._tell(Layer.OWNED, address, session, True)
 
     def release(self, address: str, session: Listener) -> None:
         if self.owners.get(address) is session:
             del self.owners[address]
+        self._tell(Layer.OWNED, address, session, False)
 
     def subscribe(self, address: str, session: Listener) -> None:
         self._subscribers.setdefault(address, {})[session] = None
         self._fan_out.pop(address, None)
+        self._tell(Layer.SUBSCRIBED, address, session, True)
 
     def unsubscribe(self, address: str, session: Listener) -> None:
         subscribers = self._subscribers.get(address)
@@ -93,33 +101,73 @@ class RoutingTable:
             self._fan_out.pop(address, None)
             if not subscribers:
                 del self._subscribers[address]
+            self._tell(Layer.SUBSCRIBED, address, session, False)
 
     def subscribers(self, address: str) -> tuple[Listener, ...]:
         return tuple(self._subscribers.get(address, ()))
 
     def add_runtime(self, session: Listener) -> None:
-        """Enter a session under its runtime URL as the newest of that runtime."""
-        self.remove_runtime(session)
-        self.runtimes.setdefault(session.runtime_url, []).append(session)
+        """Enter a session under its runtime URL, the newest of that runtime last."""
+        self._take_out(session)
+        sessions = self.runtimes.setdefault(session.runtime_url, [])
+        at = len(sessions)
+        while at and sessions[at - 1].bound_at > session.bound_at:
+            at -= 1
+        sessions.insert(at, session)
+        self.touch(session)
 
     def remove_runtime(self, session: Listener) -> None:
-        sessions = self.runtimes.get(session.runtime_url)
-        if sessions and session in sessions:
-            sessions.remove(session)
-            if not sessions:
-                del self.runtimes[session.runtime_url]
+        if self._take_out(session) and self.watcher is not None and session.is_here:
+            self.watcher.left(session)
+
+    def touch(self, session: Listener) -> None:
+        """Something about a session has changed: its socket came or went, who it speaks for."""
+        if self.watcher is not None and session.is_here:
+            self.watcher.entered(session)
 
     def learn(self, address: str, session: Listener) -> None:
+        before = self.learned.get(address)
         self.learned[address] = session
+        if self.watcher is not None and session.is_here and before is not session:
+            self.watcher.changed(Layer.LEARNED, address, session, True, before)
 
     def forget(self, address: str, session: Listener) -> None:
         if self.learned.get(address) is session:
             del self.learned[address]
+        self._tell(Layer.LEARNED, address, session, False)
 
     def remember_return(self, sender: str, id_key: str, session: Listener) -> None:
         self._returns[sender, id_key] = session
         if len(self._returns) > MAX_RETURNS:
             self._returns.popitem(last=False)
+        if self.watcher is not None and session.is_here:
+            self.watcher.asked(sender, id_key, session)
+
+    def replace(
+        self,
+        before: Listener,
+        after: Listener,
+        owned: Iterable[str],
+        subscribed: Iterable[str],
+        learned: Iterable[str] = (),
+    ) -> None:
+        """One session object stands in for another of the same session, in everything it holds.
+        The watcher hears nothing: who holds what has not changed."""
+        for address in owned:
+            if self.owners.get(address) is before:
+                self.owners[address] = after
+        for address in subscribed:
+            subscribers = self._subscribers.get(address, {})
+            if before in subscribers:
+                self._subscribers[address] = {
+                    after if each is before else each: None for each in subscribers
+                }
+                self._fan_out.pop(address, None)
+        for address in learned:
+            if self.learned.get(address) is before:
+                self.learned[address] = after
+        sessions = self.runtimes.get(before.runtime_url, [])
+        sessions[:] = [after if each is before else each for each in sessions]
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -130,6 +178,19 @@ class RoutingTable:
             "runtimes": len(self.runtimes),
             "learned": len(self.learned),
         }
+
+    def _tell(self, layer: Layer, address: str, session: Listener, holds: bool) -> None:
+        if self.watcher is not None and session.is_here:
+            self.watcher.changed(layer, address, session, holds)
+
+    def _take_out(self, session: Listener) -> bool:
+        sessions = self.runtimes.get(session.runtime_url)
+        if not sessions or session not in sessions:
+            return False
+        sessions.remove(session)
+        if not sessions:
+            del self.runtimes[session.runtime_url]
+        return True
 
     def _held(self, address: str) -> Listener | None:
         for url in (address, *addresses.ancestors(address)):

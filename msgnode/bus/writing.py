@@ -29,6 +29,9 @@ class Call:
 
 Change = Create | Call
 
+Barrier = Callable[[], asyncio.Future[None] | None]
+"""Something to wait for until every worker routes what this one does; None if they do."""
+
 
 class Writer(Protocol):
     """Commits changes in groups, in the order submitted."""

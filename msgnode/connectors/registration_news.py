@@ -64,7 +64,7 @@ class RegistrationNews:
         """A handler of control messages: one update for each listener of each changed entry."""
         for url, status in payload["changes"]:
             to = f"{url}/registration"
-            listeners = self._table.listeners(to)
+            listeners = tuple(each for each in self._table.listeners(to) if each.is_here)
             if listeners:
                 self._send(to, status, listeners)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,13 +25,15 @@ def name_of_ours(allowed: list[str], domain: str) -> str:
     return domain if first == "*" else first.removeprefix(".")
 
 
-def node_is_ready(host: str, port: int, name: str) -> bool:
-    """Whether /health/ready answers 200 when it is asked by a `name` that the node answers to."""
+def node_is_ready(host: str, port: int, name: str, workers: int = 1) -> bool:
+    """Whether /health/ready answers 200 when it is asked by a `name` that the node answers to, and
+    counts so many workers."""
     door = http.client.HTTPConnection(reachable(host), port, timeout=2)
     try:
         door.request("GET", "/health/ready", headers={"Host": name})
-        return door.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
+        answer = door.getresponse()
+        return answer.status == 200 and int(json.load(answer)["workers"]) >= workers
+    except (OSError, ValueError, KeyError, http.client.HTTPException):
         return False
     finally:
         door.close()
@@ -49,11 +52,11 @@ def worker_is_ready(name: str) -> bool:
 
 
 def open_points(
-    host: str, port: int, name: str, worker: str, beat_mark: Path
+    host: str, port: int, name: str, worker: str, beat_mark: Path, workers: int = 1
 ) -> dict[str, Callable[[], bool]]:
     """What has to be true before the node is ready, by program."""
     return {
         "beat": beat_mark.exists,
-        "node": lambda: node_is_ready(host, port, name),
+        "node": lambda: node_is_ready(host, port, name, workers),
         "worker": lambda: worker_is_ready(worker),
     }

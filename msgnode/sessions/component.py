@@ -11,12 +11,14 @@ import itertools
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgnode.bus.ports import Card, SessionEnd
+from msgnode.bus.ports import Card, Listener, SessionEnd
 from msgnode.bus.table import RoutingTable
+from msgnode.bus.writing import Barrier
 from msgnode.core import addresses, messages
 from msgnode.core.errors import (
     BadMessage,
@@ -29,6 +31,7 @@ from msgnode.core.errors import (
 )
 from msgnode.core.messages import Message
 from msgnode.core.speaker import Identity, Speaker
+from msgnode.core.waiting import NotAtHand
 
 from . import rules
 from .bans import BanList
@@ -64,7 +67,11 @@ class SessionSettings:
 
 
 class SessionComponent:
-    """All sessions of this worker. Implements the bus's SessionDoor."""
+    """All sessions of this worker. Implements the bus's SessionDoor.
+
+    With several workers, `bring` has a session of another one come here, and `barrier` waits until
+    all of them know what this one has told them.
+    """
 
     name = "session"
 
@@ -79,7 +86,11 @@ class SessionComponent:
         self.sessions: dict[str, LiveSession] = {}
         self.on_closed: list[SessionEnd] = []
         self.on_identified: list[Callable[[LiveSession], None]] = []
+        self.on_let_go: list[Callable[[str], None]] = []
         self.bans = BanList()
+        self.bring: Callable[[str], Awaitable[None]] | None = None
+        self.barrier: Barrier = lambda: None
+        self._given_up: set[str] = set()
         self._settings = settings
         self._table = table
         self._store = store
@@ -132,11 +143,13 @@ class SessionComponent:
         siblings = self._table.runtimes.get(runtime_url, ())
         idle = [session for session in siblings if not session.is_connected]
         token = rules.new_token()
-        if len(idle) == 1 and (len(siblings) == 1 or self._settings.resume == "always"):
-            session = self.sessions[idle[0].id]
-            if caller.speaker.may_follow(session.speaker, self._settings.resume != "with-proof"):
-                self._resume(session, caller, token, answer, fresh=True)
-                return
+        if (
+            len(idle) == 1
+            and (len(siblings) == 1 or self._settings.resume == "always")
+            and caller.speaker.may_follow(idle[0].speaker, self._settings.resume != "with-proof")
+        ):
+            self._resume(self._here(idle[0]), caller, token, answer, fresh=True)
+            return
         self._enter_new(runtime_url, caller, token, answer)
 
     def _enter_new(
@@ -205,7 +218,7 @@ class SessionComponent:
         answer = self._reply_to(message, caller)
         session = self._find(runtime_url, token)
         if session is not None:
-            self._resume(session, caller, token, answer, fresh=False)
+            self._resume(self._here(session), caller, token, answer, fresh=False)
         else:
             # A token nobody has (any more). A stub of the field gets stuck on an error, so it is
             # given a fresh one and an empty session; nothing of anybody is resumed.
@@ -242,6 +255,7 @@ class SessionComponent:
         session.step(Event.LOSE)
         session.detach()
         self._forget_learned(session)
+        self._table.touch(session)
         self._detached[session.id] = session
 
     def expire(self) -> None:
@@ -295,6 +309,7 @@ class SessionComponent:
             session.socket.learn(identity, proof)
         if session.id not in self.sessions:
             return None
+        self._table.touch(session)
         for on_identified in self.on_identified:
             on_identified(session)
         return self._store.identified(session)
@@ -323,42 +338,106 @@ class SessionComponent:
         in a clean stop may have missed something; how many they are is returned."""
         with_gap = 0
         for row in rows:
-            identity = SessionStore.identity_of(row)
-            speaker = Speaker(
-                row.id.hex, row.runtime_url, remote_address=row.remote_address, identity=identity
-            )
-            session = LiveSession(
-                id_=row.id.hex,
-                runtime_url=row.runtime_url,
-                token="",
-                token_hash=row.token_hash,
-                handshake=row.handshake,
-                speaker=speaker,
-                outbox_bytes=self._settings.outbox_bytes,
-                stores=self._settings.stores,
-                state=State.DETACHED,
-                proof=row.identity.get("proof", ""),
-            )
-            session.outbox.has_gap = bool(row.epoch)
+            session = self.restored(row)
             with_gap += session.outbox.has_gap
-            self.sessions[session.id] = session
-            self._detached[session.id] = session
+            self.adopt(session)
             self._table.add_runtime(session)
         return with_gap
 
+    def restored(self, row: models.Session) -> LiveSession:
+        """The session of a row, detached, not yet known to anybody."""
+        identity = SessionStore.identity_of(row)
+        session = LiveSession(
+            id_=row.id.hex,
+            runtime_url=row.runtime_url,
+            token="",
+            token_hash=row.token_hash,
+            handshake=row.handshake,
+            speaker=Speaker(
+                row.id.hex, row.runtime_url, remote_address=row.remote_address, identity=identity
+            ),
+            outbox_bytes=self._settings.outbox_bytes,
+            stores=self._settings.stores,
+            state=State.DETACHED,
+            proof=row.identity.get("proof", ""),
+        )
+        session.bound_at = row.opened_at.timestamp()
+        session.outbox.has_gap = bool(row.epoch)
+        return session
+
     def stop(self) -> asyncio.Future[Any]:
-        """Write down, at a clean stop, which sessions miss something: those with a queue."""
-        gaps = [s for s in self.sessions.values() if s.outbox.has_gap or s.outbox.waiting_bytes]
-        return self._store.stopped(gaps)
+        """Write down, at a clean stop, which sessions miss nothing: those without a queue."""
+        complete = [
+            session
+            for session in self.sessions.values()
+            if not session.outbox.has_gap and not session.outbox.waiting_bytes
+        ]
+        return self._store.stopped(complete)
+
+    # --- sessions that change their worker --------------------------------------------------------
+
+    def adopt(self, session: LiveSession) -> None:
+        """A session, detached, is one of this worker's from now on."""
+        self.sessions[session.id] = session
+        self._detached[session.id] = session
+        self._given_up.discard(session.id)
+        for on_identified in self.on_identified:
+            on_identified(session)
+
+    def release(self, session: LiveSession) -> None:
+        """A session is to leave this worker: end its socket, let it go on as a detached one."""
+        if session.socket is not None:
+            socket, session.socket.session = session.socket, None
+            socket.end(CloseCode.REPLACED, "resumed on another connection")
+        if session.state is State.OPEN:
+            self._detach(session)
+        self._detached.pop(session.id, None)
+
+    def let_go(self, session_id: str) -> None:
+        """A session is with another worker from now on; its rows stay as they are."""
+        self.sessions.pop(session_id, None)
+        self._detached.pop(session_id, None)
+        for on_let_go in self.on_let_go:
+            on_let_go(session_id)
+
+    def missed(self, session_id: str) -> None:
+        """Frames for a session were lost on their way to this worker: tell it, or tell it when it
+        comes back."""
+        session = self.sessions.get(session_id)
+        if session is None:
+            return
+        session.outbox.has_gap = True
+        if session.is_connected and session.socket is not None:
+            self._signal_gap(session)
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def _find(self, runtime_url: str, token: str) -> LiveSession | None:
-        for listener in self._table.runtimes.get(runtime_url, ()):
-            session = self.sessions.get(listener.id)
-            if session is not None and rules.opens(token, session.token_hash):
+    def _find(self, runtime_url: str, token: str) -> Listener | None:
+        for session in self._table.runtimes.get(runtime_url, ()):
+            if rules.opens(token, session.token_hash):
                 return session
         return None
+
+    def _here(self, session: Listener) -> LiveSession:
+        """The session, once it is with this worker. Raises NotAtHand while it comes from another,
+        and Unavailable if it cannot be had."""
+        live = self.sessions.get(session.id)
+        if live is not None:
+            return live
+        if self.bring is None or session.id in self._given_up:
+            self._given_up.discard(session.id)
+            raise Unavailable("The session is with a part of the node that does not answer.")
+        raise NotAtHand("The session", partial(self._bring, self.bring, session.id))
+
+    def _bring(
+        self, bring: Callable[[str], Awaitable[None]], id_: str, known: Callable[[], None]
+    ) -> None:
+        def done(_: asyncio.Future[None]) -> None:
+            if id_ not in self.sessions:
+                self._given_up.add(id_)
+            known()
+
+        asyncio.ensure_future(bring(id_)).add_done_callback(done)
 
     def _new(self, runtime_url: str, token: str, caller: Connection) -> LiveSession:
         id_ = uuid.uuid4().hex
@@ -380,6 +459,7 @@ class SessionComponent:
         self._bound(session, caller)
 
     def _bound(self, session: LiveSession, caller: Connection) -> None:
+        session.bound_at = time.time()
         self._table.add_runtime(session)
         caller.session = session
         caller.last_runtime_url = session.runtime_url
@@ -455,7 +535,14 @@ class SessionComponent:
             else:
                 caller.end(CloseCode.GOING_AWAY, "the session could not be stored")
 
-        committed.add_done_callback(finish)
+        def settle(done: asyncio.Future[Any]) -> None:
+            waiting = self.barrier()
+            if waiting is None or done.cancelled() or done.exception() is not None:
+                finish(done)
+            else:
+                waiting.add_done_callback(lambda _: finish(done))
+
+        committed.add_done_callback(settle)
 
     def _reply_to(self, message: Message, caller: Connection) -> Answer:
         """An Answer that is a response to `message`, before anything of the session's outbox."""

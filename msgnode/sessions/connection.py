@@ -123,6 +123,20 @@ class Connection:
         self._waiting.appendleft(frame)
         fact.when_known(self._known)
 
+    def wait_until(self, fact: NotAtHand, then: Callable[[], None]) -> None:
+        """Read nothing until the fact is known, then do this first."""
+
+        def known() -> None:
+            self._unknown -= 1
+            if not self._ended:
+                then()
+                self._loop.call_soon(self.lost if self._lost else self._release)
+
+        self._unknown += 1
+        self._held = True
+        self.link.pause_reading()
+        fact.when_known(known)
+
     def end(self, code: int, reason: str) -> None:
         """Close the socket from our side."""
         if not self._ended:

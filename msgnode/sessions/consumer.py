@@ -129,12 +129,8 @@ class StubConnectConsumer(SocketConsumer):
 
     def begin(self, connection: Connection, scope: dict[str, Any]) -> bool:
         runtime_url = _runtime_url(scope)
-        if runtime_url is None:
-            return True
-        try:
-            self._sessions.enter(runtime_url, connection)
-        except NodeError as error:
-            connection.end(CloseCode.REFUSED, error.description[:100])
+        if runtime_url is not None and isinstance(connection, StubConnection):
+            connection.begin(runtime_url)
         return True
 
 

@@ -103,6 +103,14 @@ class Outbox:
         self._link = None
         self._relieve()
 
+    def take(self) -> bytes | None:
+        """Take the oldest frame that waits out of the outbox; None if none does."""
+        if not self._waiting:
+            return None
+        frame = self._waiting.popleft()
+        self._bytes -= len(frame) + _OVERHEAD
+        return frame
+
     def clear(self) -> None:
         """Forget what is waiting."""
         self._waiting.clear()

@@ -37,8 +37,11 @@ class Socket(Protocol):
 class LiveSession:
     """Implements the bus's Listener. Changes of state go through `step`, which obeys the table."""
 
+    is_here = True
+
     __slots__ = (
         "_slow_timer",
+        "bound_at",
         "deliver",
         "detached_at",
         "handshake",
@@ -77,6 +80,7 @@ class LiveSession:
         self.speaker = speaker
         self.proof = proof  # digest of the token behind the speaker's identity
         self.state = state
+        self.bound_at = 0.0
         self.socket: Socket | None = None
         self._slow_timer: asyncio.TimerHandle | None = None
         self.detached_at = time.monotonic()

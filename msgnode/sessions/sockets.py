@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 
 from .connection import Connection
+
+_PAUSE = 0.002  # seconds between two of few
+_STEP = 0.02  # seconds the loop is left alone at a time
 
 
 class Sockets:
@@ -41,7 +45,17 @@ class Sockets:
             if connection.session is None and self._is_banned(connection.speaker.remote_address):
                 connection.end(code, "banned from this node")
 
-    def end_all(self, code: int, reason: str) -> None:
-        """Close every socket, each with the same code."""
-        for connection in tuple(self.connections):
+    async def end_all(self, code: int, reason: str, seconds: float) -> None:
+        """Close every socket with the same code, one after another over at most so many seconds:
+        a crowd that is sent away at once comes back at once."""
+        connections = tuple(self.connections)
+        pause = min(_PAUSE, seconds / len(connections)) if connections else 0.0
+        late = 0.0
+        for connection in connections:
+            connection.end(code, reason)
+            late += pause
+            if late >= _STEP:
+                await asyncio.sleep(late)
+                late = 0.0
+        for connection in tuple(self.connections):  # who came meanwhile
             connection.end(code, reason)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import uuid
 from asyncio import Future
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
 from msgnode import models
@@ -17,6 +17,10 @@ from msgnode.core.speaker import Identity
 
 from .bans import Ban, BanList
 from .session import LiveSession
+
+Rows = list[models.Session]
+
+_AT_ONCE = 500
 
 
 class SessionStore:
@@ -75,18 +79,44 @@ class SessionStore:
 
         return self._writer.submit(Call(close))
 
-    def stopped(self, with_gap: list[LiveSession]) -> Future[Any]:
-        """A clean stop: only these sessions have lost something; an empty epoch says of the others
-        that they have not."""
-        ids = {uuid.UUID(session.id) for session in with_gap}
+    def moved(self, session: LiveSession) -> Future[Any]:
+        """The session is with this worker now."""
+        return self._update(session, worker=self._worker, epoch=self._epoch)
+
+    def stopped(self, complete: list[LiveSession]) -> Future[Any]:
+        """A clean stop: an empty epoch says of these sessions that they have missed nothing."""
+        ids = [uuid.UUID(session.id) for session in complete]
 
         def mark() -> None:
             live = models.Session.objects.exclude(state=models.Session.State.CLOSED)
-            complete = [id_ for id_ in live.values_list("id", flat=True) if id_ not in ids]
-            for start in range(0, len(complete), 500):
-                live.filter(id__in=complete[start : start + 500]).update(epoch="")
+            for start in range(0, len(ids), 500):
+                live.filter(id__in=ids[start : start + 500]).update(epoch="")
 
         return self._writer.submit(Call(mark))
+
+    def take_over(self, epochs: Sequence[str] | None, ids: Sequence[str] = ()) -> Iterator[Rows]:
+        """Make sessions of other epochs this worker's: those of `ids`, or of workers that have
+        ended (`epochs`; None: of all that are not enrolled). At most so many at a time, each by
+        one worker only, however many try. Blocks."""
+        if epochs is None:  # in this order: a worker is enrolled before it has sessions
+            found = models.Session.objects.exclude(state=models.Session.State.CLOSED)
+            held = set(found.order_by().values_list("epoch", flat=True).distinct())
+            epochs = list(held - set(models.Worker.objects.values_list("epoch", flat=True)))
+        while rows := self._take_some(epochs, ids):
+            yield rows
+
+    def _take_some(self, epochs: Sequence[str], ids: Sequence[str]) -> Rows:
+        wanted = models.Session.objects.exclude(state=models.Session.State.CLOSED)
+        if ids:
+            wanted = wanted.filter(id__in=[uuid.UUID(id_) for id_ in ids])
+            wanted = wanted.exclude(epoch=self._epoch)
+        else:
+            wanted = wanted.filter(epoch__in=epochs)
+        with transaction.atomic():
+            rows = list(wanted.order_by("opened_at").select_for_update()[:_AT_ONCE])
+            taken = models.Session.objects.filter(id__in=[row.id for row in rows])
+            taken.update(worker=self._worker, epoch=self._epoch)
+        return rows
 
     @staticmethod
     def load() -> Iterator[models.Session]:

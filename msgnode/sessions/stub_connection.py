@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from msgnode.core.errors import NodeError
+from msgnode.core.waiting import NotAtHand
 
 from .connection import Connection
 from .rules import CloseCode
@@ -38,14 +39,25 @@ class StubConnection(Connection):
         elif command is not None and command.cmd == "disconnect" and self.session is not None:
             self._disconnect(command)
         elif command is not None and command.cmd == "connect" and self.session is None:
-            self._connect(command)
+            self._connect(command, frame)
         elif self.session is None:
             self._refuse(403, "Invalid handshake!")
 
-    def _connect(self, command: _Command) -> None:
+    def begin(self, runtime_url: str) -> None:
+        """Enter the session that the socket's URL names."""
+        try:
+            self._sessions.enter(runtime_url, self)
+        except NotAtHand as fact:
+            self.wait_until(fact, lambda: self.begin(runtime_url))
+        except NodeError as error:
+            self.end(CloseCode.REFUSED, error.description[:100])
+
+    def _connect(self, command: _Command, frame: bytes) -> None:
         runtime_url = command.data.runtime_url or command.body.runtime_url
         try:
             self._sessions.enter(runtime_url, self, self._accept)
+        except NotAtHand as fact:
+            self.hold(frame, fact)
         except NodeError as error:
             self._refuse(error.code, error.description)
 

@@ -44,6 +44,7 @@ PUBLIC_URL: str = env(
     "PUBLIC_URL",
     default=f"http://localhost:{PORT}" if NODE_MODE == "embedded" else f"https://{DOMAIN}",
 ).rstrip("/")
+WORKERS: int = env.int("WORKERS", default=1)
 DATA_DIR = Path(env("DATA_DIR", default=str(BASE_DIR / "var"))).resolve()
 
 
@@ -140,6 +141,9 @@ NODE: dict[str, float] = {
     "MAX_BYTES_PER_SECOND": env.int("MAX_BYTES_PER_SECOND", default=50_000_000),
     "MAX_PENDING_ANSWERS": env.int("MAX_PENDING_ANSWERS", default=512),
     "ANSWER_TIMEOUT": env.float("ANSWER_TIMEOUT", default=14.0),
+    # workers
+    "WORKER_TIMEOUT": env.float("WORKER_TIMEOUT", default=5.0),
+    "LINK_BYTES": env.int("LINK_BYTES", default=8 * 1024 * 1024),
     # addresses and subscriptions
     "MAX_ALLOCATION_BLOCK": env.int("MAX_ALLOCATION_BLOCK", default=1_000),
     "MAX_ALLOCATIONS_PER_SESSION": env.int("MAX_ALLOCATIONS_PER_SESSION", default=20_000),
@@ -148,6 +152,7 @@ NODE: dict[str, float] = {
     # keeping
     "CLOSED_SESSION_DAYS": env.int("CLOSED_SESSION_DAYS", default=7),
     "DRAIN_SECONDS": env.float("DRAIN_SECONDS", default=5.0),
+    "DRAIN_STAGGER": env.float("DRAIN_STAGGER", default=2.0),
 }
 ALLOCATION_SCHEMES: list[str] = env.list(
     "ALLOCATION_SCHEMES",
@@ -205,6 +210,9 @@ EMAIL_PORT = EMAIL_CONFIG.get("EMAIL_PORT") or 25
 EMAIL_HOST_USER: str = EMAIL_CONFIG.get("EMAIL_HOST_USER") or ""
 EMAIL_HOST_PASSWORD: str = EMAIL_CONFIG.get("EMAIL_HOST_PASSWORD") or ""
 EMAIL_USE_TLS: bool = EMAIL_CONFIG.get("EMAIL_USE_TLS", False)
+EMAIL_USE_SSL: bool = EMAIL_CONFIG.get("EMAIL_USE_SSL", False)
+EMAIL_FILE_PATH: str = EMAIL_CONFIG.get("EMAIL_FILE_PATH") or ""
+EMAIL_TIMEOUT: float = env.float("EMAIL_TIMEOUT", default=10.0)
 DEFAULT_FROM_EMAIL: str = env("DEFAULT_FROM_EMAIL", default=f"node@{DOMAIN}")
 # --- Registry -------------------------------------------------------------------------------------
 REGISTRY = {
@@ -244,6 +252,7 @@ REPORTS: dict[str, Any] = {
     "MEMORY": env("SPARK_MEMORY", default="2g"),
     "CONF": env.list("SPARK_CONF", default=[]),
     "SUBMIT": env("SPARK_SUBMIT", default=""),
+    "KEEP_CLASSES": env.bool("SPARK_KEEP_CLASSES", default=True),
     "TIME_LIMIT": env.float("REPORT_TIME_LIMIT", default=3300.0),
     "HOURLY_KEPT_DAYS": env.int("REPORT_HOURLY_KEPT_DAYS", default=35),
     "KEPT_DAYS": env.int("REPORT_KEPT_DAYS", default=1100),

@@ -92,6 +92,20 @@ class SubscriptionComponent(Component):
             for address in mine
         ]
 
+    def holdings(self, session_id: str) -> list[str]:
+        """The addresses a session has subscribed."""
+        return list(self._of.get(session_id, ()))
+
+    def adopt(self, session_id: str, subscribed: Iterable[str]) -> None:
+        """A session that listens to these is with this worker now; the routing table has them."""
+        mine = dict.fromkeys(subscribed)
+        if mine:
+            self._of[session_id] = mine
+
+    def let_go(self, session_id: str) -> None:
+        """A session is with another worker now; the routing table keeps what it listens to."""
+        self._of.pop(session_id, None)
+
     def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
         """A SessionEnd: nobody listens for the session any more."""
         for address in self._of.pop(session_id, ()):

@@ -71,12 +71,17 @@ class SubscriptionStore:
         return self._writer.submit(Call(unsubscribe), result=result)
 
     @staticmethod
-    def load() -> Iterator[tuple[str, str]]:
-        """(address, hex id of the session) of every subscription. Blocks: for the start."""
-        rows = models.Subscription.objects.order_by("id").values_list("address", "session_id")
+    def load(sessions: Sequence[uuid.UUID] | None = None) -> Iterator[tuple[str, str]]:
+        """(address, hex id of the session) of every subscription, or of those of a few sessions.
+        Blocks."""
+        found = models.Subscription.objects.order_by("id")
+        if sessions is not None:
+            found = found.filter(session_id__in=sessions)
+        rows = found.values_list("address", "session_id")
         for address, session_id in rows.iterator(chunk_size=5000):
             yield address, session_id.hex
-        connection.close()
+        if sessions is None:
+            connection.close()
 
 
 def _claim(address: str, session_id: uuid.UUID) -> models.Allocation:

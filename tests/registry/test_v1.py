@@ -106,6 +106,21 @@ def test_a_cursor_nobody_gave_out_is_a_problem(v1: Client, cursor: str) -> None:
     is_problem(v1.get(f"{BASE}?cursor={cursor}"), 404)
 
 
+@pytest.mark.parametrize("path", ["hyperties", "data-objects", "users", "changes"])
+def test_a_filter_that_is_not_there_is_a_problem(v1: Client, path: str) -> None:
+    errors = is_problem(v1.get(f"/api/v1/{path}?e-mail=alice@d"), 400)["errors"]
+    assert "one of cursor" in errors["e-mail"][0]
+
+
+@pytest.mark.parametrize("path", ["/api/v1", "/api/v1/"])
+def test_the_resources_are_listed_at_the_top(v1: Client, path: str) -> None:
+    index = v1.get(path).json()
+    assert len(index["resources"]) == 5
+    assert v1.get(index["resources"][0]).status_code == 200
+    assert v1.get(index["description"]).status_code == 200
+    is_problem(v1.post(path), 405)
+
+
 def test_a_resource_without_a_key_is_a_problem(v1: Client) -> None:
     assert "resources" in is_problem(v1.get(f"{BASE}?resources=chat"), 400)["errors"]
 

@@ -1,13 +1,18 @@
 """Run a whole node in the foreground.
 
+Several workers and no Redis named: the command begins again with one of its own in its environment,
+because settings are read once.
+
 Order: data directory taken, faults that can be named beforehand, tables, operator's account,
 programs started, every one of them answers, one line `ready`; then wait for Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
+import sys
 import threading
 import time
 from types import FrameType
@@ -20,6 +25,7 @@ from msgnode.launch import prepare, readiness
 from msgnode.launch.faults import StartFailed
 from msgnode.launch.parent import Make
 from msgnode.launch.programs import Programs
+from msgnode.launch.redis import own_redis
 
 START_SECONDS = 90.0
 LOOK_SECONDS = 1.0
@@ -39,10 +45,13 @@ class Command(BaseCommand):
         signal.signal(signal.SIGTERM, self._told_to_stop)
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup means it
             signal.signal(signal.SIGHUP, self._told_to_stop)
-        stop_seconds = settings.NODE["DRAIN_SECONDS"] + 5
+        limits = settings.NODE
+        stop_seconds = limits["DRAIN_STAGGER"] + 2 * limits["DRAIN_SECONDS"] + 5
         programs = Programs(settings.BASE_DIR / "supervisord.conf", settings.DATA_DIR, stop_seconds)
         try:
             with prepare.hold(settings.DATA_DIR, stop_seconds + 10) as lock:
+                if settings.WORKERS > 1 and not settings.REDIS_URL:
+                    self._begin_again()
                 self._prepare()
                 self.is_preparing = False
                 if not self.stopping.is_set():
@@ -52,18 +61,36 @@ class Command(BaseCommand):
         except OSError as fault:
             raise CommandError(f"DATA_DIR {settings.DATA_DIR}: {fault}") from None
 
+    def _begin_again(self) -> None:
+        redis = own_redis(settings.DATA_DIR)
+        os.environ.update(
+            REDIS_URL=redis.url, NODE_REDIS=redis.program, NODE_REDIS_CONF=str(redis.configuration)
+        )
+        sys.stdout.flush()
+        os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606  (ourselves again)
+
     def _prepare(self) -> None:
         prepare.raise_file_limit()
         prepare.clear_remains(settings.DATA_DIR)
         prepare.check_port(settings.HOST, settings.PORT)
-        prepare.check_redis(settings.REDIS_URL)
+        if "NODE_REDIS" not in os.environ:  # else it is started with the others
+            prepare.check_redis(settings.REDIS_URL)
         prepare.migrate()
         prepare.make_operator(self._say)
 
     def _run(self, programs: Programs, lock: Any) -> None:
         worker = f"node-{settings.PORT}@{socket.gethostname()}"
         try:
-            programs.start({"NODE_WORKER_NAME": worker}, lock)
+            programs.start(
+                {
+                    "NODE_WORKER_NAME": worker,
+                    "NODE_MORE_WORKERS": str(settings.WORKERS - 1),
+                    "NODE_OWN_REDIS": str(int("NODE_REDIS" in os.environ)),
+                    "NODE_REDIS": os.environ.get("NODE_REDIS", ""),
+                    "NODE_REDIS_CONF": os.environ.get("NODE_REDIS_CONF", ""),
+                },
+                lock,
+            )
             if self._wait_until_ready(programs, worker):
                 self._say(self._ready_line())
                 self._keep(programs)
@@ -80,6 +107,7 @@ class Command(BaseCommand):
             readiness.name_of_ours(settings.ALLOWED_HOSTS, settings.DOMAIN),
             worker,
             settings.DATA_DIR / "beat.started",
+            settings.WORKERS,
         )
         limit = time.monotonic() + START_SECONDS
         while points:

@@ -1,0 +1,79 @@
+"""A session of another worker, as this worker's bus sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgnode.bus.ports import Taken
+from msgnode.core.speaker import Speaker
+
+from .mesh import Peer
+
+
+class RemoteSession:
+    """Implements the bus's Listener: frames go over the link to the worker that has the session.
+
+    `owned`, `subscribed` and `learned` are the addresses it holds in our routing table.
+    """
+
+    is_here = False
+    token = b""
+
+    __slots__ = (
+        "_relief",
+        "bound_at",
+        "id",
+        "is_behind",
+        "is_connected",
+        "learned",
+        "owned",
+        "peer",
+        "runtime_url",
+        "speaker",
+        "subscribed",
+        "token_hash",
+    )
+
+    def __init__(self, id_: str, peer: Peer) -> None:
+        self.id = id_
+        self.peer = peer
+        self.runtime_url = ""
+        self.token_hash = ""
+        self.bound_at = 0.0
+        self.is_connected = False
+        self.is_behind = False
+        self.speaker = Speaker(id_, "")
+        self.owned: set[str] = set()
+        self.subscribed: set[str] = set()
+        self.learned: set[str] = set()
+        self._relief: list[Callable[[], None]] = []
+
+    def deliver(self, frame: bytes) -> Taken:
+        """Hand a frame to the link. What finds no room is dropped, and the session is told of the
+        gap."""
+        peer = self.peer
+        if not peer.is_up or not peer.out.put_frame(self.id, frame):
+            peer.lost.add(self.id)
+            return Taken.DROPPED
+        if not self.is_connected:
+            return Taken.QUEUED
+        if self.is_behind or peer.out.is_behind:
+            return Taken.BEHIND
+        return Taken.WRITTEN
+
+    def when_relieved(self, callback: Callable[[], None]) -> None:
+        """Call back once the reader has caught up, or the link has; the worker that has the session
+        ends a reader that takes too long."""
+        if self.is_behind:
+            self._relief.append(callback)
+        elif self.peer.is_up and self.peer.out.is_behind:
+            self.peer.out.when_relieved(callback)
+        else:
+            callback()
+
+    def relieve(self) -> None:
+        """Nobody has to wait for this reader any more."""
+        self.is_behind = False
+        callbacks, self._relief = self._relief, []
+        for callback in callbacks:
+            callback()

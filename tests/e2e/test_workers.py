@@ -1,0 +1,208 @@
+"""Two workers of one node, joined by a real Redis: messages between them, and what becomes of the
+sessions when one of them, or Redis, goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from tests.client import Client, address, code, runtime
+from tests.node import Node
+
+pytestmark = pytest.mark.long
+
+
+class Pair:
+    """Two workers, each on a port of its own so that a test can choose."""
+
+    def __init__(self, place: Path, **settings: object) -> None:
+        self.one = Node(place, WORKERS=2, WORKER_TIMEOUT=3, **settings)
+        self.other = Node(place, WORKERS=2, WORKER_TIMEOUT=3, **settings)
+        self._stack = AsyncExitStack()
+
+    def start(self) -> None:
+        self.one.start()
+        self.other.start()
+
+    def kill(self) -> None:
+        self.one.kill()
+        self.other.kill()
+
+    async def come(self, to: Node, runtime_url: str = "") -> Client:
+        client = await self._stack.enter_async_context(to.ws())
+        return await client.open(runtime_url or runtime())
+
+    async def back(self, to: Node, before: Client) -> Client:
+        """The runtime of `before` resumes its session at a worker."""
+        client = await self._stack.enter_async_context(to.ws())
+        answer = await client.reopen(before.runtime_url, before.token)
+        assert code(answer) == 200
+        assert "runtimeToken" not in answer["body"], "the session was lost"
+        return client
+
+    async def leave(self) -> None:
+        await self._stack.aclose()
+
+
+@pytest.fixture
+async def pair(tmp_path: Path, template: Path, redis_url: str) -> AsyncIterator[Pair]:
+    shutil.copy(template, tmp_path / "node.sqlite3")
+    both = Pair(tmp_path, REDIS_URL=redis_url)
+    try:
+        both.start()
+        yield both
+        await both.leave()
+    finally:
+        both.kill()
+
+
+async def flow(sender: Client, to: str, number: int, first: int = 0) -> None:
+    for each in range(first, first + number):
+        await sender.send("create", to, {"value": each})
+
+
+async def received(client: Client, number: int) -> list[int]:
+    return [(await client.expect(type="create"))["body"]["value"] for _ in range(number)]
+
+
+async def test_messages_pass_between_workers_in_order_and_none_is_lost(pair: Pair) -> None:
+    here, there = await pair.come(pair.one), await pair.come(pair.other)
+    (mine,), (theirs,) = await here.allocate(), await there.allocate()
+    await asyncio.gather(flow(here, theirs, 500), flow(there, mine, 500))
+    assert await received(there, 500) == list(range(500))
+    assert await received(here, 500) == list(range(500))
+
+
+async def test_a_200_means_that_the_other_worker_routes_it(pair: Pair) -> None:
+    here, there = await pair.come(pair.one), await pair.come(pair.other)
+    for _ in range(30):
+        (held,) = await here.allocate()
+        await there.send("create", held, {"value": held})
+        assert (await here.expect(type="create"))["to"] == held
+        claimed = address()
+        await here.subscribe(claimed)
+        await there.send("create", claimed)
+        assert (await here.expect(type="create"))["to"] == claimed
+
+
+async def test_what_nobody_listens_to_is_404_whoever_is_asked(pair: Pair) -> None:
+    here, there = await pair.come(pair.one), await pair.come(pair.other)
+    assert code(await here.ask("create", address())) == 404
+    (held,) = await there.allocate()
+    await there.ask("delete", "domain://msg-node.localhost/address-allocation", {"resource": held})
+    assert code(await here.ask("create", held)) == 404
+    (held,) = await there.allocate()
+    gone = there.runtime_url
+    await there.close_session()
+    watcher = await pair.come(pair.other)
+    await watcher.allocate()  # answered once the first worker has heard of the close as well
+    assert code(await here.ask("create", held)) == 404
+    assert code(await here.ask("create", gone)) == 404
+
+
+async def test_a_fan_out_reaches_the_observers_of_both_workers_once(pair: Pair) -> None:
+    reporter = await pair.come(pair.one)
+    (held,) = await reporter.allocate("comm")
+    observers = [await pair.come(worker) for worker in (pair.one, pair.other) for _ in range(3)]
+    for observer in observers:
+        await observer.subscribe(f"{held}/changes")
+    for value in range(20):
+        await reporter.send("update", f"{held}/changes", {"value": value}, sender=held)
+    for observer in observers:
+        got = [each["body"]["value"] for each in await observer.received_from(reporter)]
+        assert got == list(range(20))
+
+
+async def test_an_address_is_claimed_by_one_session_of_all_workers(pair: Pair) -> None:
+    here, there = await pair.come(pair.one), await pair.come(pair.other)
+    for _ in range(10):
+        wanted = address()
+        answers = await asyncio.gather(here.subscribe(wanted), there.subscribe(wanted))
+        assert sorted(map(code, answers)) == [200, 403]
+
+
+async def test_a_session_is_resumed_at_the_other_worker_with_all_that_waited(pair: Pair) -> None:
+    away, talker = await pair.come(pair.one), await pair.come(pair.other)
+    (held,) = await away.allocate()
+    seen = address("comm")
+    await away.subscribe(f"{seen}/changes")
+    await away.hang_up()
+    await flow(talker, held, 100)
+    flowing = asyncio.create_task(flow(talker, held, 300, first=100))
+    back = await pair.back(pair.other, away)
+    await flowing
+    await flow(talker, held, 100, first=400)
+    assert await received(back, 500) == list(range(500))
+    await talker.send("update", f"{seen}/changes", sender=seen)
+    assert (await back.expect(type="update"))["to"] == f"{seen}/changes"
+    at_first = await pair.come(pair.one)
+    await at_first.send("create", held, {"value": "still"})
+    assert await received(back, 1) == ["still"]
+
+
+async def test_killed_the_sessions_of_a_worker_are_resumed_at_the_other_with_a_gap(
+    pair: Pair,
+) -> None:
+    stays = await pair.come(pair.other)
+    clients = [await pair.come(pair.one) for _ in range(20)]
+    held = [(await client.allocate())[0] for client in clients]
+    pair.one.kill()
+    returned = await asyncio.gather(*(pair.back(pair.other, each) for each in clients))
+    for client, own in zip(returned, held, strict=True):
+        gap = await client.expect(type="update", to=f"{client.runtime_url}/status")
+        assert gap["body"]["value"] == "gap"
+        await stays.send("create", own, {"value": own})
+        assert await received(client, 1) == [own]
+
+
+async def test_told_to_stop_a_worker_sends_its_sessions_to_the_other_and_nothing_is_lost(
+    pair: Pair,
+) -> None:
+    talker = await pair.come(pair.other)
+    clients = [await pair.come(pair.one) for _ in range(10)]
+    held = [(await client.allocate())[0] for client in clients]
+    stay_away = clients.pop()
+    enough = asyncio.Event()
+    sending = asyncio.create_task(_send_until(enough, talker, held))
+    pair.one.terminate()
+    codes = await asyncio.gather(*(_until_closed(client) for client in [*clients, stay_away]))
+    assert {each for each, _ in codes} == {3001}
+    returned = await asyncio.gather(*(pair.back(pair.other, each) for each in clients))
+    assert await asyncio.to_thread(pair.one.status) == 0
+    late = await pair.back(pair.other, stay_away)
+    enough.set()
+    await sending
+    for client, (_, before) in zip([*returned, late], codes, strict=True):
+        arrived = before + [
+            each["body"]["value"]
+            for each in await client.received_from(talker)
+            if each["type"] == "create"
+        ]
+        assert arrived == list(range(len(arrived)))
+        assert len(arrived) > 10
+        assert not any(each["type"] == "update" for each in client.inbox)
+
+
+async def _send_until(enough: asyncio.Event, talker: Client, held: list[str]) -> None:
+    value = 0
+    while not enough.is_set():
+        for each in held:
+            await talker.send("create", each, {"value": value})
+        value += 1
+        await asyncio.sleep(0.01)  # the pace of the traffic
+
+
+async def _until_closed(client: Client) -> tuple[int, list[int]]:
+    """The code a socket is closed with, and the values that came before."""
+    values: list[int] = []
+    try:
+        while True:
+            values.append((await client.receive())["body"]["value"])
+    except ConnectionClosed:
+        return client.socket.close_code or 0, values
