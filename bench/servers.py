@@ -10,6 +10,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from .processes import ROOT, Server, free_port
 from .rules import document
@@ -17,8 +18,11 @@ from .rules import document
 NODE = "node daphne"
 NODE_UVICORN = "node uvicorn"
 NODE_WITHOUT_RULES = "node daphne, no rules"
+NODE_WITHOUT_RECORD = "node daphne, no record"
+NODE_STRICT = "node daphne, strict"
 BARE = "bare daphne"
 BARE_UVICORN = "bare uvicorn"
+
 
 class Servers:
     """Makes servers whose files lie below one temporary directory."""
@@ -28,20 +32,29 @@ class Servers:
         self._made = 0
         self._template: Path | None = None
 
-    def make(self, name: str, database_url: str = "") -> Server:
-        """A server of this name with a fresh database and the policy; not started yet."""
+    def make(
+        self, name: str, database_url: str = "", issuer: dict[str, Any] | None = None
+    ) -> Server:
+        """A server of this name with a fresh database and the policy; not started yet. `issuer` is
+        the row of one it believes (SQLite)."""
         self._made += 1
-        home = self.directory / f"{self._made}-{name.replace(' ', '-')}"
+        home = self.directory / f"{self._made}-{name.replace(', ', '-').replace(' ', '-')}"
         home.mkdir()
         port = free_port()
         if name in (BARE, BARE_UVICORN):
             arguments = ["-m", "bench.bare_relay", name.removeprefix("bare "), str(port)]
             return Server(name, arguments, port, home / "log")
         environment = _node_environment(home, port, database_url)
+        if name == NODE_WITHOUT_RECORD:
+            environment["RECORD"] = "false"
         if name == NODE_WITHOUT_RULES:
             _manage(environment, "migrate", "--verbosity", "0")
         else:
             self._prepare(environment, database_url)
+        if issuer is not None:
+            _insert(home / "node.sqlite3", "msgnode_issuer", issuer)
+        if name == NODE_STRICT:
+            environment["ADMISSION"] = "strict"
         if name == NODE_UVICORN:
             environment["ASGI_SERVER"] = "uvicorn"
         return Server(name, ["-m", "msgnode.server"], port, home / "log", environment)
@@ -60,6 +73,13 @@ class Servers:
             self._template = self.directory / "template.sqlite3"
             with closing(sqlite3.connect(database)) as made:
                 made.execute("VACUUM INTO ?", (str(self._template),))
+
+
+def _insert(database: Path, table: str, row: dict[str, Any]) -> None:
+    names, marks = ", ".join(row), ", ".join("?" * len(row))
+    with closing(sqlite3.connect(database)) as made, made:
+        sql = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608 (names of ours)
+        made.execute(sql, list(row.values()))
 
 
 def _node_environment(home: Path, port: int, database_url: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from msgnode.console import (  # noqa: F401
     clients,
     components,
     control,
+    issuers,
     keys,
     logins,
     pools,
@@ -19,3 +20,4 @@ from msgnode.console import (  # noqa: F401
 )
 
 admin.site.index_title = "Overview"
+admin.site.login_template = "access/login.html"  # the theme's needs what its policy forbids

@@ -4,6 +4,7 @@ E001 DATA_DIR can be written    E002 DOMAIN is a domain    E003 RESUME is one of
 E004 limits are positive        E005 limits fit together   E006 ALLOCATION_SCHEMES are schemes
 E007 PORT is a port             E008 ASGI_SERVER is one of the node's servers
 E009 WORKERS is a number of workers
+E020 ADMISSION and ADMISSION_DOMAINS name modes of admission
 """
 
 from __future__ import annotations
@@ -18,8 +19,14 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
 RESUME_WORDS = ("always", "when-idle", "with-proof")
+MODES = ("anonymous", "identified", "strict")
 SERVERS = ("daphne", "uvicorn")
-MAY_BE_ZERO = frozenset({"GRACE_PERIOD", "DRAIN_SECONDS", "DRAIN_STAGGER", "CLOSED_SESSION_DAYS"})
+MAY_BE_ZERO = frozenset(
+    {
+        *("GRACE_PERIOD", "DRAIN_SECONDS", "DRAIN_STAGGER", "CLOSED_SESSION_DAYS"),
+        "IDENTITY_LEEWAY",
+    }
+)
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
@@ -58,6 +65,13 @@ def _words() -> Iterator[CheckMessage]:
             hint=f"It is one of {', '.join(RESUME_WORDS)}.",
             id="msgnode.E003",
         )
+    for named in (settings.ADMISSION, *settings.ADMISSION_DOMAINS.values()):
+        if named not in MODES:
+            yield Error(
+                f"ADMISSION or ADMISSION_DOMAINS says {named!r}.",
+                hint=f"It is one of {', '.join(MODES)}.",
+                id="msgnode.E020",
+            )
     if wrong := [name for name in settings.ALLOCATION_SCHEMES if not _SCHEME.fullmatch(name)]:
         yield Error(
             f"ALLOCATION_SCHEMES names {', '.join(map(repr, wrong))}.",
@@ -78,7 +92,9 @@ def _words() -> Iterator[CheckMessage]:
 
 def _limits() -> Iterator[CheckMessage]:
     limits = settings.NODE
-    for name, value in limits.items():
+    identity = settings.IDENTITY
+    numbers = {name: n for name, n in identity.items() if type(n) in (int, float)}
+    for name, value in {**limits, **{f"IDENTITY_{n}": v for n, v in numbers.items()}}.items():
         least = "zero or more" if name in MAY_BE_ZERO else "more than zero"
         if value < 0 or (value == 0 and name not in MAY_BE_ZERO) or value != value:
             yield Error(f"{name} is {value}.", hint=f"It is {least}.", id="msgnode.E004")

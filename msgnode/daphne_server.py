@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from daphne.http_protocol import HTTPFactory, WebRequest
 from daphne.server import Server
 from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
 from twisted.internet import reactor as _reactor
@@ -24,7 +25,6 @@ from twisted.internet.endpoints import AdoptedStreamServerEndpoint
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
-from msgnode.serving import BACKLOG, CannotListen, listening_socket
 from msgnode.sessions.rules import CloseCode
 from msgnode.socket_link import CLOSE_PATIENCE, LARGE_FRAME_PATIENCE, SocketLink
 from msgnode.text_frames import whole_texts
@@ -176,22 +176,53 @@ class NodeFactory(WebSocketFactory):
     protocol = NodeProtocol
 
 
-class NodeServer(Server):
-    """Daphne's server, with links and a drain. `listen_fault` says why a port is not to be had."""
+class NodeRequest(WebRequest):
+    """A request that must be there within the server's patience, however slowly it drips in;
+    Twisted only ends connections on which nothing comes at all."""
 
-    listen_fault = ""
-    listening: socket.socket | None = None
-    """A socket that listens already, instead of one of the server's own."""
+    def __init__(self, channel: Any, *args: Any, **options: Any) -> None:
+        self.begun_at = time.monotonic()
+        channel.was_asked = True
+        super().__init__(channel, *args, **options)
+
+    def check_timeouts(self) -> None:
+        """Called by Daphne every other second. `request_start` is when all of it was there."""
+        patience = self.server.request_patience
+        if not hasattr(self, "request_start") and time.monotonic() - self.begun_at > patience:
+            self.channel.abortConnection()
+        else:
+            super().check_timeouts()
+
+
+class NodeHttpFactory(HTTPFactory):
+    def buildProtocol(self, addr: Any) -> Any:  # noqa: N802 (Twisted's name)
+        protocol = super().buildProtocol(addr)
+        protocol.requestFactory = NodeRequest
+        reactor.callLater(self.server.request_patience, _drop_unasking, protocol)
+        return protocol
+
+
+def _drop_unasking(protocol: Any) -> None:
+    """End a connection whose first request has not even begun."""
+    channel = getattr(protocol, "_channel", protocol)
+    if not getattr(channel, "was_asked", False) and channel.transport is not None:
+        channel.abortConnection()
+
+
+class NodeServer(Server):
+    """Daphne's server, with links and a drain, on a socket that is there already."""
+
+    listening: socket.socket
+    request_patience = 60.0
 
     def run(self) -> None:
         import daphne.server as stock
 
         stock.WebSocketFactory = NodeFactory
-        listening = self.listening
-        if listening is not None:
-            stock.serverFromString = lambda reactor, _: AdoptedStreamServerEndpoint(
-                reactor, listening.fileno(), listening.family
-            )
+        stock.serverFromString = lambda reactor, _: AdoptedStreamServerEndpoint(
+            reactor, self.listening.fileno(), self.listening.family
+        )
+        stock.HTTPFactory = NodeHttpFactory
         super().run()
 
     def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:
@@ -205,10 +236,6 @@ class NodeServer(Server):
         for details in self.connections.values():
             details.setdefault("application_instance", _done())
         return super().kill_all_applications()
-
-    def listen_error(self, failure: Any) -> None:
-        self.listen_fault = failure.getErrorMessage()
-        self.stop()
 
     def stop_listening(self) -> None:
         """Take no new connections; those there are go on."""
@@ -233,22 +260,13 @@ class NodeServer(Server):
 
 
 class DaphneServing:
-    """Serves an application on one port. Implements Serving."""
+    """Serves an application. Implements Serving."""
 
-    def __init__(
-        self,
-        application: Any,
-        host: str,
-        port: int,
-        limits: dict[str, Any],
-        is_shared: bool = False,
-    ) -> None:
-        self._shared = (host, port) if is_shared else None
+    def __init__(self, application: Any, limits: dict[str, Any]) -> None:
         self.loop: asyncio.AbstractEventLoop = reactor._asyncioEventloop
-        interface = host.replace(":", r"\:")
         self._server = NodeServer(
             application=application,
-            endpoints=[f"tcp:port={port}:interface={interface}:backlog={BACKLOG}"],
+            endpoints=["the socket given to run"],
             signal_handlers=False,
             ping_interval=limits["PING_INTERVAL"],
             ping_timeout=limits["PING_TIMEOUT"],
@@ -259,16 +277,14 @@ class DaphneServing:
             http_timeout=120,
             server_name="",
         )
+        self._server.request_patience = limits["HANDSHAKE_TIMEOUT"]
         self.stop_listening = self._server.stop_listening
         self.drained = self._server.drained
 
-    def run(self) -> None:
-        """Serve until `stop`. Raises CannotListen."""
-        if self._shared is not None:
-            self._server.listening = listening_socket(*self._shared, is_shared=True)
+    def run(self, listening: socket.socket) -> None:
+        """Serve until `stop`."""
+        self._server.listening = listening
         self._server.run()
-        if self._server.listen_fault:
-            raise CannotListen(self._server.listen_fault)
 
     def stop(self) -> None:
         """End `run`."""

@@ -21,14 +21,15 @@ from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
 from msgnode.connectors.identity import IdentityConnector
 from msgnode.core.speaker import Identity
-from msgnode.identity import revocations, store
+from msgnode.identity import revoked as revoking
+from msgnode.identity import store
 from msgnode.identity.desk import IdentityDesk
 from msgnode.identity.fetching import Fetcher
 from msgnode.identity.issuers import Issuer, IssuerBook
 from msgnode.identity.keys import Keys
 from msgnode.identity.modes import WORDS, Modes
 from msgnode.identity.ports import ISSUERS_CHANGED, REVOKED, AssertionRequest, Provider
-from msgnode.identity.revocations import Revocations
+from msgnode.identity.revoked import Revocations
 from msgnode.identity.roll import Roll
 from msgnode.identity.verify import Verifier
 from msgnode.identity.witness import IdentityWitness
@@ -121,6 +122,10 @@ class Identities:
         self.roll.leave(session_id)
         self.witness.session_closed(session_id, runtime_url, reason)
 
+    def session_let_go(self, session_id: str) -> None:
+        """A session is with another worker from now on."""
+        self.session_closed(session_id, "", "")
+
     def _log_in(self, session: Listener, proof: Proof | None) -> asyncio.Future[Any] | None:
         live = self._sessions.sessions.get(session.id)
         if live is None:
@@ -157,7 +162,7 @@ class Identities:
                 self._sessions.identify(session, None)
 
     def _revoked(self, payload: dict[str, Any]) -> None:
-        revoked = revocations.from_payload(payload)
+        revoked = revoking.from_payload(payload)
         self.verifier.revocations.add(revoked)
         self.verifier.forget()
         self.witness.forget()

@@ -144,6 +144,7 @@ class Node:
             self.identities.session_closed,
         ]
         self.sessions.on_identified.append(self.identities.session_identified)
+        self.sessions.on_let_go.append(self.identities.session_let_go)
         answers = Answers(self.enforcer, limits["ANSWER_TIMEOUT"])
         self.pipeline = Pipeline(
             domain=self.domain,
@@ -201,7 +202,6 @@ class Node:
             self.raise_alarm,
             lambda frame: self.pipeline.bounce(frame),
             self.identities.roll,
-            self.owners,
         )
         answers.barrier = fellowship.mesh.barrier
         return fellowship
@@ -360,6 +360,8 @@ class Node:
             "subscription.delete": self._drop_subscription,
             "pools.changed": self._pools_changed,
             "bans.changed": self._bans_changed,
+            "owners.changed": self._owners_changed,
+            AllocationStore.LEFT: self._owner_left,
             "policies.published": self.policing.published,
             registration_news.KIND: self.registration_news.tell,
             **self.identities.control_handlers(),
@@ -393,6 +395,13 @@ class Node:
 
     def _pools_changed(self, payload: dict[str, Any]) -> None:
         self.allocation.pool_schemes = frozenset(payload["schemes"])
+
+    def _owner_left(self, payload: dict[str, Any]) -> None:
+        self.owners.note(payload["addresses"], (payload["issuer"], payload["subject"]))
+
+    def _owners_changed(self, payload: dict[str, Any]) -> None:
+        self.owners.forget()
+        self.writer.submit(Call(lambda: AllocationStore.load_owners(self.owners)))
 
     def _bans_changed(self, payload: dict[str, Any]) -> None:
         loaded: list[BanList] = []

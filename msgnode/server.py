@@ -12,16 +12,18 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import uvloop
 
-from msgnode.serving import CannotListen, Serving
+from msgnode.serving import Serving
 
 log = logging.getLogger("msgnode.server")
 
+BACKLOG = 4096
 _SWITCH_INTERVAL = 0.001
 """Seconds the writer's thread may keep the interpreter: the loop gives it away at every system call
 and would wait Python's 5 ms to have it back."""
@@ -38,6 +40,24 @@ def main() -> int:
     return Worker().run()
 
 
+def listening_socket(host: str, port: int, is_shared: bool) -> socket.socket:
+    """A socket that listens; a shared one several workers may have, each with connections of its
+    own."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_shared:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if family == socket.AF_INET6:
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    made.bind(address)
+    made.listen(BACKLOG)
+    made.setblocking(False)
+    return made
+
+
 class Worker:
     """One process of the node: its server, its start and its stop."""
 
@@ -51,15 +71,13 @@ class Worker:
         self._drain_seconds = settings.NODE["DRAIN_SECONDS"]
         self._where = f"{settings.HOST}:{settings.PORT}"
         self._stopping: asyncio.Task[None] | None = None
-        self._is_one_of_many = settings.WORKERS > 1
-        make = _serving(settings.ASGI_SERVER)
-        self._serving = make(
-            application, settings.HOST, settings.PORT, settings.NODE, self._is_one_of_many
-        )
+        self._serving = _serving(settings.ASGI_SERVER)(application, settings.NODE)
         self._loop = self._serving.loop
+        self._shares_port = settings.WORKERS > 1
+        self._address = settings.HOST, settings.PORT
 
     def run(self) -> int:
-        if self._is_one_of_many and self._node.fellowship is None:
+        if self._shares_port and self._node.fellowship is None:
             log.critical("The node cannot start: several WORKERS need a REDIS_URL.")
             return 1
         try:
@@ -72,10 +90,11 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop)
         try:
-            self._serving.run()
-        except CannotListen as error:
+            listening = listening_socket(*self._address, self._shares_port)
+        except OSError as error:
             log.critical("Cannot listen on %s: %s", self._where, error)
             return 1
+        self._serving.run(listening)
         return 0
 
     def _stop(self) -> None:
@@ -94,7 +113,7 @@ class Worker:
             self._serving.stop()
 
 
-def _serving(name: str) -> Callable[[Any, str, int, dict[str, Any], bool], Serving]:
+def _serving(name: str) -> Callable[[Any, dict[str, Any]], Serving]:
     """The server of that name; the other is not imported, which Twisted would not take well."""
     if name == "uvicorn":
         from msgnode.uvicorn_server import UvicornServing

@@ -24,7 +24,16 @@ from oauth2_provider.models import (
 )
 
 from .identity import provider_keys
-from .models import Alarm, Allocation, AuditEntry, ControlMessage, Session, Subscription
+from .models import (
+    AddressOwner,
+    Alarm,
+    Allocation,
+    AuditEntry,
+    ControlMessage,
+    Revocation,
+    Session,
+    Subscription,
+)
 
 BATCH = 1_000
 CONTROL_KEPT = timedelta(hours=1)
@@ -36,12 +45,15 @@ FAILURES_KEPT = timedelta(days=30)
 def purge() -> dict[str, int]:
     """Delete what is kept no longer; the numbers of deleted rows by name."""
     now = timezone.now()
+    owners_kept = now - timedelta(days=settings.IDENTITY["OWNER_DAYS"])
     return {
         "sessions": purge_sessions(now - timedelta(days=settings.NODE["CLOSED_SESSION_DAYS"])),
         "control messages": delete_in_batches(
             ControlMessage.objects.filter(created_at__lt=now - CONTROL_KEPT)
         ),
         "alarms": delete_in_batches(Alarm.objects.filter(cleared_at__lt=now - ALARMS_KEPT)),
+        "revocations": delete_in_batches(Revocation.objects.filter(ends_at__lt=now)),
+        "address owners": delete_in_batches(AddressOwner.objects.filter(seen_at__lt=owners_kept)),
         "browser sessions": delete_in_batches(BrowserSession.objects.filter(expire_date__lt=now)),
         "tokens": purge_tokens(now),
         "failed log-ins": delete_in_batches(

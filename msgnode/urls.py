@@ -6,13 +6,14 @@ from django.urls import include, path, re_path
 
 from msgnode import health
 from msgnode.console.status import StatusView
-from msgnode.identity.login import Login
+from msgnode.identity.login import Login, console_login
 from msgnode.metrics import metrics
 from msgnode.newcomer import newcomer
 from msgnode.settings.access import PROVIDER_PATH
-from msgnode.stubs.views import OTHER_TYPES, STUB_TYPES, CatalogueView
+from msgnode.stubs.views import IDP_TYPES, OTHER_TYPES, STUB_TYPES, CatalogueView
 
-_CATALOGUE = rf"^\.well-known/(?P<kind>{'|'.join(STUB_TYPES + OTHER_TYPES)})(?:/(?P<rest>.*))?$"
+_TYPES = "|".join(STUB_TYPES + IDP_TYPES + OTHER_TYPES)
+_CATALOGUE = rf"^\.well-known/(?P<kind>{_TYPES})(?:/(?P<rest>.*))?$"
 
 urlpatterns = [
     path("", newcomer, name="newcomer"),
@@ -25,6 +26,7 @@ urlpatterns = [
     path("login/", Login.as_view(), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path(f"{PROVIDER_PATH}/", include("msgnode.identity.provider_urls")),
+    path("admin/login/", console_login),  # before the console's own, which has no brake
     path("admin/", admin.site.urls),
     path("", include("registry.rest.urls")),
 ]

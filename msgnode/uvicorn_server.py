@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,6 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.exceptions import PayloadTooBig
 from websockets.frames import Close, Frame, Opcode
 
-from msgnode.serving import BACKLOG, listening_socket
 from msgnode.sessions.rules import CloseCode
 from msgnode.socket_link import CLOSE_PATIENCE, LARGE_FRAME_PATIENCE, SocketLink
 from msgnode.text_frames import frame_size, whole_texts
@@ -214,20 +214,12 @@ class NodeHttpProtocol(H11Protocol):
 
 
 class UvicornServing:
-    """Serves an application on one port. Implements Serving."""
+    """Serves an application. Implements Serving."""
 
-    def __init__(
-        self,
-        application: Any,
-        host: str,
-        port: int,
-        limits: dict[str, Any],
-        is_shared: bool = False,
-    ) -> None:
+    def __init__(self, application: Any, limits: dict[str, Any]) -> None:
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         asyncio.set_event_loop(self.loop)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # it logs whole URLs
-        self._where = (host, port, is_shared)
         self._server = Server(
             Config(
                 application,
@@ -243,14 +235,13 @@ class UvicornServing:
                 ws_max_size=limits["MAX_FRAME_BYTES"],
                 ws_ping_interval=limits["PING_INTERVAL"],
                 ws_ping_timeout=limits["PING_TIMEOUT"],
-                backlog=BACKLOG,
                 timeout_graceful_shutdown=1,
             )
         )
 
-    def run(self) -> None:
-        """Serve until `stop`. Raises CannotListen."""
-        self.loop.run_until_complete(self._serve())
+    def run(self, listening: socket.socket) -> None:
+        """Serve until `stop`."""
+        self.loop.run_until_complete(self._serve(listening))
 
     def stop(self) -> None:
         """End `run`."""
@@ -269,10 +260,10 @@ class UvicornServing:
             return not left
         return True
 
-    async def _serve(self) -> None:
+    async def _serve(self, listening: socket.socket) -> None:
         server = self._server
         server.config.load()
         server.lifespan = LifespanOff(server.config)
-        await server.startup(sockets=[listening_socket(*self._where)])
+        await server.startup(sockets=[listening])
         await server.main_loop()
         await server.shutdown()

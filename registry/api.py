@@ -10,6 +10,7 @@ is a NodeError.
     runtime_gone take_news statistics      the session's end, the feed of ended entries, numbers
     on_change                              be told of announced changes, in their transaction
     operations                             be told of what operators do, in its transaction
+    person_export person_erase             all rows about somebody, by user ids and GUIDs
     global_get global_put                  signed records of the global registry
 """
 
@@ -21,7 +22,7 @@ from django.db.models import Count, Model
 
 from msgnode.core.errors import NodeError
 
-from . import lifecycle, records, searches, store
+from . import lifecycle, persons, records, searches, store
 from .commands import Command, Disconnect, Done, KeepAlive, Register, Search, Update
 from .entries import Cause, Change, Entry, Kind, outcome
 from .global_registry.store import get as global_get
@@ -33,13 +34,15 @@ from .writer import Writer
 __all__ = [
     "Cause", "Change", "Command", "Disconnect", "Done", "Entry", "KeepAlive", "Kind", "Register",
     "Search", "Update", "disconnect", "find", "get", "global_get", "global_put", "key", "on_change",
-    "operations", "outcome", "record", "refresh", "register", "registration", "runtime_gone",
-    "statistics", "submit", "take_news", "update", "update_of",
+    "operations", "outcome", "person_erase", "person_export", "record", "refresh", "register",
+    "registration", "runtime_gone", "statistics", "submit", "take_news", "update", "update_of",
 ]  # fmt: skip
 
 find = searches.find
 get = searches.get
 take_news = lifecycle.take_news
+person_export = persons.export
+person_erase = persons.erase
 _writer = Writer()
 submit = _writer.submit
 

@@ -14,9 +14,11 @@ import argparse
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,18 +30,24 @@ time.tzset()
 
 from pyspark.sql import SparkSession  # noqa: E402 (the paths and the time zone come first)
 
-from spark.jobs import figures, periods, rolling  # noqa: E402
-from spark.jobs.ledger import Ledger  # noqa: E402
+from spark.jobs import days, figures, periods, rolling  # noqa: E402
+from spark.jobs.ledger import DAYS, Ledger  # noqa: E402
 from spark.jobs.periods import Kind  # noqa: E402
 from spark.jobs.storage import Storage  # noqa: E402
 
 LATE = timedelta(hours=48)
 """How far back the hourly run looks for rows that came late."""
 LAST_DAY = timedelta(hours=23)
+ARCHIVE_SECONDS = 60.0
+JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""A run is short: compiling Java's code well, and collecting its rubbish in parallel, takes longer
+than it saves, and twice the memory."""
 SESSION = {
     "spark.app.name": "traffic reports",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
+    # 24 hours × 3 roles × 2 sketches are more groups than Spark would keep without sorting.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "4096",
     "spark.sql.files.openCostInBytes": "262144",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
@@ -48,20 +56,58 @@ SESSION = {
 }
 
 
-def session(options: dict[str, str]) -> SparkSession:
+def session(options: dict[str, str], classes: Path | None = None) -> SparkSession:
+    """A Spark session. On this machine alone it is tuned for short runs; a cluster keeps its own
+    settings. `classes` is where Java's loaded classes are kept from one run to the next."""
     builder = SparkSession.builder
     local: dict[str, str] = {}
     if options.get("spark.master", "local").startswith("local"):
-        # Spark's 200 would be 200 tiny tasks after each shuffle; a cluster keeps its own setting.
-        # What listens on this machine alone need not be reached from another one.
+        # Spark's 200 would be 200 tiny tasks after each shuffle, and planning anew after each of
+        # them takes longer than it saves. What listens on this machine alone need not be reached
+        # from another one. Spark's Python workers are this Python.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         local = {
             "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+            "spark.sql.adaptive.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.extraJavaOptions": " ".join([*JAVA, *_class_options(classes)]),
         }
     for name, value in (SESSION | local | options).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def keep_classes(spark: SparkSession, classes: Path) -> None:
+    """End Java, which then writes down the classes it loaded; the next one starts from there."""
+    if classes.exists():
+        return
+    gateway: Any = spark.sparkContext._gateway
+    spark.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    made = _unfinished(classes)
+    with suppress(OSError, subprocess.TimeoutExpired):
+        if gateway.proc.wait(ARCHIVE_SECONDS) == 0:
+            made.replace(classes)
+    made.unlink(missing_ok=True)
+
+
+def _class_options(classes: Path | None) -> list[str]:
+    if classes is None:
+        return []
+    if classes.exists():
+        return [f"-XX:SharedArchiveFile={classes}"]
+    classes.parent.mkdir(parents=True, exist_ok=True)
+    return [
+        f"-XX:ArchiveClassesAtExit={_unfinished(classes)}",
+        "-Xlog:cds=off",
+        "-Xlog:class+path=off",
+    ]
+
+
+def _unfinished(classes: Path) -> Path:
+    return classes.with_suffix(".unfinished")
 
 
 def make(
@@ -77,7 +123,8 @@ def make(
 ) -> dict[str, Any]:
     """The reports of the periods that begin in [start, end), and what it took to make them."""
     raw = Storage(spark, f"{record.rstrip('/')}/raw")
-    book = Ledger(Storage(spark, f"{record.rstrip('/')}/roll-up"))
+    rolled = Storage(spark, f"{record.rstrip('/')}/roll-up")
+    book, by_day = Ledger(rolled), Ledger(rolled, DAYS)
     begun = [start]
     while periods.after(kind, begun[-1]) < end:
         begun.append(periods.after(kind, begun[-1]))
@@ -90,15 +137,21 @@ def make(
     stale = rolling.stale_hours(raw, book, oldest, asked)
     stale |= rolling.stale_hours(raw, book, asked, last, again=again)
     rows = rolling.roll_up(spark, raw, book, stale, run, lambda s, step: progress(s * 0.6, step))
-    progress(0.6, "making reports")
+    if kind is not Kind.HOURLY:
+        progress(0.6, "adding up days")
+        days.roll_up(spark, book, by_day, days.stale_days(book, by_day, oldest, last), run)
+    progress(0.7, "making reports")
+    # Many jobs over small tables: compiling a program for each takes longer than running it.
+    spark.conf.set("spark.sql.codegen.wholeStage", "false")
     if kind is Kind.HOURLY:
         # All of the last day: a daily run may have rolled hours up that have no report yet.
         made = figures.hourly(spark, book, min([start - LAST_DAY, *stale]), last)
     else:
         made = []
         for number, period in enumerate(begun):
-            progress(0.6 + 0.3 * number / len(begun), f"making report {number + 1} of {len(begun)}")
-            made.append(figures.of_period(spark, book, kind, period))
+            progress(0.7 + 0.2 * number / len(begun), f"making report {number + 1} of {len(begun)}")
+            made.append(figures.of_period(spark, book, by_day, kind, period))
+    spark.conf.unset("spark.sql.codegen.wholeStage")
     progress(0.9, "compacting")
     over = datetime.now(UTC) - timedelta(hours=2)
     compacted = rolling.compact(spark, raw, book, oldest, min(last, over), run)
@@ -124,12 +177,13 @@ def main(arguments: list[str]) -> None:
         "--again", action="store_true", help="roll up hours that are up to date too"
     )
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--classes", type=Path, help="where Java's classes are kept between runs")
     parser.add_argument("--tied", action="store_true", help="end with whoever holds standard input")
     given = parser.parse_args(arguments)
     if given.tied:
         threading.Thread(target=_end_with_parent, daemon=True).start()
     _tell(0.0, "starting Spark")
-    spark = session(dict(pair.split("=", 1) for pair in given.conf))
+    spark = session(dict(pair.split("=", 1) for pair in given.conf), given.classes)
     result = make(
         spark, given.kind, given.record, given.start, given.end, given.run,
         again=given.again, progress=_tell,
@@ -139,7 +193,10 @@ def main(arguments: list[str]) -> None:
     temporary.write_text(json.dumps(result))
     temporary.replace(given.result)
     _tell(1.0, "done")
-    spark.stop()
+    if given.classes is not None:
+        keep_classes(spark, given.classes)
+    else:
+        spark.stop()
 
 
 def _moment(text: str) -> datetime:

@@ -152,9 +152,6 @@ def command_for(run: ReportRun, result: Path, name: str) -> list[str]:
     """The command line of the run's process."""
     options = settings.REPORTS
     conf = {"spark.master": options["MASTER"], "spark.driver.memory": options["MEMORY"]}
-    if run.kind != Kind.HOURLY:
-        # Short jobs over small tables: compiling them well takes longer than running them.
-        conf["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1"
     conf |= dict(pair.split("=", 1) for pair in options["CONF"])
     program = str(Path(__file__).with_name("run.py"))
     if options["SUBMIT"]:
@@ -162,10 +159,13 @@ def command_for(run: ReportRun, result: Path, name: str) -> list[str]:
         conf = {}
     else:
         start = [sys.executable, program]
+    classes: list[str] = []
+    if options["KEEP_CLASSES"] and not options["SUBMIT"]:
+        classes = ["--classes", str(java.class_archive(settings.DATA_DIR))]
     return [
         *start, run.kind, "--record", settings.RECORD["URL"], "--start", run.start.isoformat(),
         "--end", run.end.isoformat(), "--run", name, "--result", str(result), "--tied",
-        *(["--again"] if run.again else []),
+        *(["--again"] if run.again else []), *classes,
         *(word for name, value in conf.items() for word in ("--conf", f"{name}={value}")),
     ]  # fmt: skip
 

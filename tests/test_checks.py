@@ -38,6 +38,8 @@ def test_the_checks_are_registered(settings: Any) -> None:
         ("PORT", 0, "msgnode.E007"),
         ("PORT", 65536, "msgnode.E007"),
         ("ASGI_SERVER", "gunicorn", "msgnode.E008"),
+        ("ADMISSION", "nobody", "msgnode.E020"),
+        ("ADMISSION_DOMAINS", {"a.example": "all"}, "msgnode.E020"),
     ],
 )
 def test_a_wrong_value_is_named(settings: Any, name: str, value: object, expected: str) -> None:

@@ -56,13 +56,22 @@ class RelayLoad:
         self._server_pid = server_pid
         self._pairs: list[Pair] = []
 
-    async def run(self, pairs: int, window: int, size: int, seconds: float) -> dict[str, Any]:
-        """One sample: rate, time under way, messages lost."""
-        await self._open(pairs)
+    async def run(
+        self,
+        pairs: int,
+        window: int,
+        size: int,
+        seconds: float,
+        token: str = "",
+        identity: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """One sample: rate, time under way, messages lost. Sessions log in with `token`, each
+        message carries `identity`, if they are given."""
+        await self._open(pairs, token)
         used = self._pairs[:pairs]
         for number, pair in enumerate(used):
             pair.times.clear()
-            pair.start(self._frame(number, size), window)
+            pair.start(self._frame(number, size, identity), window)
         sample = await measure(lambda: sum(pair.count for pair in used), seconds, self._server_pid)
         for pair in used:
             pair.is_running = False
@@ -76,16 +85,18 @@ class RelayLoad:
             "lost": lost,
         }
 
-    async def _open(self, number: int) -> None:
+    async def _open(self, number: int, token: str) -> None:
         missing = range(len(self._pairs), number)
         names = [f"{side}-{each}" for each in missing for side in ("sender", "receiver")]
         wanted = {name: [f"hyperty://localhost/{name}"] for name in names}
-        sockets = await open_runtimes(self._port, wanted)
+        sockets = await open_runtimes(self._port, wanted, token)
         self._pairs += [Pair(*ends) for ends in zip(sockets[::2], sockets[1::2], strict=True)]
 
-
-    def _frame(self, number: int, size: int) -> bytes:
-        return message(**fields(number, size))
+    def _frame(self, number: int, size: int, identity: dict[str, Any] | None) -> bytes:
+        whole = fields(number, size)
+        if identity is not None:
+            whole["body"]["identity"] = identity
+        return message(**whole)
 
 
 def fields(number: int, size: int) -> dict[str, Any]:

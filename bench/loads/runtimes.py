@@ -27,13 +27,14 @@ def runtime_url(name: str) -> str:
 
 
 async def open_session(
-    port: int, name: str, resources: Iterable[str]
+    port: int, name: str, resources: Iterable[str], token: str = ""
 ) -> tuple[LoadSocket, dict[str, Any]]:
     """A session of the runtime `name`, subscribed to `resources` (naming a hyperty claims it), and
     the body of the answer to `open`."""
     socket = await LoadSocket.connect(port)
     url = runtime_url(name)
-    opened = await socket.ask(id=1, type="open", from_=url, to="mn:/session")
+    body = {"accessToken": token} if token else {}
+    opened = await socket.ask(id=1, type="open", from_=url, to="mn:/session", body=body)
     wanted = list(resources)
     if wanted:
         body = {"resources": wanted}
@@ -41,12 +42,14 @@ async def open_session(
     return socket, opened
 
 
-async def open_runtimes(port: int, wanted: dict[str, list[str]]) -> list[LoadSocket]:
+async def open_runtimes(
+    port: int, wanted: dict[str, list[str]], token: str = ""
+) -> list[LoadSocket]:
     """Many sessions, in the order given: name -> resources."""
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: str, resources: list[str]) -> LoadSocket:
         async with turns:
-            return (await open_session(port, name, resources))[0]
+            return (await open_session(port, name, resources, token))[0]
 
     return list(await asyncio.gather(*(one(*item) for item in wanted.items())))

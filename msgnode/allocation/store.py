@@ -32,6 +32,9 @@ class PoolExhausted(Unavailable):
 
 
 class AllocationStore:
+    LEFT = "owners.left"
+    """Kind of the control message by which the other workers learn who has left addresses."""
+
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
@@ -99,16 +102,19 @@ class AllocationStore:
                 update_fields=("issuer", "subject", "seen_at"),
                 unique_fields=("address",),
             )
+            for start in range(0, len(addresses), 500):
+                some = list(addresses[start : start + 500])
+                told = {"addresses": some, "issuer": issuer, "subject": name}
+                models.ControlMessage.objects.create(kind=AllocationStore.LEFT, payload=told)
 
         self._writer.submit(Call(save))
 
     @staticmethod
     def load_owners(owners: LastOwners) -> None:
-        """Enter whom addresses belong to that nobody holds. Blocks: for the start of the node."""
+        """Enter whom addresses belong to that nobody holds. Blocks."""
         rows = models.AddressOwner.objects.order_by("seen_at")
         for row in rows.iterator(chunk_size=5000):
             owners.note([row.address], (row.issuer, row.subject))
-        connection.close()
 
     @staticmethod
     def load(sessions: Sequence[uuid.UUID] | None = None) -> Iterator[Row]:

@@ -34,6 +34,10 @@ class LastOwners:
         while len(self._owners) > self._room:
             self._owners.popitem(last=False)
 
+    def forget(self) -> None:
+        """They are read anew."""
+        self._owners.clear()
+
     def allow(self, address: str, speaker: Speaker) -> bool:
         """Whether a speaker may take an address that nobody holds, or one below such a one."""
         if not self._owners:

@@ -18,7 +18,7 @@ from .lists import ConsoleAdmin, WrittenByTheNode, begins_with
 
 Fields = dict[str, Any]
 
-_SECRET = frozenset({"token_hash", "epoch", "identity"})  # of sessions; auditing.py has the others
+_SECRET = frozenset({"token_hash", "epoch", "identity"})  # of sessions; auditing.py has others
 
 
 def note(actor: str, action: str, object_: object, before: Fields, after: Fields) -> None:

@@ -34,6 +34,7 @@ LEFT_OUT = frozenset(
     {
         # written by the workers, or worded by console.changes
         *("msgnode.Session", "msgnode.Allocation", "msgnode.Subscription", "msgnode.PoolAddress"),
+        "msgnode.Revocation",  # worded by console.issuers; people who log out leave them, too
         *("msgnode.ControlMessage", "msgnode.ComponentStatus", "msgnode.Alarm"),
         # written by the node and by reports
         *("policies.DecisionEntry", "policies.RuleHits", "spark.Report"),

@@ -11,6 +11,7 @@ from django.utils import timezone
 from msgnode.models import Alarm, Allocation, Subscription
 
 from . import figures
+from .admission import admission_summary
 from .policy_summary import policy_summary
 
 SEES = "msgnode.view_session"
@@ -38,6 +39,7 @@ def key_numbers(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]
     context["components"] = figures.components(now)
     context["components_url"] = _list("componentstatus")
     context["policy"] = policy_summary()
+    context["admission"] = admission_summary()
     context["counted_at"] = now
     return context
 

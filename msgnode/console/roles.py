@@ -36,6 +36,8 @@ OPERATES = frozenset(
         *(f"msgnode.{act}_ban" for act in ("add", "change", "delete")),
         *(f"msgnode.{act}_addresspool" for act in ("add", "change", "delete")),
         "msgnode.delete_pooladdress",
+        *(f"msgnode.{act}_revocation" for act in ("add", "delete")),
+        "msgnode.delete_addressowner",
         *(f"registry.{act}_{row}" for act in ("change", "delete") for row in _ENTRIES),
         "spark.add_reportrun",
     }

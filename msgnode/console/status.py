@@ -14,6 +14,7 @@ from rest_framework.views import APIView
 from msgnode.models import Alarm, Allocation, Ban, PoolAddress, Subscription
 
 from . import figures
+from .admission import admission_summary
 
 ALARMS_TOLD = 50
 
@@ -42,6 +43,7 @@ def node_status() -> dict[str, Any]:
     return {
         "at": now,
         "workers": sorted({worker for line in components for worker in line["workers"]}),
+        "admission": admission_summary(),
         "sessions": figures.live_sessions(),
         "allocations": Allocation.objects.count(),
         "subscriptions": Subscription.objects.count(),

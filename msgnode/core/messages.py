@@ -45,13 +45,20 @@ class _Envelope(msgspec.Struct):
     body: msgspec.Raw = _EMPTY
 
 
-class _Marks(msgspec.Struct):
+class Said(msgspec.Struct):
+    """What a body says of its sender, undecoded; empty where it says nothing. `auth` and
+    `assertedIdentity` are claims of no worth."""
+
     auth: msgspec.Raw = _EMPTY
     assertedIdentity: msgspec.Raw = _EMPTY  # noqa: N815 (wire spelling)
+    identity: msgspec.Raw = _EMPTY
+    idToken: msgspec.Raw = _EMPTY  # noqa: N815 (wire spelling)
+    accessToken: msgspec.Raw = _EMPTY  # noqa: N815 (wire spelling)
+    via: msgspec.Raw = _EMPTY
 
 
 _envelopes = msgspec.json.Decoder(_Envelope)
-_marks = msgspec.json.Decoder(_Marks)
+_said = msgspec.json.Decoder(Said)
 _raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _values = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
@@ -90,7 +97,17 @@ class Message:
     frame   the frame as it came (UTF-8)
     """
 
-    __slots__ = ("_fields", "_plain", "body", "frame", "id", "recipients", "sender", "type")
+    __slots__ = (
+        "_fields",
+        "_plain",
+        "_said",
+        "body",
+        "frame",
+        "id",
+        "recipients",
+        "sender",
+        "type",
+    )
 
     def __init__(
         self,
@@ -110,6 +127,15 @@ class Message:
         self.frame = frame
         self._plain = plain  # the five known fields only, compact, `body` last, one recipient
         self._fields: dict[str, Any] | None = None
+        self._said: Said | None = None
+
+    @property
+    def said(self) -> Said:
+        """What the body says of its sender, read once. Raises BadMessage for a body too deep."""
+        said = self._said
+        if said is None:
+            said = self._said = _read(self.body)
+        return said
 
     @property
     def is_response(self) -> bool:
@@ -132,7 +158,7 @@ class Message:
     def to_one(self, to: str) -> Message:
         """The same message for one of its recipients."""
         single = Message(self.id, self.type, self.sender, (to,), self.body, self.frame, False)
-        single._fields = self._fields
+        single._fields, single._said = self._fields, self._said
         return single
 
     def with_body(self, body: bytes) -> Message:
@@ -150,7 +176,10 @@ class Message:
         One copy names one recipient (table 9, row 3).
         """
         try:
-            marked = _mark(self.body if body is None else body, auth, asserted)
+            if body is None:
+                marked = _mark(self.body, self.said, auth, asserted)
+            else:
+                marked = _mark(body, _read(body), auth, asserted)
             if self._plain:
                 return b"%b%b}" % (self.frame[: -1 - len(self.body)], marked)
             envelope = _raw_fields.decode(self.frame)
@@ -237,8 +266,14 @@ def without_token(frame: bytes, token: bytes) -> bytes:
     return frame
 
 
-def _mark(body: bytes, auth: bool, asserted: bool) -> bytes:
-    claimed = _marks.decode(body)
+def _read(body: bytes) -> Said:
+    try:
+        return _said.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        raise BadMessage("The message is nested too deeply.") from None
+
+
+def _mark(body: bytes, claimed: Said, auth: bool, asserted: bool) -> bytes:
     if claimed.auth is not _EMPTY or claimed.assertedIdentity is not _EMPTY:
         fields = _raw_fields.decode(body)
         fields.pop("auth", None)

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from axes.helpers import get_cool_off
 from csp.constants import SELF
 from django.conf import settings
+from django.contrib import admin
 from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
@@ -36,6 +37,12 @@ class Login(LoginView):
     def render_to_response(self, context: dict[str, Any], **kwargs: Any) -> Any:
         response = super().render_to_response(context, **kwargs)
         return leads_on(response, origin_asked_for(self.get_redirect_url()))
+
+
+def console_login(request: HttpRequest) -> HttpResponse:
+    """`/admin/login/`: the same brakes for operators."""
+    refusal = too_many_tries(request) if request.method == "POST" else None
+    return refusal or admin.site.login(request)
 
 
 def too_many_tries(request: HttpRequest) -> HttpResponse | None:

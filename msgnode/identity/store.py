@@ -8,7 +8,7 @@ from msgnode import models
 
 from . import revocations
 from .issuers import Issuer, IssuerBook
-from .revocations import Revocations
+from .revoked import Revocations
 from .sealing import unseal
 
 EMBEDDED = "This node"

@@ -38,7 +38,7 @@ from .fetching import Fetcher
 from .issuers import Issuer, IssuerBook
 from .keys import Keys
 from .ports import Provider, digest
-from .revocations import Revocations
+from .revoked import Revocations
 from .waiting import waiting_for
 
 log = logging.getLogger(__name__)

@@ -3,12 +3,11 @@
 speaker_of(message, session)
   1 an identity of the session whose time is over is taken from it
   2 no identity in the message: the session's speaker, if the mode is content with it
-  3 the same identity as in the session's last message: the same Speaker
+  3 an identity as in one of the session's last messages: the same Speaker
   4 else it is verified (see verify), and must be of the session's subject if it has one
 
 Rules
-- `identity`, `idToken` and `accessToken` are looked at; keys are found by decoding. (Searching the
-  text only tells that no such key can be there: its letters are plain, or escaped with \\u.)
+- `identity`, `idToken` and `accessToken` of the body are looked at, found by decoding.
 - An access token identifies a message only where nothing else does, and then logs the session in;
   one that is not ours is somebody else's business and passes as it is.
 - A token that was said in a message binds: while a runtime lives that said it first, no other may,
@@ -41,29 +40,16 @@ from .modes import Mode, Modes, needs_no_identity
 from .verify import Verified, Verifier
 
 _RUNTIMES = addresses.RUNTIME_SCHEMES
-_EMPTY = msgspec.Raw(b"")
+_VOICES = 4
+"""Identities of one session that are remembered as they were said."""
 
-
-class _Said(msgspec.Struct):
-    identity: msgspec.Raw = _EMPTY
-    idToken: msgspec.Raw = _EMPTY  # noqa: N815 (wire spelling)
-    accessToken: msgspec.Raw = _EMPTY  # noqa: N815 (wire spelling)
-
-
-class _Via(msgspec.Struct):
-    via: msgspec.Raw = _EMPTY
-
-
-_said = msgspec.json.Decoder(_Said)
-_via = msgspec.json.Decoder(_Via)
 _value = msgspec.json.Decoder().decode
 
 
 @dataclass(slots=True)
 class _Voice:
-    """What a session said last of itself, and what came of it."""
+    """What came of an identity as a session said it; `base` is the session's own speaker then."""
 
-    raw: bytes
     base: Speaker
     until: float
     speaker: Speaker
@@ -104,7 +90,7 @@ class IdentityWitness:
         self._is_live = is_live
         self._log_in = log_in
         self._now = now
-        self._voices: dict[str, _Voice] = {}
+        self._voices: dict[str, dict[bytes, _Voice]] = {}
         self._checks: dict[str, _Checks] = {}
         self._bound: OrderedDict[str, str] = OrderedDict()  # token digest -> runtime URL
         self._pinned: dict[tuple[str, str, str], str] = {}  # runtime, issuer, subject -> key hash
@@ -119,19 +105,13 @@ class IdentityWitness:
         if known is not None and 0 < known.expires <= now:
             self._log_in(session, None)
             speaker = session.speaker
-        body = message.body
-        if b'identity"' not in body and b'Token"' not in body and b"\\u" not in body:
-            if speaker.identity is None:
-                self._demand(message, session)
-            elif self.modes.of(session.runtime_url) is Mode.STRICT:
-                self._check_via(message, session)
-            return speaker
-        said = _read(body)
+        said = message.said
         raw = bytes(said.idToken or said.identity)
         if not raw or raw == b"null":
-            return self._without(message, session, said)
-        voice = self._voices.get(session.id)
-        if voice is None or voice.raw != raw or voice.base is not speaker or voice.until <= now:
+            return self._without(message, session, said.accessToken)
+        voices = self._voices.get(session.id)
+        voice = voices.get(raw) if voices is not None else None
+        if voice is None or voice.base is not speaker or voice.until <= now:
             voice = self._heard(raw, session)
         mode = self.modes.of(session.runtime_url)
         if mode is Mode.STRICT:
@@ -143,7 +123,7 @@ class IdentityWitness:
     def greet(self, message: Message, speaker: Speaker) -> Verified | None:
         if message.type not in ("open", "re-open"):
             return None
-        said = _read(message.body)
+        said = message.said
         raw = said.accessToken or said.idToken or said.identity
         presented = _presented(raw) if raw else None
         if presented is None:
@@ -195,11 +175,11 @@ class IdentityWitness:
             raise NotIdentified("Log in first: this node wants to know every session's subject.")
         raise NotIdentified("Say who you are: log in, or send an identity in `body.identity`.")
 
-    def _without(self, message: Message, session: Listener, said: _Said) -> Speaker:
+    def _without(self, message: Message, session: Listener, token: msgspec.Raw) -> Speaker:
         """A message without an identity of its own, perhaps with an access token."""
         speaker = session.speaker
-        if speaker.identity is None and said.accessToken:
-            presented = _presented(said.accessToken)
+        if speaker.identity is None and token:
+            presented = _presented(token)
             try:
                 if presented is not None:
                     verified = self._verified(presented, session)
@@ -235,7 +215,10 @@ class IdentityWitness:
         elif not self._passes_unknown:
             raise BadMessage("The identity has no assertion that could be verified.")
         speaker = base if identity == base.identity else replace(base, identity=identity)
-        voice = self._voices[session.id] = _Voice(raw, base, until, speaker)
+        voices = self._voices.setdefault(session.id, {})
+        voice = voices[raw] = _Voice(base, until, speaker)
+        if len(voices) > _VOICES:
+            del voices[next(iter(voices))]
         return voice
 
     def _verified(self, presented: Presented, session: Listener) -> Verified:
@@ -244,12 +227,7 @@ class IdentityWitness:
 
     def _check_via(self, message: Message, session: Listener) -> None:
         """In the strict mode a session URL in `via` is this session's (stubs mark with theirs)."""
-        if b"via" not in message.body and b"\\u" not in message.body:
-            return
-        try:
-            via = _via.decode(message.body).via
-        except (msgspec.DecodeError, RecursionError):
-            raise BadMessage("The body is not a JSON object that can be read.") from None
+        via = message.said.via
         text = _value(via) if via else None
         if not isinstance(text, str) or addresses.parse(text).scheme not in _RUNTIMES:
             return  # a stub's own mark
@@ -290,13 +268,6 @@ class IdentityWitness:
 
 def _same(one: Identity, other: Identity) -> bool:
     return (one.issuer, one.subject) == (other.issuer, other.subject)
-
-
-def _read(body: bytes) -> _Said:
-    try:
-        return _said.decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        raise BadMessage("The body is not a JSON object that can be read.") from None
 
 
 def _presented(raw: msgspec.Raw) -> Presented | None:

@@ -5,46 +5,63 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('msgnode', '0003_identity'),
+        ("msgnode", "0003_identity"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='ApiKey',
+            name="ApiKey",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(help_text='Which program uses it.', max_length=100, unique=True)),
-                ('prefix', models.CharField(editable=False, max_length=12, unique=True)),
-                ('secret_hash', models.CharField(editable=False, max_length=64)),
-                ('previous_hash', models.CharField(blank=True, editable=False, max_length=64)),
-                ('previous_until', models.DateTimeField(blank=True, editable=False, null=True)),
-                ('scopes', models.JSONField(default=list)),
-                ('expires_at', models.DateTimeField(help_text='It is refused from then on.')),
-                ('is_active', models.BooleanField(default=True, verbose_name='active')),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
-                ('created_by', models.CharField(blank=True, editable=False, max_length=150)),
-                ('last_used_at', models.DateTimeField(blank=True, editable=False, null=True)),
-                ('last_used_from', models.CharField(blank=True, editable=False, max_length=64)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "name",
+                    models.CharField(
+                        help_text="Which program uses it.", max_length=100, unique=True
+                    ),
+                ),
+                ("prefix", models.CharField(editable=False, max_length=12, unique=True)),
+                ("secret_hash", models.CharField(editable=False, max_length=64)),
+                ("previous_hash", models.CharField(blank=True, editable=False, max_length=64)),
+                ("previous_until", models.DateTimeField(blank=True, editable=False, null=True)),
+                ("scopes", models.JSONField(default=list)),
+                ("expires_at", models.DateTimeField(help_text="It is refused from then on.")),
+                ("is_active", models.BooleanField(default=True, verbose_name="active")),
+                (
+                    "created_at",
+                    models.DateTimeField(default=django.utils.timezone.now, editable=False),
+                ),
+                ("created_by", models.CharField(blank=True, editable=False, max_length=150)),
+                ("last_used_at", models.DateTimeField(blank=True, editable=False, null=True)),
+                ("last_used_from", models.CharField(blank=True, editable=False, max_length=64)),
             ],
             options={
-                'verbose_name': 'API key',
-                'ordering': ('name',),
+                "verbose_name": "API key",
+                "ordering": ("name",),
             },
         ),
         migrations.CreateModel(
-            name='ProviderKey',
+            name="ProviderKey",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kid', models.CharField(max_length=64, unique=True)),
-                ('public', models.JSONField(help_text='The public key as a JWK.')),
-                ('sealed', models.TextField(editable=False)),
-                ('signs_from', models.DateTimeField()),
-                ('made_at', models.DateTimeField(default=django.utils.timezone.now)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("kid", models.CharField(max_length=64, unique=True)),
+                ("public", models.JSONField(help_text="The public key as a JWK.")),
+                ("sealed", models.TextField(editable=False)),
+                ("signs_from", models.DateTimeField()),
+                ("made_at", models.DateTimeField(default=django.utils.timezone.now)),
             ],
             options={
-                'ordering': ('signs_from', 'id'),
+                "ordering": ("signs_from", "id"),
             },
         ),
     ]

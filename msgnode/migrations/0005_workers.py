@@ -5,27 +5,31 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('msgnode', '0004_access'),
+        ("msgnode", "0004_access"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Worker',
+            name="Worker",
             fields=[
-                ('epoch', models.CharField(max_length=36, primary_key=True, serialize=False)),
-                ('name', models.CharField(max_length=64)),
-                ('host', models.CharField(max_length=255)),
-                ('pid', models.PositiveIntegerField()),
-                ('state', models.CharField(max_length=16)),
-                ('started_at', models.DateTimeField(default=django.utils.timezone.now)),
-                ('seen_at', models.DateTimeField(default=django.utils.timezone.now)),
-                ('sessions', models.PositiveIntegerField(default=0)),
-                ('links', models.JSONField(default=list, help_text='One object for each link to another worker.')),
+                ("epoch", models.CharField(max_length=36, primary_key=True, serialize=False)),
+                ("name", models.CharField(max_length=64)),
+                ("host", models.CharField(max_length=255)),
+                ("pid", models.PositiveIntegerField()),
+                ("state", models.CharField(max_length=16)),
+                ("started_at", models.DateTimeField(default=django.utils.timezone.now)),
+                ("seen_at", models.DateTimeField(default=django.utils.timezone.now)),
+                ("sessions", models.PositiveIntegerField(default=0)),
+                (
+                    "links",
+                    models.JSONField(
+                        default=list, help_text="One object for each link to another worker."
+                    ),
+                ),
             ],
             options={
-                'ordering': ('name',),
+                "ordering": ("name",),
             },
         ),
     ]

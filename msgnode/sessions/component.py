@@ -86,6 +86,7 @@ class SessionComponent:
         self.sessions: dict[str, LiveSession] = {}
         self.on_closed: list[SessionEnd] = []
         self.on_identified: list[Callable[[LiveSession], None]] = []
+        self.on_let_go: list[Callable[[str], None]] = []
         self.bans = BanList()
         self.bring: Callable[[str], Awaitable[None]] | None = None
         self.barrier: Barrier = lambda: None
@@ -142,9 +143,10 @@ class SessionComponent:
         siblings = self._table.runtimes.get(runtime_url, ())
         idle = [session for session in siblings if not session.is_connected]
         token = rules.new_token()
-        may_resume = len(idle) == 1 and (len(siblings) == 1 or self._settings.resume == "always")
-        if may_resume and caller.speaker.may_follow(
-            idle[0].speaker, self._settings.resume != "with-proof"
+        if (
+            len(idle) == 1
+            and (len(siblings) == 1 or self._settings.resume == "always")
+            and caller.speaker.may_follow(idle[0].speaker, self._settings.resume != "with-proof")
         ):
             self._resume(self._here(idle[0]), caller, token, answer, fresh=True)
             return
@@ -344,6 +346,7 @@ class SessionComponent:
 
     def restored(self, row: models.Session) -> LiveSession:
         """The session of a row, detached, not yet known to anybody."""
+        identity = SessionStore.identity_of(row)
         session = LiveSession(
             id_=row.id.hex,
             runtime_url=row.runtime_url,
@@ -351,10 +354,7 @@ class SessionComponent:
             token_hash=row.token_hash,
             handshake=row.handshake,
             speaker=Speaker(
-                row.id.hex,
-                row.runtime_url,
-                remote_address=row.remote_address,
-                identity=SessionStore.identity_of(row),
+                row.id.hex, row.runtime_url, remote_address=row.remote_address, identity=identity
             ),
             outbox_bytes=self._settings.outbox_bytes,
             stores=self._settings.stores,
@@ -381,6 +381,8 @@ class SessionComponent:
         self.sessions[session.id] = session
         self._detached[session.id] = session
         self._given_up.discard(session.id)
+        for on_identified in self.on_identified:
+            on_identified(session)
 
     def release(self, session: LiveSession) -> None:
         """A session is to leave this worker: end its socket, let it go on as a detached one."""
@@ -395,6 +397,8 @@ class SessionComponent:
         """A session is with another worker from now on; its rows stay as they are."""
         self.sessions.pop(session_id, None)
         self._detached.pop(session_id, None)
+        for on_let_go in self.on_let_go:
+            on_let_go(session_id)
 
     def missed(self, session_id: str) -> None:
         """Frames for a session were lost on their way to this worker: tell it, or tell it when it

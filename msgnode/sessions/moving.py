@@ -21,7 +21,7 @@ class SessionState(msgspec.Struct):
     bound_at: float
     has_gap: bool
     withdrawn: list[str]
-    proof: str
+    proof: str = ""
 
 
 def state_of(session: LiveSession) -> SessionState:

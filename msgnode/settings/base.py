@@ -39,12 +39,12 @@ HOST: str = env("HOST", default="127.0.0.1")
 PORT: int = env.int("PORT", default=8000)
 ASGI_SERVER: str = env("ASGI_SERVER", default="daphne")
 DOMAIN: str = env("DOMAIN", default="localhost").lower()
-WORKERS: int = env.int("WORKERS", default=1)
 # Where browsers find the node; the embedded OpenID provider's issuer is PUBLIC_URL + "/o".
 PUBLIC_URL: str = env(
     "PUBLIC_URL",
     default=f"http://localhost:{PORT}" if NODE_MODE == "embedded" else f"https://{DOMAIN}",
 ).rstrip("/")
+WORKERS: int = env.int("WORKERS", default=1)
 DATA_DIR = Path(env("DATA_DIR", default=str(BASE_DIR / "var"))).resolve()
 
 
@@ -249,6 +249,7 @@ REPORTS: dict[str, Any] = {
     "MEMORY": env("SPARK_MEMORY", default="2g"),
     "CONF": env.list("SPARK_CONF", default=[]),
     "SUBMIT": env("SPARK_SUBMIT", default=""),
+    "KEEP_CLASSES": env.bool("SPARK_KEEP_CLASSES", default=True),
     "TIME_LIMIT": env.float("REPORT_TIME_LIMIT", default=3300.0),
     "HOURLY_KEPT_DAYS": env.int("REPORT_HOURLY_KEPT_DAYS", default=35),
     "KEPT_DAYS": env.int("REPORT_KEPT_DAYS", default=1100),

@@ -69,6 +69,14 @@ def unfold(domain: str) -> dict[str, Any]:
                     ],
                 },
                 {
+                    "title": "Identity",
+                    "items": [
+                        _item("Issuers", "verified_user", "msgnode_issuer"),
+                        _item("Revocations", "gpp_bad", "msgnode_revocation"),
+                        _item("Address owners", "key", "msgnode_addressowner"),
+                    ],
+                },
+                {
                     "title": "Policies",
                     "items": [
                         _item("Policy sets", "policy", "policies_policyset"),

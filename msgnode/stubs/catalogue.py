@@ -38,6 +38,7 @@ class ServedStub:
     path       the file that is served            platforms  constraints, one of which it needs
     language   in the catalogue's enumeration     media_type of its script
     max_frame  the name of the setting that holds the node's largest frame
+    kind       PROTOSTUB, or IDP_PROXY for the proxy of the node's identity provider
     """
 
     name: str
@@ -47,7 +48,12 @@ class ServedStub:
     platforms: tuple[str, ...]
     suffix: str
     media_type: str
-    max_frame: str
+    max_frame: str = ""
+    kind: str = "PROTOSTUB"
+
+    @property
+    def is_idp_proxy(self) -> bool:
+        return self.kind == "IDP_PROXY"
 
     @cached_property
     def source(self) -> str:
@@ -65,15 +71,17 @@ class ServedStub:
         """Whether a runtime that is one of `asked` can run it; one that says nothing takes it."""
         return not asked or not asked.isdisjoint(self.platforms)
 
-    def descriptor(self, domain: str, url: str, max_frame_bytes: int) -> dict[str, Any]:
-        """The catalogue object, for runtimes that reach the node's WebSocket at `url`."""
-        entry = f"https://{domain}/.well-known/protocolstub/{self.name}"
+    def descriptor(self, domain: str, configuration: dict[str, Any]) -> dict[str, Any]:
+        """The catalogue object, with what the stub is to be configured with."""
+        folder = "idp-proxy" if self.is_idp_proxy else "protocolstub"
+        entry = f"https://{domain}/.well-known/{folder}/{self.name}"
         return {
             "cguid": str(uuid.uuid5(uuid.NAMESPACE_URL, entry)),
-            "type": "PROTOSTUB",
+            "type": self.kind,
             "version": self.version,
             "objectName": self.class_name,
-            "description": f"Links a runtime with the Messaging Node of {domain}.",
+            "description": f"{'Logs in at' if self.is_idp_proxy else 'Links a runtime with'} "
+            f"the Messaging Node of {domain}.",
             "language": self.language,
             "sourcePackageURL": "/sourcePackage",
             "sourcePackage": {
@@ -86,12 +94,12 @@ class ServedStub:
             "signature": "",
             "messageSchema": "",
             "messageSchemas": [],
-            "configuration": {"url": url, self.max_frame: max_frame_bytes},
+            "configuration": configuration,
             "constraints": {**dict.fromkeys(self.platforms, True), "ws": True, "wss": True},
             "hypertyType": [],
             "dataObjects": [],
             "interworking": False,
-            "idpProxy": False,
+            "idpProxy": self.is_idp_proxy,
             "accessControlPolicy": "",
         }
 
@@ -120,16 +128,35 @@ SERVED = (
 )
 
 
-def names() -> list[str]:
+IDP_PROXY = ServedStub(
+    name=DEFAULT,
+    path=_PACKAGE / "static" / "msgnode" / "idp-proxy.js",
+    language="JAVASCRIPT_ECMA6",
+    class_name="IdentityProxy",
+    platforms=("browser", "windowSandbox"),
+    suffix="idp.js",
+    media_type="text/javascript; charset=utf-8",
+    kind="IDP_PROXY",
+)
+
+
+def served(kind: str) -> tuple[ServedStub, ...]:
+    """The entries of a type of the catalogue."""
+    if kind == "idp-proxy":
+        return (IDP_PROXY,)
+    return SERVED if kind in ("protocolstub", "protostub") else ()
+
+
+def names(kind: str = "protocolstub") -> list[str]:
     """What a listing of the stubs shows."""
-    return [stub.name for stub in SERVED]
+    return [stub.name for stub in served(kind)]
 
 
-def find(name: str, domain: str) -> ServedStub | None:
+def find(name: str, domain: str, kind: str = "protocolstub") -> ServedStub | None:
     """The stub of this name; the node's own domain is a name of the default."""
     if name.lower() == domain:
         name = DEFAULT
-    return next((stub for stub in SERVED if stub.name == name), None)
+    return next((stub for stub in served(kind) if stub.name == name), None)
 
 
 def select(constraints: Mapping[str, Any]) -> ServedStub | None:

@@ -3,6 +3,7 @@
 <type>/                    names                  <type>/<name>          descriptor
 <type>/all.json            names, under a key     <type>/<name>/<field>  a field, and below it
 <type>/<name>.ps.js, .py   the script             <type>/<name>.ps.json  descriptor
+(`.idp.js` and `.idp.json` of an identity proxy)
 POST of constraints to <type>/<name>: the descriptor of the stub that such a runtime can run
 
 Readable from every origin: runtimes load stubs of domains that are not theirs. Copies are kept, but
@@ -18,6 +19,7 @@ from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import reverse
 from django.utils.cache import get_conditional_response
 from django.utils.decorators import method_decorator
 from django.views import View
@@ -27,6 +29,7 @@ from . import catalogue
 from .catalogue import ServedStub
 
 STUB_TYPES = ("protocolstub", "protostub")
+IDP_TYPES = ("idp-proxy",)
 OTHER_TYPES = ("hyperty", "runtime", "dataschema")
 """Types of the catalogue of which a node has no entries."""
 
@@ -70,33 +73,56 @@ class CatalogueView(View):
 
     def _found(self, request: HttpRequest, kind: str, rest: str) -> HttpResponse:
         rest = rest.strip("/")
-        has_stubs = kind in STUB_TYPES
         if not rest:
-            return JsonResponse(catalogue.names() if has_stubs else [], safe=False)
+            return JsonResponse(catalogue.names(kind), safe=False)
         if rest == "all.json":
-            return JsonResponse({f"{kind}s": catalogue.names() if has_stubs else []})
+            return JsonResponse({f"{kind}s": catalogue.names(kind)})
         name, *fields = rest.split("/")
-        stub, suffix = _by_file_name(name)
-        if not has_stubs or stub is None or (fields and suffix):
+        stub, suffix = _by_file_name(name, kind)
+        if stub is None or (fields and suffix):
             return _unknown(kind, rest)
         if suffix == stub.suffix:
             return HttpResponse(stub.source, content_type=stub.media_type)
         return _field(_descriptor(request, stub), fields) or _unknown(kind, rest)
 
 
-def _by_file_name(name: str) -> tuple[ServedStub | None, str]:
-    """The stub of `<name>` or `<name>.ps.<js, py or json>`, and that suffix."""
-    for stub in catalogue.SERVED:
-        for suffix in (stub.suffix, "ps.json"):
+def _by_file_name(name: str, kind: str) -> tuple[ServedStub | None, str]:
+    """The stub of `<name>` or `<name>.ps.<js, py or json>` (of an identity proxy `.idp.`), and that
+    suffix."""
+    for stub in catalogue.served(kind):
+        for suffix in (stub.suffix, f"{stub.suffix.split('.')[0]}.json"):
             base = name.removesuffix(f".{suffix}")
-            if base != name and catalogue.find(base, settings.DOMAIN) is stub:
+            if base != name and catalogue.find(base, settings.DOMAIN, kind) is stub:
                 return stub, suffix
-    return catalogue.find(name, settings.DOMAIN), ""
+    return catalogue.find(name, settings.DOMAIN, kind), ""
 
 
 def _descriptor(request: HttpRequest, stub: ServedStub) -> dict[str, Any]:
+    if stub.is_idp_proxy:
+        return stub.descriptor(settings.DOMAIN, _provider(request))
     url = f"{'wss' if request.is_secure() else 'ws'}://{request.get_host()}/ws"
-    return stub.descriptor(settings.DOMAIN, url, int(settings.NODE["MAX_FRAME_BYTES"]))
+    limit = int(settings.NODE["MAX_FRAME_BYTES"])
+    return stub.descriptor(settings.DOMAIN, {"url": url, stub.max_frame: limit})
+
+
+def _provider(request: HttpRequest) -> dict[str, Any]:
+    """What an identity proxy needs. The client has no secret: its flow is bound by PKCE."""
+
+    def at(page: str) -> str:
+        return request.build_absolute_uri(reverse(f"oauth2_provider:{page}"))
+
+    return {
+        "domain": settings.DOMAIN,
+        "authorisation": at("authorize"),
+        "token": at("token"),
+        "tokenInfo": at("token-info"),
+        "userInfo": at("user-info"),
+        "jwks": at("jwks-info"),
+        "revoke": at("revoke-token"),
+        "scope": "openid email profile",
+        "clientId": "newcomer",
+        "redirectURI": request.build_absolute_uri("/"),
+    }
 
 
 def _field(value: Any, fields: list[str]) -> HttpResponse | None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from msgnode.core.record import TrafficRecord
-from msgnode.traffic.columns import batch_of, hours_of, stored_table
+from msgnode.traffic.columns import Repeated, batch_of, hours_of, stored_table
 from msgnode.traffic.files import RecordFiles
 from msgnode.traffic.pseudonyms import pseudonymised
 
@@ -68,6 +68,7 @@ class ParquetRecorder:
         self._rows: deque[TrafficRecord] = deque()
         self._room = options.buffer_rows
         self._batches: list[pa.RecordBatch] = []
+        self._repeated = Repeated()
         self._unwritten: dict[int, pa.Table] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traffic-record", daemon=True)
@@ -76,6 +77,7 @@ class ParquetRecorder:
         self._lost_told = 0
         self._lost_seen = 0
         self._files_seen = 0
+        self._works = False  # a file was written since the last fault
         self._turned_away = 0  # counted where rows are noted
         self._dropped = 0  # counted by the recorder's thread
         self.written = 0
@@ -138,7 +140,7 @@ class ParquetRecorder:
             self._room -= step
             rows = [self._rows.popleft() for _ in range(step)]
             try:
-                self._batches.append(batch_of(rows))
+                self._batches.append(batch_of(rows, self._repeated))
             except (pa.ArrowException, ValueError, TypeError, OverflowError):
                 self._take_singly(rows)
             time.sleep(0)  # lets the event loop have the interpreter
@@ -147,7 +149,7 @@ class ParquetRecorder:
         """Keep the good rows of a step that has a bad one."""
         for row in rows:
             try:
-                self._batches.append(batch_of([row]))
+                self._batches.append(batch_of([row], self._repeated))
             except (pa.ArrowException, ValueError, TypeError, OverflowError):
                 self._dropped += 1
                 self._room += 1
@@ -165,13 +167,14 @@ class ParquetRecorder:
 
     def _write(self) -> None:
         if self._batches:
-            table = stored_table(self._batches, self._node, self._worker)
+            table = stored_table(self._batches, self._repeated, self._node, self._worker)
             if self._options.pseudonym_key:
                 table = pseudonymised(table, self._options.pseudonym_key)
             for hour, part in hours_of(table).items():
                 before = self._unwritten.get(hour)
                 self._unwritten[hour] = part if before is None else pa.concat_tables([before, part])
             self._batches.clear()
+            self._repeated = Repeated()
         for hour in sorted(self._unwritten):
             rows = len(self._unwritten[hour])
             self._files.write(hour, self._unwritten[hour])
@@ -183,13 +186,17 @@ class ParquetRecorder:
     def _tell(self) -> None:
         """Raise, repeat or clear the alarm. What goes wrong with that must not end the thread."""
         now = time.monotonic()
-        has_written, self._files_seen = self.files > self._files_seen, self.files
+        if self.fault:
+            self._works = False
+        elif self.files > self._files_seen:
+            self._works = True
+        self._files_seen = self.files
         has_lost, self._lost_seen = self.lost > self._lost_seen, self.lost
         try:
             if self.fault or has_lost:
                 if now - self._alarm_at >= _ALARM_EVERY:
                     self._alarm(now)
-            elif self._may_stand and has_written:
+            elif self._may_stand and self._works:
                 if self.lost > self._lost_told:
                     self._alarm(now)  # the final number stays in the list of alarms
                 self._clear_alarm(ALARM, self._node)

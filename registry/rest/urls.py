@@ -1,7 +1,7 @@
 """Addresses of the registry: the field's two trees, /api/v1, its document and its pages."""
 
 from django.urls import include, path, re_path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 from rest_framework.routers import SimpleRouter
 
 from . import problems, views
@@ -23,7 +23,7 @@ urlpatterns = [
     path("api/schema", SpectacularAPIView.as_view(permission_classes=[]), name="openapi"),
     path(
         "api/docs",
-        SpectacularSwaggerView.as_view(url_name="openapi", permission_classes=[]),
+        SpectacularSwaggerSplitView.as_view(url_name="openapi", permission_classes=[]),
         name="api-docs",
     ),
     path("api/problems/<slug:slug>", problems.page, name="registry-problem"),

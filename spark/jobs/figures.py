@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 from spark.jobs import baseline, ledger, periods, reports, schema
 from spark.jobs.ledger import Ledger
 from spark.jobs.periods import Kind
+from spark.jobs.together import at_once
 
 _BY = {
     "pairs": ("from_domain", "to_domain"),
@@ -31,13 +32,13 @@ def hourly(
     spark: SparkSession, book: Ledger, start: datetime, end: datetime
 ) -> list[dict[str, Any]]:
     """One report for each hour from `start` to before `end` that is rolled up."""
+    entries = book.entries(start, end)
     frames = {
-        name: ledger.read(spark, book, name, start, end).withColumn("period", f.col("hour")).cache()
+        name: ledger.read(spark, book, name, entries).withColumn("period", f.col("hour")).cache()
         for name in schema.ROLL_UP
     }
-    made = _fetch(_tables(frames, _HOURLY_ROWS))
+    made = _fetch(_tables(frames, frames, _HOURLY_ROWS))
     spark.catalog.clearCache()
-    entries = book.entries(start, end)
     return [
         _report(
             Kind.HOURLY, hour, hour + timedelta(hours=1), made.get(hour, {}), {hour: entry.rows}
@@ -46,23 +47,26 @@ def hourly(
     ]
 
 
-def of_period(spark: SparkSession, book: Ledger, kind: Kind, start: datetime) -> dict[str, Any]:
-    """The report of the day, week or month that begins at `start`."""
+def of_period(
+    spark: SparkSession, book: Ledger, days: Ledger, kind: Kind, start: datetime
+) -> dict[str, Any]:
+    """The report of the day, week or month that begins at `start`: what is told by hour from the
+    roll-up of the hours, all else from that of the days."""
     end, previous = periods.after(kind, start), periods.before(kind, start)
     past = min(previous, start - periods.HISTORY)
-    frames = {
-        name: ledger.read(spark, book, name, start, end).withColumn("period", f.lit(start)).cache()
-        for name in schema.ROLL_UP
-    }
-    earlier = {
-        name: ledger.read(spark, book, name, past, start).withColumn("period", f.lit(start))
-        for name in ("traffic", "parties")
-    }
+
+    def read(of: Ledger, name: str, since: datetime, until: datetime) -> DataFrame:
+        found = ledger.read(spark, of, name, of.entries(since, until))
+        return found.withColumn("period", f.lit(start))
+
+    hours = {name: read(book, name, start, end).cache() for name in ("traffic", "latency")}
+    frames = {name: read(days, name, start, end).cache() for name in schema.ROLL_UP}
+    earlier = {name: read(days, name, past, start) for name in ("traffic", "parties")}
     in_previous = f.col("hour") >= f.lit(previous)
-    tables = _tables(frames, reports.LONGEST)
+    tables = _tables(frames, hours, reports.LONGEST)
     tables["hours"] = baseline.judged(
-        _with_failed(reports.by_hour(frames["traffic"])),
-        _with_failed(reports.by_hour(earlier["traffic"])),
+        _with_failed(reports.by_hour(hours["traffic"])),
+        _with_failed(reports.by_hour(read(book, "traffic", past, start))),
     )
     tables["previous"] = reports.totals(earlier["traffic"].where(in_previous))
     tables["new_runtimes"] = reports.appeared(frames["parties"], earlier["parties"], schema.RUNTIME)
@@ -83,19 +87,22 @@ def of_period(spark: SparkSession, book: Ledger, kind: Kind, start: datetime) ->
     return report
 
 
-def _tables(frames: dict[str, DataFrame], longest: int) -> dict[str, DataFrame]:
+def _tables(
+    frames: dict[str, DataFrame], hours: dict[str, DataFrame], longest: int
+) -> dict[str, DataFrame]:
     traffic, parties, buckets = frames["traffic"], frames["parties"], frames["latency"]
+    relayed = f.col("component") == ""
     return {
         "totals": reports.totals(traffic),
-        "hours": _with_failed(reports.by_hour(traffic)),
+        "hours": _with_failed(reports.by_hour(hours["traffic"])),
         **{name: reports.by_keys(traffic, keys, longest) for name, keys in _BY.items()},
         "causes": reports.causes(traffic, longest),
         "talkers": reports.top_parties(parties, schema.TALKER, min(longest, 100)),
         "listeners": reports.top_parties(parties, schema.LISTENER, min(longest, 100)),
         "distinct": reports.distinct(frames["distinct"]),
-        "latency": reports.latency(buckets.where(f.col("component") == "")),
+        "latency": reports.latency(buckets.where(relayed)),
         "latency_types": reports.latency(buckets, ("type", "component")),
-        "latency_hours": reports.latency(buckets.where(f.col("component") == ""), ("hour",)),
+        "latency_hours": reports.latency(hours["latency"].where(relayed), ("hour",)),
     }
 
 
@@ -104,11 +111,12 @@ def _with_failed(hours: DataFrame) -> DataFrame:
 
 
 def _fetch(tables: dict[str, DataFrame]) -> dict[datetime, dict[str, list[dict[str, Any]]]]:
-    """period → table → rows in their order. A table at a time: one job of all of them takes Spark
+    """period → table → rows in their order. A job for each table: one of all of them takes Spark
     longer to plan than to do."""
     found: dict[datetime, dict[str, list[dict[str, Any]]]] = {}
-    for name, table in tables.items():
-        rows = [row.asDict() for row in reports.plain(table).collect()]
+    fetched = at_once([reports.plain(table).collect for table in tables.values()])
+    for name, table in zip(tables, fetched, strict=True):
+        rows = [row.asDict() for row in table]
         for row in sorted(rows, key=lambda row: (row["period"], row.get("rank", 0))):
             period = datetime.fromisoformat(row.pop("period"))
             row.pop("rank", None)

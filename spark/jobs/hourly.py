@@ -1,54 +1,68 @@
-"""The hourly roll-up: raw rows in, four small tables out.
+"""The hourly roll-up: pieces of the raw record in, four small tables out.
 
-A raw row is touched four times and each time as little of it as can be: grouping by a few short
-columns is what Spark does fast, so addresses are cut to their heads before rows are grouped and
-taken apart only after that, and no pass groups by more than it needs. Sketches of the distinct
+The rows themselves are counted in `counting`, piece by piece; here the counts become tables. A row
+of `parties` or `latency` is what one piece says: an hour of more than one piece has several for the
+same party, and whoever reads the roll-up adds them up, as over hours. Sketches of the distinct
 parties are made from the parties, which are few, not from the rows.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
+from functools import partial
 
-from spark.jobs import addresses, histogram, schema
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from spark.jobs import addresses, counting, histogram, schema
 
 SKETCH_SIZE = 14
 """log2 of the registers of a distinct count: a standard error of 0.8 %."""
 _COUNTS = ("messages", "bytes", "deliveries")
+_WHAT = ("type", "component", "outcome", "effect", "rule", "code")
+_HOUR = t.StructField("hour", t.LongType())
+_HEADS = t.StructType(
+    [
+        _HOUR,
+        t.StructField("from_head", t.StringType()),
+        t.StructField("to_head", t.StringType()),
+        *(field for field in schema.TRAFFIC if field.name in (*_WHAT, *_COUNTS, "asserted")),
+    ]
+)
+_PARTIES = t.StructType([_HOUR, *schema.PARTIES.fields[2:]])
+_LATENCY = t.StructType([_HOUR, *schema.LATENCY.fields[2:]])
 
 
-def from_rows(raw: DataFrame, run: str) -> dict[str, DataFrame]:
-    """The tables made from raw rows that carry their `date` and `hour`."""
-    made = {"traffic": traffic(raw), "parties": parties(raw), "latency": latency(raw)}
+def from_pieces(pieces: DataFrame, root: str, run: str) -> dict[str, DataFrame]:
+    """The tables of the record below `root`, but for the sketches. `pieces` are (hour in seconds
+    since the epoch, folder, names of files in it)."""
+    made = {
+        "traffic": traffic(_counted(pieces, root, counting.traffic, counting.TRAFFIC, _HEADS)),
+        "parties": _counted(
+            pieces, root, partial(counting.parties, schema.REACHED), counting.PARTIES, _PARTIES
+        ),
+        "latency": _counted(
+            pieces,
+            root,
+            partial(counting.latency, schema.HANDED_OVER, histogram.GROWTH),
+            counting.LATENCY,
+            _LATENCY,
+        ),
+    }
     return {
         name: frame.select(
             f.lit(run).alias("run"),
-            _hour().alias("hour"),
+            f.timestamp_seconds("hour").alias("hour"),
             *(field.name for field in schema.ROLL_UP[name].fields[2:]),
         )
         for name, frame in made.items()
     }
 
 
-def traffic(raw: DataFrame) -> DataFrame:
-    """What went from where to where, and what became of it."""
-    same = ("type", "component", "outcome", "effect", "rule", "code")
-    heads = (
-        raw.select(
-            "date",
-            "hour",
-            addresses.head(f.col("sender")).alias("from_head"),
-            addresses.head(f.col("to")).alias("to_head"),
-            *same,
-            "size",
-            "listeners",
-            "asserted",
-        )
-        .groupBy("date", "hour", "from_head", "to_head", *same)
-        .agg(*_sums(), f.sum(f.col("asserted").cast("long")).alias("asserted"))
-    )
-    keys = ("from_scheme", "from_domain", "to_scheme", "to_domain", *same)
+def traffic(heads: DataFrame) -> DataFrame:
+    """What went from where to where, and what became of it: heads of addresses taken apart."""
+    keys = ("from_scheme", "from_domain", "to_scheme", "to_domain", *_WHAT)
     return (
         heads.withColumns(
             {
@@ -58,56 +72,8 @@ def traffic(raw: DataFrame) -> DataFrame:
                 "to_domain": addresses.home_domain(f.col("to_head")),
             }
         )
-        .groupBy("date", "hour", *keys)
+        .groupBy("hour", *keys)
         .agg(*(f.sum(count).alias(count) for count in (*_COUNTS, "asserted")))
-    )
-
-
-def parties(raw: DataFrame) -> DataFrame:
-    """Who talked, who was reached, and which runtimes were there: one row for each of them."""
-    runtime = f.coalesce(f.nullif(f.col("runtime"), f.lit("")), f.col("session"))
-    speakers = (
-        raw.select("date", "hour", runtime.alias("runtime"), "sender", "size", "listeners")
-        .groupBy("date", "hour", "runtime", "sender")
-        .agg(*_sums())
-    )
-    spoke = (
-        speakers.select(
-            "date",
-            "hour",
-            f.explode(
-                f.array(
-                    _party(schema.TALKER, f.col("sender")), _party(schema.RUNTIME, f.col("runtime"))
-                )
-            ).alias("party"),
-            *_COUNTS,
-        )
-        .select("date", "hour", "party.role", "party.address", *_COUNTS)
-        .groupBy("date", "hour", "role", "address")
-        .agg(*(f.sum(count).alias(count) for count in _COUNTS))
-    )
-    reached = (
-        raw.where(f.col("outcome").isin(*schema.REACHED))
-        .groupBy("date", "hour", f.col("to").alias("address"))
-        .agg(*_sums())
-        .select("date", "hour", f.lit(schema.LISTENER).alias("role"), "address", *_COUNTS)
-    )
-    return spoke.unionByName(reached).where(f.col("address") != "")
-
-
-def latency(raw: DataFrame) -> DataFrame:
-    return (
-        raw.where(f.col("outcome").isin(*schema.HANDED_OVER))
-        .select(
-            "date",
-            "hour",
-            "type",
-            "component",
-            histogram.bucket(f.col("latency_us")).alias("bucket"),
-            "latency_us",
-        )
-        .groupBy("date", "hour", "type", "component", "bucket")
-        .agg(f.count(f.lit(1)).alias("messages"), f.max("latency_us").alias("highest_us"))
     )
 
 
@@ -122,17 +88,11 @@ def distinct(parties: DataFrame) -> DataFrame:
     )
 
 
-def _party(role: str, address: Column) -> Column:
-    return f.struct(f.lit(role).alias("role"), address.alias("address"))
-
-
-def _sums() -> list[Column]:
-    return [
-        f.count(f.lit(1)).alias("messages"),
-        f.sum("size").alias("bytes"),
-        f.sum("listeners").alias("deliveries"),
-    ]
-
-
-def _hour() -> Column:
-    return f.to_timestamp(f.col("date").cast("timestamp")) + f.make_dt_interval(hours=f.col("hour"))
+def _counted(
+    pieces: DataFrame,
+    root: str,
+    count: counting.Count,
+    columns: dict[str, pa.DataType],
+    made: t.StructType,
+) -> DataFrame:
+    return pieces.mapInArrow(counting.counted(count, columns, root), made)

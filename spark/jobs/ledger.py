@@ -1,12 +1,15 @@
-"""The ledger of the roll-up: which run's rows count for an hour, and what they were made of.
+"""The ledger of a tier of the roll-up: which run's rows count for an hour or a day, and what they
+were made of.
 
-    <roll-up>/ledger/2026-11-21.json      {"13": {"run": …, "inputs": …, "rows": …, "at": …}, …}
+    <roll-up>/ledger/2026-11-21.json      hours: {"13": {"run": …, "inputs": …, "rows": …, "at": …}}
+    <roll-up>/days/2026-11.json           days:  {"21": …}
     <roll-up>/runs/<run>/<table>/*.parquet
 
-A run writes its tables to a folder of its own and then enters its hours in the ledger, a whole day
-in one rename: a run killed half-way has changed nothing, a re-run replaces, and no hour is ever
-counted twice. An hour whose raw files changed since (late rows) is stale and rolled up again; one
-whose raw files were removed by retention keeps its entry.
+A run writes its tables to a folder of its own and then enters its hours, or days, in the ledger, a
+whole file in one rename: a run killed half-way has changed nothing, a re-run replaces, and nothing
+is ever counted twice. An hour whose raw files changed since (late rows) is stale and rolled up
+again, and so is a day of which an hour was; one whose raw files were removed by retention keeps its
+entry.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -33,67 +36,92 @@ class Entry:
     at: str
 
 
-class Ledger:
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._days: dict[date, dict[int, Entry]] = {}
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """What one entry stands for, and where it is written: a file of this name in this folder."""
 
-    def entry(self, hour: datetime) -> Entry | None:
-        return self._day(hour.date()).get(hour.hour)
+    folder: str
+    file: str
+    key: str
+    step: timedelta
+
+    def floor(self, moment: datetime) -> datetime:
+        """The start of what the moment lies in."""
+        hour = moment.replace(minute=0, second=0, microsecond=0)
+        return hour.replace(hour=0) if self.step > timedelta(hours=1) else hour
+
+
+HOURS = Tier("ledger", "%Y-%m-%d", "%H", timedelta(hours=1))
+DAYS = Tier("days", "%Y-%m", "%d", timedelta(days=1))
+
+
+class Ledger:
+    def __init__(self, storage: Storage, tier: Tier = HOURS) -> None:
+        self.tier = tier
+        self._storage = storage
+        self._files: dict[str, dict[str, Entry]] = {}
+
+    def entry(self, start: datetime) -> Entry | None:
+        return self._file(f"{start:{self.tier.file}}").get(f"{start:{self.tier.key}}")
 
     def entries(self, start: datetime, end: datetime) -> dict[datetime, Entry]:
-        """The entries from `start` to before `end`, oldest first."""
+        """The entries that begin from `start` to before `end`, oldest first."""
         found = {}
-        day = start.date()
-        while day <= end.date():
-            for number, entry in sorted(self._day(day).items()):
-                hour = datetime(day.year, day.month, day.day, number, tzinfo=start.tzinfo)
-                if start <= hour < end:
-                    found[hour] = entry
-            day += timedelta(days=1)
+        at = self.tier.floor(start)
+        while at < end:
+            if at >= start and (entry := self.entry(at)) is not None:
+                found[at] = entry
+            at += self.tier.step
         return found
 
     def enter(self, entries: Mapping[datetime, Entry]) -> None:
-        for day in sorted({hour.date() for hour in entries}):
-            known = self._day(day) | {h.hour: e for h, e in entries.items() if h.date() == day}
-            text = json.dumps({f"{n:02d}": asdict(entry) for n, entry in sorted(known.items())})
-            self._storage.replace(self._path(day), text)
-            self._days[day] = known
+        for name in sorted({f"{start:{self.tier.file}}" for start in entries}):
+            known = self._file(name) | {
+                f"{start:{self.tier.key}}": entry
+                for start, entry in entries.items()
+                if f"{start:{self.tier.file}}" == name
+            }
+            text = json.dumps({key: asdict(entry) for key, entry in sorted(known.items())})
+            self._storage.replace(self._path(name), text)
+            self._files[name] = known
 
     def tables_of(self, run: str, table: str) -> str:
         return self._storage.at("runs", run, table)
 
-    def _day(self, day: date) -> dict[int, Entry]:
-        if day not in self._days:
-            path = self._path(day)
+    def _file(self, name: str) -> dict[str, Entry]:
+        if name not in self._files:
+            path = self._path(name)
             stored = json.loads(self._storage.read(path)) if self._storage.exists(path) else {}
-            self._days[day] = {int(number): Entry(**entry) for number, entry in stored.items()}
-        return self._days[day]
+            self._files[name] = {key: Entry(**entry) for key, entry in stored.items()}
+        return self._files[name]
 
-    def _path(self, day: date) -> str:
-        return self._storage.at("ledger", f"{day:%Y-%m-%d}.json")
+    def _path(self, name: str) -> str:
+        return self._storage.at(self.tier.folder, f"{name}.json")
 
 
 def read(
-    spark: SparkSession, ledger: Ledger, table: str, start: datetime, end: datetime
+    spark: SparkSession, ledger: Ledger, table: str, entries: Mapping[datetime, Entry]
 ) -> DataFrame:
-    """A table of the roll-up for the hours that count, without the column `run`."""
-    entries = ledger.entries(start, end)
+    """A table of the roll-up for these entries, without the column `run`."""
     columns = schema.ROLL_UP[table]
     if not entries:
         none = [f.lit(None).cast(field.dataType).alias(field.name) for field in columns]
         return spark.range(0).select(*none).drop("run")
-    valid = _valid(spark, entries)
     folders = [ledger.tables_of(run, table) for run in sorted({e.run for e in entries.values()})]
     rows = spark.read.schema(columns).parquet(*folders)
-    return rows.join(f.broadcast(valid), on=["run", "hour"], how="left_semi").drop("run")
+    begun = f.date_trunc("day" if ledger.tier is DAYS else "hour", "hour")
+    return (
+        rows.withColumn("begun", begun)
+        .join(f.broadcast(_valid(spark, entries)), on=["run", "begun"], how="left_semi")
+        .drop("run", "begun")
+    )
 
 
 def _valid(spark: SparkSession, entries: Mapping[datetime, Entry]) -> DataFrame:
-    """(run, hour) of the entries, written out as SQL: rows handed over from Python would have Spark
-    start Python on its executors."""
+    """(run, begun) of the entries, written out as SQL: rows handed over from Python would have
+    Spark start Python on its executors."""
     rows = ", ".join(
-        f"('{entry.run}', timestamp_seconds({int(hour.timestamp())}))"
-        for hour, entry in entries.items()
+        f"('{entry.run}', timestamp_seconds({int(start.timestamp())}))"
+        for start, entry in entries.items()
     )
-    return spark.sql(f"select * from values {rows} as valid(run, hour)")  # noqa: S608 (our own ids)
+    return spark.sql(f"select * from values {rows} as valid(run, begun)")  # noqa: S608 (our own ids)

@@ -13,14 +13,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from spark.jobs import schema
 from spark.jobs.storage import File, Storage
+
+PIECE_BYTES = 64 * 1024**2
+TASKS_PER_CORE = 4
 
 
 def folder_of(hour: datetime) -> str:
@@ -60,6 +64,29 @@ def fingerprint(files: Sequence[File]) -> str:
     """Changes when a file comes or goes."""
     text = "\n".join(f"{file.name.partition('.')[0]} {file.size}" for file in files)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def pieces(spark: SparkSession, hours: Mapping[datetime, Sequence[File]]) -> DataFrame:
+    """(hour in seconds since the epoch, folder, names): what can be counted apart. An hour's small
+    files stay together up to PIECE_BYTES, so that its parties are met once; tasks take pieces as
+    they get free."""
+    found: list[tuple[int, str, list[str]]] = []
+    for hour, files in hours.items():
+        size = PIECE_BYTES
+        for file in files:
+            if size >= PIECE_BYTES:
+                found.append((int(hour.timestamp()), folder_of(hour), []))
+                size = 0
+            found[-1][2].append(file.name)
+            size += file.size
+    tasks = min(len(found), TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+    columns = {"hour": pa.int64(), "folder": pa.string(), "names": pa.list_(pa.string())}
+    arrays = [
+        pa.array(values, kind)
+        for values, kind in zip(zip(*found, strict=True), columns.values(), strict=True)
+    ]
+    listed = pa.table(arrays, schema=pa.schema(columns))
+    return spark.createDataFrame(listed).repartition(max(1, tasks))
 
 
 def read(spark: SparkSession, storage: Storage, files: Sequence[File]) -> DataFrame:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
@@ -14,6 +15,7 @@ from pyspark.sql import functions as f
 from spark.jobs import compaction, hourly, record, schema
 from spark.jobs.ledger import Entry, Ledger
 from spark.jobs.storage import File, Storage
+from spark.jobs.together import at_once
 
 HOURS_AT_ONCE = 24 * 7
 Progress = Callable[[float, str], None]
@@ -55,9 +57,13 @@ def roll_up(
 def _roll_up_part(
     spark: SparkSession, raw: Storage, ledger: Ledger, hours: dict[datetime, list[File]], run: str
 ) -> int:
-    frame = record.read(spark, raw, [file for files in hours.values() for file in files])
-    for name, table in hourly.from_rows(frame, run).items():
-        table.write.mode("overwrite").parquet(ledger.tables_of(run, name))
+    tables = hourly.from_pieces(record.pieces(spark, hours), raw.root, run)
+    at_once(
+        [
+            partial(table.write.mode("overwrite").parquet, ledger.tables_of(run, name))
+            for name, table in tables.items()
+        ]
+    )
     parties = spark.read.schema(schema.PARTIES).parquet(ledger.tables_of(run, "parties"))
     hourly.distinct(parties).coalesce(1).write.mode("overwrite").parquet(
         ledger.tables_of(run, "distinct")

@@ -352,17 +352,16 @@ async def test_case_79_an_issuer_that_hangs_holds_up_only_who_needs_its_keys(
 
 
 async def test_case_79_known_keys_outlive_their_issuer(
-    pair: tuple[Client, Client], issuer: Issuer, idnode: Node
+    pair: tuple[Client, Client], make_issuer: Callable[..., Issuer], idnode: Node
 ) -> None:
-    assert (await said(pair, issuer.identity()))["type"] == "create"
+    issuer = make_issuer()
+    enter(idnode.data_dir / "node.sqlite3", issuer.row(introspection_url=""), changed=True)
+    await _until_believed(pair, issuer)
     issuer.is_up = False
-    try:
-        fresh = issuer.identity("zoe")
-        assert (await said(pair, fresh))["body"]["assertedIdentity"] is True
-        unknown = issuer.token().replace(issuer.token().split(".")[0], _head("new"), 1)
-        assert code(await said(pair, issuer.identity(token=unknown))) in (401, 503)
-    finally:
-        issuer.is_up = True
+    fresh = issuer.identity("zoe")
+    assert (await said(pair, fresh))["body"]["assertedIdentity"] is True
+    unknown = issuer.token().replace(issuer.token().split(".")[0], _head("new"), 1)
+    assert code(await said(pair, issuer.identity(token=unknown))) in (401, 503)
 
 
 async def test_case_86_an_opaque_token_is_asked_about(

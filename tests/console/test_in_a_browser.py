@@ -78,3 +78,17 @@ def test_axe_finds_no_serious_fault_on_a_list(operator_page: Any, model: str) ->
     operator_page.goto(f"/admin/msgnode/{model}/")
     operator_page.wait_for_selector("#changelist, #content-main")
     assert axe_faults(operator_page, "serious", "critical") == []
+
+
+def test_the_console_asks_for_nothing_that_its_policy_forbids(operator_page: Any) -> None:
+    """Blocked scripts and styles are errors in the browser's own log."""
+    said: list[str] = []
+    operator_page.on("console", lambda each: said.append(each.text))
+    for path in (
+        "/admin/", "/admin/msgnode/session/", "/admin/msgnode/ban/add/", "/admin/auth/user/",
+        "/admin/policies/policyset/add/", "/admin/policies/policyset/playground/",
+        "/admin/spark/report/last-day/", "/admin/msgnode/apikey/add/", "/api/docs",
+    ):  # fmt: skip
+        operator_page.goto(path)
+        operator_page.wait_for_load_state("networkidle")
+    assert [each for each in said if "Content Security Policy" in each] == []

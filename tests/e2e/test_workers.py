@@ -211,7 +211,6 @@ async def _until_closed(client: Client) -> tuple[int, list[int]]:
         return client.socket.close_code or 0, values
 
 
-
 class OwnRedis:
     """A Redis that a test may stop and start again, on one port."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,43 @@ def hourly(spark: SparkSession, record: Path, name: str, **how: Any) -> list[dic
     made = run.make(spark, Kind.HOURLY, str(record), DAY, NEXT, name, **how)
     reports: list[dict[str, Any]] = made["reports"]
     return reports
+
+
+def test_a_week_is_made_of_its_days_and_a_late_hour_makes_its_day_again(
+    spark: SparkSession, record: Path
+) -> None:
+    monday = DAY - timedelta(days=DAY.weekday())
+    whole = (monday, monday + timedelta(days=7))
+
+    def weekly(name: str, **how: Any) -> dict[str, Any]:
+        made = run.make(spark, Kind.WEEKLY, str(record), *whole, name, **how)
+        report: dict[str, Any] = made["reports"][0]
+        return report
+
+    def check_week(report: dict[str, Any]) -> None:
+        truth = Independent(record, *whole)
+        assert report["totals"] == {"dropped": 0, "refused": 0} | truth.totals()
+        assert by(report, "types", "type") == truth.counts("type")
+        assert len(report["tables"]["hours"]) == len(truth.counts(HOUR))
+        talkers = sorted(truth.counts("sender").items(), key=lambda one: (-one[1], one[0]))
+        assert list(by(report, "talkers", "address").items()) == talkers[:100]
+        assert report["latency"]["p99"] == pytest.approx(truth.percentile(0.99), rel=0.02)
+        assert report["distinct"]["talker"] == pytest.approx(len(talkers), rel=0.02)
+
+    def days_made_by() -> dict[str, str]:
+        path = record / "roll-up" / "days" / f"{DAY:%Y-%m}.json"
+        return {day: entry["run"] for day, entry in json.loads(path.read_text()).items()}
+
+    fill(record, 6_000, days=6)
+    first = weekly("a")
+    check_week(first)
+    assert weekly("again") == first
+    assert set(days_made_by().values()) == {"a-days-0"}
+    fill(record, 300, days=1, seed=8, name="late")
+    check_week(weekly("late"))
+    made_by = days_made_by()
+    assert made_by.pop(f"{DAY:%d}") == "late-days-0"
+    assert set(made_by.values()) == {"a-days-0"}
 
 
 def messages(reports: list[dict[str, Any]]) -> dict[tuple[Any, ...], int]:

@@ -141,7 +141,7 @@ def test_everything_can_be_done_with_the_keyboard(visit: Callable[..., Any]) -> 
         reached.append(page.evaluate(name))
     named = [each for each in reached if each]  # links and the button `Send` have no name
     assert named == [
-        *("skip", "note-title", "note-text", "note-guests", "line"),
+        *("skip", "person-button", "note-title", "note-text", "note-guests", "line"),
         *("answer-text", "line", "clear", "messages"),
     ]
     page.locator(".bob .line").press("Space")

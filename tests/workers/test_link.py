@@ -1,4 +1,4 @@
-"""A link: whatever the layer loses, doubles or reorders, words arrive once and in order."""
+"""A link: whatever the layer loses, doubles or disorders, words arrive once and in order."""
 
 from __future__ import annotations
 

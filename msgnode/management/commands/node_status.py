@@ -23,6 +23,10 @@ class Command(Tool):
 
     def _say(self, status: dict[str, Any]) -> None:
         self.stdout.write(f"workers        {', '.join(status['workers']) or 'none'}")
+        admission = status["admission"]
+        self.stdout.write(
+            f"{'OPEN' if admission['is_open'] else 'admission':<14} {admission['text']}"
+        )
         live = status["sessions"]
         self.stdout.write(f"sessions       {live['open']:,} open, {live['detached']:,} detached")
         for name in ("allocations", "subscriptions", "pool_addresses", "bans"):

@@ -7,6 +7,7 @@
  * again what it holds, and Bob asks for the note again.
  */
 
+import { logIn, logOut, whoIsHere } from "./login.js";
 import { MessagePane, element } from "./pane.js";
 import { Party } from "./party.js";
 
@@ -16,7 +17,8 @@ const sm = `domain://msg-node.${domain}/sm`;
 const allocation = `domain://msg-node.${domain}/address-allocation`;
 
 const pane = new MessagePane($("#messages"), $("#count"), $("#clear"));
-const shared = { onFrame, onState };
+const person = await whoIsHere().catch(({ message }) => fail(message));
+const shared = { onFrame, onState, token: person?.token };
 const alice = new Party("Alice", domain, shared);
 const bob = new Party("Bob", domain, shared);
 const form = $("#note");
@@ -26,6 +28,7 @@ let note; // the address of the data object
 let version = 0;
 let answers = 0;
 
+showPerson();
 try {
   await Promise.all([alice.start(), bob.start()]);
   await report();
@@ -70,6 +73,7 @@ function currentNote() {
 
 async function observe() {
   bob.bus.addListener(`${note}/changes`, ({ body }) => {
+    showVouched(body.assertedIdentity === true);
     showNote({ [body.attribute]: body.value });
     const took = performance.now() - sentAt.get(body.version);
     sentAt.delete(body.version);
@@ -142,6 +146,30 @@ function onState(party, state, desc) {
     party.say(party === bob ? "the node keeps the rest" : "her stub keeps the rest");
   }
   if (state === "live" && party === alice && version) alice.say(`version ${version}`);
+}
+
+/** Who is logged in, and the way in or out. */
+function showPerson() {
+  const button = $("#person-button");
+  $("#person").textContent = person ? person.name : "";
+  button.textContent = person ? "Log out" : "Log in";
+  button.hidden = false;
+  button.addEventListener("click", () => (person ? leave() : logIn().catch(({ message }) => fail(message))));
+}
+
+/** The runtimes' sessions first go on as nobody's, then the provider ends the log-in. */
+async function leave() {
+  const idm = `domain://idm.${domain}`;
+  const body = { method: "logout" };
+  await Promise.allSettled([alice, bob].map((party) => party.ask("execute", idm, body, party.runtimeURL)));
+  logOut(person);
+}
+
+function showVouched(isVouched) {
+  const mark = $("#vouched");
+  mark.hidden = false;
+  mark.dataset.vouched = isVouched;
+  mark.textContent = isVouched ? "The node vouches for who said it" : "Said by nobody known";
 }
 
 function fail(text) {

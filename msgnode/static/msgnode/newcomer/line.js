@@ -10,9 +10,12 @@ export class Line {
   #socket = null;
   #asked = new Map();
   #onFrame;
+  #token;
 
-  constructor(onFrame) {
+  /** With an access token the line says who connects: browsers can do so by subprotocols only. */
+  constructor(onFrame, token = "") {
     this.#onFrame = onFrame;
+    this.#token = token;
     const line = this;
     this.Socket = class {
       constructor(url) {
@@ -36,7 +39,8 @@ export class Line {
 
   #open(url) {
     if (this.#isCut) return new DeadSocket();
-    const socket = new WebSocket(url);
+    const said = this.#token ? ["msgnode", `bearer.${this.#token}`] : [];
+    const socket = new WebSocket(url, said);
     const send = socket.send.bind(socket);
     socket.send = (text) => {
       this.#see(true, text);

@@ -14,7 +14,7 @@ export class Party {
   stub = null;
   onGap = () => {};
 
-  constructor(name, domain, { onFrame, onState }) {
+  constructor(name, domain, { onFrame, onState, token }) {
     this.name = name;
     this.domain = domain;
     this.runtimeURL = `runtime://${domain}/${name.toLowerCase()}-${newId()}`;
@@ -22,7 +22,7 @@ export class Party {
     this.line = new Line((isOut, message, request) => {
       onFrame(this, isOut, message, explain(name, isOut, message, request));
       this.#pulse(isOut);
-    });
+    }, token);
     this.#onState = onState;
     this.#switch = this.card.querySelector(".line");
     this.#switch.addEventListener("click", () => this.#toggle());

@@ -1,0 +1,124 @@
+"""What the bench of identity needs: an issuer, tokens, and a witness that knows both."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import msgspec
+from joserfc import jwk, jwt
+
+from msgnode.bus.ports import Taken
+from msgnode.core import messages
+from msgnode.core.speaker import Speaker
+from msgnode.identity.fetching import Fetcher
+from msgnode.identity.issuers import Issuer, IssuerBook
+from msgnode.identity.keys import Keys
+from msgnode.identity.modes import Mode, Modes
+from msgnode.identity.verify import Verifier
+from msgnode.identity.witness import IdentityWitness
+
+ISSUER, AUDIENCE, IDP = "https://idp.example", "the-node", "example.org"
+SIZES = (100, 1_000, 10_000)
+Run = Callable[[], object]
+
+
+class Authority:
+    """An issuer whose keys are pasted: nothing is fetched."""
+
+    def __init__(self) -> None:
+        self._key = jwk.RSAKey.generate_key(2048)
+        self.jwks = json.dumps({"keys": [self._key.as_dict(private=False, kid="k")]})
+
+    def token(self, user: str = "alice") -> str:
+        now = int(time.time())
+        claims = {
+            "iss": ISSUER, "sub": user, "aud": AUDIENCE, "exp": now + 7200, "iat": now,
+            "email": f"{user}@{IDP}", "jti": str(time.perf_counter_ns()),
+        }  # fmt: skip
+        return jwt.encode({"alg": "RS256", "kid": "k"}, claims, self._key, algorithms=["RS256"])
+
+    def identity(self, user: str = "alice") -> dict[str, Any]:
+        """An identity object as runtimes send it."""
+        wrapper = {"tokenID": self.token(user), "tokenIDJSON": {"email": f"{user}@{IDP}"}}
+        return {
+            "assertion": base64.b64encode(json.dumps(wrapper).encode()).decode(),
+            "idp": {"domain": IDP, "protocol": "OIDC"},
+            "userProfile": {"userURL": f"user://{IDP}/{user}@{IDP}"},
+        }
+
+    def row(self) -> dict[str, Any]:
+        """The issuer as a row of a node's database."""
+        return {
+            "name": "bench", "kind": "external", "url": ISSUER, "aliases": "", "domains": IDP,
+            "audiences": AUDIENCE, "algorithms": "RS256", "jwks_url": "", "jwks": self.jwks,
+            "introspection_url": "", "client_id": "", "client_secret": "", "is_enabled": True,
+            "changed_at": "2026-01-01 00:00:00",
+        }  # fmt: skip
+
+
+class _Session:
+    """A session, as the witness sees one."""
+
+    id, runtime_url, token, is_connected = "s", "runtime://localhost/1", b"", True
+
+    def __init__(self) -> None:
+        self.speaker = Speaker(self.id, self.runtime_url)
+
+    def deliver(self, frame: bytes) -> Taken:
+        return Taken.WRITTEN
+
+    def when_relieved(self, callback: Callable[[], None]) -> None:
+        """It is never behind."""
+
+
+def loads() -> Iterator[tuple[str, str, Run]]:
+    """What is measured: (case, what the message carries, one check)."""
+    authority = Authority()
+    issuer = Issuer(ISSUER, (), (IDP,), frozenset({AUDIENCE}), ("RS256",), jwks=authority.jwks)
+    verifier = Verifier(Keys(_nothing, 60), Fetcher(1, (), False), None, 60, 10_000, 100)
+    verifier.use(IssuerBook([issuer]))
+    session = _Session()
+    witness = IdentityWitness(
+        verifier, Modes(Mode.ANONYMOUS, {}), frozenset(), passes_unknown=False, checks=1e9,
+        binds=True, room=10_000, is_live=lambda url: True, log_in=lambda *_: None,
+    )  # fmt: skip
+    identity = authority.identity()
+    for size in SIZES:
+        plain = _message({"value": "x" * size})
+        carrying = _message({"identity": identity, "value": "x" * size})
+        for what, message in (("no identity", plain), ("the same identity", carrying)):
+            yield f"{size:,} B", what, partial(_check, witness, message, session)
+    one, other = (_message({"identity": authority.identity(u), "value": ""}) for u in ("a", "b"))
+
+    def in_turn() -> None:
+        _check(witness, one, session)
+        _check(witness, other, session)
+
+    yield "two in turn", "known identities", in_turn
+
+    def anew() -> None:
+        verifier.forget()
+        witness.forget()
+        witness.speaker_of(one, session)
+
+    yield "first", "an unknown token", anew
+
+
+def _check(witness: IdentityWitness, message: messages.Message, session: _Session) -> None:
+    """One check with all it costs: the reading of the body is not remembered."""
+    message._said = None
+    witness.speaker_of(message, session)
+
+
+def _message(body: dict[str, Any]) -> messages.Message:
+    raw = {"id": 1, "type": "update", "from": "hyperty://d/1", "to": "hyperty://d/2", "body": body}
+    return messages.parse(msgspec.json.encode(raw))
+
+
+async def _nothing(issuer: Issuer) -> dict[str, Any]:
+    return {"keys": []}

@@ -1,0 +1,63 @@
+"""One process of Spark that rolls a record up twice and says how long each took, as a line of JSON.
+
+    python -m bench.roll_up RECORD RUN START END CORES CLASSES
+
+Times are without the start of the session, which is told apart; processor time and memory are those
+of Java, its Python workers and this process.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from spark import run
+from spark.jobs import rolling, schema
+from spark.jobs.ledger import Ledger
+from spark.jobs.storage import Storage
+
+
+def main(record: str, name: str, start: str, end: str, cores: str, classes: str) -> None:
+    began = time.perf_counter()
+    options = {"spark.master": f"local[{cores}]", "spark.driver.memory": "2g"}
+    spark = run.session(options, Path(classes))
+    said: dict[str, Any] = {"start_s": time.perf_counter() - began}
+    raw, book = Storage(spark, f"{record}/raw"), Ledger(Storage(spark, f"{record}/roll-up"))
+    for which in ("first", "second"):
+        began, used = time.perf_counter(), _processor_seconds()
+        hours = (datetime.fromisoformat(start), datetime.fromisoformat(end))
+        stale = rolling.stale_hours(raw, book, *hours, again=True)
+        rolling.roll_up(spark, raw, book, stale, f"{name}-{which}", lambda share, step: None)
+        said[f"{which}_s"] = time.perf_counter() - began
+        said[f"{which}_cpu_s"] = _processor_seconds() - used
+    said["tables"] = {table: book.tables_of(f"{name}-second-0", table) for table in schema.ROLL_UP}
+    said["peak_mb"] = sum(map(_peak_mb, _family()))
+    run.keep_classes(spark, Path(classes))
+    sys.stdout.write(json.dumps(said) + "\n")
+
+
+def _family() -> list[psutil.Process]:
+    here = psutil.Process()
+    return [here, *here.children(recursive=True)]
+
+
+def _processor_seconds() -> float:
+    return sum(sum(each.cpu_times()[:2]) for each in _family())
+
+
+def _peak_mb(process: psutil.Process) -> float:
+    """The most memory a process had, as the kernel counted it."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return sum(
+        int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM")
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,208 @@
+"""Whose identities the node believes, and whose no longer: issuers, revocations, address owners."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+from django import forms
+from django.conf import settings
+from django.contrib import admin
+from django.db import transaction
+from django.http import HttpRequest
+from unfold.decorators import display
+from unfold.widgets import UnfoldAdminPasswordWidget
+
+from msgnode.identity.fetching import url_fault
+from msgnode.identity.issuers import ALGORITHMS
+from msgnode.identity.keys import public_keys
+from msgnode.identity.ports import ISSUERS_CHANGED
+from msgnode.identity.revocations import revoke
+from msgnode.identity.sealing import seal
+from msgnode.identity.store import lines
+from msgnode.models import AddressOwner, Issuer, Revocation
+from msgnode.workers.control import post
+
+from .audit import AuditedAdmin, fields_of, note
+from .lists import ConsoleAdmin
+
+_KEEP = "Left empty, the secret stays as it is."
+
+
+class IssuerForm(forms.ModelForm):
+    secret = forms.CharField(
+        label="Client secret",
+        required=False,
+        strip=False,
+        help_text=f"For introspection; kept sealed, never shown. {_KEEP}",
+        widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}),
+    )
+
+    class Meta:
+        model = Issuer
+        fields = (
+            "name", "url", "is_enabled", "aliases", "domains", "audiences", "algorithms",
+            "jwks_url", "jwks", "introspection_url", "client_id",
+        )  # fmt: skip
+
+    def clean_algorithms(self) -> str:
+        named = lines(self.cleaned_data["algorithms"])
+        if not named or (wrong := [each for each in named if each not in ALGORITHMS]):
+            raise forms.ValidationError(
+                f"{', '.join(wrong) if named else 'Nothing'} is no signature with a public key. "
+                f"Possible: {', '.join(ALGORITHMS)}."
+            )
+        return "\n".join(named)
+
+    def clean_jwks(self) -> str:
+        text: str = self.cleaned_data["jwks"].strip()
+        if not text:
+            return ""
+        try:
+            keys = public_keys(json.loads(text))
+        except (ValueError, RecursionError) as fault:
+            raise forms.ValidationError(f"This is no JWK set: {fault}") from None
+        if not keys:
+            raise forms.ValidationError("No key of this set can verify a signature.")
+        if '"d"' in text:
+            raise forms.ValidationError("This holds a private key. Only public keys belong here.")
+        return text
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        loopback = settings.IDENTITY["LOOPBACK_HTTP"]
+        if self.instance.kind == Issuer.Kind.EMBEDDED:
+            return cleaned
+        needs = {"jwks_url", "introspection_url"}
+        if not cleaned.get("jwks") and not cleaned.get("jwks_url"):
+            needs.add("url")  # its discovery document is fetched
+        for name in needs:
+            url = cleaned.get(name) or ""
+            if (url or name == "url") and (why := url_fault(url, loopback)):
+                self.add_error(name, f"This {why}.")
+        if not lines(cleaned.get("audiences") or ""):
+            self.add_error("audiences", "Name the client ids whose tokens are meant for this node.")
+        return cleaned
+
+
+@admin.register(Issuer)
+class IssuerAdmin(AuditedAdmin):
+    form = IssuerForm
+    list_display = ("name", "url", "kind", "state_label", "domains_named")
+    ordering = ("name",)
+    search_fields = ("name",)
+    search_help_text = "Name (its beginning)"
+    fieldsets: ClassVar[Any] = (
+        (None, {"fields": ("name", "url", "is_enabled")}),
+        ("What its tokens say", {"fields": ("aliases", "domains", "audiences")}),
+        ("Its keys", {"fields": ("algorithms", "jwks_url", "jwks")}),
+        ("Opaque tokens", {"fields": ("introspection_url", "client_id", "secret")}),
+    )
+
+    def publish(self) -> None:
+        post(ISSUERS_CHANGED)
+
+    def save_model(self, request: HttpRequest, obj: Issuer, form: Any, change: bool) -> None:
+        if form.cleaned_data.get("secret"):
+            obj.client_secret = seal(form.cleaned_data["secret"])
+        super().save_model(request, obj, form, change)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """The node's own provider can be taken out of use, not away."""
+        is_own = obj is not None and obj.kind == Issuer.Kind.EMBEDDED
+        return not is_own and super().has_delete_permission(request, obj)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        if obj is None or obj.kind != Issuer.Kind.EMBEDDED:
+            return ()
+        return ("name", "url", "jwks_url", "jwks", "introspection_url", "client_id")
+
+    @display(description="state", label={"believed": "success", "out of use": "warning"})
+    def state_label(self, issuer: Issuer) -> str:
+        return "believed" if issuer.is_enabled else "out of use"
+
+    @display(description="domains")
+    def domains_named(self, issuer: Issuer) -> str:
+        return ", ".join(lines(issuer.domains)) or "–"
+
+
+class RevocationForm(forms.ModelForm):
+    ends_sessions = forms.BooleanField(
+        label="Close their sessions",
+        required=False,
+        initial=True,
+        help_text="With close code 4401; otherwise they go on as anonymous.",
+    )
+
+    class Meta:
+        model = Revocation
+        fields = ("issuer", "subject")
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for name in ("issuer", "subject"):
+            self.fields[name].required = True
+
+
+@admin.register(Revocation)
+class RevocationAdmin(ConsoleAdmin):
+    """Added here, or by a log-out; deleting one lifts it. Nothing of one is ever edited."""
+
+    form = RevocationForm
+    list_display = ("who", "issuer", "revoked_at", "ends_at", "revoked_by")
+    ordering = ("-revoked_at",)
+    search_fields = ("subject",)
+    search_help_text = "Subject (its beginning)"
+    fields = ("issuer", "subject", "ends_sessions")
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def save_model(self, request: HttpRequest, obj: Revocation, form: Any, change: bool) -> None:
+        actor = request.user.get_username()
+        with transaction.atomic():
+            row = revoke(
+                issuer=obj.issuer,
+                subject=obj.subject,
+                close=form.cleaned_data["ends_sessions"],
+                by=actor,
+            )
+            note(actor, "identity.revoke", row, {}, fields_of(row))
+        obj.pk = row.pk
+
+    def delete_model(self, request: HttpRequest, obj: Revocation) -> None:
+        note(request.user.get_username(), "identity.lift", obj, fields_of(obj), {})
+        super().delete_model(request, obj)
+        post(ISSUERS_CHANGED)
+
+    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
+        for row in queryset:
+            note(request.user.get_username(), "identity.lift", row, fields_of(row), {})
+        super().delete_queryset(request, queryset)
+        post(ISSUERS_CHANGED)
+
+    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        """In the audit log already."""
+
+    @display(description="subject or token")
+    def who(self, revocation: Revocation) -> str:
+        return str(revocation)
+
+
+@admin.register(AddressOwner)
+class AddressOwnerAdmin(AuditedAdmin):
+    """Addresses that wait for their subject; deleting one lets anybody have it."""
+
+    list_display = ("address", "subject", "issuer", "seen_at")
+    ordering = ("-seen_at",)
+    search_fields = ("address",)
+    search_help_text = "Address (its beginning)"
+
+    def publish(self) -> None:
+        post("owners.changed")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False

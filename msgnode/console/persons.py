@@ -1,0 +1,206 @@
+"""What the node keeps about a person: found, written out, erased.
+
+A person is named by an e-mail address, a user name of this domain, a user URL (`user://…`), a GUID,
+or the subject at an issuer. From that follow the other names the node knows (`Names`), and from
+those the rows. docs/security.md says what is kept, why and for how long.
+
+The traffic record holds addresses, not persons: with RECORD_PSEUDONYM_KEY only their hashes. Of a
+person's addresses, `pseudonyms` are written out, so that they can be looked for there; the files
+are deleted by age, never edited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from axes.models import AccessAttempt
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.db import transaction
+from django.db.models import Model, Q, QuerySet
+from oauth2_provider.models import get_access_token_model
+
+from msgnode.identity.provider_revocation import end_browser_sessions, end_logins
+from msgnode.identity.provider_validator import subject_of, user_url_of
+from msgnode.models import (
+    AddressOwner,
+    Allocation,
+    AuditEntry,
+    Ban,
+    Revocation,
+    Session,
+    Subscription,
+)
+from msgnode.traffic.pseudonyms import pseudonym
+from policies.models import DecisionEntry
+from registry import api as registry
+
+from .audit import fields_of
+from .changes import end_sessions
+
+ERASED = "(erased)"
+_PORTION = 500
+_HIDDEN = frozenset({"password", "identity"})
+
+
+@dataclass(frozen=True)
+class Names:
+    """All names of one person that the node knows, by kind."""
+
+    user_names: frozenset[str] = frozenset()
+    emails: frozenset[str] = frozenset()
+    user_urls: frozenset[str] = frozenset()
+    guids: frozenset[str] = frozenset()
+    subjects: frozenset[tuple[str, str]] = frozenset()  # issuer, subject
+    accounts: tuple[Any, ...] = field(default=(), repr=False)
+
+    @property
+    def texts(self) -> frozenset[str]:
+        """Every text that may stand for the person where user names are noted."""
+        return self.user_names | self.emails | self.user_urls | self.guids
+
+    def __bool__(self) -> bool:
+        return bool(self.texts or self.subjects)
+
+
+def names_of(text: str, issuer: str = "") -> Names:
+    """The names that follow from one. `issuer` says that the text is a subject there."""
+    accounts = get_user_model().objects
+    ours = settings.PROVIDER["ISSUER"]
+    found = Q(username=text) | Q(email__iexact=text)
+    if text.startswith("user://"):
+        name = text.split("/", 3)[-1]
+        found |= Q(username=name) | Q(email__iexact=name)
+    if issuer == ours and text.isdecimal():
+        found |= Q(pk=int(text))
+    elif issuer:
+        found = Q(pk__in=())
+    people = tuple(accounts.filter(found)[:50])
+    emails = {person.email for person in people if person.email}
+    subjects = {(ours, subject_of(person)) for person in people}
+    if issuer:
+        subjects.add((issuer, text))
+    elif "@" in text and "://" not in text:
+        emails.add(text)
+    urls = {user_url_of(person) for person in people}
+    urls |= {f"user://{email.rpartition('@')[2]}/{email}" for email in emails}
+    if text.startswith("user://"):
+        urls.add(text)
+    guids = {text} if text.startswith(("user-guid://", "user-uuid://")) else set()
+    return Names(
+        frozenset(person.get_username() for person in people),
+        frozenset(emails),
+        frozenset(urls),
+        frozenset(guids),
+        frozenset(subjects),
+        people,
+    )
+
+
+def export(names: Names) -> dict[str, Any]:
+    """Everything that is kept, as plain values by kind of row."""
+    sessions = sessions_of(names)
+    holding = {"session__in": sessions}
+    rows: Mapping[str, Iterable[Model]] = {
+        "sessions": sessions,
+        "allocations": Allocation.objects.filter(**holding),
+        "subscriptions": Subscription.objects.filter(**holding),
+        "address_owners": AddressOwner.objects.filter(_subjects(names)),
+        "revocations": Revocation.objects.filter(_subjects(names)),
+        "bans": Ban.objects.filter(kind=Ban.Kind.SUBJECT, value__in=_ban_values(names)),
+        "decisions": DecisionEntry.objects.filter(_decisions(names, sessions)),
+        "audit": AuditEntry.objects.filter(
+            Q(actor__in=names.texts) | Q(object__in=_audited(names, sessions))
+        ),
+        "failed_logins": AccessAttempt.objects.filter(username__in=names.user_names),
+        "tokens": get_access_token_model().objects.filter(user__in=names.accounts),
+    }
+    told: dict[str, Any] = {kind: [_plain(row) for row in found] for kind, found in rows.items()}
+    told["account"] = [_plain(person) for person in names.accounts]
+    told["registry"] = registry.person_export(names.user_urls, names.guids)
+    told["record_pseudonyms"] = _pseudonyms(names, told)
+    return told
+
+
+def count(told: Mapping[str, Any]) -> dict[str, int]:
+    """How many rows of each kind an export has."""
+    numbers = {kind: len(rows) for kind, rows in told.items() if kind != "record_pseudonyms"}
+    numbers["registry"] = sum(len(rows) for rows in told.get("registry", {}).values())
+    return numbers
+
+
+def erase(names: Names, actor: str) -> dict[str, int]:
+    """Delete it, or take the name off where the row is about something else; how many of each.
+
+    Sessions are ended first, so that nothing is written anew. The audit keeps that somebody did
+    something, without who: it is proof towards others.
+    """
+    sessions = sessions_of(names)
+    audited = _audited(names, sessions)
+    live = sessions.exclude(state=Session.State.CLOSED)
+    done = {"sessions ended": end_sessions(live.iterator(), actor, "erased", may_return=False)}
+    done["decisions"] = _delete(DecisionEntry.objects.filter(_decisions(names, sessions)))
+    done["sessions"] = _delete(sessions)
+    done["address owners"] = _delete(AddressOwner.objects.filter(_subjects(names)))
+    done["failed log-ins"] = _delete(AccessAttempt.objects.filter(username__in=names.user_names))
+    done["registry"] = registry.person_erase(names.user_urls, names.guids)
+    for person in names.accounts:
+        end_logins(person, close=True)
+        end_browser_sessions(person)
+    done["accounts"] = len(names.accounts)
+    for person in names.accounts:
+        person.delete()
+    by = AuditEntry.objects.filter(actor__in=names.texts).update(actor=ERASED)
+    about = AuditEntry.objects.filter(object__in=audited)
+    done["audit entries without the name"] = by + about.update(object=ERASED, before={}, after={})
+    return done
+
+
+def sessions_of(names: Names) -> QuerySet[Session]:
+    return Session.objects.filter(_subjects(names)).order_by("pk")
+
+
+def _subjects(names: Names) -> Q:
+    found = Q(pk__in=())
+    for issuer, subject in names.subjects:
+        found |= Q(issuer=issuer, subject=subject)
+    return found
+
+
+def _audited(names: Names, sessions: QuerySet[Session]) -> set[str]:
+    """What entries of the audit may be about: the person, sessions and what they hold."""
+    addresses = Allocation.objects.filter(session__in=sessions).values_list("address", flat=True)
+    return {*names.texts, *sessions.values_list("runtime_url", flat=True), *addresses}
+
+
+def _ban_values(names: Names) -> set[str]:
+    return set(names.texts) | {subject for _, subject in names.subjects}
+
+
+def _decisions(names: Names, sessions: QuerySet[Session]) -> Q:
+    ids = [str(pk) for pk in sessions.values_list("pk", flat=True)]
+    ids += [pk.replace("-", "") for pk in ids]
+    return Q(username__in=names.texts) | Q(session__in=ids)
+
+
+def _plain(row: Model) -> dict[str, Any]:
+    return {name: value for name, value in fields_of(row).items() if name not in _HIDDEN}
+
+
+def _pseudonyms(names: Names, told: Mapping[str, Any]) -> dict[str, str]:
+    key = str(settings.RECORD["PSEUDONYM_KEY"]).encode()
+    held = {row["address"] for row in (*told["allocations"], *told["subscriptions"])}
+    addresses = held | {row["runtime_url"] for row in told["sessions"]} | names.user_urls
+    return {each: pseudonym(each, key) if key else each for each in sorted(addresses)}
+
+
+def _delete(rows: QuerySet[Any]) -> int:
+    """In portions: SQLite has one writer. How many of the rows themselves there were."""
+    number = 0
+    while ids := list(rows.order_by("pk").values_list("pk", flat=True)[:_PORTION]):
+        with transaction.atomic():
+            rows.model._default_manager.filter(pk__in=ids).delete()
+        number += len(ids)
+    return number

@@ -1,0 +1,50 @@
+"""What is revoked, as a worker remembers it: asked at every verification."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from time import time
+from typing import Any, NamedTuple
+
+
+class Revocation(NamedTuple):
+    """Of a subject, or (with `token`, a digest) of one token. `at` is in seconds, epoch."""
+
+    issuer: str = ""
+    subject: str = ""
+    token: str = ""
+    at: float = 0.0
+
+
+class Revocations:
+    """A snapshot; look-ups are dictionary look-ups."""
+
+    def __init__(self, revoked: Iterable[Revocation] = ()) -> None:
+        self._subjects: dict[tuple[str, str], float] = {}
+        self._tokens: set[str] = set()
+        for each in revoked:
+            self.add(each)
+
+    def add(self, revoked: Revocation) -> None:
+        """This one counts from now on."""
+        if revoked.token:
+            self._tokens.add(revoked.token)
+        else:
+            key = revoked.issuer, revoked.subject
+            self._subjects[key] = max(revoked.at, self._subjects.get(key, 0.0))
+
+    def covers(self, issuer: str, subject: str, issued: float, token: str) -> bool:
+        """Whether a token of this subject, issued at this moment (0: unknown), is revoked."""
+        if token in self._tokens:
+            return True
+        at = self._subjects.get((issuer, subject))
+        return at is not None and issued <= at
+
+    def __len__(self) -> int:
+        return len(self._subjects) + len(self._tokens)
+
+
+def from_payload(payload: dict[str, Any]) -> Revocation:
+    """What a control message says."""
+    named = {name: str(payload.get(name, "")) for name in ("issuer", "subject", "token")}
+    return Revocation(**named, at=payload.get("at") or time())

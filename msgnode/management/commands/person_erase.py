@@ -1,0 +1,55 @@
+"""Erase what the node keeps about a person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from msgnode.console import persons
+from msgnode.console.acting import actor
+from msgnode.console.audit import note
+from msgnode.console.tool import Tool, could_not_be_done, not_as_it_should_be
+
+
+class Command(Tool):
+    help = (
+        "Erase what the node keeps about a person: sessions are ended, the account, registrations, "
+        "decisions and addresses deleted, the name taken off the audit. Look with person_export "
+        "first; nothing brings it back. Exit status 1 if nothing is kept."
+    )
+    example = (
+        "  manage.py person_erase alice@example.org --dry-run\n"
+        "  manage.py person_erase alice@example.org --yes --json"
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("person", help="e-mail address, user name, user URL or GUID")
+        parser.add_argument("--issuer", default="", help="the person is this issuer's subject")
+        parser.add_argument("--yes", action="store_true", help="do not ask")
+        parser.add_argument("--dry-run", action="store_true", help="only say what there is")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        names = persons.names_of(options["person"], options["issuer"])
+        told = persons.export(names) if names else {}
+        numbers = persons.count(told)
+        if not any(numbers.values()):
+            raise not_as_it_should_be("Nothing is kept under this name.")
+        if any(person.is_superuser for person in names.accounts):
+            raise could_not_be_done("This is a superuser. Take that right away first.")
+        if options["dry_run"]:
+            self._say(numbers, options["json"])
+            return
+        if not options["yes"] and input("Erase this for good? [yes/no] ").strip() != "yes":
+            raise could_not_be_done("Nothing was erased.")
+        done = persons.erase(names, actor() or "person_erase")
+        note(actor() or "person_erase", "person.erase", persons.ERASED, {}, done)
+        self._say(done, options["json"])
+
+    def _say(self, numbers: dict[str, int], as_json: bool) -> None:
+        if as_json:
+            self.say_json(numbers)
+            return
+        for kind, number in numbers.items():
+            self.stdout.write(f"{kind.replace('_', ' '):<32} {number:,}")

@@ -1,0 +1,64 @@
+"""What the registry keeps about a person: the user, hyperties, what they report, their history, and
+signed records. Found by user ids (URLs, or e-mail addresses as their last part) and GUIDs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import islice
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Model, Q, QuerySet
+
+from .models import DataObject, GlobalRecord, Hyperty, Runtime, StatusChange, User
+from .searches import guid_spellings
+
+PORTION = 500
+
+
+def export(user_ids: Collection[str], guids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+    """Every row with its fields, by kind."""
+    return {
+        model._meta.model_name or "": [_fields(row) for row in rows.iterator(chunk_size=PORTION)]
+        for model, rows in _rows(user_ids, guids)
+    }
+
+
+def erase(user_ids: Collection[str], guids: Collection[str]) -> int:
+    """Delete every row, what hangs on it first; how many there were."""
+    number = 0
+    for model, rows in reversed(list(_rows(user_ids, guids))):
+        keys = iter(list(rows.values_list("pk", flat=True)))
+        while portion := list(islice(keys, PORTION)):
+            with transaction.atomic():
+                model._default_manager.filter(pk__in=portion).delete()
+            number += len(portion)
+    return number
+
+
+def _rows(
+    user_ids: Collection[str], guids: Collection[str]
+) -> Iterator[tuple[type[Model], QuerySet[Any]]]:
+    named = Q(user_id__in=user_ids) | Q(idp_identifier__in=[_last(each) for each in user_ids])
+    users = User.objects.filter(named)
+    spelt = [spelling for guid in guids for spelling in guid_spellings(guid)]
+    hyperties = Hyperty.objects.filter(Q(user__in=users) | Q(guid__in=spelt))
+    urls = list(hyperties.values_list("url", flat=True))
+    runtimes = list(hyperties.exclude(runtime=None).values_list("runtime_id", flat=True))
+    objects = DataObject.objects.filter(Q(reporter__in=urls) | Q(runtime_id__in=runtimes))
+    every = urls + list(objects.values_list("url", flat=True))
+    bare = [guid.rpartition("/")[2] for guid in guids]
+    yield Runtime, Runtime.objects.filter(url__in=runtimes)
+    yield User, users
+    yield Hyperty, hyperties
+    yield DataObject, objects
+    yield StatusChange, StatusChange.objects.filter(url__in=every)
+    yield GlobalRecord, GlobalRecord.objects.filter(guid__in=bare)
+
+
+def _last(user_id: str) -> str:
+    return user_id.rpartition("/")[2]
+
+
+def _fields(row: Model) -> dict[str, Any]:
+    return {field.name: field.value_from_object(row) for field in row._meta.concrete_fields}

@@ -1,0 +1,209 @@
+"""The inner loop of the roll-up: raw files counted in pieces by Arrow, in Spark's Python workers.
+
+    pieces (hour, files) ── mapInArrow ─► counts of each piece, which can be added up
+
+Parquet keeps a text as a number into a dictionary, and Arrow groups by these numbers: a text is
+looked at once for each piece, not for each row. Spark groups rows by the texts themselves, which
+took eight times the processor time. Spark hands out the pieces, repeats what fails, and does all
+that follows.
+
+This file travels to the executors by value: they need pyarrow, pandas (Spark asks for it) and the
+file system of the record, nothing of ours. At most ROWS_AT_ONCE rows are in memory, whatever the
+size of a file.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pyspark import cloudpickle
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+ROWS_AT_ONCE = 1_000_000
+_BATCH = 262_144
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+_NUMBERS = {"size": pa.int32(), "listeners": pa.int32(), "code": pa.int32()}
+_WHAT = ("type", "component", "outcome", "effect", "rule")
+_COUNTED = {
+    "messages": ([], "count_all"),
+    "bytes": ("size", "sum"),
+    "deliveries": ("listeners", "sum"),
+}
+_TO_THIRD_SLASH = r"(?s)^([^/]*/[^/]*/[^/]*)/.*$"
+Count = Callable[[pa.Table], Iterator[pa.Table]]
+
+
+def counted(
+    count: Count, columns: dict[str, pa.DataType], root: str
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What `mapInArrow` calls: rows (hour, folder, names) in, what `count` makes of them out, with
+    the hour in seconds since the epoch. `columns` are those read; `root` is a path or URL."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        system, place = _file_system(root)
+        for piece in (piece for batch in batches for piece in batch.to_pylist()):
+            paths = [f"{place}/{piece['folder']}/{name}" for name in piece["names"]]
+            for rows in _read(system, paths, columns):
+                for found in count(rows):
+                    hour = pa.repeat(pa.scalar(piece["hour"], pa.int64()), len(found))
+                    yield from found.add_column(0, "hour", hour).combine_chunks().to_batches()
+
+    return run
+
+
+# --- what is counted ------------------------------------------------------------------------------
+TRAFFIC = dict.fromkeys(("sender", "to", *_WHAT), _TEXT) | _NUMBERS | {"asserted": pa.bool_()}
+
+
+def traffic(rows: pa.Table) -> Iterator[pa.Table]:
+    """By the heads of both addresses, up to the third slash, and by what became of the message."""
+    rows = rows.set_column(
+        rows.column_names.index("asserted"), "asserted", pc.cast(rows["asserted"], pa.int64())
+    )
+    keys = {
+        "from_head": _changed(rows["sender"], _head),
+        "to_head": _changed(rows["to"], _head),
+        **{name: rows[name] for name in (*_WHAT, "code")},
+    }
+    yield _summed(rows, keys, _COUNTED | {"asserted": ("asserted", "sum")})
+
+
+PARTIES = dict.fromkeys(("sender", "runtime", "session", "to", "outcome"), _TEXT) | {
+    name: _NUMBERS[name] for name in ("size", "listeners")
+}
+
+
+def parties(reached: Sequence[str], rows: pa.Table) -> Iterator[pa.Table]:
+    """By talker, by runtime, by listener if the outcome is one of `reached`. A session stands for
+    a runtime that is not known."""
+    heard = rows.filter(_is_in(rows["outcome"], reached))
+    for role, of, address in (
+        ("talker", rows, rows["sender"]),
+        ("runtime", rows, _runtime(rows)),
+        ("listener", heard, heard["to"]),
+    ):
+        found = _summed(of, {"address": address}, _COUNTED)
+        named = found.filter(pc.not_equal(found["address"], ""))
+        yield named.add_column(0, "role", pa.repeat(pa.scalar(role), len(named)))
+
+
+LATENCY = dict.fromkeys(("type", "component", "outcome"), _TEXT) | {"latency_us": pa.int32()}
+
+
+def latency(handed_over: Sequence[str], growth: float, rows: pa.Table) -> Iterator[pa.Table]:
+    """By type, component and bucket of the histogram, of the outcomes `handed_over`."""
+    rows = rows.filter(_is_in(rows["outcome"], handed_over))
+    at_least_one = pc.cast(pc.max_element_wise(rows["latency_us"], 1), pa.float64())
+    bucket = pc.cast(pc.ceil(pc.divide(pc.ln(at_least_one), math.log(growth))), pa.int32())
+    yield _summed(
+        rows,
+        {"type": rows["type"], "component": rows["component"], "bucket": bucket},
+        {"messages": ([], "count_all"), "highest_us": ("latency_us", "max")},
+    )
+
+
+# --- how ------------------------------------------------------------------------------------------
+def _read(
+    system: fs.FileSystem, paths: list[str], columns: dict[str, pa.DataType]
+) -> Iterator[pa.Table]:
+    """The rows of the files, about ROWS_AT_ONCE at a time; columns a file lacks are null."""
+    texts = [name for name, kind in columns.items() if kind == _TEXT]
+    schema = pa.schema(columns)
+    held: list[pa.Table] = []
+    for path in paths:
+        with system.open_input_file(path) as source:
+            file = pq.ParquetFile(source, read_dictionary=texts)
+            there = [name for name in columns if name in file.schema_arrow.names]
+            for batch in file.iter_batches(_BATCH, columns=there, use_threads=False):
+                held.append(_complete(batch, schema))
+                if sum(map(len, held)) >= ROWS_AT_ONCE:
+                    yield _joined(held)
+                    held = []
+    if held:
+        yield _joined(held)
+
+
+def _complete(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+    there = set(batch.schema.names)
+    return pa.table(
+        [
+            batch[field.name].cast(field.type) if field.name in there
+            else pa.nulls(len(batch), field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )  # fmt: skip
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+
+
+def _summed(rows: pa.Table, keys: dict[str, Any], values: dict[str, Any]) -> pa.Table:
+    """One row for each combination of keys: texts are compared by their numbers."""
+    whole = {name: _whole(key) for name, key in keys.items()}
+    codes = {
+        f"key {name}": key.indices if isinstance(key, pa.DictionaryArray) else key
+        for name, key in whole.items()
+    }
+    summed = {column for column, _ in values.values() if column}
+    table = pa.table(codes | {name: rows[name] for name in summed})
+    made = table.group_by(list(codes), use_threads=False).aggregate(list(values.values()))
+    columns = {
+        name: (
+            key.dictionary.take(_whole(made[f"key {name}"]))
+            if isinstance(key, pa.DictionaryArray)
+            else made[f"key {name}"]
+        )
+        for name, key in whole.items()
+    }
+    for name, (column, function) in values.items():
+        columns[name] = made[f"{column}_{function}" if column else function]
+    return pa.table(columns)
+
+
+def _whole(column: Any) -> Any:
+    """A column in one piece."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _changed(column: Any, change: Callable[[pa.Array], pa.Array]) -> pa.DictionaryArray:
+    """A column of texts, each changed once and not for each row."""
+    texts = _whole(column)
+    changed = change(texts.dictionary).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(changed.indices.take(texts.indices), changed.dictionary)
+
+
+def _head(addresses: pa.Array) -> pa.Array:
+    return pc.replace_substring_regex(addresses, pattern=_TO_THIRD_SLASH, replacement=r"\1")
+
+
+def _is_in(column: Any, words: Sequence[str]) -> pa.Array:
+    texts = _whole(column)
+    return pc.is_in(texts.dictionary, value_set=pa.array(words)).take(texts.indices)
+
+
+def _runtime(rows: pa.Table) -> pa.DictionaryArray:
+    runtime, session = _whole(rows["runtime"]), _whole(rows["session"])
+    if not runtime.null_count and "" not in runtime.dictionary.to_pylist():
+        return runtime
+    known = runtime.dictionary_decode()
+    is_known = pc.fill_null(pc.not_equal(known, ""), False)
+    return pc.if_else(is_known, known, session.dictionary_decode()).dictionary_encode()
+
+
+def _file_system(root: str) -> tuple[fs.FileSystem, str]:
+    if "://" in root:
+        return fs.FileSystem.from_uri(root)
+    return fs.LocalFileSystem(), str(Path(root).resolve())

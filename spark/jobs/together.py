@@ -1,0 +1,19 @@
+"""Several jobs of Spark at once: planning one takes about as long as a small one runs, so the plan
+of one is made while others run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+AT_ONCE = 3
+
+
+def at_once(jobs: Sequence[Callable[[], T]]) -> list[T]:
+    """What the jobs give, in their order. Raises what the first to fail raised."""
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        return list(threads.map(lambda job: job(), jobs))

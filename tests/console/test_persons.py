@@ -1,0 +1,144 @@
+"""What is kept about a person is written out whole, and is gone when it is erased."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from msgnode.console import persons
+from msgnode.models import AddressOwner, Allocation, AuditEntry, ControlMessage, Session
+from policies.models import DecisionEntry
+from registry import api
+from registry.api import Kind
+from registry.models import DataObject, Hyperty, StatusChange
+from registry.models import User as RegistryUser
+
+pytestmark = pytest.mark.django_db
+
+EMAIL = "alice@localhost"
+FACTS = {
+    "descriptor": "d", "resources": [], "dataSchemes": [], "status": "live", "expires": 60,
+}  # fmt: skip
+
+
+def run(*words: str) -> Any:
+    out = StringIO()
+    call_command(*words, "--json", stdout=out)
+    return json.loads(out.getvalue())
+
+
+def live_of(name: str) -> dict[str, Any]:
+    """Somebody with everything the node can keep."""
+    user = User.objects.create_user(name, f"{name}@localhost", "a password")
+    runtime = f"runtime://localhost/{name}"
+    session = Session.objects.create(
+        runtime_url=runtime, handshake="ws", remote_address="192.0.2.1",
+        issuer=settings.PROVIDER["ISSUER"], subject=str(user.pk),
+    )  # fmt: skip
+    hyperty = f"hyperty://localhost/{name}"
+    Allocation.objects.create(address=hyperty, scheme="hyperty", session=session)
+    AddressOwner.objects.create(
+        address=hyperty, issuer=settings.PROVIDER["ISSUER"], subject=str(user.pk)
+    )
+    api.register(
+        Kind.HYPERTY, hyperty, {**FACTS, "runtime": runtime}, f"user://localhost/{user.email}"
+    )
+    api.register(
+        Kind.OBJECT, f"comm://localhost/{name}",
+        {**FACTS, "runtime": runtime, "name": "n", "schema": "s", "reporter": hyperty},
+    )  # fmt: skip
+    DecisionEntry.objects.create(
+        at=timezone.now(), direction="in", effect="deny", passes=False, version=1, type="read",
+        sender=hyperty, to="x", username=user.email, session=str(session.pk),
+    )  # fmt: skip
+    AuditEntry.objects.create(actor=name, action="x.change", object="y", before={}, after={"a": 1})
+    AuditEntry.objects.create(
+        actor="boss", action="user.change", object=name, before={"email": user.email}, after={}
+    )
+    return {"user": user, "session": session, "hyperty": hyperty}
+
+
+def test_everything_is_written_out_and_nothing_of_others() -> None:
+    live_of("alice")
+    live_of("bob")
+    told = run("person_export", EMAIL)
+    for kind in ("account", "sessions", "allocations", "address_owners", "decisions"):
+        assert len(told[kind]) == 1, kind
+    assert len(told["audit"]) == 2
+    registry = {kind: len(rows) for kind, rows in told["registry"].items()}
+    assert registry == {
+        "runtime": 1, "user": 1, "hyperty": 1, "dataobject": 1, "statuschange": 2,
+        "globalrecord": 0,
+    }  # fmt: skip
+    text = json.dumps(told)
+    assert "bob" not in text
+    assert "password" not in text
+    assert "hyperty://localhost/alice" in told["record_pseudonyms"]
+
+
+@pytest.mark.parametrize("name", ["alice", EMAIL, f"user://localhost/{EMAIL}", "ALICE@localhost"])
+def test_a_person_is_found_under_each_name(name: str) -> None:
+    live_of("alice")
+    assert len(run("person_export", name)["sessions"]) == 1
+
+
+def test_a_subject_of_an_issuer_is_not_somebody_with_that_name() -> None:
+    live_of("alice")
+    Session.objects.create(runtime_url="runtime://x/1", issuer="https://i.example", subject="alice")
+    told = run("person_export", "alice", "--issuer", "https://i.example")
+    assert [row["issuer"] for row in told["sessions"]] == ["https://i.example"]
+    assert told["account"] == []
+
+
+def test_erased_nothing_is_left_of_the_one_and_everything_of_the_other() -> None:
+    alice, bob = live_of("alice"), live_of("bob")
+    run("person_erase", EMAIL, "--yes")
+    for model in (User, Session, Allocation, AddressOwner, DecisionEntry, Hyperty, DataObject,
+                  StatusChange, RegistryUser, AuditEntry):  # fmt: skip
+        text = str(list(model.objects.values()))  # type: ignore[attr-defined]
+        assert "alice" not in text, model
+        assert "bob" in text or str(bob["session"].pk.hex) in text or model is AddressOwner, model
+    assert ControlMessage.objects.filter(kind="session.end").count() == 1
+    told = ControlMessage.objects.filter(kind="identity.revoked").get().payload
+    assert told["subject"] == str(alice["user"].pk)
+    assert AuditEntry.objects.get(action="person.erase").object == persons.ERASED
+    assert AuditEntry.objects.filter(actor=persons.ERASED).count() == 1  # what, without who
+    with pytest.raises(CommandError) as nothing:
+        run("person_export", EMAIL)
+    assert nothing.value.returncode == 1
+
+
+def test_a_dry_run_only_looks() -> None:
+    live_of("alice")
+    numbers = run("person_erase", EMAIL, "--dry-run")
+    assert numbers["sessions"] == 1
+    assert User.objects.filter(username="alice").exists()
+
+
+def test_a_superuser_is_not_erased() -> None:
+    User.objects.create_superuser("root", "root@localhost")
+    with pytest.raises(CommandError, match="superuser"):
+        run("person_erase", "root", "--yes")
+
+
+def test_pseudonyms_are_told_where_the_record_has_them(settings: Any) -> None:
+    settings.RECORD = {**settings.RECORD, "PSEUDONYM_KEY": "key"}
+    live_of("alice")
+    told = run("person_export", EMAIL)["record_pseudonyms"]
+    assert told["hyperty://localhost/alice"].startswith("hyperty://localhost/~")
+
+
+def test_the_file_is_the_owners(tmp_path: Path) -> None:
+    live_of("alice")
+    path = tmp_path / "alice.json"
+    call_command("person_export", EMAIL, "--output", str(path), stdout=StringIO())
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert json.loads(path.read_text())["sessions"]

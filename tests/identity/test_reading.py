@@ -1,0 +1,123 @@
+"""What runtimes present is read in every form and believed in none: assertions, claims, modes."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msgnode.core import messages
+from msgnode.identity import claims
+from msgnode.identity.assertions import Rejected, header, present, unverified_claims
+from msgnode.identity.issuers import Issuer, IssuerBook
+from msgnode.identity.modes import Mode, Modes, needs_no_identity
+
+ISSUER = Issuer("https://idp.example", ("idp.example",), ("example.org", "example.net"))
+NOW = 1_800_000_000.0
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=12,
+)
+NAMES = st.sampled_from(
+    ["assertion", "idp", "domain", "userProfile", "userURL", "guid", "email", "tokenID", "sub"]
+)
+
+
+@given(st.dictionaries(NAMES, JSON | st.dictionaries(NAMES, JSON)))
+def test_whatever_is_presented_is_read_or_refused(identity: dict[str, Any]) -> None:
+    try:
+        presented = present(identity)
+    except Rejected:
+        return
+    if presented is not None:
+        assert isinstance(presented.token, str)
+        header(presented.token)
+        if presented.is_jwt:
+            unverified_claims(presented.token)
+
+
+@given(st.text(max_size=400))
+def test_any_text_is_an_assertion_of_some_form(text: str) -> None:
+    presented = present({"assertion": text})
+    assert presented is None or presented.token is not None
+
+
+@given(st.dictionaries(st.sampled_from(["iss", "exp", "iat", "aud", "sub", "email"]), JSON))
+def test_whatever_an_issuer_claims_is_taken_or_refused(claimed: dict[str, Any]) -> None:
+    with pytest.raises(Rejected):
+        claims.read({**claimed, "aud": None}, ISSUER, {"node"}, NOW, 60)
+    good = {"iss": ISSUER.url, "exp": NOW + 5, "aud": "node", "sub": "s"}
+    try:
+        said = claims.read({**good, **claimed}, ISSUER, {"node"}, NOW, 60)
+    except Rejected:
+        return
+    assert said.subject
+    assert said.ends > NOW
+
+
+def test_deep_and_long_assertions_are_refused_in_words() -> None:
+    deep = base64.b64encode(b'{"tokenID":' + b"[" * 20_000 + b"]" * 20_000 + b"}").decode()
+    for text in (deep, "x" * 17_000):
+        with pytest.raises(Rejected, match="token is longer"):
+            present({"assertion": text})
+    with pytest.raises(Rejected, match="longer than"):
+        present({"assertion": "x" * 70_000})
+    wrapped = base64.b64encode(json.dumps({"tokenID": "x" * 20_000}).encode()).decode()
+    with pytest.raises(Rejected, match="longer than"):
+        present({"assertion": wrapped})
+
+
+def test_an_issuer_is_chosen_by_exact_names_only() -> None:
+    book = IssuerBook([ISSUER])
+    assert book.named("https://idp.example") is ISSUER
+    assert book.named("idp.example") is ISSUER
+    for wrong in ("https://idp.example/", "HTTPS://idp.example", "http://idp.example", "", 7, None):
+        assert book.named(wrong) is None
+    assert book.of_domain("example.net") is ISSUER
+    assert Issuer("https://Accounts.google.com").all_domains == ("accounts.google.com",)
+
+
+def test_a_user_is_named_by_mail_then_name_then_url() -> None:
+    def username(**claimed: Any) -> str:
+        said = claims.statement({"sub": "s-1", **claimed}, ISSUER, NOW)
+        return said.identity().username
+
+    assert username(email="a@example.org", preferred_username="al") == "a@example.org"
+    assert username(email="a@example.org", email_verified="false", preferred_username="al") == "al"
+    assert username() == "user://example.org/s-1"
+    groups = claims.statement({"sub": "s", "groups": ["a", 7, "b"]}, ISSUER, NOW).identity().groups
+    assert groups == ("a", "b")
+
+
+def test_the_mode_is_that_of_the_domain_of_origin() -> None:
+    modes = Modes(Mode.ANONYMOUS, {"b.example": Mode.STRICT})
+    assert modes.of("runtime://a.example/1") is Mode.ANONYMOUS
+    assert modes.of("hyperty-runtime://B.example/1") is Mode.STRICT
+    assert modes.of("runtime://msg-node.b.example/1") is Mode.STRICT
+    assert not modes.demands_nothing
+    assert Modes(Mode.ANONYMOUS, {}).demands_nothing
+
+
+@pytest.mark.parametrize(
+    ("type_", "to", "may"),
+    [
+        ("handshake", "hyperty://d/1", True),
+        ("execute", "domain://idm.d", True),
+        ("execute", "domain://idm.d/", True),
+        ("update", "runtime://d/1/status", True),
+        ("create", "runtime://d/1/p2phandler/2", True),
+        ("create", "hyperty://d/1", False),
+        ("create", ["runtime://d/1/status", "hyperty://d/1"], False),
+        ("create", "hyperty://d/status/1", False),
+        ("subscribe", "domain://msg-node.d/sm", False),
+    ],
+)
+def test_what_may_be_said_before_anybody_knows_by_whom(type_: str, to: Any, may: bool) -> None:
+    raw = {"id": 1, "type": type_, "from": "runtime://d/9", "to": to, "body": {}}
+    message = messages.parse(json.dumps(raw).encode())
+    assert needs_no_identity(message, frozenset({"domain://idm.d"})) is may

@@ -1,0 +1,91 @@
+"""A person logs in from the newcomer's page, in headless Chromium, with the real provider.
+
+Log in, connect, speak with `assertedIdentity`, log out: the OIDC round trip of a browser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.accessibility import axe_faults
+from tests.node import Node
+
+pytestmark = pytest.mark.long
+
+ALICE = """
+from django.contrib.auth.models import User
+User.objects.create_user("alice", "alice@example.org", "wonderland 7")
+"""
+
+
+@pytest.fixture
+def page(browser: Any, start_node: Callable[..., Node]) -> Iterator[Any]:
+    node = start_node()
+    node.manage("shell", "-c", ALICE)
+    context = browser.new_context(base_url=f"http://127.0.0.1:{node.port}")
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda said: said.type == "error" and faults.append(said.text))
+    page.faults = faults
+    yield page
+    context.close()
+    assert [fault for fault in faults if "401" not in fault] == []
+
+
+def said(page: Any) -> str:
+    """What Bob's card tells of who said it, after Alice's next change."""
+    page.press("#note-title", "End")
+    page.keyboard.type("!")
+    page.wait_for_selector("#vouched:visible")
+    return str(page.inner_text("#vouched"))
+
+
+def ready(page: Any) -> None:
+    page.wait_for_selector("#answer-text:enabled")
+
+
+def test_log_in_connect_speak_with_an_asserted_identity_and_log_out(page: Any) -> None:
+    page.goto("/")
+    ready(page)
+    assert said(page) == "Said by nobody known"
+
+    page.click("#person-button")
+    page.wait_for_url("**/login/**")
+    assert axe_faults(page, "serious", "critical") == []
+    page.fill("[name=username]", "alice")
+    page.fill("[name=password]", "not hers")
+    page.press("[name=password]", "Enter")
+    page.wait_for_selector(".fault")
+    page.fill("[name=password]", "wonderland 7")
+    page.press("[name=password]", "Enter")
+
+    page.wait_for_selector("#person:text-is('alice@example.org')")
+    assert "code=" not in page.url
+    ready(page)
+    assert said(page) == "The node vouches for who said it"
+    delivered = page.locator("#messages .bob, #messages .alice", has_text="update").first
+    delivered.locator("summary").click()
+
+    page.reload()  # the tab stays logged in
+    page.wait_for_selector("#person:text-is('alice@example.org')")
+    ready(page)
+    assert said(page) == "The node vouches for who said it"
+
+    page.click("#person-button")
+    page.wait_for_selector("#person-button:text-is('Log in')")
+    ready(page)
+    assert said(page) == "Said by nobody known"
+    page.click("#person-button")
+    page.wait_for_url("**/login/**")  # the provider's log-in has ended, too
+
+
+def test_a_login_that_comes_back_with_another_state_is_nobodys(page: Any) -> None:
+    page.goto("/?code=stolen&state=forged")
+    ready(page)
+    assert page.inner_text("#person-button") == "Log in"
+    assert page.url.endswith("/")

@@ -1,0 +1,144 @@
+"""The record of a real node on a disk that is full, and of one that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sqlite3
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow.dataset as dataset
+import pytest
+
+from tests.node import Node
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
+BUFFER = 2_000
+MESSAGES = 6_000
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MB that is full."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True
+    )
+    if done.returncode:
+        pytest.skip("no file system can be mounted here: only root may")
+    try:
+        fill(place)
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(place: Path) -> None:
+    with (place / "filler").open("wb", buffering=0) as file, pytest.raises(OSError, match="space"):
+        while True:
+            file.write(bytes(4096))
+
+
+def figures(node: Node) -> dict[str, float]:
+    """The record's rows and all messages, by the node's own count."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{node.port}/metrics", timeout=5) as answer:
+        text = answer.read().decode()
+    found = {
+        name: float(value)
+        for name, value in re.findall(r"^msgnode_record_rows_(\w+?)(?:_total)? (\S+)$", text, re.M)
+    }
+    found["noted"] = sum(
+        map(float, re.findall(r"^msgnode_messages_total\{.*\} (\S+)$", text, re.M))
+    )
+    return found
+
+
+async def settle(node: Node, fits: Callable[[dict[str, float]], bool]) -> dict[str, float]:
+    limit = time.monotonic() + 20
+    while not fits(found := await asyncio.to_thread(figures, node)):
+        assert time.monotonic() < limit, found
+        await asyncio.sleep(0.05)
+    return found
+
+
+def alarm(node: Node) -> str:
+    """The text of the record's alarm that stands, "" if none does."""
+    with closing(sqlite3.connect(node.data_dir / "node.sqlite3")) as database:
+        row = database.execute(
+            "select text from msgnode_alarm "
+            "where kind = 'record-not-written' and cleared_at is null"
+        ).fetchone()
+    return str(row[0]) if row else ""
+
+
+def rows_in(place: Path) -> list[int]:
+    files = [str(path) for path in place.rglob("raw/**/*.parquet")]
+    found = dataset.dataset(files).to_table(["id", "type"]) if files else None
+    return [] if found is None else sorted(map(int, found["id"].to_pylist()))
+
+
+async def exchange(node: Node, messages: int) -> float:
+    """Messages from one session to another, in windows; the longest any took, in seconds."""
+    longest = 0.0
+    async with node.ws() as alice, node.ws() as bob:
+        await alice.open()
+        await bob.open()
+        for first in range(0, messages, 100):
+            began = time.monotonic()
+            for number in range(first, first + 100):
+                await alice.send("execute", bob.runtime_url, {"value": number})
+            await bob.expect(type="execute", body={"value": first + 99, "auth": False})
+            longest = max(longest, time.monotonic() - began)
+    return longest
+
+
+async def test_traffic_goes_on_while_the_disk_is_full_and_each_lost_row_is_counted(
+    start_node: Callable[..., Node], small_disk: Path
+) -> None:
+    node = start_node(
+        RECORD_URL=small_disk / "record", RECORD_MIN_FREE_BYTES=0, RECORD_FLUSH_SECONDS=0.2,
+        RECORD_BUFFER_ROWS=BUFFER,
+    )  # fmt: skip
+    assert await exchange(node, MESSAGES) < 2.0
+    found = await settle(node, lambda found: found["held"] == BUFFER)
+    assert found["written"] == 0
+    assert found["lost"] == found["noted"] - BUFFER
+    assert found["lost"] >= MESSAGES - BUFFER
+    assert "No space left" in alarm(node)
+
+    (small_disk / "filler").unlink()
+    found = await settle(node, lambda found: found["held"] == 0)
+    assert found["written"] + found["lost"] == found["noted"]
+    node.terminate()
+    assert node.status() == 0
+    assert len(rows_in(small_disk / "record")) == found["written"]
+    assert alarm(node) == ""
+
+
+async def test_a_killed_node_loses_no_more_than_the_last_seconds(
+    start_node: Callable[..., Node],
+) -> None:
+    node = start_node(RECORD_FLUSH_SECONDS=1)
+    sent_at: list[float] = []
+    async with node.ws() as alice, node.ws() as bob:
+        await alice.open()
+        await bob.open()
+        until = time.monotonic() + 4
+        while time.monotonic() < until:
+            sent_at.append(time.time())
+            await alice.send("execute", bob.runtime_url, {"value": len(sent_at)})
+            await bob.expect(type="execute", body={"value": len(sent_at), "auth": False})
+        killed_at = time.time()
+        os.kill(node.pid, 9)
+    files = [str(path) for path in (node.data_dir / "record").rglob("raw/**/*.parquet")]
+    table = dataset.dataset(files).to_table(["type", "outcome"])
+    kept = sum(row == {"type": "execute", "outcome": "delivered"} for row in table.to_pylist())
+    assert kept >= sum(at < killed_at - 5 for at in sent_at)
+    assert kept >= sum(at < killed_at - 2.5 for at in sent_at) > 0
