@@ -54,7 +54,7 @@ class RelayLoad:
     def __init__(self, port: int, server_pid: int) -> None:
         self._port = port
         self._server_pid = server_pid
-        self._pairs: list[Pair] = []
+        self._pairs: dict[int, list[Pair]] = {}  # by the port of the receivers, 0 for our own
 
     async def run(
         self,
@@ -85,26 +85,26 @@ class RelayLoad:
             "lost": lost,
         }
 
-    async def _open(self, number: int, token: str) -> None:
-        missing = range(len(self._pairs), number)
-        names = [f"{side}-{each}" for each in missing for side in ("sender", "receiver")]
-        wanted = {name: [f"hyperty://localhost/{name}"] for name in names}
-        sockets = await open_runtimes(self._port, wanted, token)
-        self._pairs += [Pair(*ends) for ends in zip(sockets[::2], sockets[1::2], strict=True)]
-
-    def _frame(self, number: int, size: int, identity: dict[str, Any] | None) -> bytes:
-        whole = fields(number, size)
-        if identity is not None:
-            whole["body"]["identity"] = identity
-        return message(**whole)
+    async def _open(self, number: int, to: int) -> None:
+        pairs = self._pairs.setdefault(to, [])
+        missing = range(len(pairs), number)
+        ends = []
+        for side, port in (("sender", self._port), ("receiver", to or self._port)):
+            names = [_name(side, each, to) for each in missing]
+            wanted = {name: [f"hyperty://localhost/{name}"] for name in names}
+            ends.append(await open_runtimes(port, wanted))
+        pairs += [Pair(*each) for each in zip(*ends, strict=True)]
 
 
-def fields(number: int, size: int) -> dict[str, Any]:
-    """The message of a pair."""
-    return {
-        "id": number,
-        "type": "update",
-        "from_": f"hyperty://localhost/sender-{number}",
-        "to": f"hyperty://localhost/receiver-{number}",
-        "body": {"value": text(size)},
-    }
+def _name(side: str, number: int, to: int) -> str:
+    return f"{side}-{number}-{to}" if to else f"{side}-{number}"
+
+
+def _frame(number: int, size: int, to: int = 0) -> bytes:
+    return message(
+        id=number,
+        type="update",
+        from_=f"hyperty://localhost/{_name('sender', number, to)}",
+        to=f"hyperty://localhost/{_name('receiver', number, to)}",
+        body={"value": text(size)},
+    )
