@@ -237,16 +237,6 @@ SessionEnd = Callable[[str, str, str], None]
 """`on_session_closed(session_id, runtime_url, reason)`: after CLOSED; idempotent."""
 
 
-class NoWitness:
-    """The witness of a node that verifies nobody."""
-
-    def greet(self, message: Message, speaker: Speaker) -> Proof | None:
-        return None
-
-    def speaker_of(self, message: Message, session: Listener) -> Speaker:
-        return session.speaker
-
-
 class NoPolicies:
     """The enforcer of a node without policies."""
 

@@ -34,11 +34,6 @@ class Modes:
         self.default = mode
         self.domains = dict(domains)
 
-    @property
-    def demands_nothing(self) -> bool:
-        """Whether everybody may speak, wherever they come from."""
-        return not any((self.default, *self.domains.values()))
-
     def of(self, runtime_url: str) -> Mode:
         """The mode for a session of this runtime."""
         if not self.domains:

@@ -127,7 +127,11 @@ class IdentityWitness:
         presented = _presented(raw) if raw else None
         if presented is None:
             return None
+        if not said.accessToken and not presented.idp:
+            presented = self._verifier.ours(presented)
         try:
+            if presented is None:
+                raise Unknown
             verified = self._verifier.verify(presented)
         except Unknown:
             if self._passes_unknown:

@@ -19,7 +19,7 @@ from msgnode.bus.owners import LastOwners
 from msgnode.bus.ports import Listener, Witness
 from msgnode.bus.table import RoutingTable
 from msgnode.core import addresses
-from msgnode.core.errors import Forbidden, NotIdentified
+from msgnode.core.errors import Forbidden, NodeError, NotIdentified
 from msgnode.core.messages import Message
 from msgnode.core.speaker import Speaker
 
@@ -50,7 +50,11 @@ class SessionAdmission:
         self._max_learned = max_learned
 
     def greet(self, message: Message, caller: Connection) -> None:
-        proof = self._witness.greet(message, caller.speaker)
+        try:
+            proof = self._witness.greet(message, caller.speaker)
+        except NodeError:
+            caller.failed()
+            raise
         if proof is not None:
             caller.identify(proof.identity, proof.digest)
 

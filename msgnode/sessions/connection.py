@@ -22,6 +22,9 @@ from .outbox import Link
 from .rules import CloseCode
 from .session import LiveSession
 
+MAX_FAILURES = 10
+"""Identities that are not good, in `open` and `re-open`, until a connection is ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
@@ -54,6 +57,7 @@ class Connection:
         self._sessions = sessions
         self._carry = carry
         self._settings = settings
+        self._failures = 0
         self._pending = 0
         self._behind = 0  # readers that are waited for
         self._unknown = 0  # facts that are waited for
@@ -79,6 +83,12 @@ class Connection:
             self._sessions.identify(self.session, identity, proof)
         else:
             self.learn(identity, proof)
+
+    def failed(self) -> None:
+        """A session frame had an identity that is not good; who guesses on is sent away."""
+        self._failures += 1
+        if self._failures >= MAX_FAILURES:
+            self._loop.call_soon(self.end, CloseCode.NOT_IDENTIFIED, "no identity was good")
 
     def learn(self, identity: Identity | None, proof: str) -> None:
         """Whom the sessions of this connection are bound to from now on."""

@@ -192,6 +192,17 @@ async def test_case_83_a_bad_token_of_the_connection_is_refused(
         assert code(opened) == 401
 
 
+async def test_who_opens_with_one_bad_token_after_another_is_sent_away(
+    idnode: Node, issuer: Issuer
+) -> None:
+    client = await idnode.ws().connect()
+    for number in range(10):
+        body = {"idToken": issuer.token(aud=f"other-{number}")}
+        await client.send("open", SESSION, body, sender=runtime(), id=number)
+        assert code(await client.answer(number)) == 401
+    assert await client.close_code() == 4401
+
+
 async def test_case_83_a_bound_session_is_taken_up_by_its_token_or_its_subject_only(
     idnode: Node, issuer: Issuer
 ) -> None:

@@ -99,8 +99,6 @@ def test_the_mode_is_that_of_the_domain_of_origin() -> None:
     assert modes.of("runtime://a.example/1") is Mode.ANONYMOUS
     assert modes.of("hyperty-runtime://B.example/1") is Mode.STRICT
     assert modes.of("runtime://msg-node.b.example/1") is Mode.STRICT
-    assert not modes.demands_nothing
-    assert Modes(Mode.ANONYMOUS, {}).demands_nothing
 
 
 @pytest.mark.parametrize(
