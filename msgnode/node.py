@@ -204,7 +204,6 @@ class Node:
             self.raise_alarm,
             lambda frame: self.pipeline.bounce(frame),
             self.identities.roll,
-            self.owners,
         )
         answers.barrier = fellowship.mesh.barrier
         return fellowship

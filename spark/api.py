@@ -73,6 +73,13 @@ class RunLine(serializers.ModelSerializer):
             name for name in fields if name not in ("kind", "start", "end", "again")
         )
 
+    def validate(self, asked: dict[str, Any]) -> dict[str, Any]:
+        try:
+            runs.check_period(asked["start"], asked.get("end"))
+        except runs.NoSuchPeriod as fault:
+            raise serializers.ValidationError(str(fault)) from fault
+        return asked
+
 
 @extend_schema_view(
     list=extend_schema(parameters=[OpenApiParameter("kind", str, enum=KindChoice.values)])

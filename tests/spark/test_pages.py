@@ -123,6 +123,23 @@ def test_a_run_is_asked_for_and_cancelled_over_rest(operator: Client) -> None:
     assert operator.post("/api/v1/report-runs/", {"kind": "yearly"}).status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ("9999-12-31T23:00:00Z", None),
+        ("0001-01-01T00:00:00Z", None),
+        ("2026-11-20T00:00:00Z", "9999-12-31T23:59:59Z"),
+        ("2026-11-20T00:00:00Z", "2026-11-20T00:00:00Z"),
+        ("2026-11-20T00:00:00Z", "2026-11-19T00:00:00Z"),
+    ],
+)
+def test_a_period_no_record_has_is_refused(operator: Client, start: str, end: str | None) -> None:
+    asked = {"kind": "hourly", "start": start} | ({"end": end} if end else {})
+    answer = operator.post("/api/v1/report-runs/", asked)
+    assert answer.status_code == 400, answer.content
+    assert not ReportRun.objects.exists()
+
+
 def test_a_run_is_asked_for_in_the_console(operator: Client) -> None:
     page = operator.get("/admin/spark/reportrun/add/?kind=monthly")
     assert page.status_code == 200
