@@ -88,6 +88,11 @@ class Server:
                 return
         raise RuntimeError(f"{self.name} does not start:\n{self._log.read_text()[-2000:]}")
 
+    def wait(self, patience: float = 30.0) -> int:
+        """The exit status, waited for."""
+        assert self._process is not None
+        return self._process.wait(timeout=patience)
+
     def kill(self) -> None:
         """End it as a power cut would."""
         if self._process is not None:

@@ -59,6 +59,15 @@ class Servers:
             environment["ASGI_SERVER"] = "uvicorn"
         return Server(name, ["-m", "msgnode.server"], port, home / "log", environment)
 
+    def make_pair(self, redis_url: str) -> tuple[Server, Server]:
+        """Two workers of one node, each on a port of its own; not started yet."""
+        self._made += 1
+        home = self.directory / f"{self._made}-pair"
+        home.mkdir()
+        environment = {**_node_environment(home, free_port(), ""), "REDIS_URL": redis_url}
+        self._prepare(environment, "")
+        return _worker(environment, home / "log-1"), _worker(environment, home / "log-2")
+
     def _prepare(self, environment: dict[str, str], database_url: str) -> None:
         """Tables and policy; for SQLite made once, other nodes begin with a copy."""
         database = Path(environment["DATA_DIR"]) / "node.sqlite3"
@@ -73,6 +82,12 @@ class Servers:
             self._template = self.directory / "template.sqlite3"
             with closing(sqlite3.connect(database)) as made:
                 made.execute("VACUUM INTO ?", (str(self._template),))
+
+
+def _worker(environment: dict[str, str], log: Path) -> Server:
+    port = free_port()
+    own = {**environment, "PORT": str(port)}
+    return Server(NODE, ["-m", "msgnode.server"], port, log, own)
 
 
 def _insert(database: Path, table: str, row: dict[str, Any]) -> None:

@@ -47,14 +47,21 @@ def message_text(**fields: Any) -> bytes:
 
 
 class LoadSocket(asyncio.Protocol):
-    """One WebSocket. `on_frames(number)` is told how many text frames each read has brought."""
+    """One WebSocket. `on_frames(number)` is told how many text frames each read has brought;
+    `on_text`, where it is set, gets each of them. `close_code` is what the server closed with."""
 
-    __slots__ = ("_answers", "_rest", "_upgraded", "closed", "on_frames", "path", "transport")
+    __slots__ = (
+        *("_answers", "_rest", "_upgraded", "close_code", "closed", "on_frames", "on_lost"),
+        *("on_text", "path", "transport"),
+    )
 
     def __init__(self, path: bytes) -> None:
         self.path = path
         self.closed = False
+        self.close_code = 0
         self.on_frames: Callable[[int], None] | None = None
+        self.on_text: Callable[[bytes], None] | None = None
+        self.on_lost: Callable[[], None] | None = None
         self.transport: Any = None
         self._rest = b""
         self._upgraded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -93,6 +100,8 @@ class LoadSocket(asyncio.Protocol):
         for waiting in unanswered:
             if not waiting.done():
                 waiting.set_exception(ConnectionError("the server closed the socket"))
+        if self.on_lost is not None:
+            self.on_lost()
 
     def data_received(self, data: bytes) -> None:
         if self._rest:
@@ -126,6 +135,8 @@ class LoadSocket(asyncio.Protocol):
                 self._answers.pop(0).set_result(msgspec.json.decode(data[start : start + size]))
             else:
                 texts += 1
+                if self.on_text is not None:
+                    self.on_text(data[start : start + size])
             at = start + size
         self._rest = data[at:] if at < end else b""
         if texts and self.on_frames is not None:
@@ -136,4 +147,6 @@ class LoadSocket(asyncio.Protocol):
             self.transport.write(frame(payload, _PONG))
         elif head == _CLOSE:
             self.closed = True
+            self.close_code = int.from_bytes(payload[:2], "big")
+            self.transport.write(frame(payload[:2], _CLOSE))
             self.transport.close()

@@ -17,6 +17,7 @@ from msgnode.console import (  # noqa: F401
     pools,
     sessions,
     subscriptions,
+    workers,
 )
 
 admin.site.index_title = "Overview"

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -28,7 +28,6 @@ from django.db import connection
 from msgnode import models
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
-from msgnode.bus.owners import LastOwners
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.identity.roll import Roll
@@ -86,7 +85,6 @@ class Fellowship:
         raise_alarm: Callable[[str, str, str], None],
         bounce: Callable[[bytes], None],
         roll: Roll,
-        owners: LastOwners,
     ) -> None:
         self.me = me
         self.state = register.STARTING
@@ -102,7 +100,6 @@ class Fellowship:
         self._raise_alarm = raise_alarm
         self._bounce = bounce
         self._roll = roll
-        self._owners = owners
         self._expected: set[str] = set()
         self._unseen: dict[str, tuple[Any, float]] = {}  # epoch -> its last sign, since when
         self._buried: set[str] = set()
@@ -178,11 +175,8 @@ class Fellowship:
     def remote_entered(self, session: Listener) -> None:
         self._roll.enter(session)
 
-    def remote_left(self, session: Listener, owned: Iterable[str]) -> None:
+    def remote_left(self, session: Listener) -> None:
         self._roll.leave(session.id)
-        identity = session.speaker.identity
-        if identity is not None:
-            self._owners.note(owned, (identity.issuer, identity.subject))
 
     def missed(self, session_id: str) -> None:
         self._sessions.missed(session_id)
@@ -336,7 +330,6 @@ class Fellowship:
         remote = self.interest.remotes.pop(session.id, None)
         self._put_in_place(session, remote, owned, subscribed)
         self._sessions.adopt(session)
-        self._roll.enter(session)
         self.interest.announce(session)
 
     def _put_in_place(

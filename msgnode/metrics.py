@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
@@ -57,8 +58,29 @@ class NodeCollector(Collector):
         yield _counter("identity_verifications", "Signatures of identities checked.", verified)
         bound = len(node.identities.roll)
         yield _gauge("sessions_bound", "Sessions that are logged in.", value=bound)
+        if node.fellowship is not None:
+            yield from _links(node.fellowship.mesh.figures())
         standing = models.Alarm.objects.filter(cleared_at=None).count()
         yield _gauge("alarms", "Standing alarms.", value=standing)
+
+
+def _links(links: list[dict[str, Any]]) -> Iterator[Metric]:
+    """The links to the other workers, by the name of the other."""
+    up = {link["to"]: int(link["state"] == "up") for link in links}
+    yield _gauge("link_up", "Whether a worker is heard of.", "to", up)
+    waiting = {link["to"]: link["waiting_bytes"] for link in links}
+    yield _gauge("link_bytes", "Bytes that another worker has not acknowledged.", "to", waiting)
+    for name, text in (
+        ("batches", "Batches published."),
+        ("resent", "Batches published again."),
+        ("gaps", "Losses between workers that were noticed."),
+        ("missed", "Batches that had to be asked for again."),
+        ("lost", "Sessions told of a gap on a link."),
+    ):
+        counter = CounterMetricFamily(f"msgnode_link_{name}", text, labels=("to",))
+        for link in links:
+            counter.add_metric((link["to"],), link[name])
+        yield counter
 
 
 def metrics(request: HttpRequest) -> HttpResponse:

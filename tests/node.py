@@ -125,6 +125,15 @@ class Node:
         finally:
             door.close()
 
+    def text(self, path: str) -> str:
+        """The body of an HTTP answer."""
+        door = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            door.request("GET", path, headers={"Host": "localhost"})
+            return door.getresponse().read().decode()
+        finally:
+            door.close()
+
     def log(self) -> str:
         return (self.data_dir / "log").read_text(errors="replace")
 

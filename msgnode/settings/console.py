@@ -94,6 +94,7 @@ def unfold(domain: str) -> dict[str, Any]:
                 {
                     "title": "Health",
                     "items": [
+                        _item("Workers", "device_hub", "msgnode_worker"),
                         _item("Components and stubs", "lan", "msgnode_componentstatus"),
                         _item("Alarms", "notifications", "msgnode_alarm"),
                         _item("Control messages", "outbox", "msgnode_controlmessage"),

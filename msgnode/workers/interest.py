@@ -13,7 +13,7 @@ Rules
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -75,8 +75,8 @@ class House(Protocol):
         """A session of another worker is there, or it speaks for somebody else now."""
         ...
 
-    def remote_left(self, session: Listener, owned: Iterable[str]) -> None:
-        """A session of another worker has ended, and owned these."""
+    def remote_left(self, session: Listener) -> None:
+        """A session of another worker has ended."""
         ...
 
     def missed(self, session_id: str) -> None:
@@ -198,7 +198,7 @@ class Interest:
     def remove(self, session: RemoteSession) -> None:
         """A session of another worker is no more."""
         self.remotes.pop(session.id, None)
-        self._house.remote_left(session, session.owned)
+        self._house.remote_left(session)
         for address in tuple(session.owned):
             self._disown(session, address)
         for address in session.subscribed:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.long
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 LISTS = (
     *("session", "allocation", "subscription", "addresspool", "ban"),
-    *("alarm", "componentstatus", "auditentry"),
+    *("alarm", "componentstatus", "worker", "auditentry"),
 )
 
 

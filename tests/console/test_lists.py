@@ -21,7 +21,7 @@ from .rows import fill
 
 LISTS = (
     "session", "allocation", "subscription", "addresspool", "pooladdress", "alarm",
-    "componentstatus", "controlmessage", "issuer", "revocation", "addressowner",
+    "componentstatus", "worker", "controlmessage", "issuer", "revocation", "addressowner",
 )  # fmt: skip
 MAX_QUERIES = 10
 

@@ -4,7 +4,9 @@ sessions when one of them, or Redis, goes away."""
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -13,7 +15,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from tests.client import Client, address, code, runtime
-from tests.node import Node
+from tests.node import Node, eventually, free_port
+from tests.servers import redis_program
 
 pytestmark = pytest.mark.long
 
@@ -206,3 +209,93 @@ async def _until_closed(client: Client) -> tuple[int, list[int]]:
             values.append((await client.receive())["body"]["value"])
     except ConnectionClosed:
         return client.socket.close_code or 0, values
+
+
+class OwnRedis:
+    """A Redis that a test may stop and start again, on one port."""
+
+    def __init__(self, place: Path) -> None:
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._place = place
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            [
+                *(redis_program(), "--port", str(self.port), "--bind", "127.0.0.1"),
+                *("--save", "", "--appendonly", "no", "--dir", str(self._place)),
+            ],
+            stdout=subprocess.DEVNULL,
+        )
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+@pytest.fixture
+async def over_own_redis(tmp_path: Path, template: Path) -> AsyncIterator[tuple[Pair, OwnRedis]]:
+    shutil.copy(template, tmp_path / "node.sqlite3")
+    redis = OwnRedis(tmp_path)
+    redis.start()
+    both = Pair(tmp_path, REDIS_URL=redis.url)
+    try:
+        both.start()
+        yield both, redis
+        await both.leave()
+    finally:
+        both.kill()
+        redis.stop()
+
+
+async def test_redis_restarted_under_traffic_costs_no_message(
+    over_own_redis: tuple[Pair, OwnRedis],
+) -> None:
+    pair, redis = over_own_redis
+    here, there = await pair.come(pair.one), await pair.come(pair.other)
+    (held,) = await there.allocate()
+    flowing = asyncio.create_task(_flow_at_a_pace(here, held, 300))
+    assert await received(there, 20) == list(range(20))
+    redis.stop()
+    assert code(await here.ask("create", address())) == 404  # what is here goes on
+    redis.start()
+    assert await received(there, 280) == list(range(20, 300))
+    await flowing
+    assert code(await here.ask("create", address())) == 404
+    assert (await here.allocate()) != []
+    metrics = pair.one.text("/metrics") + pair.other.text("/metrics")
+    assert re.search(r"^msgnode_link_gaps_total\S* [1-9]", metrics, re.MULTILINE), metrics
+    assert '"worker-gap"' in pair.one.manage("node_status", "--json")
+
+
+async def test_what_a_long_outage_of_redis_costs_is_signalled_and_traffic_goes_on(
+    over_own_redis: tuple[Pair, OwnRedis],
+) -> None:
+    pair, redis = over_own_redis
+    here, there = await pair.come(pair.one), await pair.come(pair.other)
+    unconcerned = await pair.come(pair.other)
+    (held,) = await there.allocate()
+    await here.send("create", held, {"value": "before"})
+    assert await received(there, 1) == ["before"]
+    redis.stop()
+    await here.send("create", held, {"value": "lost"})
+    async with asyncio.timeout(30):
+        while not re.search(r"^msgnode_link_up\S* 0", pair.one.text("/metrics"), re.MULTILINE):
+            await eventually()
+    assert code(await here.ask("create", held)) == 503
+    redis.start()
+    gap = await there.expect(type="update", to=f"{there.runtime_url}/status")
+    assert gap["body"]["value"] == "gap"
+    await here.send("create", held, {"value": "after"})
+    assert (await received(there, 1))[-1] == "after"
+    assert await unconcerned.settled() == []
+    assert pair.one.is_running()
+    assert pair.other.is_running()
+
+
+async def _flow_at_a_pace(sender: Client, to: str, number: int) -> None:
+    for each in range(number):
+        await sender.send("create", to, {"value": each})
+        await asyncio.sleep(0.01)  # the pace of the traffic

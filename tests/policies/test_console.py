@@ -149,7 +149,7 @@ def test_publishing_and_rolling_back(operator, rule, admin_user):
 def test_a_draft_that_is_not_fit_cannot_be_published(operator, rule):
     PolicyTest.objects.create(name="wrong", case={"expect": "permit"})
     answer = operator.post(reverse("admin:policies_publish"), {"note": ""})
-    assert "wrong: expect is" in answer.content.decode()
+    assert "wrong: the decision is" in answer.content.decode()
     assert not Version.objects.exists()
 
 

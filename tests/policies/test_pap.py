@@ -90,7 +90,7 @@ def test_a_draft_with_a_fault_is_not_published(draft):
 
 def test_a_failing_test_blocks_publication(draft):
     PolicyTest.objects.create(name="eve passes", case={**EXPECT_DENY, "expect": "permit"})
-    with pytest.raises(pap.NotFit, match="eve passes: expect is 'deny'"):
+    with pytest.raises(pap.NotFit, match="eve passes: the decision is 'deny'"):
         pap.publish()
 
 
@@ -135,6 +135,13 @@ def test_sets_that_are_off_are_not_compiled_and_shadows_do_not_enforce(draft):
     edition = prp.active_sets()
     assert edition.enforced.rules == 0
     assert edition.shadow.rules == 2
+
+
+def test_a_fault_has_its_place_in_the_whole_document_and_sets_that_are_off_have_none():
+    faulty = {"policies": [{"rules": [{"effect": "maybe"}]}]}
+    document = [{**faulty, "mode": "off"}, {"mode": "shadow", "policies": []}, faulty]
+    (problem,) = pap.check(document, {}).problems
+    assert problem.path == "$[2].policies[0].rules[0].effect"
 
 
 def test_a_large_draft_is_read_in_few_queries(django_assert_max_num_queries):

@@ -45,6 +45,7 @@ async def watched(folder):
     taps[0](RECORD, BODY)
     seen = await looking
     await tail.stop()
+    await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
     return seen
 
 

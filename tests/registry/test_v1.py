@@ -148,6 +148,11 @@ def test_an_address_of_nothing_is_a_problem(v1: Client, path: str) -> None:
     is_problem(v1.get(f"/api/v1/{path}"), 404)
 
 
+def test_a_change_of_nothing_is_a_problem_too() -> None:
+    answer = Client(enforce_csrf_checks=True).post("/api/v1/nothing", {})
+    is_problem(answer, 404)
+
+
 def test_users_and_history_are_listed(v1: Client) -> None:
     put(v1)
     v1.delete(f"{BASE}/{key_of(ONE)}")
@@ -190,6 +195,12 @@ def test_too_many_requests_are_a_problem_with_a_time_to_return(v1: Client, setti
     answers = [v1.get(BASE, REMOTE_ADDR="192.0.2.7") for _ in range(2)]
     is_problem(answers[-1], 429)
     assert int(answers[-1]["Retry-After"]) > 50
+
+
+def test_every_operation_of_the_document_tells_its_refusals(v1: Client) -> None:
+    document = v1.get("/api/schema?format=json").json()
+    operations = [op for path in document["paths"].values() for op in path.values()]
+    assert all({"400", "401", "403", "404"} <= set(each["responses"]) for each in operations)
 
 
 def test_the_document_describes_every_resource(v1: Client) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from msgnode.bus.ports import Listener
@@ -104,7 +104,7 @@ class Fellow:
     def remote_entered(self, session: Listener) -> None:
         """Nobody here wants to know."""
 
-    def remote_left(self, session: Listener, owned: Iterable[str]) -> None:
+    def remote_left(self, session: Listener) -> None:
         """Nor that it has gone."""
 
     def missed(self, session_id: str) -> None:

@@ -27,6 +27,15 @@ class Command(Tool):
         self.stdout.write(
             f"{'OPEN' if admission['is_open'] else 'admission':<14} {admission['text']}"
         )
+        for line in status["joined"]:
+            links = line["links"]
+            up = sum(link["state"] == "up" for link in links)
+            self.stdout.write(
+                f"worker         {line['worker']:<24} {line['state']:<14} "
+                f"{line['sessions']:,} sessions, {up} of {len(links)} links up, "
+                f"{sum(link['gaps'] for link in links):,} losses noticed, "
+                f"{sum(link['lost'] for link in links):,} gaps signalled"
+            )
         live = status["sessions"]
         self.stdout.write(f"sessions       {live['open']:,} open, {live['detached']:,} detached")
         for name in ("allocations", "subscriptions", "pool_addresses", "bans"):

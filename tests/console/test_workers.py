@@ -1,0 +1,55 @@
+"""What an operator sees of workers that are joined."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.utils import timezone
+
+from msgnode.models import AuditEntry, Worker
+from msgnode.workers import register
+from msgnode.workers.mesh import Me
+
+pytestmark = pytest.mark.django_db
+
+LINK = {
+    **{"to": "host:2", "state": "up", "batches": 1234, "waiting_bytes": 0, "resent": 3},
+    **{"gaps": 2, "missed": 3, "lost": 7},
+}
+
+
+@pytest.fixture
+def workers() -> None:
+    one, other = (Me(f"host:{number}", f"epoch-{number}", "host", number) for number in (1, 2))
+    register.enrol(one)
+    register.enrol(other)
+    register.seen(one, register.READY, 12, [LINK])
+    silent = timezone.now() - timedelta(minutes=1)
+    Worker.objects.filter(epoch=other.epoch).update(seen_at=silent)
+
+
+def test_the_list_shows_state_sessions_and_links(admin_client: Client, workers: None) -> None:
+    page = admin_client.get("/admin/msgnode/worker/").content.decode()
+    assert "host:1" in page
+    assert "1 of 1 up, 2 losses noticed, 7 gaps signalled" in page
+    assert "not heard of" in page
+    page = admin_client.get("/admin/msgnode/worker/epoch-1/change/").content.decode()
+    assert "1234" in page
+
+
+def test_node_status_names_the_workers_and_their_links(workers: None) -> None:
+    said = StringIO()
+    with pytest.raises(CommandError, match="15 seconds"):  # no component has reported
+        call_command("node_status", "--json", stdout=said)
+    joined = json.loads(said.getvalue())["joined"]
+    assert [line["state"] for line in joined] == ["ready", "not heard of"]
+    assert joined[0]["links"] == [LINK]
+
+
+def test_signs_of_life_are_no_changes_of_an_operator(workers: None) -> None:
+    assert not AuditEntry.objects.exists()
