@@ -17,6 +17,7 @@ from typing import Any
 import uvloop
 
 from .loads.allocations import AllocationLoad
+from .loads.crossing import CrossingLoad
 from .loads.draining import DrainingLoad
 from .loads.fan_out import FanOutLoad
 from .loads.holding import HoldingLoad
@@ -38,6 +39,7 @@ async def serve(port: int, server_pid: int) -> None:
         "hold": HoldingLoad(port, server_pid),
         "resume": ResumptionLoad(port, server_pid),
         "stall": StallingLoad(port, server_pid),
+        "cross": CrossingLoad(port, server_pid),
         "drain": DrainingLoad(port, server_pid),
         "register": RegistrationLoad(port, server_pid),
     }

@@ -8,6 +8,7 @@ session description, because text that repeats one letter flatters or punishes s
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -54,7 +55,7 @@ class RelayLoad:
     def __init__(self, port: int, server_pid: int) -> None:
         self._port = port
         self._server_pid = server_pid
-        self._pairs: dict[int, list[Pair]] = {}  # by the port of the receivers, 0 for our own
+        self._pairs: list[Pair] = []
 
     async def run(
         self,
@@ -62,16 +63,16 @@ class RelayLoad:
         window: int,
         size: int,
         seconds: float,
-        token: str = "",
-        identity: dict[str, Any] | None = None,
+        tokens: Sequence[str] | None = None,
+        identities: Sequence[dict[str, Any]] | None = None,
     ) -> dict[str, Any]:
-        """One sample: rate, time under way, messages lost. Sessions log in with `token`, each
-        message carries `identity`, if they are given."""
-        await self._open(pairs, token)
+        """One sample: rate, time under way, messages lost. Where they are given, sessions log in
+        with their pair's token, and messages carry their pair's identity."""
+        await self._open(pairs, tokens)
         used = self._pairs[:pairs]
         for number, pair in enumerate(used):
             pair.times.clear()
-            pair.start(self._frame(number, size, identity), window)
+            pair.start(self._frame(number, size, identities), window)
         sample = await measure(lambda: sum(pair.count for pair in used), seconds, self._server_pid)
         for pair in used:
             pair.is_running = False
@@ -85,26 +86,31 @@ class RelayLoad:
             "lost": lost,
         }
 
-    async def _open(self, number: int, to: int) -> None:
-        pairs = self._pairs.setdefault(to, [])
-        missing = range(len(pairs), number)
-        ends = []
-        for side, port in (("sender", self._port), ("receiver", to or self._port)):
-            names = [_name(side, each, to) for each in missing]
-            wanted = {name: [f"hyperty://localhost/{name}"] for name in names}
-            ends.append(await open_runtimes(port, wanted))
-        pairs += [Pair(*each) for each in zip(*ends, strict=True)]
+    async def _open(self, number: int, tokens: Sequence[str] | None) -> None:
+        missing = range(len(self._pairs), number)
+        names = [f"{side}-{each}" for each in missing for side in ("sender", "receiver")]
+        wanted = {name: [f"hyperty://localhost/{name}"] for name in names}
+        logins = {
+            f"{side}-{each}": tokens[each]
+            for each in (missing if tokens else ())
+            for side in ("sender", "receiver")
+        }
+        sockets = await open_runtimes(self._port, wanted, logins)
+        self._pairs += [Pair(*ends) for ends in zip(sockets[::2], sockets[1::2], strict=True)]
+
+    def _frame(self, number: int, size: int, identities: Sequence[dict[str, Any]] | None) -> bytes:
+        whole = fields(number, size)
+        if identities is not None:
+            whole["body"]["identity"] = identities[number]
+        return message(**whole)
 
 
-def _name(side: str, number: int, to: int) -> str:
-    return f"{side}-{number}-{to}" if to else f"{side}-{number}"
-
-
-def _frame(number: int, size: int, to: int = 0) -> bytes:
-    return message(
-        id=number,
-        type="update",
-        from_=f"hyperty://localhost/{_name('sender', number, to)}",
-        to=f"hyperty://localhost/{_name('receiver', number, to)}",
-        body={"value": text(size)},
-    )
+def fields(number: int, size: int) -> dict[str, Any]:
+    """The message of a pair."""
+    return {
+        "id": number,
+        "type": "update",
+        "from_": f"hyperty://localhost/sender-{number}",
+        "to": f"hyperty://localhost/receiver-{number}",
+        "body": {"value": text(size)},
+    }

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import redis
 
@@ -23,7 +24,7 @@ SESSIONS = 1_000
 
 
 def measure(plan: Plan) -> PartResult:
-    result = PartResult("workers", "Two workers: messages per second")
+    result = PartResult("workers", "Two workers: messages, and sessions resumed, per second")
     with _redis(plan) as url:
         _relay(plan, url, result)
         for _ in range(1 if plan.quick else min(plan.rounds, 3)):
@@ -39,14 +40,11 @@ def _relay(plan: Plan, url: str, result: PartResult) -> None:
             title = f"{pairs} × window {window}, {size} B"
             for turn in plan.rotations((HERE, ACROSS)):
                 for name in turn:
-                    sample = generator.call(
-                        "relay",
-                        pairs=pairs,
-                        window=window,
-                        size=size,
-                        seconds=plan.seconds,
-                        to=other.port if name == ACROSS else 0,
-                    )
+                    load: dict[str, Any] = {"pairs": pairs, "window": window, "size": size}
+                    if name == ACROSS:
+                        load["to"] = other.port
+                    do = "cross" if name == ACROSS else "relay"
+                    sample = generator.call(do, seconds=plan.seconds, **load)
                     result.case(title, name).samples.append(sample)
             here, across = result.case(title, HERE), result.case(title, ACROSS)
             result.ratios.append(ratio(across, here, target=TARGETS.get((pairs, window, size))))
@@ -59,7 +57,9 @@ def _drain(plan: Plan, url: str, result: PartResult) -> None:
     with one, other, Generator(one) as generator:
         sample = generator.call("drain", sessions=sessions, to=other.port)
         sample["exit_status"] = float(one.wait())
-        result.case(f"SIGTERM with {sessions:,} sessions", "one of two").samples.append(sample)
+        sample["rate"] = sessions / sample["seconds"]
+        name = f"SIGTERM with {sessions:,} sessions: resumed"
+        result.case(name, ACROSS).samples.append(sample)
     plan.say(f"SIGTERM with {sessions:,} sessions: {sample}")
 
 
