@@ -49,6 +49,8 @@ test-long: $(VENV)/.dev  ## Run the long tests
 lint: $(VENV)/.dev  ## Look for mistakes in the source
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/bandit --quiet --recursive --severity-level high --configfile pyproject.toml $(PACKAGES)
+	DATA_DIR=.mypy_cache/data $(BIN)/python manage.py check --fail-level WARNING
+	@.ci/audit $(BIN)/pip-audit requirements.txt
 
 types: $(VENV)/.dev  ## Check the types
 	DATA_DIR=.mypy_cache/data $(BIN)/mypy $(PACKAGES)

@@ -17,13 +17,12 @@ from typing import Any
 import uvloop
 
 from .loads.allocations import AllocationLoad
-from .loads.crossing import CrossingLoad
 from .loads.draining import DrainingLoad
 from .loads.fan_out import FanOutLoad
 from .loads.holding import HoldingLoad
 from .loads.nats import NatsRelayLoad
 from .loads.registrations import RegistrationLoad
-from .loads.relay import RelayLoad
+from .loads.relay import AcrossLoad, RelayLoad
 from .loads.resumption import ResumptionLoad
 from .loads.stalling import StallingLoad
 from .processes import raise_file_limit
@@ -33,13 +32,13 @@ async def serve(port: int, server_pid: int) -> None:
     """Do what stdin says until it ends."""
     loads: dict[str, Any] = {
         "relay": RelayLoad(port, server_pid),
+        "relay_across": AcrossLoad(port, server_pid),
         "relay_nats": NatsRelayLoad(port, server_pid),
         "fan_out": FanOutLoad(port, server_pid),
         "allocate": AllocationLoad(port, server_pid),
         "hold": HoldingLoad(port, server_pid),
         "resume": ResumptionLoad(port, server_pid),
         "stall": StallingLoad(port, server_pid),
-        "cross": CrossingLoad(port, server_pid),
         "drain": DrainingLoad(port, server_pid),
         "register": RegistrationLoad(port, server_pid),
     }

@@ -1,6 +1,6 @@
 """One process of Spark that rolls a record up twice and says how long each took, as a line of JSON.
 
-    python -m bench.roll_up RECORD RUN START END CORES CLASSES
+    python -m bench.roll_up RECORD RUN START END CORES [CLASSES]
 
 Times are without the start of the session, which is told apart; processor time and memory are those
 of Java, its Python workers and this process.
@@ -23,10 +23,11 @@ from spark.jobs.ledger import Ledger
 from spark.jobs.storage import Storage
 
 
-def main(record: str, name: str, start: str, end: str, cores: str, classes: str) -> None:
+def main(record: str, name: str, start: str, end: str, cores: str, classes: str = "") -> None:
     began = time.perf_counter()
     options = {"spark.master": f"local[{cores}]", "spark.driver.memory": "2g"}
-    spark = run.session(options, Path(classes))
+    kept = Path(classes) if classes else None
+    spark = run.session(options, kept)
     said: dict[str, Any] = {"start_s": time.perf_counter() - began}
     raw, book = Storage(spark, f"{record}/raw"), Ledger(Storage(spark, f"{record}/roll-up"))
     for which in ("first", "second"):
@@ -38,7 +39,10 @@ def main(record: str, name: str, start: str, end: str, cores: str, classes: str)
         said[f"{which}_cpu_s"] = _processor_seconds() - used
     said["tables"] = {table: book.tables_of(f"{name}-second-0", table) for table in schema.ROLL_UP}
     said["peak_mb"] = sum(map(_peak_mb, _family()))
-    run.keep_classes(spark, Path(classes))
+    if kept is None:
+        spark.stop()
+    else:
+        run.keep_classes(spark, kept)
     sys.stdout.write(json.dumps(said) + "\n")
 
 

@@ -4,6 +4,9 @@ E001 DATA_DIR can be written    E002 DOMAIN is a domain    E003 RESUME is one of
 E004 limits are positive        E005 limits fit together   E006 ALLOCATION_SCHEMES are schemes
 E007 PORT is a port             E008 ASGI_SERVER is one of the node's servers
 E009 WORKERS is a number of workers
+E010 REGISTRY_ACCESS is one of its words       E011 REGISTRY_UNAVAILABLE_CODE is 408 or 500
+E012 numbers of the registry are positive      E013 POLICY_TIME_ZONE is a time zone
+E014 numbers of the policies are not negative  E015 registries elsewhere have a URL of HTTP
 E020 ADMISSION and ADMISSION_DOMAINS name modes of admission
 """
 
@@ -14,17 +17,20 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
 RESUME_WORDS = ("always", "when-idle", "with-proof")
 MODES = ("anonymous", "identified", "strict")
+ACCESS_WORDS = ("open", "read-open", "account")
 SERVERS = ("daphne", "uvicorn")
 MAY_BE_ZERO = frozenset(
     {
         *("GRACE_PERIOD", "DRAIN_SECONDS", "DRAIN_STAGGER", "CLOSED_SESSION_DAYS"),
-        "IDENTITY_LEEWAY",
+        *("DEAD_AFTER", "PURGE_AFTER", "HISTORY_KEPT", "REMOTE_RETRIES", "IDENTITY_LEEWAY"),
     }
 )
 
@@ -107,7 +113,52 @@ def _limits() -> Iterator[CheckMessage]:
             )
 
 
+def _registry() -> Iterator[CheckMessage]:
+    registry = settings.REGISTRY
+    if registry["ACCESS"] not in ACCESS_WORDS:
+        yield Error(
+            f"REGISTRY_ACCESS is {registry['ACCESS']!r}.",
+            hint=f"One of {', '.join(ACCESS_WORDS)}.",
+            id="msgnode.E010",
+        )
+    if registry["UNAVAILABLE_CODE"] not in (408, 500):
+        yield Error(
+            f"REGISTRY_UNAVAILABLE_CODE is {registry['UNAVAILABLE_CODE']}.",
+            hint="408 as specified, or 500 for older runtimes.",
+            id="msgnode.E011",
+        )
+    for name, value in registry.items():
+        is_number = isinstance(value, (int, float))
+        if is_number and not (value > 0 or (value == 0 and name in MAY_BE_ZERO)):
+            least = "zero or more" if name in MAY_BE_ZERO else "more than zero"
+            hint = f"It is {least}."
+            yield Error(f"REGISTRY_{name} is {value}.", hint=hint, id="msgnode.E012")
+    for name in ("DOMAIN", "GLOBAL"):
+        base = urlsplit(registry[f"{name}_URL"])
+        if any(base) and not (base.scheme in ("http", "https") and base.hostname):
+            yield Error(
+                f"{name}_REGISTRY_URL is {base.geturl()!r}.",
+                hint="The base URL of a registry, such as https://registry.example.org/v1.",
+                id="msgnode.E015",
+            )
+
+
+def _policies() -> Iterator[CheckMessage]:
+    policy = settings.POLICY
+    try:
+        ZoneInfo(policy["TIME_ZONE"])
+    except (OSError, ValueError, KeyError):  # no such zone, or a name that is none
+        yield Error(
+            f"POLICY_TIME_ZONE {policy['TIME_ZONE']!r} is not a time zone.",
+            hint="A name such as UTC or Europe/Berlin.",
+            id="msgnode.E013",
+        )
+    for name in ("LOG_SAMPLE", "LOG_ROOM", "LOG_DAYS"):
+        if not policy[name] >= 0:
+            yield Error(f"POLICY_{name} is {policy[name]}.", hint="0 or more.", id="msgnode.E014")
+
+
 @register()
 def check_node(**_: Any) -> list[CheckMessage]:
     """All of the node's own checks."""
-    return [*_data_dir(), *_words(), *_limits()]
+    return [*_data_dir(), *_words(), *_limits(), *_registry(), *_policies()]

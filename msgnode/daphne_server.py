@@ -189,7 +189,7 @@ class NodeRequest(WebRequest):
         """Called by Daphne every other second. `request_start` is when all of it was there."""
         patience = self.server.request_patience
         if not hasattr(self, "request_start") and time.monotonic() - self.begun_at > patience:
-            self.channel.abortConnection()
+            self.channel.transport.abortConnection()
         else:
             super().check_timeouts()
 
@@ -206,7 +206,7 @@ def _drop_unasking(protocol: Any) -> None:
     """End a connection whose first request has not even begun."""
     channel = getattr(protocol, "_channel", protocol)
     if not getattr(channel, "was_asked", False) and channel.transport is not None:
-        channel.abortConnection()
+        channel.transport.abortConnection()
 
 
 class NodeServer(Server):

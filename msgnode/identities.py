@@ -41,6 +41,9 @@ from msgnode.sessions.session import LiveSession
 log = logging.getLogger(__name__)
 
 
+OUT_OF_REACH = "issuer-out-of-reach"
+
+
 class Identities:
     """One a worker."""
 
@@ -52,6 +55,8 @@ class Identities:
         writer: Writer,
         connections: Callable[[], Iterable[Connection]],
         decide_again: Callable[[Listener], None],
+        raise_alarm: Callable[[str, str, str], None],
+        clear_alarm: Callable[[str, str], None],
         provider: Provider | None = None,
     ) -> None:
         options: dict[str, Any] = settings.IDENTITY
@@ -60,9 +65,12 @@ class Identities:
         self._writer = writer
         self._connections = connections
         self._decide_again = decide_again
+        self._raise_alarm = raise_alarm
+        self._clear_alarm = clear_alarm
         self._provider = provider
         self._fetcher = Fetcher(options["TIMEOUT"], options["HOSTS"], options["LOOPBACK_HTTP"])
-        self.keys = Keys(self._load_keys, options["STALE_KEYS"])
+        self._out_of_reach: set[str] = set()
+        self.keys = Keys(self._load_keys, options["STALE_KEYS"], report=self._report)
         self.roll = Roll()
         self.verifier = Verifier(
             self.keys,
@@ -193,6 +201,19 @@ class Identities:
         return known.covers(identity.issuer, identity.subject, 0.0, proof)
 
     # --- keys -------------------------------------------------------------------------------------
+
+    def _report(self, issuer: Issuer, fault: str) -> None:
+        """An alarm stands while an issuer is out of reach."""
+        if fault:
+            self._out_of_reach.add(issuer.url)
+            self._raise_alarm(
+                OUT_OF_REACH, issuer.url, f"Its keys cannot be fetched: {fault}"[:500]
+            )
+        elif issuer.url in self._out_of_reach:
+            self._out_of_reach.discard(issuer.url)
+            self._clear_alarm(OUT_OF_REACH, issuer.url)
+        down = len(self._out_of_reach)
+        self.connector.card.state = f"{down} issuers out of reach" if down else "live"
 
     async def _load_keys(self, issuer: Issuer) -> dict[str, Any]:
         if not issuer.is_embedded:

@@ -109,6 +109,8 @@ class Node:
             self.writer,
             lambda: self.sockets.connections,
             lambda session: self.policing.decide_again_for(session, self.subscriptions.of(session)),
+            self.raise_alarm,
+            self.clear_alarm,
             EmbeddedProvider(),
         )
         self.desk = self.identities.desk

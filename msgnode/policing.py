@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from time import monotonic
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.db import connection
@@ -25,12 +24,11 @@ from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
 from msgnode.policy_facts import NodeDirectory
-from policies import chronicle, prp
+from policies import around, chronicle, prp
 from policies.deeds import do_deeds
 from policies.journal import Journal
 from policies.pep import PolicyEnforcer
 from policies.pip import InformationPoint
-from policies.verdicts import Defaults
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +49,7 @@ class Policing:
         drop: Callable[[str, Listener], None],
     ) -> None:
         policy: dict[str, Any] = settings.POLICY
-        zone = ZoneInfo(policy["TIME_ZONE"])
+        zone = around.zone()
         self._writer = writer
         self._raise_alarm = raise_alarm
         self._subscribed = subscribed
@@ -62,14 +60,9 @@ class Policing:
         self.enforcer = PolicyEnforcer(
             InformationPoint(NodeDirectory(table)),
             Journal(policy["LOG_SAMPLE"], policy["LOG_ROOM"], policy["LOG_MASKS_BODIES"]),
-            Defaults(policy["DELIVER_NOT_APPLICABLE"], policy["DELIVER_INDETERMINATE"]),
+            around.defaults(),
             lambda: datetime.now(zone),
-            {
-                "domain": settings.DOMAIN,
-                "domainRegistry": f"domain://registry.{settings.DOMAIN}",
-                "port": settings.PORT,
-                "useSSL": policy["USES_TLS"],
-            },
+            around.node_facts(),
         )
 
     def load(self) -> None:

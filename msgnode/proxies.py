@@ -36,12 +36,12 @@ class BehindProxies:
         if self._proxies > 0:
             named = _values(headers, b"x-forwarded-for")
             if len(named) >= self._proxies and _is_address(named[-self._proxies]):
-                scope["client"] = [named[-self._proxies], 0]
-            scheme = _values(headers, b"x-forwarded-proto")
-            kept = [(b"x-forwarded-proto", scheme[-1].encode("latin1"))] if scheme else []
-        else:
-            kept = []
-        scope["headers"] = [each for each in headers if each[0].lower() not in _FORWARDED] + kept
+                scope["client"] = (named[-self._proxies], 0)
+            named = _values(headers, b"x-forwarded-proto")
+            if named and named[-1] in ("http", "https"):
+                is_socket = scope["type"] == "websocket"
+                scope["scheme"] = named[-1].replace("http", "ws") if is_socket else named[-1]
+        scope["headers"] = [each for each in headers if each[0].lower() not in _FORWARDED]
 
 
 def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[str]:

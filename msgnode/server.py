@@ -23,7 +23,7 @@ from msgnode.serving import Serving
 
 log = logging.getLogger("msgnode.server")
 
-BACKLOG = 4096
+_BACKLOG = 4096
 _SWITCH_INTERVAL = 0.001
 """Seconds the writer's thread may keep the interpreter: the loop gives it away at every system call
 and would wait Python's 5 ms to have it back."""
@@ -53,7 +53,7 @@ def listening_socket(host: str, port: int, is_shared: bool) -> socket.socket:
     if family == socket.AF_INET6:
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     made.bind(address)
-    made.listen(BACKLOG)
+    made.listen(_BACKLOG)
     made.setblocking(False)
     return made
 

@@ -196,11 +196,12 @@ _KEPT = 64 * 1024
 class NodeHttpProtocol(H11Protocol):
     """uvicorn's HTTP protocol; a connection that does not begin a request in time is dropped."""
 
+    patience = REQUEST_PATIENCE
     _idle: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._idle = self.loop.call_later(REQUEST_PATIENCE, self._drop)
+        self._idle = self.loop.call_later(self.patience, self._drop)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._idle is not None:
@@ -220,6 +221,7 @@ class UvicornServing:
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         asyncio.set_event_loop(self.loop)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # it logs whole URLs
+        NodeHttpProtocol.patience = min(REQUEST_PATIENCE, limits["HANDSHAKE_TIMEOUT"])
         self._server = Server(
             Config(
                 application,

@@ -15,9 +15,10 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin, TabularInline
-from unfold.decorators import action
+from unfold.decorators import action, display
 
 from . import pages, pap
+from .drafts import paths_of_rules
 from .forms import PolicyForm, PolicySetForm, PolicyTestForm, RuleForm
 from .models import (
     DecisionEntry,
@@ -30,6 +31,8 @@ from .models import (
     Version,
 )
 
+_LABELS = {"permit": "success", "deny": "danger", "indeterminate": "warning"}
+
 
 def _to(name: str) -> HttpResponse:
     return redirect(f"admin:{name}")
@@ -39,6 +42,7 @@ class DraftAdmin(ModelAdmin):
     """What all parts of the draft offer."""
 
     actions_list: tuple[str, ...] = ("publish", "try_out")
+    warn_unsaved_form = True
 
     class Media:
         js = ("policies/editor.js",)
@@ -54,22 +58,33 @@ class DraftAdmin(ModelAdmin):
         return _to("policies_playground")
 
 
-class PolicyInline(TabularInline):
+class PartInline(TabularInline):
+    """What stands below; each has a page of its own."""
+
+    extra = 0
+    readonly_fields = ("page",)
+
+    @admin.display(description="")
+    def page(self, obj: Any) -> str:
+        """The way there, for keyboards and fingers too."""
+        if obj.pk is None:
+            return ""
+        address = reverse(f"admin:policies_{obj._meta.model_name}_change", args=[obj.pk])
+        return format_html('<a class="text-link" href="{}">Edit {}</a>', address, obj.key)
+
+
+class PolicyInline(PartInline):
     """The policies of a set."""
 
     model = Policy
-    fields = ("key", "priority", "algorithm", "note")
-    extra = 0
-    show_change_link = True
+    fields = ("key", "priority", "algorithm", "note", "page")
 
 
-class RuleInline(TabularInline):
+class RuleInline(PartInline):
     """The rules of a policy; their conditions are edited on their own page."""
 
     model = Rule
-    fields = ("key", "priority", "effect", "note")
-    extra = 0
-    show_change_link = True
+    fields = ("key", "priority", "effect", "note", "page")
 
 
 @admin.register(PolicySet)
@@ -77,6 +92,9 @@ class PolicySetAdmin(DraftAdmin):
     """Sets."""
 
     form = PolicySetForm
+    change_form_after_template = "policies/guide.html"
+    fields = ("key", "note", "mode", "priority", "algorithm", "target", "obligations", "advice",
+              "parent")  # fmt: skip
     list_display = ("key", "mode", "priority", "algorithm", "policy_count", "note")
     list_editable = ("mode", "priority")
     list_filter = ("mode",)
@@ -121,6 +139,9 @@ class PolicyAdmin(DraftAdmin):
     """Policies."""
 
     form = PolicyForm
+    change_form_after_template = "policies/guide.html"
+    fields = ("policy_set", "key", "note", "priority", "algorithm", "target", "obligations",
+              "advice")  # fmt: skip
     list_display = ("key", "policy_set", "priority", "algorithm", "note")
     list_filter = ("policy_set",)
     list_select_related = ("policy_set",)
@@ -128,13 +149,37 @@ class PolicyAdmin(DraftAdmin):
     inlines = (RuleInline,)
 
 
+class HitFilter(admin.SimpleListFilter):
+    """Rules that have decided, and rules that never have."""
+
+    title = "hits"
+    parameter_name = "hit"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """The two kinds."""
+        return [("never", "never hit"), ("yes", "hit")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Rule]) -> QuerySet[Rule]:
+        """By the counts of all workers."""
+        if self.value() not in ("never", "yes"):
+            return queryset
+        counted = set(RuleHits.objects.values_list("path", flat=True))
+        hit = [pk for pk, path in paths_of_rules().items() if path in counted]
+        return (
+            queryset.filter(pk__in=hit) if self.value() == "yes" else queryset.exclude(pk__in=hit)
+        )
+
+
 @admin.register(Rule)
 class RuleAdmin(DraftAdmin):
     """Rules."""
 
     form = RuleForm
+    change_form_after_template = "policies/guide.html"
+    fields = ("policy", "key", "note", "effect", "priority", "target", "condition", "obligations",
+              "advice")  # fmt: skip
     list_display = ("key", "effect", "policy", "priority", "hits", "note")
-    list_filter = ("effect", "policy__policy_set")
+    list_filter = ("effect", HitFilter, "policy__policy_set")
     list_select_related = ("policy__policy_set",)
     search_fields = ("key", "note")
     autocomplete_fields = ("policy",)
@@ -142,15 +187,13 @@ class RuleAdmin(DraftAdmin):
     @admin.display(description="hits")
     def hits(self, obj: Rule) -> str:
         """How often it has decided."""
-        row = self._hits().get(f"{obj.policy.policy_set.key}/{obj.policy.key}/{obj.key}")
+        row = self._counts.get(self._paths.get(obj.pk, ""))
         return f"{row:,}" if row else "never"
 
-    def _hits(self) -> dict[str, int]:
-        return self._counts
-
     def get_queryset(self, request: HttpRequest) -> QuerySet[Rule]:
-        """Reads the counts once for a page."""
+        """Reads places and counts once for a page."""
         self._counts = dict(RuleHits.objects.values_list("path", "hits"))
+        self._paths = paths_of_rules()
         return super().get_queryset(request)
 
 
@@ -250,10 +293,17 @@ class VersionAdmin(ReadOnlyAdmin):
 class DecisionEntryAdmin(ReadOnlyAdmin):
     """The decision log."""
 
-    list_display = ("at", "effect", "type", "sender", "to", "username", "path", "shadow", "again")
+    list_display = ("at", "verdict", "again", "type", "sender", "to", "username", "path", "shadow")
     list_filter = ("effect", "passes", "direction", "type", "version", "at")
+    list_fullwidth = True
     search_fields = ("sender", "to", "username", "path")
+    search_help_text = "Sender, recipient, user or rule"
     show_full_result_count = False
+
+    @display(description="decision", label=_LABELS, ordering="effect")
+    def verdict(self, obj: DecisionEntry) -> str:
+        """The decision, in colour."""
+        return obj.effect
 
     @admin.display(description="")
     def again(self, obj: DecisionEntry) -> SafeString:

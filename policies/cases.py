@@ -42,6 +42,7 @@ BASE: dict[str, Any] = {
     "to": "hyperty://b.com/2",
     "body": {},
 }
+_WORDS = {"expect": "the decision", "deliver": "whether it goes on", "auth": "body.auth"}
 DOCUMENT_KEYS = ("cond", "rules", "policies", "sets")
 
 
@@ -145,7 +146,7 @@ def _faults(
         body = {key: value for key, value in body.items() if key not in claimed}
         found.append(("delivered", {**body, "auth": auth}))
     faults = [
-        f"{key} is {value!r}, expected {case[key]!r}"
+        f"{_WORDS.get(key, key)} is {value!r}, expected {case[key]!r}"
         for key, value in found
         if key in case and case[key] != value
     ]

@@ -37,6 +37,7 @@ def write_entries(entries: Sequence[Entry]) -> None:
             message=entry.message,
             errors=entry.errors,
             microseconds=entry.microseconds,
+            facts=entry.facts,
         )
         for entry in entries
     ]
@@ -48,8 +49,10 @@ def add_hits(hits: Counter[tuple[str, ...]]) -> None:
     now = timezone.now()
     for path, count in hits.items():
         name = "/".join(path)[:255]
-        if not RuleHits.objects.filter(path=name).update(hits=F("hits") + count, last_hit=now):
-            RuleHits.objects.create(path=name, hits=count, last_hit=now)
+        rows = RuleHits.objects.filter(path=name)
+        if not rows.update(hits=F("hits") + count, last_hit=now):
+            RuleHits.objects.get_or_create(path=name, defaults={"last_hit": now})
+            rows.update(hits=F("hits") + count)  # another worker may have been first
 
 
 def purge(days: float) -> int:

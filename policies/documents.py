@@ -34,6 +34,9 @@ from .language import (
 from .vocabulary import ALGORITHM_ALIASES, Algorithm
 
 EFFECTS = ("permit", "deny")
+MODES = ("off", "shadow", "enforce")
+MAX_ID = 100
+MAX_PRIORITY = 2**31 - 1
 DUE = (*EFFECTS, "notApplicable", "indeterminate")
 _SHARED = {"id", "target", "priority", "obligations", "advice", "description"}
 _RULE_KEYS = _SHARED | {"condition", "effect"}
@@ -93,6 +96,7 @@ class DocumentReader:
             self.report(at, f"sets nested deeper than {MAX_SETS}")
             raw = {}
         id_ = self._id(raw, at, name)
+        self._mode(raw, at)
         children: list[Policy | PolicySet] = []
         for n, item in enumerate(self._list(raw, "policies", at)):
             here, child = f"{at}.policies[{n}]", f"{id_}/{n + 1}"
@@ -171,14 +175,24 @@ class DocumentReader:
         if isinstance(id_, bool) or not isinstance(id_, (str, int)) or id_ == "":
             self.report(f"{at}.id", "expected a text or a number")
             return name
-        return str(id_)
+        text = str(id_)
+        if "id" in raw and (len(text) > MAX_ID or not text.isprintable()):
+            self.report(f"{at}.id", f"expected at most {MAX_ID} characters that can be printed")
+            return name
+        return text
 
     def _priority(self, raw: dict[str, Any], at: str) -> float:
         priority = raw.get("priority", 0)
-        if isinstance(priority, bool) or not isinstance(priority, (int, float)):
-            self.report(f"{at}.priority", "expected a number; the lower one comes first")
+        is_number = isinstance(priority, (int, float)) and not isinstance(priority, bool)
+        if not is_number or priority != priority // 1 or abs(priority) > MAX_PRIORITY:
+            self.report(f"{at}.priority", "expected a whole number; the lower one comes first")
             return 0
-        return priority
+        return priority  # type: ignore[no-any-return]
+
+    def _mode(self, raw: dict[str, Any], at: str) -> None:
+        mode = raw.get("mode", MODES[0])
+        if mode not in MODES:
+            self.report(f"{at}.mode", f"expected one of {', '.join(MODES)}; found {mode!r}")
 
     def _algorithm(self, raw: dict[str, Any], key: str, at: str) -> Algorithm:
         name = raw.get(key, Algorithm.BLOCK_OVERRIDES)

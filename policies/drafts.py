@@ -7,8 +7,9 @@ from typing import Any
 
 from django.db import transaction
 
-from .documents import read_document
+from .documents import MAX_ID, read_document
 from .models import NamedList, Policy, PolicySet, Rule
+from .transfer import Bundle
 from .vocabulary import ALGORITHM_ALIASES
 
 
@@ -39,6 +40,20 @@ def policy_out(policy: Policy, rules: Iterable[Rule]) -> dict[str, Any]:
     }
 
 
+def paths_of_rules() -> dict[int, str]:
+    """Where each rule of the draft stands, as decisions name it: `set/set/policy/rule`."""
+    sets = {
+        pk: (key, above) for pk, key, above in PolicySet.objects.values_list("pk", "key", "parent")
+    }
+
+    def path(pk: int) -> str:
+        key, above = sets[pk]
+        return key if above is None else f"{path(above)}/{key}"
+
+    rules = Rule.objects.values_list("pk", "key", "policy__key", "policy__policy_set")
+    return {pk: f"{path(inside)}/{policy}/{key}"[:255] for pk, key, policy, inside in rules}
+
+
 @transaction.atomic
 def replace_draft(document: Sequence[dict[str, Any]], lists: dict[str, Sequence[str]]) -> None:
     """Make the draft say what a document says. Raises PolicyError."""
@@ -65,6 +80,21 @@ def add_to_draft(document: Sequence[dict[str, Any]], mode: str | None = None) ->
     return added
 
 
+@transaction.atomic
+def add_bundle(bundle: Bundle, mode: str | None = None, keep_lists: bool = False) -> int:
+    """Put a policy file into the draft, all or nothing; the number of sets. Raises PolicyError.
+
+    mode        of all its sets; None: as the file says
+    keep_lists  lists that are kept already stay as they are
+    """
+    for name, members in bundle.lists.items():
+        row, is_new = NamedList.objects.get_or_create(name=name)
+        if is_new or not keep_lists:
+            row.members = "\n".join(members)
+            row.save()
+    return len(add_to_draft(bundle.document, mode))
+
+
 def _layer_out(row: PolicySet | Policy | Rule) -> dict[str, Any]:
     out: dict[str, Any] = {"id": row.key, "priority": row.priority, "target": row.target}
     for key in ("obligations", "advice"):
@@ -89,7 +119,7 @@ def _set_out(policy_set: PolicySet, below: dict[int | None, list[PolicySet]]) ->
 
 def _layer_in(raw: dict[str, Any], name: str) -> dict[str, Any]:
     return {
-        "key": str(raw.get("id", name)),
+        "key": str(raw.get("id", name[-MAX_ID:])),
         "note": str(raw.get("description", ""))[:255],
         "priority": int(raw.get("priority", 0)),
         "target": raw.get("target", {}),

@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .documents import read_document
+from .documents import MODES, read_document
 from .pdp import Snapshot, compile_sets
 from .pip import ALLOCATIONS, FETCHED
 
-MODES = ("off", "shadow", "enforce")
 CLOCK = frozenset({"time", "date", "weekday"})
 
 Lists = Mapping[str, Sequence[str]]
@@ -48,15 +47,18 @@ class Edition:
 def make_edition(document: Sequence[Any], lists: Lists, version: int = 0) -> Edition:
     """Compile a document whose sets carry their mode. Raises PolicyError."""
     kept = {name: tuple(members) for name, members in lists.items()}
-    wanted: dict[str, list[Any]] = {mode: [] for mode in MODES}
-    for policy_set in document:
-        mode = policy_set.get("mode", "enforce") if isinstance(policy_set, dict) else "enforce"
-        wanted.get(mode, wanted["enforce"]).append(policy_set)
-    enforced = compile_sets(read_document(wanted["enforce"], kept), version)
+    modes = [_mode(each) for each in document]
+    # Faults of a set that is off do not matter, but its place does: for the paths of the others.
+    seen = [
+        {"id": f"(off, {number})"} if mode == "off" else each
+        for number, (each, mode) in enumerate(zip(document, modes, strict=True))
+    ]
+    sets = list(zip(modes, read_document(seen, kept), strict=True))
+    enforced = compile_sets([each for mode, each in sets if mode == "enforce"], version)
     shadow = None
-    if wanted["shadow"]:
-        both = [*wanted["enforce"], *wanted["shadow"]]
-        shadow = compile_sets(read_document(both, kept), version)
+    if "shadow" in modes:
+        both = [each for mode, each in sets if mode != "off"]
+        shadow = compile_sets(both, version)
     used = enforced.attributes | (shadow.attributes if shadow else frozenset())
     return Edition(
         version=version,
@@ -67,6 +69,11 @@ def make_edition(document: Sequence[Any], lists: Lists, version: int = 0) -> Edi
         uses_clock=bool(used & CLOCK),
         uses_direction="direction" in used,
     )
+
+
+def _mode(policy_set: Any) -> str:
+    mode = policy_set.get("mode", "enforce") if isinstance(policy_set, dict) else "enforce"
+    return mode if mode in MODES else "enforce"
 
 
 NO_EDITION = make_edition([], {})

@@ -7,17 +7,21 @@ from typing import Any
 
 import msgspec
 from django import forms
+from django.utils import timezone
+from django.utils.functional import lazy
 from unfold.widgets import (
     UnfoldAdminSelectWidget,
     UnfoldAdminTextareaWidget,
     UnfoldAdminTextInputWidget,
 )
 
+from .around import local, zone
 from .cases import BASE
 from .documents import DocumentReader
 from .drafts import draft_lists
 from .grammar import ConditionReader
 from .models import Policy, PolicySet, PolicyTest, Rule
+from .readymade import names, summary
 
 LAYERS = {"set": "policy_set", "policy": "policy", "rule": "rule"}
 _FIELD_NAMES = {
@@ -38,9 +42,9 @@ def problems_of(layer: str, raw: dict[str, Any]) -> list[tuple[str, str]]:
 class JsonWidget(UnfoldAdminTextareaWidget):
     """A textarea whose JSON is checked while it is typed (policies/editor.js)."""
 
-    def __init__(self, layer: str, attrs: dict[str, Any] | None = None) -> None:
+    def __init__(self, layer: str, rows: int = 6, attrs: dict[str, Any] | None = None) -> None:
         shown = {
-            "rows": 6,
+            "rows": rows,
             "spellcheck": "false",
             "data-policy-layer": layer,
             "style": "font-family:ui-monospace,monospace",
@@ -76,6 +80,15 @@ class JsonField(forms.JSONField):
             return forms.fields.InvalidJSONInput(data)
 
 
+HELP = {
+    "target": "What it is about, in short; {} is everything.",
+    "condition": 'When the effect holds: {"srcUsername": {"equals": "eve@a.org"}}; {} is always.',
+    "obligations": 'What is done with the decision. A rule: {"inform": "…"}; a policy or set by '
+    'decision: {"deny": {"inform": "…"}}.',
+    "advice": "As obligations, but may be left undone.",
+}
+ROWS = {"condition": 12, "obligations": 5, "advice": 2}
+
 _JSON_FIELDS = dict.fromkeys(("target", "condition", "obligations", "advice", "case"), JsonField)
 
 
@@ -87,7 +100,8 @@ class _LayerForm(forms.ModelForm):
         super().__init__(*args, **kwargs)
         for name in self.json_fields:
             if name in self.fields:
-                self.fields[name].widget = JsonWidget(self.layer)
+                self.fields[name].widget = JsonWidget(self.layer, ROWS.get(name, 3))
+                self.fields[name].help_text = HELP[name]
 
     def document(self, data: dict[str, Any]) -> dict[str, Any]:
         """What was typed, in the words of the language."""
@@ -181,10 +195,32 @@ class PublishForm(forms.Form):
 class ImportForm(forms.Form):
     """A policy file for the draft."""
 
-    file = forms.FileField(help_text="A policy file of this node, of the field, or a bundle.")
-    mode = forms.ChoiceField(
-        choices=PolicySet.Mode.choices, initial="off", widget=UnfoldAdminSelectWidget()
+    file = forms.FileField(
+        required=False,
+        help_text="A policy file of this node or of the field, policies of a runtime, or a bundle.",
     )
+    readymade = forms.ChoiceField(
+        label="or one that comes with the node", required=False, widget=UnfoldAdminSelectWidget(),
+        choices=lambda: [("", "none"), *((n, f"{n}: {summary(n)}") for n in names())],
+    )  # fmt: skip
+    mode = forms.ChoiceField(
+        choices=[*PolicySet.Mode.choices, ("", "as the file says, else off")],
+        initial="off",
+        required=False,
+        widget=UnfoldAdminSelectWidget(),
+        help_text="Sets of the same id are replaced. Nothing acts before it is published.",
+    )
+
+    def clean(self) -> dict[str, Any]:
+        """One source."""
+        data: dict[str, Any] = super().clean() or self.cleaned_data
+        if bool(data.get("file")) == bool(data.get("readymade")):
+            raise forms.ValidationError("Choose a file, or one that comes with the node.")
+        return data
+
+
+def _about_now() -> str:
+    return f"Such as 2017-03-15T12:00:00, in {zone()}; empty: this moment."
 
 
 class PlaygroundForm(forms.Form):
@@ -205,11 +241,11 @@ class PlaygroundForm(forms.Form):
         required=False, widget=UnfoldAdminTextInputWidget(), help_text="Separated by spaces."
     )
     now = forms.CharField(
-        required=False, widget=UnfoldAdminTextInputWidget(), help_text="2017-03-15T12:00:00"
+        required=False, widget=UnfoldAdminTextInputWidget(), help_text=lazy(_about_now, str)()
     )
     facts = forms.CharField(
         required=False, widget=UnfoldAdminTextInputWidget(),
-        help_text='Values looked up otherwise, such as {"rate.srcSession.minute": 51}.',
+        help_text='Other attributes as they shall be, such as {"rate.srcSession.minute": 51}.',
     )  # fmt: skip
 
     def clean_message(self) -> dict[str, Any]:
@@ -222,7 +258,7 @@ class PlaygroundForm(forms.Form):
 
     def clean_now(self) -> str:
         """A date and time."""
-        now = self.cleaned_data["now"] or datetime.now().isoformat(timespec="seconds")  # noqa: DTZ005 (a clock on the wall)
+        now = self.cleaned_data["now"] or local(timezone.now())
         try:
             datetime.fromisoformat(now)
         except ValueError:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import time
 from typing import Any
 
@@ -27,14 +27,22 @@ from msgnode.core.errors import NodeError
 from .attributes import Facts
 from .combining import Outcome
 from .language import Duty
+from .vocabulary import RATE
 
 KEPT = frozenset({"resource", "resources", "type", "method", "scheme", "number", "code"})
 MASK = "…"
+OF_SENDER = (
+    *("srcUsername", "srcIDP", "srcIDPDomain", "srcGroups", "srcSession", "srcAddress"),
+    *("srcOrigin", "srcRuntime"),
+)
+LOOKED_UP = frozenset({"dstRuntime", "dstUsername", "userRegistries", "addrAllastMin"})
+MAX_FACT = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One decision worth telling. `shadow` is the decision of sets that are not in force."""
+    """One decision worth telling. `shadow` is the decision of sets that are not in force, `facts`
+    are what was known beside the message."""
 
     at: float
     direction: str
@@ -51,6 +59,7 @@ class Entry:
     message: str
     errors: str
     microseconds: float
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +128,7 @@ class Journal:
                 message=self._shown(facts),
                 errors="\n".join(outcome.errors),
                 microseconds=seconds * 1e6,
+                facts=beside(facts),
             )
         )
 
@@ -154,6 +164,21 @@ class Journal:
             "body": masked(body) if self._masks else body,
         }
         return msgspec.json.encode(shown)[:20_000].decode(errors="ignore")
+
+
+def beside(facts: Facts) -> dict[str, Any]:
+    """Who sent the message, and what the decision has looked up: as it was at that moment."""
+    looked_up = [name for name in facts if name in LOOKED_UP or RATE.fullmatch(name)]
+    values = {name: facts[name] for name in (*OF_SENDER, *looked_up)}
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, (str, int, float, list, tuple)) and not _is_long(value)
+    }
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) > MAX_FACT
 
 
 def masked(value: Any, key: str = "") -> Any:

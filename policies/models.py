@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
 from django.utils import timezone
@@ -55,7 +56,20 @@ class PolicySet(Layer):
 
     class Meta:
         ordering = ("priority", "id")
-        constraints = (models.UniqueConstraint(fields=["key"], name="policy_set_key"),)
+        constraints = (
+            models.UniqueConstraint(
+                fields=["key"], condition=models.Q(parent=None), name="policy_set_key"
+            ),
+            models.UniqueConstraint(fields=["parent", "key"], name="policy_set_inner_key"),
+        )
+
+    def clean(self) -> None:
+        """A set stands in no set that stands in it."""
+        above = self.parent
+        while above is not None:
+            if above.pk == self.pk:
+                raise ValidationError({"parent": "A set cannot stand in itself."})
+            above = above.parent
 
 
 class Policy(Layer):
@@ -167,6 +181,9 @@ class DecisionEntry(models.Model):
     message = models.TextField(blank=True)
     errors = models.TextField(blank=True)
     microseconds = models.FloatField(default=0)
+    facts = models.JSONField(
+        default=dict, help_text="What was known beside the message: sender, counters, look-ups."
+    )
 
     class Meta:
         ordering = ("-id",)

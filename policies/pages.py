@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
-from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count
@@ -21,18 +20,19 @@ from django.views.decorators.http import require_POST
 
 from msgnode.core.errors import NodeError
 
-from . import pap
+from . import around, pap, readymade
 from .cases import facts_of
 from .documents import read_document
-from .drafts import add_to_draft, draft_document, draft_lists
+from .drafts import add_bundle, draft_document, draft_lists
 from .explain import explain
 from .forms import LAYERS, ImportForm, PlaygroundForm, PublishForm, problems_of
 from .language import PolicyError
-from .models import DecisionEntry, NamedList, PolicySet, PolicyTest, Version
+from .models import DecisionEntry, PolicySet, PolicyTest, Version
 from .pdp import compile_sets
 from .rewriting import rewritten
 from .transfer import read_bundle, write_bundle
-from .verdicts import Defaults, rewrites_of, verdict
+from .verdicts import rewrites_of, verdict
+from .watching import messages_now
 
 RECENT = 50
 TOP = 20
@@ -84,16 +84,16 @@ def import_page(request: HttpRequest) -> HttpResponse:
     problems: list[Any] = []
     if request.method == "POST" and form.is_valid():
         try:
-            bundle = read_bundle(form.cleaned_data["file"].read())
-            for name, members in bundle.lists.items():
-                NamedList.objects.update_or_create(
-                    name=name, defaults={"members": "\n".join(members)}
-                )
-            added = add_to_draft(bundle.document, form.cleaned_data["mode"])
+            file, mode = form.cleaned_data["file"], form.cleaned_data["mode"] or None
+            if file:
+                added = add_bundle(read_bundle(file.read()), mode)
+            else:
+                ready = readymade.bundle(form.cleaned_data["readymade"])
+                added = add_bundle(ready, mode, keep_lists=True)
         except PolicyError as error:
             problems = error.problems
         else:
-            messages.success(request, f"{len(added)} sets are in the draft.")
+            messages.success(request, f"{added} sets are in the draft; publish them to act.")
             return redirect("admin:policies_policyset_changelist")
     context = {"title": "Import policies", "form": form, "problems": problems}
     return _page(request, "policies/import.html", context)
@@ -136,7 +136,11 @@ def playground(request: HttpRequest) -> HttpResponse:
     """Try a message against the draft or a version, and see why it is decided as it is."""
     _require(request, "policies.view_policyset")
     versions = list(Version.objects.values_list("number", flat=True)[:RECENT])
-    form = PlaygroundForm(request.POST or None, initial=_from_entry(request))
+    taken = request.POST.get("take")
+    form = PlaygroundForm(
+        request.POST if request.POST and not taken else None,
+        initial={"message": _pretty(taken)} if taken else _from_entry(request),
+    )
     choices = [("draft", "the draft")] + [(str(n), f"version {n}") for n in versions]
     if versions:
         choices[1] = (str(versions[0]), f"version {versions[0]}, in force")
@@ -145,7 +149,11 @@ def playground(request: HttpRequest) -> HttpResponse:
         "title": "Playground",
         "form": form,
         "recent": DecisionEntry.objects.all()[:RECENT],
+        "may_watch": request.user.has_perm("policies.change_policyset"),
     }
+    if "watch" in request.GET and context["may_watch"]:
+        passing = [msgspec.json.encode(each).decode() for each in messages_now()]
+        context.update(passing=passing, watched=True)
     if request.method == "POST" and form.is_valid():
         try:
             context.update(_tried(form))
@@ -188,11 +196,9 @@ def _tried(form: PlaygroundForm) -> dict[str, Any]:
     kept = {name: tuple(members) for name, members in lists.items()}
     active = [each for each in document if each.get("mode", "enforce") != "off"]
     sets = read_document(active, kept)
-    facts = facts_of(form.case())
+    facts = facts_of({**form.case(), "node": around.node_facts()})
     outcome = compile_sets(sets).decide(facts)
-    policy: dict[str, Any] = settings.POLICY
-    defaults = Defaults(policy["DELIVER_NOT_APPLICABLE"], policy["DELIVER_INDETERMINATE"])
-    passes, auth = verdict(outcome.effect, defaults)
+    passes, auth = verdict(outcome.effect, around.defaults())
     rewrites = rewrites_of(outcome)
     body = rewritten(facts.message.fields(), rewrites) if rewrites and passes else None
     return {
@@ -211,17 +217,24 @@ def _from_entry(request: HttpRequest) -> dict[str, Any]:
     entry = DecisionEntry.objects.filter(pk=number).first() if number.isdigit() else None
     if entry is None:
         return {}
-    try:
-        message = msgspec.json.format(entry.message, indent=2)
-    except msgspec.DecodeError:
-        message = entry.message
+    facts = dict(entry.facts)
     return {
-        "message": message,
-        "username": entry.username,
+        "message": _pretty(entry.message),
+        "username": facts.pop("srcUsername", entry.username),
+        "issuer": facts.pop("srcIDP", ""),
+        "groups": " ".join(facts.pop("srcGroups", ())),
+        "facts": msgspec.json.encode(facts).decode() if facts else "",
         "direction": entry.direction,
-        "now": entry.at.replace(tzinfo=None).isoformat(timespec="seconds"),
+        "now": around.local(entry.at),
         "against": str(entry.version) if entry.version else "draft",
     }
+
+
+def _pretty(message: str) -> str:
+    try:
+        return msgspec.json.format(message, indent=2)
+    except msgspec.DecodeError:
+        return message
 
 
 def _require(request: HttpRequest, right: str) -> None:

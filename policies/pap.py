@@ -22,6 +22,7 @@ from typing import Any
 from django.apps import apps
 from django.db import transaction
 
+from . import around
 from .cases import run_case
 from .drafts import draft_document, draft_lists, replace_draft
 from .editions import Edition, Lists, make_edition
@@ -64,7 +65,8 @@ def check(document: Sequence[Any], lists: Lists) -> CheckReport:
     failures = []
     active = list(PolicyTest.objects.filter(is_active=True))
     for test in active:
-        result = run_case({"id": test.name, **test.case}, edition.enforced)
+        case = {"id": test.name, "node": around.node_facts(), **test.case}
+        result = run_case(case, edition.enforced, around.defaults())
         if result.faults:
             failures.append(f"{test.name}: {'; '.join(result.faults)}")
     return CheckReport((), tuple(failures), len(active) - len(failures), edition)

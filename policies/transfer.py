@@ -14,6 +14,7 @@ Rules
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,9 +22,19 @@ from typing import Any
 import msgspec
 
 from .language import PolicyError, Problem
+from .vocabulary import WEEKDAYS
 
+_LIST_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _OPERATORS = {"greaterThan": "moreThan", "lessThan": "lessThan"}
-_ATTRIBUTES = {"source": "srcUsername", "scheme": "srcScheme", "type": "resourceType"}
+_ATTRIBUTES = {
+    "source": "srcUsername",
+    "domain": "srcIDPDomain",
+    "scheme": "srcScheme",
+    "type": "resourceType",
+}
+_DAY = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
+_CLOCK = re.compile(r"(\d{1,2}):?(\d{2})")
+_DAYS = ("sunday", *WEEKDAYS[:-1])
 _LOGIC = {"and": "allOf", "or": "anyOf", "not": "not"}
 _ALGORITHMS = {
     "blockOverrides": "blockOverrides",
@@ -85,6 +96,11 @@ def _bundle(raw: dict[str, Any]) -> Bundle:
         for members in lists.values()
     ):
         raise PolicyError([Problem("$.lists", "expected a map of names and lists of texts")])
+    for name in lists:
+        if not _LIST_NAME.fullmatch(name):
+            raise PolicyError(
+                [Problem("$.lists", f"{name!r} is no name: letters, digits, - and _")]
+            )
     if "hash" in raw and raw["hash"] != _hash(sets, lists):
         raise PolicyError([Problem("$.hash", "the hash is not that of the sets and lists")])
     version = raw.get("version", 0)
@@ -126,6 +142,20 @@ def _runtime_rule(raw: Any, at: str) -> dict[str, Any]:
     }
 
 
+def _runtime_value(attribute: str, value: Any) -> Any:
+    """A parameter as this language writes it: 13/02/2017, 0 for Sunday, 0900 or 900."""
+    text = str(value)
+    if attribute == "date" and (day := _DAY.fullmatch(text)):
+        return f"{day[3]}-{int(day[2]):02}-{int(day[1]):02}"
+    if attribute == "weekday" and text.isdecimal() and int(text) < len(_DAYS):
+        return _DAYS[int(text)]
+    if attribute == "time" and " " in text:
+        return " ".join(str(_runtime_value(attribute, each)) for each in text.split())
+    if attribute == "time" and (clock := _CLOCK.fullmatch(text.zfill(4))):
+        return f"{int(clock[1]):02}:{clock[2]}"
+    return value
+
+
 def _runtime_condition(raw: Any, at: str) -> Any:
     if raw in ({}, []):
         return {}
@@ -134,8 +164,14 @@ def _runtime_condition(raw: Any, at: str) -> Any:
         return {_LOGIC[raw[0]]: parts}
     if not isinstance(raw, dict) or "attribute" not in raw:
         raise PolicyError([Problem(at, "expected attribute, operator and params")])
-    operator, params = str(raw.get("operator")), raw.get("params")
+    attribute, operator = str(raw["attribute"]), str(raw.get("operator"))
+    params = raw.get("params")
+    if operator == "in" and isinstance(params, str):
+        params = f"@{params}"  # a group of the user: a list the operator keeps
+    elif isinstance(params, list):
+        params = [_runtime_value(attribute, each) for each in params]
+    else:
+        params = _runtime_value(attribute, params)
     if operator == "between" and isinstance(params, list) and len(params) == 2:
         params = f"{params[0]} {params[1]}"
-    attribute = str(raw["attribute"])
     return {_ATTRIBUTES.get(attribute, attribute): {_OPERATORS.get(operator, operator): params}}

@@ -2,8 +2,9 @@
 
 Entries are their clients' and are not edited here; an operator may disconnect them, which observers
 are told, or purge them for good. A search term is looked for as a whole under every key first, by
-the keys' indexes; where no key matches, as the beginning of a URL or a user id. Lists are paged
-without counting, so that a million rows are no burden.
+the keys' indexes; where none matches, as the beginning of any key; and where there is none either,
+anywhere in the newest entries. Lists are paged without counting, so that a million rows are no
+burden.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any, ClassVar
 
 from django.contrib import admin, messages
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, TextField
+from django.db.models.functions import Cast
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
@@ -31,14 +33,16 @@ from .models import DataObject, GlobalRecord, Hyperty, Runtime, StatusChange, Us
 from .searches import guid_spellings
 
 SELECTED = 1000
+LOOKED_THROUGH = 100_000
 SHOWN_CHANGES = 20
 _LABELS = {"live": "success", "created": "info", "disconnected": "warning", "dead": "danger"}
 
 
 class RegistryAdmin(ModelAdmin):
-    """Rows that clients write: shown here, found by any of `keys`, never edited."""
+    """Rows that clients write: shown here, found by any of `keys` or `texts`, never edited."""
 
     keys: ClassVar[tuple[str, ...]] = ()
+    texts: ClassVar[tuple[str, ...]] = ()
     search_fields = ("pk",)  # shows the search box; get_search_results does the search
     paginator = InfinitePaginator
     show_full_result_count = False
@@ -61,14 +65,32 @@ class RegistryAdmin(ModelAdmin):
         term = search_term.strip()
         if not term:
             return queryset, False
-        exact = Q()
         for key in self.keys:
             values = guid_spellings(term) if key == "guid" else [term]
-            exact |= Q(**{f"{key}__in": values})
-        found = queryset.filter(exact)
-        if found.order_by().exists():
-            return found, False
-        return queryset.filter(begins_with(self.keys[0], term)), False
+            found = queryset.filter(**{f"{key}__in": values})
+            if found.order_by().exists():
+                return found, False
+        return queryset.filter(pk__in=self._beginning(term) or self._holding(term)), False
+
+    def _beginning(self, term: str) -> set[Any]:
+        """Rows of which a key begins so, by the keys' indexes."""
+        rows_ = self.model._default_manager.order_by()
+        ids: set[Any] = set()
+        for key in self.keys:
+            ids.update(rows_.filter(begins_with(key, term)).values_list("pk", flat=True)[:SELECTED])
+        return ids
+
+    def _holding(self, term: str) -> set[Any]:
+        """Rows that hold the term anywhere, of the newest ones: this reads them all."""
+        newest = self.model._default_manager.order_by("-pk").values_list("pk", flat=True)
+        oldest = newest[LOOKED_THROUGH : LOOKED_THROUGH + 1].first() or 0
+        holds = Q()
+        texts = {}
+        for number, name in enumerate((*self.keys, *self.texts)):
+            texts[f"text_{number}"] = Cast(name, TextField())
+            holds |= Q(**{f"text_{number}__icontains": term})
+        found = newest.annotate(**texts).filter(holds, pk__gt=oldest)
+        return set(found[:SELECTED])
 
 
 def begins_with(column: str, beginning: str) -> Q:
@@ -125,12 +147,12 @@ class EntryAdmin(RegistryAdmin):
     def status_now(self, row: Any) -> str:
         return entries.settled(rows.entry(row), timezone.now())[0].status
 
-    @display(description="expires")
+    @display(description="life left")
     def expires_in(self, row: Any) -> str:
         now = timezone.now()
         if row.expires_at is None:
             return f"ended {timesince(row.ended_at, now)} ago" if row.ended_at else "ended"
-        return f"in {timeuntil(row.expires_at, now)}" if row.expires_at > now else "now"
+        return timeuntil(row.expires_at, now) if row.expires_at > now else "none"
 
     @display(description="history")
     def history(self, row: Any) -> str:
@@ -142,8 +164,9 @@ class EntryAdmin(RegistryAdmin):
         )
         link = f"{reverse('admin:registry_statuschange_changelist')}?{urlencode({'q': row.url})}"
         return format_html(
-            '<table><thead><tr><th scope="col">when (UTC)</th><th scope="col">status</th>'
-            '<th scope="col">because</th></tr></thead><tbody>{}</tbody></table>'
+            '<table class="console-table"><thead><tr><th scope="col">when (UTC)</th>'
+            '<th scope="col">status</th><th scope="col">because</th></tr></thead>'
+            '<tbody>{}</tbody></table>'
             '<a class="text-link" href="{}">All changes</a>',
             lines, link,
         )  # fmt: skip
@@ -181,8 +204,9 @@ class EntryAdmin(RegistryAdmin):
 @admin.register(Hyperty)
 class HypertyAdmin(EntryAdmin):
     kind = Kind.HYPERTY
-    keys = ("url", "user_id", "user__idp_identifier", "guid", "runtime_id")
-    search_help_text = "URL, user id, e-mail address, GUID or runtime URL"
+    keys = ("url", "user__user_id", "user__idp_identifier", "guid", "runtime__url")
+    texts = ("descriptor", "resources", "data_schemes", "status")
+    search_help_text = "URL, user, e-mail address, GUID, runtime, descriptor, resource…"
     list_display = ("url", "user_id", "status_now", "expires_in", "modified_at")
     fields = (
         *("url", "user", "guid", "runtime", "descriptor", "resources", "data_schemes"),
@@ -195,8 +219,9 @@ class HypertyAdmin(EntryAdmin):
 @admin.register(DataObject)
 class DataObjectAdmin(EntryAdmin):
     kind = Kind.OBJECT
-    keys = ("url", "name", "reporter", "runtime_id")
-    search_help_text = "URL, name, reporter or runtime URL"
+    keys = ("url", "name", "reporter", "runtime__url")
+    texts = ("schema", "resources", "data_schemes", "status")
+    search_help_text = "URL, name, reporter, runtime, schema, resource…"
     list_display = ("url", "name", "reporter", "status_now", "expires_in", "modified_at")
     fields = (
         *("url", "name", "reporter", "runtime", "schema", "resources", "data_schemes"),
@@ -238,7 +263,8 @@ class StatusChangeAdmin(RegistryAdmin):
 @admin.register(GlobalRecord)
 class GlobalRecordAdmin(RegistryAdmin):
     keys = ("guid",)
-    search_help_text = "GUID"
+    texts = ("user_ids",)
+    search_help_text = "GUID or user id"
     list_display = ("guid", "user_ids", "state", "last_update", "timeout")
 
     @display(

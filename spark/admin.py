@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django import forms
@@ -98,6 +98,14 @@ class RunForm(forms.ModelForm):
     class Meta:
         model = ReportRun
         fields = ("kind", "start", "again")
+
+    def clean_start(self) -> datetime:
+        start: datetime = self.cleaned_data["start"]
+        try:
+            runs.check_period(start, None)
+        except runs.NoSuchPeriod as fault:
+            raise forms.ValidationError(str(fault)) from fault
+        return start
 
 
 @admin.register(ReportRun)

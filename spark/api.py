@@ -9,6 +9,8 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import mixins, serializers, status, viewsets
 from rest_framework.decorators import action
 from rest_framework.exceptions import NotFound
@@ -71,9 +73,18 @@ class RunLine(serializers.ModelSerializer):
             name for name in fields if name not in ("kind", "start", "end", "again")
         )
 
+    def validate(self, asked: dict[str, Any]) -> dict[str, Any]:
+        try:
+            runs.check_period(asked["start"], asked.get("end"))
+        except runs.NoSuchPeriod as fault:
+            raise serializers.ValidationError(str(fault)) from fault
+        return asked
 
+
+@extend_schema_view(
+    list=extend_schema(parameters=[OpenApiParameter("kind", str, enum=KindChoice.values)])
+)
 class ReportViews(viewsets.ReadOnlyModelViewSet):
-    schema = None  # described in docs/reports.md; the OpenAPI document is the registry's
     permission_classes = (MayViewOrAdd,)
     pagination_class = Pages
     queryset = Report.objects.order_by("-start", "kind")
@@ -89,6 +100,16 @@ class ReportViews(viewsets.ReadOnlyModelViewSet):
     def get_serializer_class(self) -> Any:
         return ReportLine if self.action == "list" else ReportWhole
 
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("table", str, OpenApiParameter.PATH, enum=list(pages.TABLES)),
+            OpenApiParameter("form", str, OpenApiParameter.PATH, enum=list(downloads.MEDIA_TYPES)),
+        ],
+        responses={
+            (200, media.split(";")[0]): OpenApiTypes.BINARY
+            for media in downloads.MEDIA_TYPES.values()
+        },
+    )
     @action(detail=True, url_name="table", url_path=r"(?P<table>[a-z_]+)\.(?P<form>csv|parquet)")
     def table(self, request: Request, pk: str, table: str, form: str) -> HttpResponse:
         """One table of a report as a file."""
@@ -96,10 +117,12 @@ class ReportViews(viewsets.ReadOnlyModelViewSet):
         if table not in pages.TABLES:
             raise NotFound
         rows = pages.rows_of(report.figures, table)
+        there_were = pages.rows_there_were(report.figures, table)
         answer = HttpResponse(
-            downloads.content(rows, form), content_type=downloads.MEDIA_TYPES[form]
+            downloads.content(rows, form, there_were), content_type=downloads.MEDIA_TYPES[form]
         )
-        name = f"{report.kind}-{report.start:%Y%m%dT%H}-{table}.{form}"
+        title = f"{report.kind}-{report.start:%Y%m%dT%H}"
+        name = downloads.name_of(title, table, len(rows), there_were, form)
         answer["Content-Disposition"] = f'attachment; filename="{name}"'
         return answer
 
@@ -110,12 +133,12 @@ class RunViews(
     mixins.RetrieveModelMixin,
     viewsets.GenericViewSet,
 ):
-    schema = None  # described in docs/reports.md; the OpenAPI document is the registry's
     permission_classes = (MayViewOrAdd,)
     pagination_class = Pages
     queryset = ReportRun.objects.order_by("-queued_at")
     serializer_class = RunLine
 
+    @extend_schema(responses={202: RunLine})
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Ask for a run. The same one that waits already is the answer."""
         asked = self.get_serializer(data=request.data)
@@ -125,6 +148,7 @@ class RunViews(
         tell_worker(waiting.pk)
         return Response(self.get_serializer(waiting).data, status=status.HTTP_202_ACCEPTED)
 
+    @extend_schema(request=None, responses={202: RunLine, 409: OpenApiTypes.OBJECT})
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, pk: str) -> Response:
         run = self.get_object()

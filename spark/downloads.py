@@ -14,8 +14,15 @@ MEDIA_TYPES = {CSV: "text/csv; charset=utf-8", PARQUET: "application/vnd.apache.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def content(rows: list[dict[str, Any]], form: str) -> bytes:
-    return _csv(rows) if form == CSV else _parquet(rows)
+def content(rows: list[dict[str, Any]], form: str, there_were: int = 0) -> bytes:
+    """The rows as a file. Parquet says in its metadata how many there were to choose from."""
+    return _csv(rows) if form == CSV else _parquet(rows, max(there_were, len(rows)))
+
+
+def name_of(report: str, table: str, kept: int, there_were: int, form: str) -> str:
+    """The file's name: `daily-…-talkers-top-100-of-4211.csv` where not all rows were kept."""
+    cut = f"-top-{kept}-of-{there_were}" if there_were > kept else ""
+    return f"{report}-{table}{cut}.{form}"
 
 
 def _csv(rows: list[dict[str, Any]]) -> bytes:
@@ -31,7 +38,8 @@ def _harmless(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-def _parquet(rows: list[dict[str, Any]]) -> bytes:
+def _parquet(rows: list[dict[str, Any]], there_were: int) -> bytes:
     sink = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows), sink)
+    table = pa.Table.from_pylist(rows)
+    pq.write_table(table.replace_schema_metadata({"rows_there_were": str(there_were)}), sink)
     return sink.getvalue()

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -67,10 +68,10 @@ def bundled_java() -> Path | None:
     return Path(JAVA_HOME) / "bin" / "java"
 
 
-def class_archive(data_dir: Path) -> Path:
+def class_archive(data_dir: Path) -> Path | None:
     """Where the classes that Java loaded for Spark are kept, for this Java and this Spark: the next
-    run maps them instead of loading them, which saves a third of its processor time. Archives of
-    others are deleted."""
+    run maps them instead of loading them, which saves a third of its processor time. None if this
+    Java cannot keep any: a trimmed one refuses even to start. Archives of others are deleted."""
     home = Path(environment(data_dir)["JAVA_HOME"])
     made_for = f"{home} {_changed(home)} {version('pyspark')}"
     name = f"classes-{hashlib.sha256(made_for.encode()).hexdigest()[:12]}.jsa"
@@ -78,7 +79,22 @@ def class_archive(data_dir: Path) -> Path:
     for old in folder.glob("classes-*.jsa"):
         if old.name != name:
             old.unlink(missing_ok=True)
-    return folder / name
+    kept = folder / name
+    return kept if kept.exists() or can_keep_classes(str(home / "bin" / "java")) else None
+
+
+@cache
+def can_keep_classes(java: str) -> bool:
+    """Whether a java program starts when it is told to keep its classes."""
+    with tempfile.TemporaryDirectory(prefix="node-java-") as folder:
+        options = ["-Xlog:cds=off", f"-XX:ArchiveClassesAtExit={folder}/classes"]
+        try:
+            done = subprocess.run(  # noqa: S603 (found on PATH, named by JAVA_HOME, or bundled)
+                [java, *options, "-version"], capture_output=True, timeout=60, check=False
+            )
+        except (OSError, subprocess.SubprocessError):
+            return False
+        return done.returncode == 0 and (Path(folder) / "classes").exists()
 
 
 def _changed(home: Path) -> int:

@@ -42,6 +42,12 @@ def rows_of(figures: dict[str, Any], table: str) -> list[dict[str, Any]]:
     return list(figures.get("tables", {}).get(table, []))
 
 
+def rows_there_were(figures: dict[str, Any], table: str) -> int:
+    """How many rows there were, of which a report keeps the largest."""
+    kept = len(rows_of(figures, table))
+    return max(kept, int(figures.get("rows_of", {}).get(table, kept)))
+
+
 def context(figures: dict[str, Any]) -> dict[str, Any]:
     """What the template shows of a report."""
     totals, latency = figures["totals"], figures["latency"]
@@ -64,13 +70,14 @@ def context(figures: dict[str, Any]) -> dict[str, Any]:
         "gaps": gaps,
         "gap_text": _spans(gaps),
         "compared": _compared(figures),
+        "cut": ", ".join(figures.get("cut", [])),
         "tables": [
             {
                 "name": name,
                 "title": title,
                 "headers": [header.replace("_", " ") for header in rows[0]],
                 "rows": [list(row.values()) for row in rows[:_ROWS_SHOWN]],
-                "more": max(0, len(rows) - _ROWS_SHOWN),
+                "says": _says(len(rows), rows_there_were(figures, name)),
             }
             for name, title in TABLES.items()
             if (rows := rows_of(figures, name))
@@ -128,6 +135,11 @@ def last_day(now: datetime) -> dict[str, Any]:
     for figures in every:
         sums.update(figures["totals"])
     tables = {name: _added(rows_of(figures, name) for figures in every) for name in _ADDED_UP}
+    cut = [
+        TABLES[name]
+        for name in _ADDED_UP
+        if any(rows_there_were(hour, name) > len(rows_of(hour, name)) for hour in every)
+    ]
     for name in ("hours", "latency_hours"):
         tables[name] = [row for figures in every for row in rows_of(figures, name)]
     return {
@@ -141,6 +153,7 @@ def last_day(now: datetime) -> dict[str, Any]:
         "distinct": {},
         "latency": {},
         "tables": tables,
+        "cut": cut,
     }
 
 
@@ -161,6 +174,16 @@ def _bars(figures: dict[str, Any], table: str, key: str, empty: str = "", to: st
     if to:
         labels = [f"{label} → {row[to] or 'none'}" for label, row in zip(labels, rows, strict=True)]
     return {"labels": labels, "values": [row["messages"] for row in rows]}
+
+
+def _says(kept: int, there_were: int) -> str:
+    """What of a table is not on the page."""
+    told = []
+    if kept > _ROWS_SHOWN:
+        told.append(f"The first {_ROWS_SHOWN} of {kept:,} rows; all {kept:,} are in the download.")
+    if there_were > kept:
+        told.append(f"The report keeps the largest {kept:,} of {there_were:,}.")
+    return " ".join(told)
 
 
 def _card(title: str, value: str, change: float | None) -> dict[str, Any]:

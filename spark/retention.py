@@ -11,6 +11,7 @@ from pyarrow import fs
 
 from msgnode.tasks import delete_in_batches
 from msgnode.traffic.files import place
+from spark.jobs.ledger import DAYS, HOURS
 from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
 
@@ -23,18 +24,21 @@ UNNAMED_KEPT = timedelta(days=1)
 def delete_old_roll_ups(url: str, now: datetime, days: int) -> int:
     """Delete ledgers older than `days` and tables that none of the others names; how many."""
     system, root = place(f"{url.rstrip('/')}/roll-up")
-    named, deleted = set(), 0
-    oldest = f"{now - timedelta(days=days):%Y-%m-%d}"
-    for day in _below(system, f"{root}/ledger"):
-        if not day.base_name.endswith(".json"):
-            continue
-        if day.base_name[:10] < oldest:
-            system.delete_file(day.path)
-            log.info("deleted a day of the roll-up", extra={"day": day.base_name[:10]})
-            deleted += 1
-        else:
-            with system.open_input_stream(day.path) as stream:
-                named |= {entry["run"] for entry in json.loads(stream.read()).values()}
+    named: set[str] = set()
+    deleted = 0
+    oldest = now - timedelta(days=days)
+    for tier in (HOURS, DAYS):
+        for file in _below(system, f"{root}/{tier.folder}"):
+            if not file.base_name.endswith(".json") or file.base_name.startswith(("_", ".")):
+                continue
+            name = file.base_name.removesuffix(".json")
+            if name < f"{oldest:{tier.file}}":
+                system.delete_file(file.path)
+                log.info("deleted a part of the roll-up", extra={"of": tier.folder, "part": name})
+                deleted += 1
+            else:
+                with system.open_input_stream(file.path) as stream:
+                    named |= {entry["run"] for entry in json.loads(stream.read()).values()}
     for run in _below(system, f"{root}/runs"):
         if run.base_name not in named and (run.mtime is None or run.mtime < now - UNNAMED_KEPT):
             system.delete_dir(run.path)

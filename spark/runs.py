@@ -35,9 +35,23 @@ log = logging.getLogger(__name__)
 
 ATTEMPTS = 3
 LOST_AFTER = timedelta(seconds=90)
+OLDEST, NEWEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+LONGEST = timedelta(days=1_200)
 _SIGN_OF_LIFE = 5.0
 _AT_ONCE = 50
 Watcher = Callable[[ReportRun], None]
+
+
+class NoSuchPeriod(ValueError):
+    """A run was asked for that no record can have rows of, or of more than one run should do."""
+
+
+def check_period(start: datetime, end: datetime | None) -> None:
+    """Raises NoSuchPeriod."""
+    if not OLDEST <= start <= NEWEST:
+        raise NoSuchPeriod(f"start is not between {OLDEST:%Y-%m-%d} and {NEWEST:%Y-%m-%d}.")
+    if end is not None and not start < end <= start + LONGEST:
+        raise NoSuchPeriod(f"end is not after start and at most {LONGEST.days} days later.")
 
 
 def queue(
@@ -50,7 +64,8 @@ def queue(
     again: bool = False,
 ) -> ReportRun:
     """A row for the periods that begin from `start` to before `end` (one, if None). A run for the
-    same that already waits is the one."""
+    same that already waits is the one. Raises NoSuchPeriod."""
+    check_period(start, end)
     first = periods.start_of(Kind(kind), start.astimezone(UTC))
     last = periods.after(Kind(kind), first)
     while end is not None and last < end:
@@ -161,7 +176,8 @@ def command_for(run: ReportRun, result: Path, name: str) -> list[str]:
         start = [sys.executable, program]
     classes: list[str] = []
     if options["KEEP_CLASSES"] and not options["SUBMIT"]:
-        classes = ["--classes", str(java.class_archive(settings.DATA_DIR))]
+        kept = java.class_archive(settings.DATA_DIR)
+        classes = [] if kept is None else ["--classes", str(kept)]
     return [
         *start, run.kind, "--record", settings.RECORD["URL"], "--start", run.start.isoformat(),
         "--end", run.end.isoformat(), "--run", name, "--result", str(result), "--tied",

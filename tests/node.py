@@ -58,7 +58,12 @@ class Node:
         """Make the tables of the database."""
         self.manage("migrate", "--verbosity", "0")
 
-    def manage(self, *words: str) -> str:
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its programs are started with."""
+        return dict(self._environment)
+
+    def manage(self, *words: str, seconds: float = START_SECONDS) -> str:
         """What a management command prints, run with the node's settings."""
         done = subprocess.run(
             [sys.executable, "manage.py", *words],
@@ -67,7 +72,7 @@ class Node:
             check=True,
             capture_output=True,
             text=True,
-            timeout=START_SECONDS,
+            timeout=seconds,
         )
         return done.stdout
 

@@ -65,3 +65,23 @@ def test_the_edge_of_a_limit_is_allowed(settings: Any, name: str, value: float) 
 def test_limits_that_contradict_each_other_are_named(settings: Any) -> None:
     settings.NODE = {**settings.NODE, "OUTBOX_BYTES": settings.NODE["MAX_FRAME_BYTES"]}
     assert ids() == ["msgnode.E005"]
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "value", "expected"),
+    [
+        ("REGISTRY", "ACCESS", "opne", "msgnode.E010"),
+        ("REGISTRY", "UNAVAILABLE_CODE", 503, "msgnode.E011"),
+        ("REGISTRY", "EXPIRES_MAX", 0, "msgnode.E012"),
+        ("REGISTRY", "REMOTE_TIMEOUT", float("nan"), "msgnode.E012"),
+        ("REGISTRY", "DOMAIN_URL", "registry.example.org", "msgnode.E015"),
+        ("POLICY", "TIME_ZONE", "Europe/Atlantis", "msgnode.E013"),
+        ("POLICY", "TIME_ZONE", "../etc", "msgnode.E013"),
+        ("POLICY", "LOG_DAYS", -1, "msgnode.E014"),
+    ],
+)
+def test_a_wrong_word_of_registry_and_policies_is_named(
+    settings: Any, group: str, name: str, value: object, expected: str
+) -> None:
+    setattr(settings, group, {**getattr(settings, group), name: value})
+    assert ids() == [expected]

@@ -88,29 +88,46 @@ class RelayLoad:
 
     async def _open(self, number: int, tokens: Sequence[str] | None) -> None:
         missing = range(len(self._pairs), number)
-        names = [f"{side}-{each}" for each in missing for side in ("sender", "receiver")]
-        wanted = {name: [f"hyperty://localhost/{name}"] for name in names}
-        logins = {
-            f"{side}-{each}": tokens[each]
-            for each in (missing if tokens else ())
-            for side in ("sender", "receiver")
-        }
-        sockets = await open_runtimes(self._port, wanted, logins)
-        self._pairs += [Pair(*ends) for ends in zip(sockets[::2], sockets[1::2], strict=True)]
+        ends = []
+        for side, port in (("sender", self._port), ("receiver", self._receivers_port())):
+            wanted = {self._name(side, each): [self._hyperty(side, each)] for each in missing}
+            logins = {self._name(side, each): tokens[each] for each in (missing if tokens else ())}
+            ends.append(await open_runtimes(port, wanted, logins))
+        self._pairs += [Pair(*each) for each in zip(*ends, strict=True)]
 
     def _frame(self, number: int, size: int, identities: Sequence[dict[str, Any]] | None) -> bytes:
-        whole = fields(number, size)
+        whole = fields(self._hyperty("sender", number), self._hyperty("receiver", number), size)
         if identities is not None:
             whole["body"]["identity"] = identities[number]
-        return message(**whole)
+        return message(id=number, **whole)
+
+    def _receivers_port(self) -> int:
+        return self._port
+
+    def _name(self, side: str, number: int) -> str:
+        return f"{side}-{number}"
+
+    def _hyperty(self, side: str, number: int) -> str:
+        return f"hyperty://localhost/{self._name(side, number)}"
 
 
-def fields(number: int, size: int) -> dict[str, Any]:
+class AcrossLoad(RelayLoad):
+    """The same from one worker of a node to another, which listens on the port `to`."""
+
+    _to = 0
+
+    async def run(self, to: int, **load: Any) -> dict[str, Any]:  # type: ignore[override]
+        """One sample."""
+        self._to = to
+        return await super().run(**load)
+
+    def _receivers_port(self) -> int:
+        return self._to
+
+    def _name(self, side: str, number: int) -> str:
+        return f"{side}-{number}-across"
+
+
+def fields(sender: str, to: str, size: int) -> dict[str, Any]:
     """The message of a pair."""
-    return {
-        "id": number,
-        "type": "update",
-        "from_": f"hyperty://localhost/sender-{number}",
-        "to": f"hyperty://localhost/receiver-{number}",
-        "body": {"value": text(size)},
-    }
+    return {"type": "update", "from_": sender, "to": to, "body": {"value": text(size)}}

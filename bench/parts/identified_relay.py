@@ -1,7 +1,7 @@
 """What the strict mode costs a relayed message: every session logged in, against anonymous ones.
 
-Both nodes have the 100 rules and believe the same issuer. With an identity in each message, both
-nodes look at it: what is compared then is the mode alone.
+Both nodes have the 100 rules and believe the same issuer; each pair is a user of its own. With an
+identity in each message, both nodes look at it: what is compared then is the mode alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ SHORT = 5  # so many times more rounds, each so much shorter
 def measure(plan: Plan) -> PartResult:
     result = PartResult("identified_relay", "Relay, anonymous and strict: messages per second")
     authority = Authority()
-    token, identity = authority.token(), authority.identity()
+    users = [f"user{number}" for number in range(max(pairs for pairs, _, _ in LOADS))]
+    tokens = [authority.token(user) for user in users]
+    identities = [authority.identity(user) for user in users]
     with ExitStack() as stack:
         servers = [
             stack.enter_context(plan.servers.make(name, issuer=authority.row()))
@@ -42,8 +44,8 @@ def measure(plan: Plan) -> PartResult:
                             window=window,
                             size=size,
                             seconds=plan.seconds / SHORT,
-                            token=token if is_strict else "",
-                            identity=identity if carries else None,
+                            tokens=tokens if is_strict else None,
+                            identities=identities if carries else None,
                         )
                         result.case(title, generator.server.name).samples.append(sample)
                 plan.say(title)

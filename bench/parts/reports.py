@@ -144,11 +144,17 @@ def _duckdb(record: Path, out: Path, cores: int) -> tuple[float, float]:
     return time.perf_counter() - began, time.process_time() - used
 
 
+def _classes(directory: Path) -> list[str]:
+    """Where Java's classes are kept, if this Java can keep any."""
+    kept = java.class_archive(directory)
+    return [] if kept is None else ["--classes", str(kept)]
+
+
 def _roll_up(record: Path, directory: Path, cores: int, run: str) -> dict[str, Any]:
     """What bench.roll_up says of its process."""
     command = [
         sys.executable, "-m", "bench.roll_up", str(record), run, START.isoformat(),
-        END.isoformat(), str(cores), str(directory / "classes.jsa"),
+        END.isoformat(), str(cores), *_classes(directory)[1:],
     ]  # fmt: skip
     made = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=False
@@ -180,7 +186,7 @@ def _daily(record: Path, directory: Path, cores: int, run: str) -> float:
             sys.executable, str(ROOT / "spark" / "run.py"), "daily", "--record", str(record),
             "--start", START.isoformat(), "--end", END.isoformat(), "--run", run,
             "--result", str(directory / "daily.json"), "--conf", f"spark.master=local[{cores}]",
-            "--classes", str(directory / "classes.jsa"),
+            *_classes(directory),
         ],
         check=True, capture_output=True, timeout=LIMIT,
     )  # fmt: skip

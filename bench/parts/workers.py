@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import redis
 
@@ -40,11 +39,14 @@ def _relay(plan: Plan, url: str, result: PartResult) -> None:
             title = f"{pairs} × window {window}, {size} B"
             for turn in plan.rotations((HERE, ACROSS)):
                 for name in turn:
-                    load: dict[str, Any] = {"pairs": pairs, "window": window, "size": size}
+                    load = {"pairs": pairs, "window": window, "size": size}
                     if name == ACROSS:
                         load["to"] = other.port
-                    do = "cross" if name == ACROSS else "relay"
-                    sample = generator.call(do, seconds=plan.seconds, **load)
+                    sample = generator.call(
+                        "relay_across" if name == ACROSS else "relay",
+                        seconds=plan.seconds,
+                        **load,
+                    )
                     result.case(title, name).samples.append(sample)
             here, across = result.case(title, HERE), result.case(title, ACROSS)
             result.ratios.append(ratio(across, here, target=TARGETS.get((pairs, window, size))))

@@ -10,8 +10,10 @@ from django.http import HttpRequest
 from oauth2_provider.models import Application, get_application_model
 from unfold.decorators import display
 
+from msgnode.identity.ports import ISSUERS_CHANGED
 from msgnode.identity.provider_clients import OWN_PAGE
 from msgnode.identity.provider_grants import CONNECTOR
+from msgnode.workers.control import post
 
 from .audit import AuditedAdmin
 
@@ -50,6 +52,10 @@ class ClientAdmin(AuditedAdmin):
         "name", "client_id", "client_type", "redirect_uris", "post_logout_redirect_uris",
         "allowed_origins", "skip_authorization",
     )  # fmt: skip
+
+    def publish(self) -> None:
+        """Workers take tokens of the clients they know of."""
+        post(ISSUERS_CHANGED)
 
     @display(description="asks users", boolean=True)
     def asks_users(self, client: Application) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from time import monotonic
 from typing import Any
 
@@ -38,6 +38,8 @@ MIN_RSA_BITS = 2048
 
 Key = jwk.RSAKey | jwk.ECKey | jwk.OKPKey
 Load = Callable[[Issuer], Awaitable[dict[str, Any]]]
+Report = Callable[[Issuer, str], None]
+"""Told after each fetch: why the issuer is out of reach, or ""."""
 
 _FAMILY = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 
@@ -45,8 +47,15 @@ _FAMILY = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 class Keys:
     """One a worker. `load` brings a JWK set; `keeps` is how long keys outlive an outage."""
 
-    def __init__(self, load: Load, keeps: float, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        load: Load,
+        keeps: float,
+        clock: Callable[[], float] = monotonic,
+        report: Report = lambda issuer, fault: None,
+    ) -> None:
         self._load = load
+        self._report = report
         self._keeps = keeps
         self._clock = clock
         self._rings: dict[str, _Ring] = {}
@@ -77,14 +86,18 @@ class Keys:
             return "not asked yet"
         return "out of reach" if ring.is_out_of_reach else f"{len(ring.keys)} keys"
 
-    def forget(self) -> None:
-        """The issuers have been changed: begin anew."""
-        self._rings.clear()
+    def keep(self, issuers: Iterable[Issuer]) -> None:
+        """The issuers have been changed: keep the keys of those that are as they were. (What the
+        embedded provider has is at hand, and may be what has changed.)"""
+        kept = {each.url: each for each in issuers if not each.is_embedded}
+        self._rings = {
+            url: ring for url, ring in self._rings.items() if kept.get(url) == ring.issuer
+        }
 
     def _ring(self, issuer: Issuer) -> _Ring:
         ring = self._rings.get(issuer.url)
         if ring is None:
-            ring = self._rings[issuer.url] = _Ring()
+            ring = self._rings[issuer.url] = _Ring(issuer)
             if issuer.jwks:
                 ring.take(msgspec.json.decode(issuer.jwks), self._clock())
         return ring
@@ -99,8 +112,10 @@ class Keys:
         try:
             ring.take(await self._load(issuer), self._clock())
             ring.is_out_of_reach = False
+            self._report(issuer, "")
         except Exception as error:
             ring.is_out_of_reach = True
+            self._report(issuer, str(error) or type(error).__name__)
             log.warning("Keys could not be fetched: %s", error, extra={"issuer": issuer.url})
         finally:
             ring.fetching = None
@@ -109,7 +124,8 @@ class Keys:
 class _Ring:
     """The keys of one issuer."""
 
-    def __init__(self) -> None:
+    def __init__(self, issuer: Issuer) -> None:
+        self.issuer = issuer
         self.keys: list[Key] = []
         self.loaded_at = float("-inf")
         self.next_try = float("-inf")

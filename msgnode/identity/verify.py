@@ -21,7 +21,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import time
 from typing import Any
 
@@ -97,7 +97,7 @@ class Verifier:
         """These issuers are believed from now on; what was kept is found out anew."""
         self.book = book
         self._kept.clear()
-        self._keys.forget()
+        self._keys.keep(book.all)
 
     def forget(self, token_digest: str = "") -> None:
         """What was found out about a token, or about all of them, is no longer good."""
@@ -105,6 +105,14 @@ class Verifier:
             self._kept.pop(token_digest, None)
         else:
             self._kept.clear()
+
+    def ours(self, presented: Presented | None) -> Presented | None:
+        """A token found in a message, if it may be one of ours: an opaque one is shown to nobody
+        but the node's own provider, because it may open doors elsewhere."""
+        if presented is None or presented.is_jwt:
+            return presented
+        own = self.book.embedded
+        return replace(presented, idp=own.all_domains[0]) if own is not None else None
 
     def verify(self, presented: Presented) -> Verified:
         """See the head of the file."""
@@ -167,7 +175,8 @@ class Verifier:
             issuer = self.book.of_domain(presented.idp)
             asked = [issuer] if issuer is not None else []
         else:
-            asked = [each for each in self.book.all if each.introspects]
+            able = (each for each in self.book.all if each.introspects)
+            asked = sorted(able, key=lambda each: not each.is_embedded)
         if not asked:
             raise Unknown
         if not any(each.introspects for each in asked):

@@ -9,7 +9,7 @@ speaker_of(message, session)
 Rules
 - `identity`, `idToken` and `accessToken` of the body are looked at, found by decoding.
 - An access token identifies a message only where nothing else does, and then logs the session in;
-  one that is not ours is somebody else's business and passes as it is.
+  one that is not ours is somebody else's business, passes as it is and is shown to nobody.
 - A token that was said in a message binds: while a runtime lives that said it first, no other may,
   but one that is logged in as the same subject. So an assertion that was sent to a peer does not
   make a sender of the peer. A session's key (`nonce`) for a subject is bound in the same way.
@@ -101,8 +101,7 @@ class IdentityWitness:
     def speaker_of(self, message: Message, session: Listener) -> Speaker:
         speaker = session.speaker
         known = speaker.identity
-        now = self._now()
-        if known is not None and 0 < known.expires <= now:
+        if known is not None and 0 < known.expires <= self._now():
             self._log_in(session, None)
             speaker = session.speaker
         said = message.said
@@ -111,7 +110,7 @@ class IdentityWitness:
             return self._without(message, session, said.accessToken)
         voices = self._voices.get(session.id)
         voice = voices.get(raw) if voices is not None else None
-        if voice is None or voice.base is not speaker or voice.until <= now:
+        if voice is None or voice.base is not speaker or voice.until <= self._now():
             voice = self._heard(raw, session)
         mode = self.modes.of(session.runtime_url)
         if mode is Mode.STRICT:
@@ -179,14 +178,14 @@ class IdentityWitness:
         """A message without an identity of its own, perhaps with an access token."""
         speaker = session.speaker
         if speaker.identity is None and token:
-            presented = _presented(token)
+            presented = self._verifier.ours(_presented(token))
             try:
                 if presented is not None:
                     verified = self._verified(presented, session)
                     self.check_login(verified, session)
                     self._log_in(session, verified)
                     speaker = session.speaker
-            except (Rejected, Unknown, Unavailable):
+            except (Rejected, Unknown, Unavailable, TooMany):
                 pass  # not ours, or not now: the mode decides below
         if speaker.identity is None:
             self._demand(message, session)

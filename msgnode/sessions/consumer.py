@@ -16,7 +16,7 @@ from channels.consumer import AsyncConsumer
 
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import Proof
-from msgnode.core.errors import NodeError, Unavailable
+from msgnode.core.errors import NodeError, TooMany, Unavailable
 
 from . import credentials
 from .asgi_link import AsgiLink
@@ -64,7 +64,7 @@ class SocketConsumer(AsyncConsumer):
         await send({"type": "websocket.accept", "subprotocol": agreed})
         if problem is not None:
             code = CloseCode.NOT_IDENTIFIED
-            if isinstance(problem, Unavailable):
+            if isinstance(problem, Unavailable | TooMany):
                 code = CloseCode.GOING_AWAY
             reason = problem.description.encode()[:120].decode(errors="ignore")
             await send({"type": "websocket.close", "code": code, "reason": reason})

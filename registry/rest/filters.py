@@ -1,7 +1,8 @@
 """Filters of /api/v1 lists: all that are given must hold.
 
 `status` is the status now, also of entries whose time has run out a moment ago. `resources` and
-`dataSchemes` may be repeated and need a key beside them, because only keys have an index.
+`dataSchemes` may be repeated (all must be there) and need a key beside them, because only keys have
+an index.
 """
 
 from __future__ import annotations
@@ -12,11 +13,26 @@ import django_filters
 from django.conf import settings
 from django.db.models import Q, QuerySet
 from django.utils import timezone
+from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
 
 from registry import entries, searches
 from registry.models import DataObject, Hyperty, StatusChange, User
 from registry.records import MAX_ITEM, MAX_KEY, MAX_WORD
+
+PAGING = frozenset({"cursor", "limit"})
+
+
+class KnownFilters(DjangoFilterBackend):
+    """A filter that is not there would find everything; it is refused instead."""
+
+    def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: Any) -> Any:
+        known = self.get_filterset_class(view, queryset).base_filters.keys()
+        if unknown := sorted(set(request.query_params) - known - PAGING):
+            words = f"There is no such filter; one of {', '.join(sorted(known | PAGING))}."
+            raise ValidationError({name: [words] for name in unknown})
+        return super().filter_queryset(request, queryset, view)
 
 
 def _exact(field: str, limit: int = MAX_KEY) -> django_filters.CharFilter:

@@ -12,6 +12,7 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils.html import format_html
+from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions
 from rest_framework.response import Response
 
@@ -63,6 +64,7 @@ def problem(code: int, detail: str, **more: Any) -> Response:
     return Response(fields, status=code, content_type=CONTENT_TYPE)
 
 
+@csrf_exempt
 def nothing(request: HttpRequest, path: str) -> HttpResponse:
     """Any other address below /api/v1."""
     answer = problem(404, "There is nothing at this address.")

@@ -18,6 +18,7 @@ router.register("guids", views.GlobalRecordViews, "global-record")
 urlpatterns = [
     re_path(r"^domain-registry(?P<path>/.*)?$", DomainRegistryView.as_view()),
     re_path(r"^global-registry(?P<path>/.*)?$", GlobalRegistryView.as_view()),
+    re_path(r"^api/v1/?$", views.Index.as_view(), name="api-index"),
     path("api/v1/", include(router.urls)),
     re_path(r"^api/v1/(?P<path>.*)$", problems.nothing),
     path("api/schema", SpectacularAPIView.as_view(permission_classes=[]), name="openapi"),

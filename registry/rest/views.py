@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 from django.db.models import QuerySet
 from django.utils import timezone
-from django_filters.rest_framework import DjangoFilterBackend
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import (
     OpenApiParameter,
@@ -27,6 +26,8 @@ from rest_framework.parsers import JSONParser
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.reverse import reverse
+from rest_framework.views import APIView
 
 from msgnode.core import errors
 from registry import api, entries, rows
@@ -64,6 +65,28 @@ class NewestFirst(CursorPagination):
         return cursor
 
 
+class Index(APIView):
+    """What there is below /api/v1."""
+
+    renderer_classes = (JSONRenderer,)
+    permission_classes = ()
+    throttle_classes = (RegistryThrottle,)
+    schema = None
+
+    def get_exception_handler(self) -> Any:
+        return problems.handle
+
+    def get(self, request: Request) -> Response:
+        names = ("hyperty", "data-object", "registry-user", "status-change")
+        links = [reverse(f"{name}-list", request=request) for name in names]
+        guid = reverse("global-record-detail", args=["GUID"], request=request)
+        return Response({
+            "resources": [*links, guid.replace("GUID", "{guid}")],
+            "description": reverse("api-docs", request=request),
+            "document": reverse("openapi", request=request),
+        })  # fmt: skip
+
+
 class V1View(viewsets.GenericViewSet[Any]):
     """What all views of /api/v1 have in common."""
 
@@ -71,7 +94,7 @@ class V1View(viewsets.GenericViewSet[Any]):
     parser_classes = (JSONParser,)
     permission_classes = (RegistryAccess,)
     throttle_classes = (RegistryThrottle,)
-    filter_backends: Any = (DjangoFilterBackend,)
+    filter_backends: Any = (filters.KnownFilters,)
     pagination_class = NewestFirst
 
     def get_exception_handler(self) -> Any:

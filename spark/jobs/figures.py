@@ -110,17 +110,25 @@ def _with_failed(hours: DataFrame) -> DataFrame:
     return hours.withColumn("failed", sum((f.col(name) for name in reports.FAILED), f.lit(0)))
 
 
-def _fetch(tables: dict[str, DataFrame]) -> dict[datetime, dict[str, list[dict[str, Any]]]]:
+Made = dict[str, list[dict[str, Any]]]
+OF = "of "
+"""In front of a table's name: how many rows there were to choose the largest from."""
+
+
+def _fetch(tables: dict[str, DataFrame]) -> dict[datetime, Made]:
     """period → table → rows in their order. A job for each table: one of all of them takes Spark
     longer to plan than to do."""
-    found: dict[datetime, dict[str, list[dict[str, Any]]]] = {}
+    found: dict[datetime, Made] = {}
     fetched = at_once([reports.plain(table).collect for table in tables.values()])
     for name, table in zip(tables, fetched, strict=True):
         rows = [row.asDict() for row in table]
         for row in sorted(rows, key=lambda row: (row["period"], row.get("rank", 0))):
             period = datetime.fromisoformat(row.pop("period"))
             row.pop("rank", None)
-            found.setdefault(period, {}).setdefault(name, []).append(row)
+            of_period = found.setdefault(period, {})
+            if "of" in row:
+                of_period[OF + name] = [{"rows": row.pop("of")}]
+            of_period.setdefault(name, []).append(row)
     return found
 
 
@@ -128,11 +136,13 @@ def _report(
     kind: Kind,
     start: datetime,
     end: datetime,
-    made: dict[str, list[dict[str, Any]]],
+    made: Made,
     there: dict[datetime, int],
 ) -> dict[str, Any]:
     single = ("totals", "previous", "latency", "distinct")
-    tables = {name: rows for name, rows in made.items() if name not in single}
+    tables = {
+        name: rows for name, rows in made.items() if name not in single and not name.startswith(OF)
+    }
     for name in ("hours", "latency_hours"):
         tables.setdefault(name, []).sort(key=lambda row: row["hour"])
     for name in (*_BY, "causes", "talkers", "listeners", "latency_types"):
@@ -148,10 +158,15 @@ def _report(
         "distinct": {row["role"]: row["estimate"] for row in made.get("distinct", [])},
         "latency": _first(made, "latency"),
         "tables": tables,
+        "rows_of": {
+            name.removeprefix(OF): rows[0]["rows"]
+            for name, rows in made.items()
+            if name.startswith(OF)
+        },
     }
 
 
-def _first(made: dict[str, list[dict[str, Any]]], table: str) -> dict[str, Any]:
+def _first(made: Made, table: str) -> dict[str, Any]:
     return made.get(table, [{}])[0]
 
 

@@ -100,16 +100,16 @@ def _only_in(here: DataFrame, there: DataFrame, role: str, longest: int) -> Data
         .agg(f.sum("messages").alias("messages"), f.max("hour").alias("last_hour"))
         .join(known, on=["period", "address"], how="left_anti")
     )
-    return ranked(
-        found.withColumn("of", f.count(f.lit(1)).over(Window.partitionBy("period"))),
-        ("address",),
-        longest,
-    )
+    return ranked(found, ("address",), longest)
 
 
 def ranked(frame: DataFrame, keys: Sequence[str], longest: int) -> DataFrame:
-    order = Window.partitionBy("period").orderBy(f.desc("messages"), *keys)
-    return frame.withColumn("rank", f.row_number().over(order)).where(f.col("rank") <= longest)
+    """The largest rows of each period with their `rank`, and `of` how many they are the largest."""
+    period = Window.partitionBy("period")
+    order = period.orderBy(f.desc("messages"), *keys)
+    return frame.withColumns(
+        {"rank": f.row_number().over(order), "of": f.count(f.lit(1)).over(period)}
+    ).where(f.col("rank") <= longest)
 
 
 def plain(table: DataFrame) -> DataFrame:

@@ -37,6 +37,17 @@ async def come_from(node: Node, domain: str) -> Client:
     return await client.open(runtime().replace("localhost", domain))
 
 
+async def test_a_token_for_somebody_else_passes_and_is_shown_to_nobody(
+    come: Come, idnode: Node, issuer: Issuer
+) -> None:
+    client, peer = await come(to=idnode), await come(to=idnode)
+    asked = issuer.asked["/introspect"]
+    await client.send("create", peer.runtime_url, {"accessToken": "for-another-door"}, id="theirs")
+    delivered = await peer.expect(id="theirs")
+    assert delivered["body"] == {"auth": False, "accessToken": "for-another-door"}
+    assert issuer.asked["/introspect"] == asked
+
+
 # --- 80, 81 ---------------------------------------------------------------------------------------
 
 

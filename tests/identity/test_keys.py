@@ -119,6 +119,17 @@ async def test_a_key_taken_out_is_good_no_longer() -> None:
         scene.find()
 
 
+async def test_a_change_of_other_issuers_costs_no_keys() -> None:
+    scene = Scene()
+    await scene.get()
+    scene.is_up = False
+    scene.keys.keep([Issuer("https://other.example"), ISSUER])
+    assert scene.find().kid == "k1"
+    scene.keys.keep([Issuer(ISSUER.url, jwks_url="https://elsewhere.example/keys")])
+    with pytest.raises(Unavailable):
+        await scene.get()
+
+
 async def test_without_a_kid_there_must_be_no_choice() -> None:
     scene = Scene()
     assert (await scene.get(None)).kid == "k1"

@@ -82,6 +82,16 @@ def test_a_mail_is_handed_to_the_nodes_celery_worker(settings):
     assert message.payload[0] == [["a@x.com"], "R", "deny: create"]
 
 
+def test_many_refusals_by_a_rule_are_one_mail(monkeypatch):
+    sent = []
+    monkeypatch.setattr(post(), "send_task", lambda name, args, **_: sent.append(args))
+    deeds = [Deed(Duty("emailto", "a@x.com", "R"), f"deny {n}") for n in range(1000)]
+    do_deeds([*deeds, Deed(Duty("emailto", "a@x.com", "Q"), "deny")])
+    (to, source, text), other = sent
+    assert (to, source, other[1]) == (["a@x.com"], "R", "Q")
+    assert text.splitlines()[-1] == "and 980 more"
+
+
 def test_a_mail_that_cannot_be_handed_over_stops_no_other_deed(monkeypatch, caplog):
     def fail(*_, **__):
         raise OSError("no broker")

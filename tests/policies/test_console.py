@@ -52,6 +52,20 @@ def test_the_list_of_rules_shows_hits(operator, rule):
     assert b"1,234" in operator.get(address).content
 
 
+def test_rules_of_sets_in_sets_are_counted_too_and_the_others_are_found(operator):
+    rules = [{"id": "R", "effect": "deny"}, {"id": "unused", "effect": "deny"}]
+    inner = {"id": "T", "policies": [{"id": "P", "rules": rules}]}
+    replace_draft([{"id": "S", "policies": [inner]}], {})
+    RuleHits.objects.create(path="S/T/P/R", hits=77, last_hit=datetime.now(UTC))
+    address = reverse("admin:policies_rule_changelist")
+
+    def shown(**query):
+        return [rule.key for rule in operator.get(address, query).context["cl"].queryset]
+
+    assert b"77" in operator.get(address).content
+    assert (shown(hit="never"), shown(hit="yes")) == (["unused"], ["R"])
+
+
 def test_a_fault_in_a_rule_stands_at_its_field_with_its_path(operator, rule):
     address = reverse("admin:policies_rule_change", args=[rule.pk])
     answer = operator.post(
@@ -135,7 +149,7 @@ def test_publishing_and_rolling_back(operator, rule, admin_user):
 def test_a_draft_that_is_not_fit_cannot_be_published(operator, rule):
     PolicyTest.objects.create(name="wrong", case={"expect": "permit"})
     answer = operator.post(reverse("admin:policies_publish"), {"note": ""})
-    assert "wrong: expect is" in answer.content.decode()
+    assert "wrong: the decision is" in answer.content.decode()
     assert not Version.objects.exists()
 
 
@@ -152,17 +166,22 @@ def test_the_playground_shows_the_decision_and_why(operator, rule):
     assert pap.check_draft().is_fit
 
 
-def test_the_playground_takes_a_decision_of_the_log(operator, rule):
+def test_the_playground_takes_a_decision_of_the_log(operator, rule, settings):
     pap.publish()
     entry = DecisionEntry.objects.create(
         at=datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC), direction="out", effect="deny", passes=False,
         version=1, type="read", sender="a", to="b", username="eve@a.com",
         message='{"id":1,"type":"read","from":"a","to":"b","body":{}}',
+        facts={"srcUsername": "eve@a.com", "srcIDP": "https://idp", "srcGroups": ["x", "y"],
+               "rate.srcSession.minute": 51},
     )  # fmt: skip
+    settings.POLICY = {**settings.POLICY, "TIME_ZONE": "Europe/Berlin"}
     answer = operator.get(reverse("admin:policies_playground"), {"entry": entry.pk})
     form = answer.context["form"]
     assert form["username"].value() == "eve@a.com"
-    assert form["now"].value() == "2020-01-02T03:04:05"
+    assert (form["issuer"].value(), form["groups"].value()) == ("https://idp", "x y")
+    assert form["facts"].value() == '{"rate.srcSession.minute":51}'
+    assert form["now"].value() == "2020-01-02T04:04:05"  # as the policies' clock showed it
     assert '"to": "b"' in form["message"].value()
 
 

@@ -205,3 +205,20 @@ def test_no_nesting_of_sets_exhausts_the_reader():
     for _ in range(2_000):
         raw = {"policies": [raw]}
     assert "deeper" in problems([raw])[0]
+
+
+@pytest.mark.parametrize(
+    ("raw", "path", "expected"),
+    [
+        ({"id": "x" * 101}, "$[0].id", "at most 100 characters"),
+        ({"id": "a\x00"}, "$[0].id", "can be printed"),
+        ({"priority": 10**20}, "$[0].priority", "whole number"),
+        ({"priority": 1.5}, "$[0].priority", "whole number"),
+        ({"mode": "enforced"}, "$[0].mode", "one of off, shadow, enforce"),
+        ({"mode": []}, "$[0].mode", "one of off, shadow, enforce"),
+    ],
+)
+def test_what_the_draft_could_not_keep_is_a_fault(raw, path, expected):
+    (problem,) = problems([{**raw, "policies": []}])
+    assert problem.startswith(path)
+    assert expected in problem

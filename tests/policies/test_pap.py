@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
 from django.apps import apps
+from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
+from django.urls import reverse
 
-from policies import pap, prp
+from policies import pap, prp, readymade
+from policies.cases import run_case
 from policies.drafts import add_to_draft, draft_document, draft_lists, replace_draft
 from policies.language import PolicyError
 from policies.models import NamedList, PolicySet, PolicyTest, Version
@@ -86,7 +90,7 @@ def test_a_draft_with_a_fault_is_not_published(draft):
 
 def test_a_failing_test_blocks_publication(draft):
     PolicyTest.objects.create(name="eve passes", case={**EXPECT_DENY, "expect": "permit"})
-    with pytest.raises(pap.NotFit, match="eve passes: expect is 'deny'"):
+    with pytest.raises(pap.NotFit, match="eve passes: the decision is 'deny'"):
         pap.publish()
 
 
@@ -133,6 +137,13 @@ def test_sets_that_are_off_are_not_compiled_and_shadows_do_not_enforce(draft):
     assert edition.shadow.rules == 2
 
 
+def test_a_fault_has_its_place_in_the_whole_document_and_sets_that_are_off_have_none():
+    faulty = {"policies": [{"rules": [{"effect": "maybe"}]}]}
+    document = [{**faulty, "mode": "off"}, {"mode": "shadow", "policies": []}, faulty]
+    (problem,) = pap.check(document, {}).problems
+    assert problem.path == "$[2].policies[0].rules[0].effect"
+
+
 def test_a_large_draft_is_read_in_few_queries(django_assert_max_num_queries):
     rules = [{"effect": "deny", "condition": {"msgId": {"equals": n}}} for n in range(300)]
     replace_draft([{"id": "many", "policies": [{"id": "P", "rules": rules}]}], {})
@@ -147,6 +158,24 @@ def test_import_replaces_sets_of_the_same_id_and_keeps_others(draft):
         "night": "off",
         "other": "shadow",
     }
+
+
+def test_sets_of_one_id_may_stand_in_different_sets(draft):
+    document = [
+        {"id": outer, "policies": [{"id": "inner", "policies": []}, {"id": outer, "policies": []}]}
+        for outer in ("a", "b")
+    ]
+    replace_draft(document, {})
+    replace_draft(draft_document(), {})
+    assert [inner["id"] for inner in draft_document()[1]["policies"]] == ["inner", "b"]
+
+
+def test_a_set_cannot_stand_in_itself(draft):
+    replace_draft([{"id": "a", "policies": [{"id": "b", "policies": []}]}], {})
+    outer, inner = PolicySet.objects.get(key="a"), PolicySet.objects.get(key="b")
+    outer.parent = inner
+    with pytest.raises(ValidationError, match="in itself"):
+        outer.full_clean()
 
 
 def test_a_fault_anywhere_leaves_the_draft_as_it_was(draft):
@@ -194,6 +223,73 @@ def test_a_policy_of_a_runtime_is_read():
     add_to_draft([policy_set])
 
 
+@pytest.mark.parametrize(
+    ("condition", "read"),
+    [
+        (("date", "equals", "13/02/2017"), {"date": {"equals": "2017-02-13"}}),
+        (("weekday", "equals", "0"), {"weekday": {"equals": "sunday"}}),
+        (("weekday", "in", ["1", "6"]), {"weekday": {"in": ["monday", "saturday"]}}),
+        (("time", "between", ["0800", "1730"]), {"time": {"between": "08:00 17:30"}}),
+        (("time", "between", [800, 1730]), {"time": {"between": "08:00 17:30"}}),
+        (("time", "between", "2200 600"), {"time": {"between": "22:00 06:00"}}),
+        (("domain", "equals", "a.com"), {"srcIDPDomain": {"equals": "a.com"}}),
+        (("source", "in", "bad"), {"srcUsername": {"in": "@bad"}}),
+        (("valueNumber", "greaterThan", 5), {"valueNumber": {"moreThan": 5}}),
+    ],
+)
+def test_a_condition_of_a_runtime_is_read_in_the_words_of_the_language(draft, condition, read):
+    attribute, operator, params = condition
+    raw = {"attribute": attribute, "operator": operator, "params": params}
+    text = json.dumps({"P": {"rules": [{"decision": True, "condition": raw}]}})
+    bundle = read_bundle(text)
+    assert bundle.document[0]["policies"][0]["rules"][0]["condition"] == read
+    add_to_draft(bundle.document)
+
+
+@pytest.mark.parametrize("name", readymade.names())
+def test_what_comes_with_the_node_is_in_order_and_described(name):
+    call_command("policy_import", readymade=name, mode="enforce", publish=True)
+    assert readymade.summary(name)
+
+
+def test_what_comes_with_the_node_does_what_it_says():
+    for name in ("blocked-users", "known-users", "quotas", "rate-limits"):
+        call_command("policy_import", readymade=name, mode="enforce")
+    NamedList.objects.filter(name="blocked-users").update(members="eve@a.com")
+    call_command("policy_import", readymade="blocked-users", mode="enforce")
+    snapshot = pap.check_draft().edition.enforced
+    hyperty, registry = "hyperty://b.com/2", "domain://registry.b.com"
+    for given, to, type_, expected in (
+        ({"user": "eve@a.com"}, hyperty, "create", "deny"),  # the list was kept
+        ({"user": "bob@a.com"}, hyperty, "create", "notApplicable"),
+        ({}, hyperty, "create", "deny"),
+        ({}, hyperty, "response", "notApplicable"),
+        ({}, registry, "read", "notApplicable"),
+        ({}, "mn:/session", "open", "notApplicable"),
+        ({"user": "b@a.com", "pip": {"rate.srcUsername.day": 100001}}, hyperty, "read", "deny"),
+        ({"user": "b@a.com", "pip": {"rate.srcSession.minute": 6001}}, hyperty, "read", "deny"),
+    ):
+        case = {"msg": {"to": to, "type": type_}, "expect": expected, **given}
+        assert run_case(case, snapshot).faults == ()
+
+
+def test_an_import_with_a_fault_changes_no_list_either(admin_client, draft):
+    file = io.BytesIO(json.dumps({"lists": {"bad": []}, "sets": [{"id": 5, "x": 1}]}).encode())
+    file.name = "policies.json"
+    page = admin_client.post(reverse("admin:policies_import"), {"file": file, "mode": ""})
+    assert "has no such key" in page.content.decode()
+    assert draft_lists() == LISTS
+
+
+def test_an_import_keeps_the_modes_of_the_file_if_asked(admin_client, draft):
+    file = io.BytesIO(write_bundle(draft_document(), draft_lists()).encode())
+    file.name = "policies.json"
+    address = reverse("admin:policies_import")
+    assert admin_client.post(address, {"mode": "off"}).context["form"].non_field_errors()
+    admin_client.post(address, {"file": file, "mode": ""})
+    assert PolicySet.objects.get(key="night").mode == "enforce"
+
+
 @pytest.mark.parametrize("text", ["5", "{}", '{"sets": 1}', '{"sets": [], "lists": {"a": 1}}', "x"])
 def test_what_is_no_policy_file_is_refused(text):
     with pytest.raises(PolicyError):
@@ -230,3 +326,11 @@ def test_the_test_command_counts_and_fails(tmp_path, capsys):
     assert caught.value.code == 1
     assert out[-1] == "1 passed, 2 failed"
     assert out[0].startswith("FAILED b: $[0].policies[0].rules[0].condition: ")
+
+
+def test_a_file_is_checked_with_the_lists_that_are_kept(draft, tmp_path, capsys):
+    file = tmp_path / "policies.json"
+    rule = {"effect": "deny", "condition": {"srcUsername": {"in": "@bad"}}}
+    file.write_text(json.dumps([{"policies": [{"rules": [rule]}]}]))
+    call_command("policy_check", str(file))
+    assert "Fit" in capsys.readouterr().out

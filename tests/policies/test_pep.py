@@ -209,6 +209,18 @@ def test_words_for_the_sender_are_told_only_with_a_refusal():
     assert [deed.duty.name for deed in point.journal.deeds] == ["inform"]
 
 
+def test_an_entry_keeps_what_was_known_beside_the_message():
+    point = Point(
+        deny({"rate.srcUsername.minute": {"moreThan": 0}, "body.secret": {"exists": True}})
+    )
+    point.enforce(body={"secret": "x"})
+    (entry,) = point.journal.entries
+    assert entry.facts["rate.srcUsername.minute"] == 1
+    assert entry.facts["srcUsername"] == BOB.identity.username
+    assert entry.facts["srcOrigin"] == "runtime"
+    assert "body.secret" not in entry.facts  # bodies are masked
+
+
 def test_duties_are_done_once_for_both_sides():
     duties = {"log": "seen", "limitByNumberOfEntries": {"body.list": 1}}
     point = Point(permit(obligations=duties))

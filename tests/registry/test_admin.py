@@ -50,6 +50,11 @@ def listed(operator: Client, query: str) -> set[str]:
         ("runtime://d/r2", {TWO}),
         ("hyperty://d", {ONE, TWO}),
         ("nobody", set()),
+        ("alice", {ONE}),  # the beginning of an e-mail address
+        ("user://d/", {ONE, TWO}),
+        ("/r2", {TWO}),  # anywhere in a key
+        ("CATALOGUE", {ONE, TWO}),  # anywhere in a text
+        ("100%", set()),
     ],
 )
 def test_a_hyperty_is_found_by_any_of_its_keys(

@@ -106,6 +106,21 @@ def test_a_cursor_nobody_gave_out_is_a_problem(v1: Client, cursor: str) -> None:
     is_problem(v1.get(f"{BASE}?cursor={cursor}"), 404)
 
 
+@pytest.mark.parametrize("path", ["hyperties", "data-objects", "users", "changes"])
+def test_a_filter_that_is_not_there_is_a_problem(v1: Client, path: str) -> None:
+    errors = is_problem(v1.get(f"/api/v1/{path}?e-mail=alice@d"), 400)["errors"]
+    assert "one of cursor" in errors["e-mail"][0]
+
+
+@pytest.mark.parametrize("path", ["/api/v1", "/api/v1/"])
+def test_the_resources_are_listed_at_the_top(v1: Client, path: str) -> None:
+    index = v1.get(path).json()
+    assert len(index["resources"]) == 5
+    assert v1.get(index["resources"][0]).status_code == 200
+    assert v1.get(index["description"]).status_code == 200
+    is_problem(v1.post(path), 405)
+
+
 def test_a_resource_without_a_key_is_a_problem(v1: Client) -> None:
     assert "resources" in is_problem(v1.get(f"{BASE}?resources=chat"), 400)["errors"]
 
@@ -131,6 +146,11 @@ def test_what_is_missing_or_wrong_is_named(v1: Client) -> None:
 @pytest.mark.parametrize("path", ["nothing", "hyperties/a/b/c", "guids/x/y", "hyperties/"])
 def test_an_address_of_nothing_is_a_problem(v1: Client, path: str) -> None:
     is_problem(v1.get(f"/api/v1/{path}"), 404)
+
+
+def test_a_change_of_nothing_is_a_problem_too() -> None:
+    answer = Client(enforce_csrf_checks=True).post("/api/v1/nothing", {})
+    is_problem(answer, 404)
 
 
 def test_users_and_history_are_listed(v1: Client) -> None:
@@ -175,6 +195,12 @@ def test_too_many_requests_are_a_problem_with_a_time_to_return(v1: Client, setti
     answers = [v1.get(BASE, REMOTE_ADDR="192.0.2.7") for _ in range(2)]
     is_problem(answers[-1], 429)
     assert int(answers[-1]["Retry-After"]) > 50
+
+
+def test_every_operation_of_the_document_tells_its_refusals(v1: Client) -> None:
+    document = v1.get("/api/schema?format=json").json()
+    operations = [op for path in document["paths"].values() for op in path.values()]
+    assert all({"400", "401", "403", "404"} <= set(each["responses"]) for each in operations)
 
 
 def test_the_document_describes_every_resource(v1: Client) -> None:

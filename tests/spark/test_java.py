@@ -57,3 +57,30 @@ def test_without_any_java_it_is_said_what_to_install(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(java.NoJava, match="Java 17"):
         java.environment(tmp_path)
+
+
+def test_a_java_that_cannot_keep_classes_is_not_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundled = java.bundled_java()
+    assert bundled is not None
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")  # the shim's /bin/sh is found without it
+    assert java.environment(tmp_path)["JAVA_HOME"] == str(tmp_path / "java")
+    assert not java.can_keep_classes(str(bundled))
+    assert java.class_archive(tmp_path) is None
+
+
+def test_classes_of_another_java_or_spark_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "home", 'version "21"').parent.parent))
+    monkeypatch.setattr(java, "can_keep_classes", lambda program: True)
+    (tmp_path / "java").mkdir()
+    (tmp_path / "java" / "classes-old.jsa").write_text("")
+    kept = java.class_archive(tmp_path)
+    assert kept is not None
+    kept.write_text("")
+    monkeypatch.setattr(java, "version", lambda package: "99")
+    assert java.class_archive(tmp_path) != kept
+    assert list((tmp_path / "java").glob("*.jsa")) == []

@@ -123,6 +123,23 @@ def test_a_run_is_asked_for_and_cancelled_over_rest(operator: Client) -> None:
     assert operator.post("/api/v1/report-runs/", {"kind": "yearly"}).status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ("9999-12-31T23:00:00Z", None),
+        ("0001-01-01T00:00:00Z", None),
+        ("2026-11-20T00:00:00Z", "9999-12-31T23:59:59Z"),
+        ("2026-11-20T00:00:00Z", "2026-11-20T00:00:00Z"),
+        ("2026-11-20T00:00:00Z", "2026-11-19T00:00:00Z"),
+    ],
+)
+def test_a_period_no_record_has_is_refused(operator: Client, start: str, end: str | None) -> None:
+    asked = {"kind": "hourly", "start": start} | ({"end": end} if end else {})
+    answer = operator.post("/api/v1/report-runs/", asked)
+    assert answer.status_code == 400, answer.content
+    assert not ReportRun.objects.exists()
+
+
 def test_a_run_is_asked_for_in_the_console(operator: Client) -> None:
     page = operator.get("/admin/spark/reportrun/add/?kind=monthly")
     assert page.status_code == 200
@@ -147,3 +164,37 @@ def test_tables_are_downloaded_and_no_text_becomes_a_formula(operator: Client) -
     assert pq.read_table(io.BytesIO(parquet.content)).to_pylist()[0]["messages"] == 10
     assert operator.get(f"/api/v1/reports/{made.pk}/secrets.csv/").status_code == 404
     assert downloads.content([], downloads.CSV) == b"\r\n"
+
+
+def test_a_table_of_which_the_largest_rows_are_kept_says_of_how_many(operator: Client) -> None:
+    made = report()
+    rows = [{"address": f"hyperty://d/{n}", "messages": 200 - n} for n in range(100)]
+    made.figures["tables"]["talkers"] = rows
+    made.figures["rows_of"] = {"talkers": 4_211}
+    made.save()
+    text = operator.get(f"/admin/spark/report/{made.pk}/change/").content.decode()
+    assert "The first 25 of 100 rows; all 100 are in the download." in text
+    assert "The report keeps the largest 100 of 4,211." in text
+    path = f"/api/v1/reports/{made.pk}/talkers"
+    name = operator.get(f"{path}.csv/")["Content-Disposition"]
+    assert 'daily-20261120T00-talkers-top-100-of-4211.csv"' in name
+    kept = pq.read_table(io.BytesIO(operator.get(f"{path}.parquet/").content))
+    assert (len(kept), kept.schema.metadata[b"rows_there_were"]) == (100, b"4211")
+
+
+def test_the_last_24_hours_say_which_tables_were_cut_in_an_hour(operator: Client) -> None:
+    hour = report(START - timedelta(hours=1), 1, "hourly")
+    assert pages.last_day(START)["cut"] == []
+    hour.figures["rows_of"] = {"types": 90}
+    hour.save()
+    assert pages.last_day(START)["cut"] == ["By type"]
+
+
+def test_the_openapi_document_has_the_reports(operator: Client) -> None:
+    paths = operator.get("/api/schema?format=json").json()["paths"]
+    table = paths["/api/v1/reports/{id}/{table}.{form}/"]["get"]
+    assert set(table["responses"]["200"]["content"]) == {
+        "text/csv", "application/vnd.apache.parquet",
+    }  # fmt: skip
+    assert set(paths["/api/v1/report-runs/"]) == {"get", "post"}
+    assert "202" in paths["/api/v1/report-runs/{id}/cancel/"]["post"]["responses"]

@@ -31,6 +31,20 @@ def test_a_days_ledger_goes_with_the_tables_that_it_alone_named(tmp_path: Path) 
     assert retention.delete_old_roll_ups(str(tmp_path), NOW, days=100) == 0
 
 
+def test_tables_of_days_stay_as_long_as_their_month_is_kept(tmp_path: Path) -> None:
+    days, runs = tmp_path / "roll-up" / "days", tmp_path / "roll-up" / "runs"
+    days.mkdir(parents=True)
+    (days / "_2026-11.json.tmp").write_text("half")
+    for month, run in (("2026-07", "old"), ("2026-08", "edge"), ("2026-11", "new")):
+        (days / f"{month}.json").write_text(json.dumps({"12": {"run": run}}))
+        (runs / run / "parties").mkdir(parents=True)
+        at = (NOW - timedelta(days=30)).timestamp()
+        os.utime(runs / run, (at, at))
+    assert retention.delete_old_roll_ups(str(tmp_path), NOW, days=100) == 2  # 2026-08-12
+    assert sorted(path.name for path in runs.iterdir()) == ["edge", "new"]
+    assert not (days / "2026-07.json").exists()
+
+
 @pytest.mark.django_db
 def test_reports_of_hours_go_before_those_of_days(settings: Any) -> None:
     settings.REPORTS = settings.REPORTS | {"HOURLY_KEPT_DAYS": 10, "KEPT_DAYS": 100}

@@ -15,6 +15,7 @@ from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
 from msgnode.models import Alarm
 from spark import freshness, runs
+from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
 
@@ -163,7 +164,21 @@ def test_a_late_schedule_raises_an_alarm_and_a_run_clears_it() -> None:
     assert alarm.cleared_at is not None
 
 
-def crontab() -> Any:
-    from django_celery_beat.models import CrontabSchedule
-
-    return CrontabSchedule.objects.create(minute="5")
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_schedule_is_late_once_its_slack_is_over_and_not_before(kind: Kind) -> None:
+    crontab = CrontabSchedule.objects.create(minute="5")
+    PeriodicTask.objects.update_or_create(
+        task=f"spark.{kind}", defaults={"name": f"{kind} report", "crontab": crontab}
+    )
+    PeriodicTask.objects.filter(task=f"spark.{kind}").update(
+        date_changed=DAY - timedelta(days=90), enabled=True
+    )
+    end = periods.start_of(kind, DAY)
+    ReportRun.objects.create(
+        kind=kind, start=periods.before(kind, end), end=end, state=ReportRun.State.DONE
+    )
+    due = periods.after(kind, end) + freshness.SLACK[kind]
+    assert freshness.of(kind, due) == freshness.Freshness(kind, end, is_late=False)
+    assert freshness.of(kind, due + timedelta(seconds=1)).is_late
+    PeriodicTask.objects.filter(task=f"spark.{kind}").update(enabled=False)
+    assert not freshness.of(kind, due + timedelta(days=400)).is_late

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from policies import pap
+from policies.drafts import draft_lists
 from policies.language import PolicyError
 from policies.transfer import read_bundle
 
@@ -34,7 +35,7 @@ class Command(BaseCommand):
                 bundle = read_bundle(text_of_file(options["file"]))
             except PolicyError as error:
                 raise CommandError("\n".join(map(str, error.problems))) from error
-            report = pap.check(bundle.document, bundle.lists)
+            report = pap.check(bundle.document, {**draft_lists(), **bundle.lists})
         else:
             report = pap.check_draft()
         faults = [str(problem) for problem in report.problems] + list(report.failures)

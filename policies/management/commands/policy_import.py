@@ -7,10 +7,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
-from policies import pap
-from policies.drafts import add_to_draft, draft_document, replace_draft
+from policies import pap, readymade
+from policies.drafts import add_bundle, draft_document, replace_draft
 from policies.language import PolicyError
-from policies.models import NamedList, PolicySet
+from policies.models import PolicySet
 from policies.transfer import read_bundle
 
 from .policy_test import text_of_file
@@ -21,12 +21,17 @@ class Command(BaseCommand):
 
     help = (
         "Put the policy sets of a JSON file into the draft, in place of sets of the same id. "
-        "Example: manage.py policy_import policy.json --mode shadow --publish --note 'spring'"
+        "Example: manage.py policy_import policy.json --mode shadow --publish --note 'spring'; "
+        "or manage.py policy_import --readymade rate-limits --mode shadow"
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         """FILE and what to do with it."""
-        parser.add_argument("file", help="a policy file, - for standard input")
+        source = parser.add_mutually_exclusive_group(required=True)
+        source.add_argument("file", nargs="?", help="a policy file, - for standard input")
+        source.add_argument(
+            "--readymade", choices=readymade.names(), help="a file that comes with the node"
+        )
         parser.add_argument("--mode", choices=PolicySet.Mode.values, help="mode of the sets")
         parser.add_argument("--replace", action="store_true", help="drop the rest of the draft")
         parser.add_argument("--publish", action="store_true", help="publish the draft at once")
@@ -36,16 +41,16 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Import, all or nothing."""
         try:
-            bundle = read_bundle(text_of_file(options["file"]))
+            if options["readymade"]:
+                bundle = readymade.bundle(options["readymade"])
+            else:
+                bundle = read_bundle(text_of_file(options["file"]))
             if options["replace"]:
                 mode = {"mode": options["mode"]} if options["mode"] else {}
                 document = [{**each, **mode} for each in bundle.document]
                 replace_draft(document, dict(bundle.lists))
             else:
-                for name, members in bundle.lists.items():
-                    text = "\n".join(members)
-                    NamedList.objects.update_or_create(name=name, defaults={"members": text})
-                add_to_draft(bundle.document, options["mode"])
+                add_bundle(bundle, options["mode"], keep_lists=bool(options["readymade"]))
         except PolicyError as error:
             raise CommandError("\n".join(map(str, error.problems))) from error
         self.stdout.write(f"The draft has {len(draft_document())} sets.")

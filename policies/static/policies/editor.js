@@ -1,4 +1,5 @@
-// Checks the JSON of a policy field while it is typed, and says below it what is wrong.
+// Checks the JSON of a policy field while it is typed, and says below it what is wrong; the guide
+// writes into the fields what was chosen.
 (() => {
   "use strict";
   const address = location.pathname.replace(/\/policies\/.*/, "/policies/policyset/check-typed/");
@@ -46,7 +47,61 @@
     });
   }
 
+  const field = (name) => document.querySelector(`textarea[name=${name}]`);
+
+  function write(area, value) {
+    area.value = JSON.stringify(value, null, 2);
+    area.dispatchEvent(new Event("input"));
+  }
+
+  function typed(text, operator) {
+    const one = (word) => {
+      if (/^-?\d+(\.\d+)?$/.test(word)) return Number(word);
+      return word === "true" || word === "false" ? word === "true" : word;
+    };
+    const words = text.split(",").map((word) => word.trim()).filter((word) => word !== "");
+    if (operator === "in" && !text.trim().startsWith("@")) return words.map(one);
+    return words.length > 1 ? words.map(one) : one(text.trim());
+  }
+
+  function add(guide) {
+    const area = field(guide.querySelector("[data-into]").dataset.into);
+    const operator = document.getElementById("guide-operator").value;
+    const name = document.getElementById("guide-attribute").value;
+    const value = document.getElementById("guide-value");
+    let present;
+    try {
+      present = area.value.trim() ? JSON.parse(area.value) : {};
+    } catch {
+      area.focus(); // what is wrong stands below it
+      return;
+    }
+    const more = { [name]: { [operator]: typed(value.value, operator) } };
+    if (Array.isArray(present) && present.length === 0) present = {};
+    if (Array.isArray(present) || name in present) write(area, { allOf: [present, more] });
+    else write(area, { ...present, ...more });
+    value.value = "";
+  }
+
+  function start(choice) {
+    if (!choice.value) return;
+    const rule = JSON.parse(choice.value);
+    document.querySelector("[name=effect]").value = rule.effect;
+    write(field("condition"), rule.condition);
+    write(field("obligations"), rule.obligations);
+  }
+
   document.addEventListener("DOMContentLoaded", () => {
     document.querySelectorAll("textarea[data-policy-layer]").forEach(watch);
+    const guide = document.getElementById("policy-guide");
+    if (!guide) return;
+    guide.querySelector("#guide-add").addEventListener("click", () => add(guide));
+    guide.querySelector("#guide-value").addEventListener("keydown", (event) => {
+      if (event.key !== "Enter") return;
+      event.preventDefault(); // adds, does not save
+      add(guide);
+    });
+    const examples = guide.querySelector("#guide-example");
+    if (examples) examples.addEventListener("change", () => start(examples));
   });
 })();

@@ -50,9 +50,11 @@ class Command(BaseCommand):
         start = options["start"] or _last_with_rows(kind)
         if start is None:
             raise CommandError("There are no rows in the traffic record yet.")
-        run = runs.queue(
-            kind, start, options["end"], trigger=ReportRun.Trigger.COMMAND, again=options["again"]
-        )
+        trigger = ReportRun.Trigger.COMMAND
+        try:
+            run = runs.queue(kind, start, options["end"], trigger=trigger, again=options["again"])
+        except runs.NoSuchPeriod as fault:
+            raise CommandError(str(fault)) from fault
         self._quiet = options["json"]
         while run.state not in ReportRun.OVER:
             if runs.execute(run.pk, self._tell) is None:

@@ -1,0 +1,95 @@
+"""A real run of Spark that is killed or cancelled half-way: nothing half, nothing left behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from msgnode.traffic.files import RecordFiles
+from msgnode.traffic.generate import Plan, hours
+from spark import runs
+from spark.jobs.periods import Kind
+from spark.models import Report, ReportRun
+from tests.spark.conftest import DAY
+from tests.spark.independent import Independent
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(300),
+    pytest.mark.django_db(transaction=True),
+]
+NEXT = DAY + timedelta(days=1)
+ROWS = 400_000
+
+
+@pytest.fixture
+def record(tmp_path: Path, settings: Any) -> Path:
+    place = tmp_path / "record"
+    files = RecordFiles(f"{place}/raw", "w", max_bytes=1 << 40, min_free=0)
+    for hour, table in hours(Plan(ROWS, 1, 7, NEXT)):
+        files.write(int(hour.timestamp()), table)
+    settings.DATA_DIR = tmp_path
+    settings.RECORD = settings.RECORD | {"URL": str(place)}
+    settings.REPORTS = settings.REPORTS | {"KEEP_CLASSES": False, "MASTER": "local[2]"}
+    return place
+
+
+def half_way(
+    record: Path, run: ReportRun, act: Callable[[list[psutil.Process]], object]
+) -> tuple[ReportRun, list[psutil.Process]]:
+    """Run, and act once the run writes a table and has entered nothing; Spark's processes."""
+    family: list[psutil.Process] = []
+
+    def watch(seen: ReportRun) -> None:
+        if family or not seen.step.startswith("rolling up"):
+            return
+        limit = time.monotonic() + 60
+        while not list(record.glob("roll-up/runs/*/*/_temporary")):  # Spark writes here first
+            assert time.monotonic() < limit
+            time.sleep(0.02)
+        assert not list(record.glob("roll-up/ledger/*.json"))
+        family.extend(psutil.Process().children(recursive=True))
+        act(family)
+
+    ended = runs.execute(run.pk, watch)
+    assert ended is not None
+    assert family, "the run was never seen half-way"
+    return ended, family
+
+
+def test_a_killed_spark_leaves_no_half_result_and_the_next_attempt_gives_all(record: Path) -> None:
+    def kill_java(family: list[psutil.Process]) -> None:
+        next(each for each in family if each.name() == "java").kill()
+
+    run = runs.queue(Kind.DAILY, DAY)
+    ended, family = half_way(record, run, kill_java)
+    assert (ended.state, ended.attempts) == ("queued", 1)
+    assert ended.error
+    assert not Report.objects.exists()
+    assert not list(record.glob("roll-up/ledger/*.json"))
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert alive == []
+
+    assert runs.sweep() == [run.pk]
+    again = runs.execute(run.pk)
+    assert again is not None
+    assert (again.state, again.rows_read, again.attempts) == ("done", ROWS, 2)
+    totals = Report.objects.get().figures["totals"]
+    assert totals == {"dropped": 0, "refused": 0} | Independent(record, DAY, NEXT).totals()
+
+
+def test_cancelling_ends_java_and_its_workers(record: Path) -> None:
+    run = runs.queue(Kind.DAILY, DAY)
+    ended, family = half_way(record, run, lambda _: runs.cancel(run))
+    assert ended.state == "cancelled"
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert alive == []
+    assert not Report.objects.exists()
+    assert not list(record.glob("roll-up/ledger/*.json"))

@@ -1,0 +1,112 @@
+"""The page of a report in a real browser: readable by all, on a phone and on paper."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.accessibility import axe_faults
+from tests.console.browser import PASSWORD, log_in, operated
+from tests.node import Node, running
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.xdist_group("spark")]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+PHONE = {"width": 390, "height": 844}
+PAPER = {"width": 794, "height": 1123}  # A4 at 96 dots an inch
+
+
+@pytest.fixture(scope="module")
+def reporting(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Node]:
+    """A node with a daily report, made by its own commands."""
+    with running(
+        tmp_path_factory.mktemp("reporting"), template, **operated(SPARK_KEEP_CLASSES=False)
+    ) as node:
+        log_in(node)  # makes the account
+        node.manage("traffic_generate", "--rows", "20000", "--days", "3", "--seed", "7")
+        node.manage("report_run", "daily", "--json", seconds=150)
+        yield node
+
+
+@pytest.fixture(scope="module")
+def window(chromium: str) -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        opened = play.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(reporting: Node, window: Any) -> Iterator[Any]:
+    """The report, with the faults of its scripts in `page.faults`."""
+    page = window.new_page(base_url=f"http://127.0.0.1:{reporting.port}")
+    page.set_default_timeout(20_000)
+    page.faults = []
+    page.on("pageerror", lambda error: page.faults.append(str(error)))
+    page.goto("/admin/")
+    page.fill("[name=username]", "operator")
+    page.fill("[name=password]", PASSWORD)
+    page.press("[name=password]", "Enter")
+    page.wait_for_url(lambda url: "login" not in url)
+    listed = page.request.get("/api/v1/reports/?kind=daily").json()
+    page.goto(f"/admin/spark/report/{listed['results'][0]['id']}/change/")
+    page.wait_for_selector("canvas[data-chart=outcomes]")
+    yield page
+    page.close()
+
+
+def is_drawn(page: Any, name: str) -> bool:
+    """Whether a chart has ink on it."""
+    return bool(
+        page.evaluate(
+            """name => {
+                const canvas = document.querySelector(`canvas[data-chart=${name}]`);
+                const { width, height } = canvas;
+                const data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+                return data.some((value) => value > 0);
+            }""",
+            name,
+        )
+    )
+
+
+def test_a_report_is_drawn_and_axe_finds_nothing(page: Any, tmp_path: Path) -> None:
+    for name in ("outcomes", "latency", "types", "components", "pairs"):
+        assert is_drawn(page, name), name
+    drawn = json.loads(page.inner_text("#report-data") or page.text_content("#report-data"))
+    assert len(drawn["hours"]) == 24
+    page.screenshot(path=tmp_path / "report.png", full_page=True)
+    assert axe_faults(page, "serious", "critical") == []
+    assert page.faults == []
+
+
+def test_on_a_phone_only_tables_scroll_sideways(page: Any, tmp_path: Path) -> None:
+    page.set_viewport_size(PHONE)
+    page.wait_for_function(
+        "document.querySelector('canvas[data-chart=outcomes]').clientWidth < innerWidth"
+    )
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.screenshot(path=tmp_path / "phone.png", full_page=True)
+
+
+def test_on_paper_the_console_is_left_out(page: Any, tmp_path: Path) -> None:
+    page.set_viewport_size(PAPER)
+    page.emulate_media(media="print")
+    assert not page.is_visible(".report-screen >> nth=0")
+    assert not page.is_visible("#nav-sidebar")
+    assert page.is_visible("#report h1")
+    assert page.evaluate("document.querySelector('#main').getBoundingClientRect().left") == 0
+    assert (
+        page.evaluate(
+            """[...document.querySelectorAll('.report-scroll')]
+            .filter((table) => table.scrollWidth > table.clientWidth).length"""
+        )
+        == 0
+    )  # nothing is cut off where nobody can scroll
+    page.screenshot(path=tmp_path / "print.png", full_page=True)
+    assert len(page.pdf()) > 10_000

@@ -1,0 +1,75 @@
+"""The shape of production: Celery over a real Redis, results and locks in a real PostgreSQL."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from msgnode.launch.tied import tie
+from tests.node import ROOT, Node
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.xdist_group("spark")]
+
+
+def test_a_run_goes_over_redis_and_is_kept_in_postgresql(
+    tmp_path: Path, redis_url: str, postgres_url: str
+) -> None:
+    node = Node(
+        tmp_path / "data", DATABASE_URL=postgres_url, REDIS_URL=redis_url, SPARK_KEEP_CLASSES=False
+    )
+    node.data_dir.mkdir()
+    node.migrate()
+    node.manage("traffic_generate", "--rows", "5000", "--days", "1", "--seed", "7")
+    asked = "from spark import runs; from spark.asking import tell_worker; " + (
+        "run = runs.queue('daily', runs.last_full('daily')); tell_worker(run.pk); print(run.pk)"
+    )
+    number = int(node.manage("shell", "--no-imports", "-c", asked).split()[-1])
+    broker = redis.Redis.from_url(redis_url)
+    assert broker.llen("celery") == 1  # it waits in Redis, not in a file
+
+    with (tmp_path / "worker.log").open("wb") as log:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "celery", "-A", "msgnode", "worker", "--loglevel", "INFO"],
+            cwd=ROOT, env=node.environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+            start_new_session=True, preexec_fn=lambda: tie(signal.SIGKILL),
+        )  # fmt: skip
+    try:
+        limit = time.monotonic() + 150
+        while (row := _run(postgres_url, number))[0] not in ("done", "failed", "cancelled"):
+            assert time.monotonic() < limit, (tmp_path / "worker.log").read_text()[-3000:]
+            assert worker.poll() is None, (tmp_path / "worker.log").read_text()[-3000:]
+            time.sleep(0.2)
+        assert row[0] == "done", row
+    finally:
+        worker.terminate()
+        worker.wait(30)
+    assert broker.llen("celery") == 0
+    with psycopg.connect(postgres_url) as database:
+        ((rows, figures),) = database.execute("select rows, figures from spark_report").fetchall()
+        assert rows == figures["totals"]["messages"] > 0
+        with pytest.raises(psycopg.errors.UniqueViolation):  # the lock: one runs at a time
+            database.execute("update spark_reportrun set state = 'running' where id = %s", [number])
+            database.execute(
+                'insert into spark_reportrun (kind, start, "end", again, state, trigger, '
+                "queued_at, attempts, cancel_asked, progress, step, error, rows_read, "
+                'hours_rolled, peak_memory_mb) select kind, start, "end", again, state, trigger, '
+                "queued_at, attempts, cancel_asked, progress, step, error, rows_read, "
+                "hours_rolled, peak_memory_mb from spark_reportrun where id = %s",
+                [number],
+            )
+
+
+def _run(url: str, number: int) -> tuple[str, str]:
+    with psycopg.connect(url) as database:
+        row = database.execute(
+            "select state, error from spark_reportrun where id = %s", [number]
+        ).fetchone()
+    assert row
+    return row

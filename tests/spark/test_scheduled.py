@@ -1,0 +1,84 @@
+"""A scheduled run from end to end on the embedded default: `make run`, beat, worker, Spark."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.launched import ROOT, Launched
+from tests.servers import free_port
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400), pytest.mark.xdist_group("spark")]
+EACH_MINUTE = """
+from django_celery_beat.models import CrontabSchedule, PeriodicTask
+each_minute, _ = CrontabSchedule.objects.get_or_create(minute="*")
+for task in PeriodicTask.objects.filter(task="spark.hourly"):
+    task.crontab = each_minute
+    task.save()
+"""
+STATES = """
+from spark.models import ReportRun
+for run in ReportRun.objects.filter(trigger="schedule"):
+    print("run", run.state, run.rows_read, run.error)
+"""
+
+
+def test_the_schedule_makes_a_report_that_the_console_shows(tmp_path: Path, chromium: str) -> None:
+    data, port = tmp_path / "data", free_port()
+    own = {
+        "DATA_DIR": str(data), "HOST": "127.0.0.1", "PORT": str(port),
+        "SPARK_KEEP_CLASSES": "false",
+    }  # fmt: skip
+
+    def manage(*words: str) -> str:
+        return subprocess.run(
+            [sys.executable, "manage.py", *words], cwd=ROOT, env={**os.environ, **own},
+            check=True, capture_output=True, text=True, timeout=90,
+        ).stdout  # fmt: skip
+
+    with Launched(data, port, ("make", "run"), own) as node:
+        said = re.search(r"password (\S+)", node.line_with("console account"))
+        assert said
+        node.ready()
+        manage("traffic_generate", "--rows", "5000", "--days", "1", "--seed", "7")
+        manage("shell", "--no-imports", "-c", EACH_MINUTE)
+        limit = time.monotonic() + 240
+        while "run done" not in (seen := manage("shell", "--no-imports", "-c", STATES)):
+            assert "run failed" not in seen, seen
+            assert time.monotonic() < limit, seen
+            time.sleep(1)
+        look(chromium, port, said[1], tmp_path)
+        node.signal(signal.SIGINT)
+        node.status()
+        assert node.survivors(10) == []
+
+
+def look(chromium: str, port: int, password: str, place: Path) -> None:
+    """The list of runs and the last 24 hours, as the operator sees them."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        window = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page: Any = window.new_page(base_url=f"http://127.0.0.1:{port}")
+        page.set_default_timeout(20_000)
+        page.goto("/admin/")
+        page.fill("[name=username]", "operator")
+        page.fill("[name=password]", password)
+        page.press("[name=password]", "Enter")
+        page.wait_for_url(lambda url: "login" not in url)
+        page.goto("/admin/spark/reportrun/")
+        assert page.get_by_text("schedule", exact=True).first.is_visible()
+        page.screenshot(path=place / "runs.png")
+        page.goto("/admin/spark/report/last-day/")
+        page.wait_for_selector("canvas[data-chart=outcomes]")
+        assert "The last 24 hours" in page.inner_text("#report h1")
+        page.screenshot(path=place / "last-day.png", full_page=True)
+        window.close()
