@@ -31,6 +31,7 @@ class Receiver:
         self.name = name
         self.numbers: list[int] = []
         self.sent = 0
+        self.gaps = 0
         self.code = 0
         self.is_back = asyncio.Event()
         self.is_resumed = False
@@ -52,7 +53,11 @@ class Receiver:
         return f"hyperty://localhost/{self.name}"
 
     def _received(self, text: bytes) -> None:
-        self.numbers.append(msgspec.json.decode(text)["body"]["value"])
+        value = msgspec.json.decode(text)["body"]["value"]
+        if value == "gap":
+            self.gaps += 1
+        else:
+            self.numbers.append(value)
 
     def _lost(self) -> None:
         self.code = self._socket.close_code
@@ -102,6 +107,7 @@ class DrainingLoad:
             "not_resumed": sum(not each.is_resumed for each in receivers),
             "messages": sum(each.sent for each in receivers),
             "lost": sum(each.sent - len(set(each.numbers)) for each in receivers),
+            "gaps": sum(each.gaps for each in receivers),
             "out_of_order": sum(each.numbers != sorted(set(each.numbers)) for each in receivers),
         }
 

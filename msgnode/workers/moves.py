@@ -222,10 +222,13 @@ class Moves:
         peers = [peer for peer in self._mesh.peers.values() if peer.is_up and peer.takes]
         if not peers:
             return
-        jobs = [give(id_, peers[at % len(peers)]) for at, id_ in enumerate(session_ids)]
+        left = [id_ for id_ in session_ids if id_ not in self._leaving]
+        jobs = [give(id_, peers[at % len(peers)]) for at, id_ in enumerate(left)]
         try:
             async with asyncio.timeout(seconds):
                 await asyncio.gather(*jobs)
+                while self._leaving:  # for a runtime that has come to another worker already
+                    await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             log.warning("Not all sessions could be given to other workers in time.")
 
