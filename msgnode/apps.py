@@ -20,4 +20,4 @@ class MessageNodeConfig(AppConfig):
         api.on_change(registration_news.outbox(control.post))
         auditing.follow()
         api.operations.append(auditing.note_registry_operation)
-        post_migrate.connect(roles.make, dispatch_uid="roles")
+        post_migrate.connect(roles.make, sender=self, dispatch_uid="roles")  # once, not by app

@@ -49,7 +49,7 @@ class Discovery(toolkit.ConnectDiscoveryInfoView):
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         response = super().get(request, *args, **kwargs)
         said = json.loads(response.content)
-        base = request.build_absolute_uri("/").rstrip("/")
+        base = settings.PUBLIC_URL  # as of the toolkit's own endpoints
         said |= {
             "id_token_signing_alg_values_supported": [provider_keys.ALGORITHM],
             "code_challenge_methods_supported": ["S256"],

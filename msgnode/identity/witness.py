@@ -201,7 +201,10 @@ class IdentityWitness:
         until = self._now() + 1.0
         if presented is not None:
             try:
-                verified = self._verified(presented, session)
+                asked = presented if presented.idp else self._verifier.ours(presented)
+                if asked is None:
+                    raise Unknown
+                verified = self._verified(asked, session)
                 identity, until = verified.identity, verified.until
                 self._check_subject(identity, base)
                 self._bind(verified, session)

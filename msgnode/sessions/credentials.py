@@ -27,6 +27,11 @@ def token_of(scope: dict[str, Any]) -> str:
     return query.get("access_token", [""])[0]
 
 
+def bearer(token: str) -> dict[str, str]:
+    """The headers by which a client of ours says a token; none for no token."""
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
 def agreed(offered: Iterable[str]) -> str | None:
     """The subprotocol to accept, None for none."""
     return SUBPROTOCOL if SUBPROTOCOL in offered else None

@@ -99,17 +99,17 @@ def _by_file_name(name: str, kind: str) -> tuple[ServedStub | None, str]:
 
 def _descriptor(request: HttpRequest, stub: ServedStub) -> dict[str, Any]:
     if stub.is_idp_proxy:
-        return stub.descriptor(settings.DOMAIN, _provider(request))
+        return stub.descriptor(settings.DOMAIN, _provider())
     url = f"{'wss' if request.is_secure() else 'ws'}://{request.get_host()}/ws"
     limit = int(settings.NODE["MAX_FRAME_BYTES"])
     return stub.descriptor(settings.DOMAIN, {"url": url, stub.max_frame: limit})
 
 
-def _provider(request: HttpRequest) -> dict[str, Any]:
+def _provider() -> dict[str, Any]:
     """What an identity proxy needs. The client has no secret: its flow is bound by PKCE."""
 
     def at(page: str) -> str:
-        return request.build_absolute_uri(reverse(f"oauth2_provider:{page}"))
+        return f"{settings.PUBLIC_URL}{reverse(f'oauth2_provider:{page}')}"
 
     return {
         "domain": settings.DOMAIN,
@@ -121,7 +121,7 @@ def _provider(request: HttpRequest) -> dict[str, Any]:
         "revoke": at("revoke-token"),
         "scope": "openid email profile",
         "clientId": "newcomer",
-        "redirectURI": request.build_absolute_uri("/"),
+        "redirectURI": f"{settings.PUBLIC_URL}/",
     }
 
 

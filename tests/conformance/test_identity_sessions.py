@@ -6,6 +6,7 @@ stubs needs stubs.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable
@@ -168,6 +169,15 @@ async def test_case_83_a_token_of_the_connection_logs_in(
     await client.send("create", to, {}, id="second")
     assert (await peer.expect(id="second"))["body"]["assertedIdentity"] is True
     await client.hang_up()
+
+
+async def test_an_operator_sends_a_message_as_who_a_token_names(
+    idnode: Node, issuer: Issuer
+) -> None:
+    words = ("--type", "read", "--from", runtime().replace("localhost", "strict.test"), "--json")
+    token = issuer.token("olga")
+    said = await asyncio.to_thread(idnode.manage, "node_send", IDM, *words, "--token", token)
+    assert json.loads(said)["body"]["value"]["sub"] == "sub-olga"
 
 
 async def test_case_83_a_bad_token_of_the_connection_is_refused(

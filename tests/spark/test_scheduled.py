@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.launched import ROOT, Launched
+from tests.e2e.launched import Launched
+from tests.node import Node
 from tests.servers import free_port
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400), pytest.mark.xdist_group("spark")]
@@ -33,18 +31,8 @@ for run in ReportRun.objects.filter(trigger="schedule"):
 
 def test_the_schedule_makes_a_report_that_the_console_shows(tmp_path: Path, chromium: str) -> None:
     data, port = tmp_path / "data", free_port()
-    own = {
-        "DATA_DIR": str(data), "HOST": "127.0.0.1", "PORT": str(port),
-        "SPARK_KEEP_CLASSES": "false",
-    }  # fmt: skip
-
-    def manage(*words: str) -> str:
-        return subprocess.run(
-            [sys.executable, "manage.py", *words], cwd=ROOT, env={**os.environ, **own},
-            check=True, capture_output=True, text=True, timeout=90,
-        ).stdout  # fmt: skip
-
-    with Launched(data, port, ("make", "run"), own) as node:
+    manage = Node(data).manage  # with none of the tests' own settings
+    with Launched(data, port, ("make", "run"), {"SPARK_KEEP_CLASSES": "false"}) as node:
         said = re.search(r"password (\S+)", node.line_with("console account"))
         assert said
         node.ready()

@@ -11,6 +11,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
+from msgnode.sessions.credentials import bearer
+
 PATIENCE = 10.0  # seconds to wait for a frame
 
 
@@ -23,13 +25,16 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         default = f"ws://{settings.HOST}:{settings.PORT}/ws"
         parser.add_argument("--url", default=default, help=f"the node's endpoint ({default})")
+        parser.add_argument("--token", default="", help="token to log in with, where one is asked")
 
     def handle(self, *args: Any, **options: Any) -> None:
         url: str = options["url"]
         try:
             with ExitStack() as stack:
+                who = bearer(options["token"])
                 sockets = [
-                    stack.enter_context(connect(url, open_timeout=PATIENCE)) for _ in range(2)
+                    stack.enter_context(connect(url, open_timeout=PATIENCE, additional_headers=who))
+                    for _ in range(2)
                 ]
                 self._converse(*(Runtime(*each, self) for each in zip(NAMES, sockets, strict=True)))
         except (OSError, TimeoutError, WebSocketException) as error:

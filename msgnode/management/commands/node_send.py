@@ -13,6 +13,7 @@ from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
 from msgnode.console.tool import Tool, could_not_be_done, not_as_it_should_be
+from msgnode.sessions.credentials import bearer
 
 SESSION = "mn:/session"
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 (compared with, not bound)
@@ -36,6 +37,7 @@ class Command(Tool):
         parser.add_argument("--body", default="{}", help="body as a JSON object ({})")
         parser.add_argument("--from", dest="sender", help="runtime URL to speak as (a fresh one)")
         parser.add_argument("--url", help="the node's WebSocket (from HOST and PORT)")
+        parser.add_argument("--token", default="", help="token to log in with, where one is asked")
         parser.add_argument("--wait", type=float, default=15.0, help="seconds to wait (15)")
         parser.add_argument("--no-answer", action="store_true", help="send and do not wait")
 
@@ -43,7 +45,13 @@ class Command(Tool):
         message = _message(options)
         url = options["url"] or _own_url()
         try:
-            with connect(url, open_timeout=options["wait"], max_size=None, proxy=None) as socket:
+            with connect(
+                url,
+                open_timeout=options["wait"],
+                max_size=None,
+                proxy=None,
+                additional_headers=bearer(options["token"]),
+            ) as socket:
                 answer = _conversation(socket, message, options)
         except (OSError, WebSocketException) as fault:
             raise could_not_be_done(f"{url}: {fault}") from None
