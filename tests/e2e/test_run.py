@@ -172,3 +172,23 @@ def test_it_stops_when_make_is_told_to(tmp_path: Path, turn: signal.Signals) -> 
         assert node.status() == -turn  # as make does, after its child has ended
         assert "stopped" in node.text()
         assert node.survivors() == []
+
+
+@pytest.mark.long
+def test_several_workers_share_a_port_and_a_redis_of_their_own(tmp_path: Path) -> None:
+    with Launched(tmp_path / "data", free_port(), environment={"WORKERS": "2"}) as node:
+        node.ready()
+        for words in ("redis-server", "msgnode.server"):
+            assert node.program(words).is_running()
+        nodes = [one for one in node.family if one.is_running() and _serves(one.cmdline())]
+        assert len(nodes) == 2
+        nodes[0].kill()
+        node.line_with("ended and was started again")
+        node.signal(signal.SIGTERM)
+        assert node.status() == 0, node.text()
+        assert node.survivors() == []
+    assert stat.S_IMODE((tmp_path / "data" / "redis.conf").stat().st_mode) == 0o600
+
+
+def _serves(command: list[str]) -> bool:
+    return command[1:] == ["-m", "msgnode.server"]
