@@ -33,8 +33,8 @@ from msgnode.identity.revoked import Revocations
 from msgnode.identity.roll import Roll
 from msgnode.identity.verify import Verifier
 from msgnode.identity.witness import IdentityWitness
-from msgnode.sessions.component import SessionComponent
 from msgnode.sessions.connection import Connection
+from msgnode.sessions.life import SessionLife
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.session import LiveSession
 
@@ -51,7 +51,7 @@ class Identities:
         self,
         domain: str,
         table: RoutingTable,
-        sessions: SessionComponent,
+        sessions: SessionLife,
         writer: Writer,
         connections: Callable[[], Iterable[Connection]],
         decide_again: Callable[[Listener], None],

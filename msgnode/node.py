@@ -43,9 +43,10 @@ from msgnode.identity.provider_clients import ensure_own_clients
 from msgnode.policing import Policing
 from msgnode.sessions.admission import SessionAdmission
 from msgnode.sessions.bans import BanList
-from msgnode.sessions.component import SessionComponent, SessionSettings
+from msgnode.sessions.component import SessionComponent
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.janitor import sweep
+from msgnode.sessions.life import SessionSettings
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.sockets import Sockets
 from msgnode.sessions.store import SessionStore

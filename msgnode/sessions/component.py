@@ -1,4 +1,4 @@
-"""mn:/session: opens, resumes and closes sessions, and ends those whose time is over.
+"""mn:/session: opens, resumes and closes sessions, each answered in the words of its handshake.
 
 A session is answered after its row is committed; from then on its addresses and subscriptions
 survive the process. The order of frames at a resumption: the answer, what waited, what comes.
@@ -7,16 +7,14 @@ survive the process. The order of frames at a resumption: the answer, what waite
 from __future__ import annotations
 
 import asyncio
-import itertools
-import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgnode.bus.ports import Card, Listener, SessionEnd
+from msgnode.bus.ports import Card, Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Barrier
 from msgnode.core import addresses, messages
@@ -30,21 +28,17 @@ from msgnode.core.errors import (
     Unavailable,
 )
 from msgnode.core.messages import Message
-from msgnode.core.speaker import Identity, Speaker
+from msgnode.core.speaker import Speaker
 from msgnode.core.waiting import NotAtHand
 
 from . import rules
-from .bans import BanList
-from .rules import CloseCode, Event, State
+from .life import SessionLife, SessionSettings
+from .rules import CloseCode, Event
 from .session import LiveSession
 from .store import SessionStore
 
 if TYPE_CHECKING:
-    from msgnode import models
-
     from .connection import Connection
-
-log = logging.getLogger(__name__)
 
 ADDRESS = "mn:/session"
 
@@ -52,22 +46,8 @@ Answer = Callable[[dict[str, Any]], None]
 """Gives the body of an answer to the caller, in the words of its handshake."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionSettings:
-    """resume: always, when-idle (embedded default) or with-proof. Times are in seconds."""
-
-    resume: str
-    shares: bool
-    stores: bool
-    grace: float
-    outbox_bytes: int
-    max_sessions: int
-    max_per_runtime: int
-    node_address: str
-
-
-class SessionComponent:
-    """All sessions of this worker. Implements the bus's SessionDoor.
+class SessionComponent(SessionLife):
+    """The door to the sessions of this worker. Implements the bus's SessionDoor.
 
     With several workers, `bring` has a session of another one come here, and `barrier` waits until
     all of them know what this one has told them.
@@ -82,21 +62,11 @@ class SessionComponent:
         store: SessionStore,
         raise_alarm: Callable[[str, str, str], None],
     ) -> None:
+        super().__init__(settings, table, store, raise_alarm)
         self.card = Card(self.name, "component", ADDRESS)
-        self.sessions: dict[str, LiveSession] = {}
-        self.on_closed: list[SessionEnd] = []
-        self.on_identified: list[Callable[[LiveSession], None]] = []
-        self.on_let_go: list[Callable[[str], None]] = []
-        self.bans = BanList()
         self.bring: Callable[[str], Awaitable[None]] | None = None
         self.barrier: Barrier = lambda: None
         self._given_up: set[str] = set()
-        self._settings = settings
-        self._table = table
-        self._store = store
-        self._raise_alarm = raise_alarm
-        self._detached: dict[str, LiveSession] = {}  # oldest first
-        self._event_ids = itertools.count(1)
 
     # --- session frames ---------------------------------------------------------------------------
 
@@ -232,98 +202,11 @@ class SessionComponent:
         self._reply_to(message, caller)({"code": 200})
         self.leave(caller)
 
-    # --- the life of a session --------------------------------------------------------------------
-
     def leave(self, caller: Connection) -> None:
         """The runtime says good-bye: free what it holds and close its socket."""
         if caller.session is not None:
             self.close(caller.session, Event.CLOSE, "closed by the runtime")
         caller.end(CloseCode.NORMAL, "closed")
-
-    def lost(self, caller: Connection) -> None:
-        """The caller's socket is gone: its session is kept for the grace period."""
-        session = caller.session
-        caller.session = None
-        if session is None or session.id not in self.sessions or session.socket is not caller:
-            return
-        self._detach(session)
-        self._store.detached(session)
-        if session.outbox.has_gap:
-            self._raise_alarm("gap", session.runtime_url, "Messages to a session were lost.")
-
-    def _detach(self, session: LiveSession) -> None:
-        session.step(Event.LOSE)
-        session.detach()
-        self._forget_learned(session)
-        self._table.touch(session)
-        self._detached[session.id] = session
-
-    def expire(self) -> None:
-        """End the sessions whose grace period is over."""
-        oldest_kept = time.monotonic() - self._settings.grace
-        while self._detached:
-            session = next(iter(self._detached.values()))
-            if session.detached_at > oldest_kept:
-                return
-            self.close(session, Event.EXPIRE, "grace period over")
-
-    def close(self, session: LiveSession, event: Event, reason: str) -> None:
-        """End a session: its addresses and subscriptions are free at once. Idempotent."""
-        if self.sessions.pop(session.id, None) is None:
-            return
-        session.step(event)
-        self._detached.pop(session.id, None)
-        self._table.remove_runtime(session)
-        self._forget_learned(session)
-        if session.socket is not None:
-            session.socket.session = None
-        session.detach()
-        session.outbox.clear()
-        for on_closed in self.on_closed:
-            on_closed(session.id, session.runtime_url, reason)
-        self._store.closed(session, reason)
-
-    def end(self, session: LiveSession, code: int, reason: str) -> None:
-        """The operator ends a session; the code tells its socket whether to return."""
-        socket = session.socket
-        self.close(session, Event.END, reason)
-        if socket is not None:
-            socket.end(code, "ended by the operator")
-
-    def identify(
-        self, session: LiveSession, identity: Identity | None, proof: str = ""
-    ) -> asyncio.Future[Any] | None:
-        """Bind a session to a verified subject (a login), or to none (a logout, an end of the
-        identity); the future is done with the commit, None if there is nothing to store.
-
-        Raises Forbidden for another subject than it is bound to, and for one that is banned.
-        """
-        speaker = replace(session.speaker, identity=identity)
-        if identity is not None and session.speaker.identity is not None:
-            if not speaker.is_same_subject(session.speaker):
-                raise Forbidden("This session is logged in as somebody else: log out first.")
-        elif identity is not None and self.bans.of_session("", speaker, time.time()) is not None:
-            raise Forbidden("This subject is banned from this node.")
-        session.speaker, session.proof = speaker, proof
-        if session.socket is not None:
-            session.socket.learn(identity, proof)
-        if session.id not in self.sessions:
-            return None
-        self._table.touch(session)
-        for on_identified in self.on_identified:
-            on_identified(session)
-        return self._store.identified(session)
-
-    def enforce(self, bans: BanList) -> None:
-        """These bans are in force from now on: end the sessions that the new ones meet."""
-        new, self.bans = bans.beyond(self.bans), bans
-        if not new:
-            return
-        now = time.time()
-        for session in tuple(self.sessions.values()):
-            ban = new.of_session(session.runtime_url, session.speaker, now)
-            if ban is not None:
-                self.end(session, CloseCode.REFUSED, f"banned: {ban.reason}")
 
     def _check_bans(self, runtime_url: str, caller: Connection) -> None:
         """Raises Forbidden for who is kept out; its socket is closed after the answer."""
@@ -333,82 +216,9 @@ class SessionComponent:
             loop.call_soon(caller.end, CloseCode.REFUSED, "banned from this node")
             raise Forbidden(f"{runtime_url or 'This runtime'} is banned from this node.")
 
-    def restore(self, rows: Iterable[models.Session]) -> int:
-        """Take over the sessions of the database at start: all are detached. Those that did not end
-        in a clean stop may have missed something; how many they are is returned."""
-        with_gap = 0
-        for row in rows:
-            session = self.restored(row)
-            with_gap += session.outbox.has_gap
-            self.adopt(session)
-            self._table.add_runtime(session)
-        return with_gap
-
-    def restored(self, row: models.Session) -> LiveSession:
-        """The session of a row, detached, not yet known to anybody."""
-        identity = SessionStore.identity_of(row)
-        session = LiveSession(
-            id_=row.id.hex,
-            runtime_url=row.runtime_url,
-            token="",
-            token_hash=row.token_hash,
-            handshake=row.handshake,
-            speaker=Speaker(
-                row.id.hex, row.runtime_url, remote_address=row.remote_address, identity=identity
-            ),
-            outbox_bytes=self._settings.outbox_bytes,
-            stores=self._settings.stores,
-            state=State.DETACHED,
-            proof=row.identity.get("proof", ""),
-        )
-        session.bound_at = row.opened_at.timestamp()
-        session.outbox.has_gap = bool(row.epoch)
-        return session
-
-    def stop(self) -> asyncio.Future[Any]:
-        """Write down, at a clean stop, which sessions miss nothing: those without a queue."""
-        complete = [
-            session
-            for session in self.sessions.values()
-            if not session.outbox.has_gap and not session.outbox.waiting_bytes
-        ]
-        return self._store.stopped(complete)
-
-    # --- sessions that change their worker --------------------------------------------------------
-
     def adopt(self, session: LiveSession) -> None:
-        """A session, detached, is one of this worker's from now on."""
-        self.sessions[session.id] = session
-        self._detached[session.id] = session
         self._given_up.discard(session.id)
-        for on_identified in self.on_identified:
-            on_identified(session)
-
-    def release(self, session: LiveSession) -> None:
-        """A session is to leave this worker: end its socket, let it go on as a detached one."""
-        if session.socket is not None:
-            socket, session.socket.session = session.socket, None
-            socket.end(CloseCode.REPLACED, "resumed on another connection")
-        if session.state is State.OPEN:
-            self._detach(session)
-        self._detached.pop(session.id, None)
-
-    def let_go(self, session_id: str) -> None:
-        """A session is with another worker from now on; its rows stay as they are."""
-        self.sessions.pop(session_id, None)
-        self._detached.pop(session_id, None)
-        for on_let_go in self.on_let_go:
-            on_let_go(session_id)
-
-    def missed(self, session_id: str) -> None:
-        """Frames for a session were lost on their way to this worker: tell it, or tell it when it
-        comes back."""
-        session = self.sessions.get(session_id)
-        if session is None:
-            return
-        session.outbox.has_gap = True
-        if session.is_connected and session.socket is not None:
-            self._signal_gap(session)
+        super().adopt(session)
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -552,19 +362,6 @@ class SessionComponent:
             caller.link.write(messages.response(message.id, ADDRESS, to, body))
 
         return reply
-
-    def _signal_gap(self, session: LiveSession) -> None:
-        if not session.outbox.has_gap:
-            return
-        session.outbox.has_gap = False
-        status = f"{session.runtime_url}/status"
-        number = next(self._event_ids)
-        session.deliver(messages.event(self._settings.node_address, status, "gap", number))
-
-    def _forget_learned(self, session: LiveSession) -> None:
-        for address in session.learned:
-            self._table.forget(address, session)
-        session.learned.clear()
 
 
 def _speaker(session_id: str, runtime_url: str, caller: Connection) -> Speaker:
