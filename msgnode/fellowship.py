@@ -39,8 +39,9 @@ from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers import register
 from msgnode.workers.interest import Interest
-from msgnode.workers.mesh import Me, Mesh, Peer
+from msgnode.workers.mesh import Me, Mesh
 from msgnode.workers.moves import Moves
+from msgnode.workers.peer import Peer
 from msgnode.workers.remote import RemoteSession
 from msgnode.workers.words import Bye
 

@@ -23,13 +23,11 @@ from msgnode.core.speaker import Identity, Speaker
 
 from .bans import BanList
 from .rules import CloseCode, Event, State
-from .session import LiveSession
+from .session import LiveSession, Socket
 from .store import SessionStore
 
 if TYPE_CHECKING:
     from msgnode import models
-
-    from .connection import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ class SessionLife:
         self._detached: dict[str, LiveSession] = {}  # oldest first
         self._event_ids = itertools.count(1)
 
-    def lost(self, caller: Connection) -> None:
+    def lost(self, caller: Socket) -> None:
         """The caller's socket is gone: its session is kept for the grace period."""
         session = caller.session
         caller.session = None

@@ -21,7 +21,8 @@ from msgnode.bus.ports import Layer, Listener, Taken
 from msgnode.bus.table import RoutingTable
 
 from . import words
-from .mesh import Mesh, Peer
+from .mesh import Mesh
+from .peer import Peer
 from .remote import RemoteSession
 from .words import (
     Asked,

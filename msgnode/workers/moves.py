@@ -20,7 +20,8 @@ from msgnode.bus.ports import Taken
 
 from . import words
 from .interest import Interest
-from .mesh import Mesh, Peer
+from .mesh import Mesh
+from .peer import Peer
 from .remote import RemoteSession
 from .words import Bye, Give, Given, Move, Refuse, Want
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgnode.bus.ports import Taken
 from msgnode.core.speaker import Speaker
 
-from .mesh import Peer
+from .peer import Peer
 
 
 class RemoteSession:

@@ -10,8 +10,9 @@ from typing import Any
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.workers.interest import Interest
-from msgnode.workers.mesh import Me, Mesh, Peer
+from msgnode.workers.mesh import Me, Mesh
 from msgnode.workers.moves import Moves
+from msgnode.workers.peer import Peer
 from msgnode.workers.remote import RemoteSession
 from tests.fakes import FakeSession
 

@@ -1,0 +1,59 @@
+"""Another worker of the node, as far as this one knows: its link, and how far both have come."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from .link import Incoming, Outgoing
+
+
+class Peer:
+    """Another worker, as far as we know."""
+
+    def __init__(self, beat: dict[str, Any], limit: int) -> None:
+        self.name: str = beat["name"]
+        self.epoch: str = beat["epoch"]
+        self.host: str = beat["host"]
+        self.pid: int = beat["pid"]
+        self.inbox: str = beat["inbox"]
+        self.wake = asyncio.Event()
+        self.out = Outgoing(limit, self.wake.set)
+        self.incoming = Incoming()
+        self.heard_at = monotonic()
+        self.is_up = False
+        self.is_ready = False
+        self.takes = False  # sessions that another worker gives away
+        self.is_synced = False  # our snapshot is said whole
+        self.is_known = False  # its snapshot has come whole
+        self.lost: set[str] = set()  # sessions of it that miss frames, to be told
+        self.asked = 0
+        self.settled = 0
+        self.given_up = 0  # how often a session was to be told of a gap
+        self.unacknowledged = 0
+        self.asked_again_at = 0.0
+        self.full_since = 0.0
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def __repr__(self) -> str:
+        return f"<Peer {self.name}>"
+
+    def end(self) -> None:
+        """End what is done for the peer."""
+        tasks, self.tasks = self.tasks, []
+        for task in tasks:
+            task.cancel()
+
+    async def room(self) -> None:
+        """Wait until there is room for more on the link, or the peer is down."""
+        while self.is_up and not self.out.has_room:
+            relieved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.out.when_relieved(partial(_done, relieved))
+            await relieved
+
+
+def _done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
