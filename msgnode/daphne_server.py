@@ -213,14 +213,17 @@ class NodeServer(Server):
     """Daphne's server, with links and a drain, on a socket that is there already."""
 
     listening: socket.socket
+    _port: Any = None
     request_patience = 60.0
 
     def run(self) -> None:
         import daphne.server as stock
 
         stock.WebSocketFactory = NodeFactory
+        family = self.listening.family
+        number = self.listening.detach()  # Twisted duplicates and closes it
         stock.serverFromString = lambda reactor, _: AdoptedStreamServerEndpoint(
-            reactor, self.listening.fileno(), self.listening.family
+            reactor, number, family
         )
         stock.HTTPFactory = NodeHttpFactory
         super().run()
@@ -237,12 +240,14 @@ class NodeServer(Server):
             details.setdefault("application_instance", _done())
         return super().kill_all_applications()
 
+    def listen_success(self, port: Any) -> None:
+        self._port = port
+        super().listen_success(port)
+
     def stop_listening(self) -> None:
         """Take no new connections; those there are go on."""
-        for listener in self.listeners:
-            port = getattr(listener, "result", None)
-            if port is not None and hasattr(port, "stopListening"):
-                port.stopListening()
+        if self._port is not None:
+            self._port.stopListening()
 
     async def drained(self, seconds: float) -> bool:
         """Wait until every application has ended, at most so long."""
