@@ -192,6 +192,7 @@ async def test_case_26_claims_of_a_session_that_closes_meanwhile_are_free(come: 
     assert code(await other.subscribe(*own)) == 200
 
 
+@pytest.mark.long
 async def test_case_27_a_pool_lends_its_addresses_and_takes_them_back(
     tmp_path: Path, template: Path, come: Come
 ) -> None:

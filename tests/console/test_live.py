@@ -90,6 +90,7 @@ async def asked(sender: Client, to: str, reader: Client) -> dict:
     return await waiting
 
 
+@pytest.mark.long
 async def test_a_ban_ends_and_keeps_out_a_runtime_on_all_nodes_of_a_database(start_node):
     first = start_node(**operated())
     second = start_node(DATABASE_URL=f"sqlite:///{first.data_dir}/node.sqlite3")
@@ -128,6 +129,7 @@ async def test_a_ban_ends_and_keeps_out_a_runtime_on_all_nodes_of_a_database(sta
     await until(is_welcome)
 
 
+@pytest.mark.long
 async def test_a_banned_source_address_gets_no_socket_and_a_ban_outlives_a_restart(start_node):
     node = start_node(**operated())
     browser = await asyncio.to_thread(log_in, node)

@@ -14,6 +14,8 @@ from tests.e2e.launched import Launched
 from tests.e2e.policed import DOMAIN, MANAGER, PolicedNode, Runtime, policed_node
 from tests.servers import free_port
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[PolicedNode]:
@@ -166,7 +168,6 @@ def test_a_subscription_is_decided_and_ends_when_its_permission_does(node):
     assert bob.receive()["body"]["value"] == 3
 
 
-@pytest.mark.long
 def test_publications_under_load_lose_and_misjudge_nothing(node):
     """Each version blocks one of two addresses; whatever is in force, one of a pair passes."""
     here, there = "*/here", "*/there"

@@ -8,6 +8,8 @@ import pytest
 
 from tests.e2e.policed import PolicedNode, Runtime, policed_node
 
+pytestmark = pytest.mark.long
+
 playwright = pytest.importorskip("playwright.sync_api")
 
 
