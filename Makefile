@@ -11,6 +11,9 @@ PACKAGES := msgnode policies registry spark
 SOURCES := $(PACKAGES) manage.py $(wildcard tests bench)
 # Coverage costs a third of the time, so only the shared checks measure it.
 COVERAGE := $(if $(CI),--cov --cov-report=term:skip-covered)
+# Thousands of tests with real servers meet the hiccups of a shared machine: there a failure is tried
+# once more, and reported as RERUN. A fault fails twice.
+AGAIN := $(if $(CI),--reruns 1 -raR)
 # make's own notes would stand between the lines of the node.
 MAKEFLAGS += --no-print-directory
 
@@ -41,10 +44,10 @@ run: $(VENV)/.run  ## Start a node in the foreground (PORT HOST DOMAIN DATA_DIR 
 	@$(BIN)/python manage.py run
 
 test: $(VENV)/.dev  ## Run the tests, without the long ones
-	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not long" $(COVERAGE) $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not long" $(COVERAGE) $(AGAIN) $(ARGS)
 
 test-long: $(VENV)/.dev  ## Run the long tests
-	$(BIN)/python -m pytest -m long $(ARGS)
+	$(BIN)/python -m pytest -m long $(AGAIN) $(ARGS)
 
 lint: $(VENV)/.dev  ## Look for mistakes in the source
 	$(BIN)/ruff check $(SOURCES)
