@@ -36,6 +36,7 @@ from msgnode.bus.writing import Call
 from msgnode.connectors import registration_news
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
+from msgnode.core.rates import VISITS
 from msgnode.fellowship import Fellowship, Limits, this_host
 from msgnode.identities import Identities
 from msgnode.identity.provider import EmbeddedProvider
@@ -205,6 +206,7 @@ class Node:
             self.raise_alarm,
             lambda frame: self.pipeline.bounce(frame),
             self.identities.roll,
+            {"policies": self.enforcer.information.rates, "requests": VISITS},
         )
         answers.barrier = fellowship.mesh.barrier
         return fellowship

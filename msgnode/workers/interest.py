@@ -27,6 +27,7 @@ from .remote import RemoteSession
 from .words import (
     Asked,
     Behind,
+    Counted,
     Drop,
     Enter,
     Frame,
@@ -86,6 +87,10 @@ class House(Protocol):
 
     def stray(self, frame: bytes) -> None:
         """A frame came for a session that has ended meanwhile."""
+        ...
+
+    def counted(self, peer: Peer, word: Counted) -> None:
+        """Another worker says what was counted."""
         ...
 
 
@@ -167,6 +172,8 @@ class Interest:
             case SnapshotEnds():
                 for id_ in self._old.pop(peer.epoch, ()):
                     self._leave(id_, peer)
+            case Counted():
+                self._house.counted(peer, word)
             case Gap(sessions):
                 for id_ in sessions:
                     self._house.missed(id_)

@@ -4,10 +4,11 @@ sessions when one of them, or Redis, goes away."""
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from tests.node import Node, eventually, free_port
 from tests.servers import redis_program
 
 pytestmark = pytest.mark.long
+
+
+READS = 30
 
 
 class Pair:
@@ -56,7 +60,7 @@ class Pair:
 @pytest.fixture
 async def pair(tmp_path: Path, template: Path, redis_url: str) -> AsyncIterator[Pair]:
     shutil.copy(template, tmp_path / "node.sqlite3")
-    both = Pair(tmp_path, REDIS_URL=redis_url)
+    both = Pair(tmp_path, REDIS_URL=redis_url, REGISTRY_READS_PER_MINUTE=READS)
     try:
         both.start()
         yield both
@@ -211,6 +215,45 @@ async def _until_closed(client: Client) -> tuple[int, list[int]]:
         return client.socket.close_code or 0, values
 
 
+QUOTA = 30
+QUOTA_RULE = {
+    "effect": "permit",
+    "condition": {"msgTo": {"like": "*/limited"}},
+    "obligations": {"rateLimit": {"rate.srcAddress.hour": QUOTA}},
+}
+
+
+async def test_a_quota_and_a_limit_of_requests_hold_over_both_workers(pair: Pair) -> None:
+    document = [{"id": "S", "policies": [{"id": "P", "rules": [QUOTA_RULE]}]}]
+    (pair.one.data_dir / "quota.json").write_text(json.dumps(document))
+    words = ("policy_import", str(pair.one.data_dir / "quota.json"), "--mode", "enforce")
+    await asyncio.to_thread(pair.one.manage, *words, "--publish")
+    while pair.one.log().count("Policies of version 1 are in force") < 2:
+        await eventually()
+    here, there = await pair.come(pair.one), await pair.come(pair.other)
+    nobody = f"{here.runtime_url}x/limited"
+    assert {code(await here.ask("create", nobody)) for _ in range(QUOTA - 10)} == {404}
+    assert await _until(429, lambda: _code_of(there, nobody)) < 20  # 10, and one late by a moment
+    assert await _until(429, lambda: _code_of(here, nobody)) == 0
+    live = "/domain-registry/live"
+    assert {pair.one.get(live) for _ in range(READS - 10)} == {200}
+    assert await _until(429, lambda: asyncio.to_thread(pair.other.get, live)) < 20
+
+
+async def _code_of(client: Client, to: str) -> int:
+    return code(await client.ask("create", to))
+
+
+async def _until(wanted: int, ask: Callable[[], Awaitable[int]]) -> int:
+    """How many other answers come before the one wanted, at a pace."""
+    async with asyncio.timeout(30):
+        others = 0
+        while await ask() != wanted:
+            others += 1
+            await eventually()
+        return others
+
+
 class OwnRedis:
     """A Redis that a test may stop and start again, on one port."""
 
@@ -281,6 +324,8 @@ async def test_what_a_long_outage_of_redis_costs_is_signalled_and_traffic_goes_o
     assert await received(there, 1) == ["before"]
     redis.stop()
     await here.send("create", held, {"value": "lost"})
+    assert pair.one.get("/domain-registry/live") == 200  # the limits of the API need no Redis
+    assert pair.one.get("/admin/login/") == 200
     async with asyncio.timeout(30):
         while not re.search(r"^msgnode_link_up\S* 0", pair.one.text("/metrics"), re.MULTILINE):
             await eventually()

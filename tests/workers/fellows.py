@@ -9,11 +9,14 @@ from typing import Any
 
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
+from msgnode.core.rates import Rates
+from msgnode.workers.counts import Counts
 from msgnode.workers.interest import Interest
 from msgnode.workers.mesh import Me, Mesh
 from msgnode.workers.moves import Moves
 from msgnode.workers.peer import Peer
 from msgnode.workers.remote import RemoteSession
+from msgnode.workers.words import Counted
 from tests.fakes import FakeSession
 
 PATIENCE = 1.0
@@ -37,6 +40,8 @@ class Fellow:
             lambda kind, subject, text: self.alarms.append(kind),
         )
         self.interest = Interest(self.table, self.mesh, self)
+        self.rates = Rates()
+        self.counts = Counts(self.mesh, {"test": self.rates})
         self.moves = Moves(self.mesh, self.interest, self, PATIENCE, 1024 * 1024)
 
     # --- what a test does -------------------------------------------------------------------------
@@ -113,6 +118,9 @@ class Fellow:
 
     def stray(self, frame: bytes) -> None:
         self.strays.append(frame)
+
+    def counted(self, peer: Peer, word: Counted) -> None:
+        self.counts.heard(peer, word)
 
     def pack(self, session_id: str) -> bytes | None:
         session = self.sessions.get(session_id)
