@@ -1,7 +1,7 @@
 """Cases 80, 81, 83, 84, 85 and 87: the identity manager, logins, and what nobody can pretend.
 
-Of 81 the login and the grant, and 82, need the node's own OpenID provider; of 87 what concerns
-stubs needs stubs.
+Of 81 the login and the grant, and 82, need the node's own OpenID provider. The foreign side of 87
+is a runtime of another domain on our protostub.
 """
 
 from __future__ import annotations
@@ -431,4 +431,39 @@ async def test_case_87_a_foreign_runtime_cannot_speak_as_ours(
     for sender in (held, ours.runtime_url, IDM, "domain://msg-node.localhost", "mn:/session"):
         answer = await foreign.ask("create", ours.runtime_url, {}, sender=sender)
         assert code(answer) == 403, sender
+    await foreign.hang_up()
+
+
+async def test_case_87_an_access_token_does_not_leave_its_domain(
+    come: Come, idnode: Node, issuer: Issuer
+) -> None:
+    ours, foreign = await come(to=idnode), await come_from(idnode, "b.example")
+    for token, kept in (
+        ("opaque", False),
+        (issuer.token(), False),
+        (issuer.token(aud="https://b.example/"), True),
+    ):
+        body = {"accessToken": token, "value": 1}
+        await ours.send("update", foreign.runtime_url, body, id=token[-9:])
+        told = await foreign.expect(id=token[-9:])
+        assert ("accessToken" in told["body"]) is kept
+        assert told["body"]["value"] == 1
+    await foreign.hang_up()
+
+
+async def test_case_87_what_another_node_asserted_is_verified_again(
+    come: Come, idnode: Node, issuer: Issuer
+) -> None:
+    """The marks of the node before us count for nothing, the assertion does."""
+    ours, foreign = await come(to=idnode), await come_from(idnode, "b.example")
+    claimed = {"assertedIdentity": True, "auth": True}
+    await foreign.send("create", ours.runtime_url, {**claimed, "value": 1}, id="bare")
+    assert (await ours.expect(id="bare"))["body"] == {"auth": False, "value": 1}
+    good = {**claimed, "identity": issuer.identity("erin")}
+    await foreign.send("create", ours.runtime_url, good, id="good")
+    told = (await ours.expect(id="good"))["body"]
+    assert told == {"auth": False, "assertedIdentity": True, "identity": good["identity"]}
+    late = issuer.identity(token=issuer.token(exp=int(time.time()) - 3600))
+    answer = await foreign.ask("create", ours.runtime_url, {**claimed, "identity": late})
+    assert code(answer) == 401
     await foreign.hang_up()
