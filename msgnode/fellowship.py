@@ -39,13 +39,14 @@ from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers import register
+from msgnode.workers.asking import Asking
 from msgnode.workers.counts import Counts
 from msgnode.workers.interest import Interest
 from msgnode.workers.mesh import Me, Mesh
 from msgnode.workers.moves import Moves
 from msgnode.workers.peer import Peer
 from msgnode.workers.remote import RemoteSession
-from msgnode.workers.words import Bye, Counted
+from msgnode.workers.words import Bye, Counted, Question, Reply
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,7 @@ class Fellowship:
         self.interest = Interest(table, self.mesh, self)
         self.moves = Moves(self.mesh, self.interest, self, limits.patience, limits.outbox_bytes)
         self.counts = Counts(self.mesh, counters)
+        self.asking = Asking(self.mesh)
         self._limits = limits
         self._table = table
         self._sessions = sessions
@@ -127,6 +129,7 @@ class Fellowship:
 
     async def join(self) -> None:
         """Meet the others and learn what they have. Raises if the layer stays out of reach."""
+        self.asking.loop = asyncio.get_running_loop()
         limit = monotonic() + self._limits.patience
         while True:
             try:
@@ -190,8 +193,11 @@ class Fellowship:
     def stray(self, frame: bytes) -> None:
         self._bounce(frame)
 
-    def counted(self, peer: Peer, word: Counted) -> None:
-        self.counts.heard(peer, word)
+    def said(self, peer: Peer, word: Counted | Question | Reply) -> None:
+        if isinstance(word, Counted):
+            self.counts.heard(peer, word)
+        else:
+            self.asking.heard(peer, word)
 
     # --- the Hall: sessions that leave and arrive -------------------------------------------------
 

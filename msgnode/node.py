@@ -12,11 +12,12 @@ import socket
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.conf import settings
 
-from msgnode import alarms
+from msgnode import alarms, questions
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.answers import Answers
@@ -61,6 +62,7 @@ from msgnode.workers.mesh import Me, channel_layer
 from msgnode.workers.status import StatusReport
 from msgnode.workers.tail import Tail
 from msgnode.workers.writer import GroupWriter
+from policies import watching
 from spark.freshness import watch_reports
 
 log = logging.getLogger(__name__)
@@ -225,6 +227,8 @@ class Node:
             {"policies": self.enforcer.information.rates, "requests": VISITS},
         )
         answers.barrier = fellowship.mesh.barrier
+        fellowship.asking.answers = questions.answers(self)
+        watching.elsewhere = partial(questions.passing, fellowship.asking)
         return fellowship
 
     def _record(self) -> ParquetRecorder:

@@ -35,6 +35,8 @@ from .words import (
     Hold,
     Holdings,
     Leave,
+    Question,
+    Reply,
     SnapshotBegins,
     SnapshotEnds,
     Word,
@@ -89,8 +91,8 @@ class House(Protocol):
         """A frame came for a session that has ended meanwhile."""
         ...
 
-    def counted(self, peer: Peer, word: Counted) -> None:
-        """Another worker says what was counted."""
+    def said(self, peer: Peer, word: Counted | Question | Reply) -> None:
+        """Another worker says what is not about a session."""
         ...
 
 
@@ -172,8 +174,8 @@ class Interest:
             case SnapshotEnds():
                 for id_ in self._old.pop(peer.epoch, ()):
                     self._leave(id_, peer)
-            case Counted():
-                self._house.counted(peer, word)
+            case Counted() | Question() | Reply():
+                self._house.said(peer, word)
             case Gap(sessions):
                 for id_ in sessions:
                     self._house.missed(id_)

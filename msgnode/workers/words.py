@@ -157,10 +157,25 @@ class Counted(Word, tag=20):
     reports: list[Report]
 
 
+class Question(Word, tag=21):
+    """What do you know of yourself? `number` comes back with the answer."""
+
+    number: int
+    kind: str
+    text: bytes
+
+
+class Reply(Word, tag=22):
+    """The answer to `Question`."""
+
+    number: int
+    text: bytes
+
+
 Said = (
     Frame | Enter | Leave | Hold | Drop | Holdings | SnapshotBegins | SnapshotEnds | Settle
     | Settled | Ready | Asked | Behind | Gap | Want | Refuse | Give | Given | Move | Bye
-    | Counted
+    | Counted | Question | Reply
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

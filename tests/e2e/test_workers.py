@@ -240,6 +240,23 @@ async def test_a_quota_and_a_limit_of_requests_hold_over_both_workers(pair: Pair
     assert await _until(429, lambda: asyncio.to_thread(pair.other.get, live)) < 20
 
 
+async def test_whichever_worker_is_asked_tells_the_numbers_of_both(pair: Pair) -> None:
+    here, _ = await pair.come(pair.one), await pair.come(pair.other)
+    assert code(await here.ask("create", address())) == 404
+    for worker in (pair.one, pair.other):
+        text = await asyncio.to_thread(worker.text, "/metrics")
+        told = re.findall(r'^msgnode_sessions{state="open",worker="(\S+)"} 1.0$', text, re.M)
+        assert {name.rpartition(":")[2] for name in told} == {
+            str(pair.one.pid), str(pair.other.pid)
+        }  # fmt: skip
+        assert len(re.findall(r"^msgnode_worker_answered\S* 1.0$", text, re.M)) == 2
+        assert len(re.findall(r"^# TYPE msgnode_messages_total counter$", text, re.M)) == 1
+        assert len(re.findall(r"^msgnode_delivery_seconds_bucket.*\+Inf", text, re.M)) == 2
+        assert re.search(r"^msgnode_alarms 0.0$", text, re.M)
+    alone = await asyncio.to_thread(pair.one.text, "/metrics?worker=this")
+    assert len(re.findall(r"^msgnode_sockets{", alone, re.M)) == 1
+
+
 async def _code_of(client: Client, to: str) -> int:
     return code(await client.ask("create", to))
 
