@@ -5,6 +5,7 @@ Rules
   out of reach leaves them as they are.
 - A change of a session's identity reaches the roll of who is here, the witness and the policies.
 - A revocation ends what it meets at once: sessions are closed (4401) or go on as anonymous.
+- With several workers tokens are bound in the database, and sessions of others are on the roll too.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ from msgnode.bus.ports import Listener, Proof
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
 from msgnode.connectors.identity import IdentityConnector
-from msgnode.core.speaker import Identity
+from msgnode.core.speaker import Identity, Speaker
 from msgnode.identity import revoked as revoking
 from msgnode.identity import store
+from msgnode.identity.assertions import Rejected
+from msgnode.identity.binding_store import BindingStore
+from msgnode.identity.bindings import Bindings
 from msgnode.identity.desk import IdentityDesk
 from msgnode.identity.fetching import Fetcher
 from msgnode.identity.issuers import Issuer, IssuerBook
@@ -81,6 +85,15 @@ class Identities:
             options["INTROSPECTIONS_PER_SECOND"],
         )
         self.desk = IdentityDesk(self.verifier, provider)
+        self._table = table
+        limit: int = options["BINDINGS_PER_RUNTIME"]
+        bindings = Bindings(
+            table.runtimes.__contains__,
+            options["CACHE"],
+            limit,
+            BindingStore(writer, limit) if settings.REDIS_URL else None,
+            options["TIMEOUT"],
+        )
         domains = {name.lower(): WORDS[word] for name, word in settings.ADMISSION_DOMAINS.items()}
         self.witness = IdentityWitness(
             self.verifier,
@@ -89,8 +102,7 @@ class Identities:
             passes_unknown=options["PASSES_UNKNOWN"],
             checks=options["CHECKS_PER_SECOND"],
             binds=options["BINDS_TOKENS"],
-            room=options["CACHE"],
-            is_live=table.runtimes.__contains__,
+            bindings=bindings,
             log_in=self._log_in,
         )
         self.connector = IdentityConnector(
@@ -132,7 +144,26 @@ class Identities:
 
     def session_let_go(self, session_id: str) -> None:
         """A session is with another worker from now on."""
-        self.session_closed(session_id, "", "")
+        self.witness.session_let_go(session_id)
+
+    def remote_entered(self, session: Listener) -> None:
+        """A session of another worker is there, or is bound to somebody else."""
+        self.roll.enter(session)
+
+    def remote_left(self, session: Listener) -> None:
+        """A session of another worker has ended."""
+        self.session_closed(session.id, session.runtime_url, "")
+
+    def vouch(self, runtime_url: str, speaker: Speaker, proof: str, is_new: bool) -> None:
+        """Whether somebody may come to a runtime's session, a new one or one that is kept, by this
+        proof. Raises Rejected if peers have seen the token: it shows no longer who is who, but to
+        its runtime while that has no connection."""
+        if speaker.identity is None or not proof:
+            return
+        holder = self.witness.holder(proof, runtime_url)
+        others = self._table.runtimes.get(holder, ()) if is_new else ()
+        if holder and (holder != runtime_url or any(each.is_connected for each in others)):
+            raise Rejected("The token is in use by another runtime, or by another of this one's.")
 
     def _log_in(self, session: Listener, proof: Proof | None) -> asyncio.Future[Any] | None:
         live = self._sessions.sessions.get(session.id)

@@ -146,6 +146,7 @@ class Node:
             self.registries.domain.session_closed,
             self.identities.session_closed,
         ]
+        self.sessions.vouch = self.identities.vouch
         self.sessions.on_identified.append(self.identities.session_identified)
         self.sessions.on_let_go.append(self.identities.session_let_go)
         answers = Answers(self.enforcer, limits["ANSWER_TIMEOUT"])
@@ -220,7 +221,7 @@ class Node:
             self.session_store,
             self.raise_alarm,
             lambda frame: self.pipeline.bounce(frame),
-            self.identities.roll,
+            self.identities,
         )
         answers.barrier = fellowship.mesh.barrier
         return fellowship

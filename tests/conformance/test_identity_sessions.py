@@ -233,6 +233,34 @@ async def test_case_83_a_bound_session_is_taken_up_by_its_token_or_its_subject_o
         await client.hang_up()
 
 
+async def test_case_83_a_token_that_peers_have_seen_opens_no_session_for_them(
+    idnode: Node, issuer: Issuer
+) -> None:
+    alice, peer = await idnode.ws().connect(), await idnode.ws().connect()
+    await alice.open()
+    await peer.open()
+    token = issuer.token("trudy")
+    await alice.send("create", f"{peer.runtime_url}/sm", {"idToken": token}, id="said")
+    assert (await peer.expect(id="said"))["body"]["assertedIdentity"] is True
+    headers = {"Authorization": f"Bearer {token}"}
+    thief = await idnode.ws().connect(additional_headers=headers)
+    for runtime_url in (runtime(), alice.runtime_url):
+        assert code(await thief.ask("open", SESSION, {}, sender=runtime_url)) == 401
+        assert code(await thief.ask("open", SESSION, {"idToken": token}, sender=runtime_url)) == 401
+    assert code(await peer.ask("open", SESSION, {"idToken": token}, sender=peer.session_url)) == 401
+    stub = await idnode.stub(runtime()).connect(additional_headers=headers)
+    assert await stub.close_code() == 4403
+    body = {"idToken": token}
+    alice.cut()  # its own runtime takes it up, by its session's token
+    back = await idnode.ws().connect()
+    again = await back.ask("re-open", SESSION, body, sender=alice.session_url)
+    assert again["body"] == {"code": 200}
+    await back.send("read", IDM, {}, id="me", sender=alice.runtime_url)
+    assert (await back.answer("me"))["body"]["value"]["sub"] == "sub-trudy"
+    for client in (thief, peer, back):
+        await client.hang_up()
+
+
 @pytest.mark.parametrize("closes", [True, False])
 async def test_case_83_a_revocation_ends_what_the_subject_has_at_once(
     idnode: Node, issuer: Issuer, closes: bool
