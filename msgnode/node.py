@@ -179,6 +179,7 @@ class Node:
             bytes_per_second=limits["MAX_BYTES_PER_SECOND"],
             max_pending=limits["MAX_PENDING_ANSWERS"],
             handshake_timeout=limits["HANDSHAKE_TIMEOUT"],
+            names_runtime=bool(self.identities.witness.modes.default),
         )
         orders = Orders(
             self.sessions,
@@ -290,6 +291,7 @@ class Node:
             self.status.run(),
             self.policing.watch(),
             self.policing.write(),
+            self.identities.watch(),
             *self.registries.jobs(),
             watch_reports(),
         )

@@ -67,7 +67,8 @@ class _Checks:
 
 class IdentityWitness:
     """One a worker. `log_in(session, verified)` binds a session to a subject, or (None) to none;
-    `binds` says whether tokens are bound to the runtimes that say them."""
+    `identified(session, until)` hears of one that said who it is in a message where the mode asks
+    for it; `binds` says whether tokens are bound to the runtimes that say them."""
 
     def __init__(
         self,
@@ -79,6 +80,7 @@ class IdentityWitness:
         binds: bool,
         bindings: Bindings,
         log_in: Callable[[Listener, Verified | None], object],
+        identified: Callable[[Listener, float], None] = lambda *_: None,
         now: Callable[[], float] = time,
     ) -> None:
         self.modes = modes
@@ -89,6 +91,7 @@ class IdentityWitness:
         self._binds = binds
         self._bindings = bindings
         self._log_in = log_in
+        self._identified = identified
         self._now = now
         self._voices: dict[str, dict[bytes, _Voice]] = {}
         self._checks: dict[str, _Checks] = {}
@@ -221,6 +224,8 @@ class IdentityWitness:
                 identity, until = verified.identity, verified.until
                 self._check_subject(identity, base)
                 self._bind(verified, session)
+                if base.identity is None and self.modes.of(session.runtime_url) is Mode.IDENTIFIED:
+                    self._identified(session, identity.expires)
             except NotAtHand:
                 self._unspend(session)
                 raise

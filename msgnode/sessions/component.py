@@ -270,6 +270,8 @@ class SessionComponent(SessionLife):
         session.step(Event.OPEN)
         self.sessions[session.id] = session
         self._bound(session, caller)
+        for on_identified in self.on_identified:
+            on_identified(session)
 
     def _bound(self, session: LiveSession, caller: Connection) -> None:
         session.bound_at = time.time()
@@ -300,6 +302,7 @@ class SessionComponent(SessionLife):
         elif bound is not None and not speaker.is_same_subject(session.speaker):
             raise Forbidden("The session is bound to another subject.")
         before, old_hash = session.socket, session.token_hash
+        is_changed = speaker.identity != session.speaker.identity
         session.step(Event.RESUME)
         if before is not None and before is not caller:
             before.session = None
@@ -311,6 +314,8 @@ class SessionComponent(SessionLife):
         session.speaker, session.proof = speaker, caller.proof
         self._detached.pop(session.id, None)
         self._bound(session, caller)
+        for on_identified in self.on_identified if is_changed else ():
+            on_identified(session)
 
         def give_up() -> None:
             session.token_hash = old_hash
