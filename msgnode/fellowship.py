@@ -31,7 +31,7 @@ from msgnode.allocation.store import AllocationStore
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.core.rates import Rates
-from msgnode.identity.roll import Roll
+from msgnode.identities import Identities
 from msgnode.sessions.component import SessionComponent
 from msgnode.sessions.moving import SessionState, session_of, state_of
 from msgnode.sessions.session import LiveSession
@@ -88,7 +88,7 @@ class Fellowship:
         store: SessionStore,
         raise_alarm: Callable[[str, str, str], None],
         bounce: Callable[[bytes], None],
-        roll: Roll,
+        identities: Identities,
         counters: Mapping[str, Rates],
     ) -> None:
         self.me = me
@@ -106,7 +106,7 @@ class Fellowship:
         self._store = store
         self._raise_alarm = raise_alarm
         self._bounce = bounce
-        self._roll = roll
+        self._identities = identities
         self._expected: set[str] = set()
         self._unseen: dict[str, tuple[Any, float]] = {}  # epoch -> its last sign, since when
         self._buried: set[str] = set()
@@ -182,10 +182,10 @@ class Fellowship:
         self._allocation.drop(address, session)
 
     def remote_entered(self, session: Listener) -> None:
-        self._roll.enter(session)
+        self._identities.remote_entered(session)
 
     def remote_left(self, session: Listener) -> None:
-        self._roll.leave(session.id)
+        self._identities.remote_left(session)
 
     def missed(self, session_id: str) -> None:
         self._sessions.missed(session_id)
@@ -235,6 +235,7 @@ class Fellowship:
         self._sessions.let_go(session_id)
         self._allocation.let_go(session_id)
         self._subscriptions.let_go(session_id)
+        self._identities.remote_entered(remote)
 
     def unpack(self, state: bytes, remote: RemoteSession | None) -> LiveSession:
         luggage = msgspec.msgpack.decode(state, type=_Luggage)

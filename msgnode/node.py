@@ -149,6 +149,7 @@ class Node:
             self.registries.domain.session_closed,
             self.identities.session_closed,
         ]
+        self.sessions.vouch = self.identities.vouch
         self.sessions.on_identified.append(self.identities.session_identified)
         self.sessions.on_let_go.append(self.identities.session_let_go)
         answers = Answers(self.enforcer, limits["ANSWER_TIMEOUT"])
@@ -181,6 +182,7 @@ class Node:
             bytes_per_second=limits["MAX_BYTES_PER_SECOND"],
             max_pending=limits["MAX_PENDING_ANSWERS"],
             handshake_timeout=limits["HANDSHAKE_TIMEOUT"],
+            names_runtime=bool(self.identities.witness.modes.default),
         )
         orders = Orders(
             self.sessions,
@@ -223,7 +225,7 @@ class Node:
             self.session_store,
             self.raise_alarm,
             lambda frame: self.pipeline.bounce(frame),
-            self.identities.roll,
+            self.identities,
             {"policies": self.enforcer.information.rates, "requests": VISITS},
         )
         answers.barrier = fellowship.mesh.barrier
@@ -295,6 +297,7 @@ class Node:
             self.status.run(),
             self.policing.watch(),
             self.policing.write(),
+            self.identities.watch(),
             *self.registries.jobs(),
             watch_reports(),
         )

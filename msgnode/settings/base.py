@@ -177,6 +177,10 @@ IDENTITY: dict[str, Any] = {
     "PASSES_UNKNOWN": env.bool("IDENTITY_PASSES_UNKNOWN", default=NODE_MODE == "embedded"),
     "LEEWAY": env.float("IDENTITY_LEEWAY", default=60.0),
     "BINDS_TOKENS": env.bool("IDENTITY_BINDS_TOKENS", default=True),
+    # seconds a session may go without an identity where the mode asks for one; 0: for ever
+    "IDENTIFY_TIMEOUT": env.float("IDENTIFY_TIMEOUT", default=300.0),
+    # tokens that may be bound to one runtime at a time
+    "BINDINGS_PER_RUNTIME": env.int("IDENTITY_BINDINGS_PER_RUNTIME", default=1_000),
     # what is kept of tokens: entries in memory
     "CACHE": env.int("IDENTITY_CACHE", default=20_000),
     "CHECKS_PER_SECOND": env.float("IDENTITY_CHECKS_PER_SECOND", default=50.0),

@@ -208,13 +208,13 @@ class Interest:
     def remove(self, session: RemoteSession) -> None:
         """A session of another worker is no more."""
         self.remotes.pop(session.id, None)
-        self._house.remote_left(session)
         for address in tuple(session.owned):
             self._disown(session, address)
         for address in session.subscribed:
             self._table.unsubscribe(address, session)
         self.forget_learned(session)
         self._table.remove_runtime(session)
+        self._house.remote_left(session)
         session.relieve()
 
     def _frame(self, peer: Peer, word: Frame) -> None:

@@ -9,52 +9,20 @@ import re
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from tests.client import Client, address, code, runtime
-from tests.node import Node, eventually, free_port
+from tests.client import Client, address, code
+from tests.e2e.pair import Pair
+from tests.node import eventually, free_port
 from tests.servers import redis_program
 
 pytestmark = pytest.mark.long
 
 
 READS = 30
-
-
-class Pair:
-    """Two workers, each on a port of its own so that a test can choose."""
-
-    def __init__(self, place: Path, **settings: object) -> None:
-        self.one = Node(place, WORKERS=2, WORKER_TIMEOUT=3, **settings)
-        self.other = Node(place, WORKERS=2, WORKER_TIMEOUT=3, **settings)
-        self._stack = AsyncExitStack()
-
-    def start(self) -> None:
-        self.one.start()
-        self.other.start()
-
-    def kill(self) -> None:
-        self.one.kill()
-        self.other.kill()
-
-    async def come(self, to: Node, runtime_url: str = "") -> Client:
-        client = await self._stack.enter_async_context(to.ws())
-        return await client.open(runtime_url or runtime())
-
-    async def back(self, to: Node, before: Client) -> Client:
-        """The runtime of `before` resumes its session at a worker."""
-        client = await self._stack.enter_async_context(to.ws())
-        answer = await client.reopen(before.runtime_url, before.token)
-        assert code(answer) == 200
-        assert "runtimeToken" not in answer["body"], "the session was lost"
-        return client
-
-    async def leave(self) -> None:
-        await self._stack.aclose()
 
 
 @pytest.fixture
