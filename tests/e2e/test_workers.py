@@ -12,9 +12,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from django.urls import reverse
 from websockets.exceptions import ConnectionClosed
 
 from tests.client import Client, address, code
+from tests.console.browser import log_in, operated
 from tests.e2e.pair import Pair
 from tests.node import eventually, free_port
 from tests.servers import redis_program
@@ -28,7 +30,7 @@ READS = 30
 @pytest.fixture
 async def pair(tmp_path: Path, template: Path, redis_url: str) -> AsyncIterator[Pair]:
     shutil.copy(template, tmp_path / "node.sqlite3")
-    both = Pair(tmp_path, REDIS_URL=redis_url, REGISTRY_READS_PER_MINUTE=READS)
+    both = Pair(tmp_path, REDIS_URL=redis_url, REGISTRY_READS_PER_MINUTE=READS, **operated())
     try:
         both.start()
         yield both
@@ -223,6 +225,17 @@ async def test_whichever_worker_is_asked_tells_the_numbers_of_both(pair: Pair) -
         assert re.search(r"^msgnode_alarms 0.0$", text, re.M)
     alone = await asyncio.to_thread(pair.one.text, "/metrics?worker=this")
     assert len(re.findall(r"^msgnode_sockets{", alone, re.M)) == 1
+
+
+async def test_the_playground_of_one_worker_sees_what_passes_the_other(pair: Pair) -> None:
+    browser = await asyncio.to_thread(log_in, pair.one)
+    sender, hearer = await pair.come(pair.other), await pair.come(pair.other)
+    (held,) = await hearer.allocate()
+    flowing = asyncio.create_task(_flow_at_a_pace(sender, held, 10_000))
+    watch = reverse("admin:policies_playground").removeprefix("/admin/") + "?watch=1"
+    page = await browser.get(watch)
+    flowing.cancel()
+    assert held in page
 
 
 async def _code_of(client: Client, to: str) -> int:
