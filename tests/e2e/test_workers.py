@@ -205,6 +205,11 @@ async def test_a_quota_and_a_limit_of_requests_hold_over_both_workers(pair: Pair
     assert {code(await here.ask("create", nobody)) for _ in range(QUOTA - 10)} == {404}
     assert await _until(429, lambda: _code_of(there, nobody)) < 20  # 10, and one late by a moment
     assert await _until(429, lambda: _code_of(here, nobody)) == 0
+    pair.one.terminate()
+    assert await asyncio.to_thread(pair.one.status) == 0
+    await asyncio.to_thread(pair.one.start)
+    again = await pair.come(pair.one)
+    assert await _until(429, lambda: _code_of(again, nobody)) < 10  # it was told on joining
     live = "/domain-registry/live"
     assert {pair.one.get(live) for _ in range(READS - 10)} == {200}
     assert await _until(429, lambda: asyncio.to_thread(pair.other.get, live)) < 20
