@@ -65,7 +65,8 @@ class Authority:
 class _Session:
     """A session, as the witness sees one."""
 
-    id, runtime_url, token, is_connected = "s", "runtime://localhost/1", b"", True
+    id, runtime_url, token, token_hash = "s", "runtime://localhost/1", b"", ""
+    bound_at, is_connected, is_here, is_behind = 0.0, True, True, False
 
     def __init__(self) -> None:
         self.speaker = Speaker(self.id, self.runtime_url)

@@ -12,11 +12,12 @@ import socket
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.conf import settings
 
-from msgnode import alarms
+from msgnode import alarms, questions
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.answers import Answers
@@ -35,6 +36,7 @@ from msgnode.bus.writing import Call
 from msgnode.connectors import registration_news
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
+from msgnode.core.rates import VISITS
 from msgnode.fellowship import Fellowship, Limits, this_host
 from msgnode.identities import Identities
 from msgnode.identity.provider import EmbeddedProvider
@@ -60,6 +62,7 @@ from msgnode.workers.mesh import Me, channel_layer
 from msgnode.workers.status import StatusReport
 from msgnode.workers.tail import Tail
 from msgnode.workers.writer import GroupWriter
+from policies import watching
 from spark.freshness import watch_reports
 
 log = logging.getLogger(__name__)
@@ -223,8 +226,11 @@ class Node:
             self.raise_alarm,
             lambda frame: self.pipeline.bounce(frame),
             self.identities,
+            {"policies": self.enforcer.information.rates, "requests": VISITS},
         )
         answers.barrier = fellowship.mesh.barrier
+        fellowship.asking.answers = questions.answers(self)
+        watching.elsewhere = partial(questions.passing, fellowship.asking)
         return fellowship
 
     def _record(self) -> ParquetRecorder:

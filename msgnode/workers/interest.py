@@ -27,6 +27,7 @@ from .remote import RemoteSession
 from .words import (
     Asked,
     Behind,
+    Counted,
     Drop,
     Enter,
     Frame,
@@ -34,6 +35,8 @@ from .words import (
     Hold,
     Holdings,
     Leave,
+    Question,
+    Reply,
     SnapshotBegins,
     SnapshotEnds,
     Word,
@@ -86,6 +89,10 @@ class House(Protocol):
 
     def stray(self, frame: bytes) -> None:
         """A frame came for a session that has ended meanwhile."""
+        ...
+
+    def said(self, peer: Peer, word: Counted | Question | Reply) -> None:
+        """Another worker says what is not about a session."""
         ...
 
 
@@ -167,6 +174,8 @@ class Interest:
             case SnapshotEnds():
                 for id_ in self._old.pop(peer.epoch, ()):
                     self._leave(id_, peer)
+            case Counted() | Question() | Reply():
+                self._house.said(peer, word)
             case Gap(sessions):
                 for id_ in sessions:
                     self._house.missed(id_)

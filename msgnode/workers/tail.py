@@ -3,7 +3,8 @@
 DATA_DIR/tail-<pid>.sock, readable by the node's account only; who connects also names the token in
 DATA_DIR/tail.token. First line in: what to follow; then one JSON line out for each record. Bodies
 only where asked for, and without the tokens in them. A follower that does not read misses records
-and is told how many; the node never waits for it. While nobody follows, the pipeline has no tap and pays nothing.
+and is told how many; the node never waits for it. While nobody follows, the pipeline has no tap
+and pays nothing.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from msgnode.core.rates import VISITS
 from msgnode.identity import api_keys
 from msgnode.models import ApiKey, AuditEntry
 
@@ -25,9 +26,8 @@ FIELD = "/domain-registry/live"
 
 
 @pytest.fixture(autouse=True)
-def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_keys, "_misses", api_keys.Rates())
-    monkeypatch.setattr(api_keys, "_uses", api_keys.Rates())
+def _fresh() -> None:
+    VISITS.clear()
 
 
 def key(*scopes: str, **fields: Any) -> tuple[ApiKey, str]:
