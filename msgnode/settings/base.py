@@ -85,6 +85,8 @@ PROVIDER: dict[str, Any] = {
     "ACCESS_TOKEN_SECONDS": env.int("ACCESS_TOKEN_SECONDS", default=3600),
     "ID_TOKEN_SECONDS": env.int("ID_TOKEN_SECONDS", default=3600),
     "REFRESH_TOKEN_SECONDS": env.int("REFRESH_TOKEN_SECONDS", default=14 * 24 * 3600),
+    # failures of one client from one address, until it is answered 429
+    "FAILURES_PER_MINUTE": env.int("CLIENT_FAILURES_PER_MINUTE", default=20),
     # a new key is published so long before it signs, and made again after so many days
     "KEY_LEAD_SECONDS": env.int("PROVIDER_KEY_LEAD_SECONDS", default=900),
     "KEY_DAYS": env.float("PROVIDER_KEY_DAYS", default=90.0),

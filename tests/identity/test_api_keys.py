@@ -10,7 +10,6 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from msgnode.core.rates import VISITS
 from msgnode.identity import api_keys
 from msgnode.models import ApiKey, AuditEntry
 
@@ -23,11 +22,6 @@ ENTRY = {
 }  # fmt: skip
 AT = "/api/v1/hyperties/" + base64.urlsafe_b64encode(HYPERTY.encode()).rstrip(b"=").decode()
 FIELD = "/domain-registry/live"
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    VISITS.clear()
 
 
 def key(*scopes: str, **fields: Any) -> tuple[ApiKey, str]:
