@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,11 +16,8 @@ LIMIT = 3
 
 
 @pytest.fixture(autouse=True)
-def limited(settings: Any) -> Iterator[None]:
+def limited(settings: Any) -> None:
     settings.LOGINS_PER_MINUTE = LIMIT
-    VISITS.clear()
-    yield
-    VISITS.clear()
 
 
 def tries(path: str, name: str, address: str = "192.0.2.1") -> Any:
