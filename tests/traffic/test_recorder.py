@@ -62,7 +62,6 @@ def test_what_is_noted_is_written_with_all_its_columns(make: Make, tmp_path: Pat
     recorder = make()
     for number in range(600):
         recorder.note(row(number))
-    recorder.take()
     recorder.flush()
     (file,) = tmp_path.rglob("*.*")
     assert file.parent == tmp_path / "date=2026-11-20" / "hour=12"
@@ -83,7 +82,6 @@ def test_a_late_row_lies_in_its_own_hour(make: Make, tmp_path: Path) -> None:
     recorder = make()
     for at in (NOON, NOON - 1, NOON + 3600, NOON - 86_400):
         recorder.note(row(at=at))
-    recorder.take()
     recorder.flush()
     folders = {str(path.parent.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")}
     assert folders == {
@@ -99,7 +97,6 @@ def test_a_full_buffer_loses_rows_and_counts_them(
     for number in range(1_300):
         recorder.note(row(number))
     assert (recorder.held, recorder.lost) == (1_000, 300)
-    recorder.take()
     recorder.flush()
     assert (recorder.written, recorder.lost, recorder.held) == (1_000, 300, 0)
     assert [alarm[:2] for alarm in alarms] == [(ALARM, "example.com")]
@@ -114,7 +111,6 @@ def test_a_disk_that_takes_nothing_keeps_rows_until_the_buffer_is_full(
     for _ in range(3):
         for number in range(400):
             recorder.note(row(number))
-        recorder.take()
         recorder.flush()
     assert (recorder.written, recorder.lost, recorder.held) == (0, 200, 1_000)
     assert recorder.fault
@@ -122,7 +118,6 @@ def test_a_disk_that_takes_nothing_keeps_rows_until_the_buffer_is_full(
     place.unlink()
     recorder.flush()
     recorder.note(row())
-    recorder.take()
     recorder.flush()
     assert (recorder.written, recorder.lost, recorder.held) == (1_001, 200, 0)
     assert len(stored(place)) == 1_001
@@ -147,7 +142,6 @@ def test_a_row_that_fits_no_column_does_not_take_others_with_it(make: Make) -> N
     recorder = make()
     for number in range(10):
         recorder.note(row(number, size=2**40 if number == 5 else 1))
-    recorder.take()
     recorder.flush()
     assert (recorder.written, recorder.lost, recorder.held) == (9, 1, 0)
 
@@ -180,7 +174,6 @@ def test_with_a_key_addresses_are_pseudonyms(make: Make, tmp_path: Path) -> None
     recorder = make(pseudonym_key=b"key")
     recorder.note(row())
     recorder.note(row(to="hyperty://b/2", sender="hyperty://a/other"))
-    recorder.take()
     recorder.flush()
     table = stored(tmp_path)
     assert table["to"].to_pylist() == [pseudonym("hyperty://b/2", b"key")] * 2
