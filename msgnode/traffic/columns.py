@@ -8,13 +8,15 @@ has at hand, and nothing of it is kept: what repeats from row to row (who speaks
 addresses) is one number, looked up once; all numbers of a row are packed at once. Texts are stored
 from these numbers too: nothing is written out for each row, neither in memory nor for Parquet to
 search for what repeats. A flush is Arrow's work, which leaves the interpreter to the event loop.
+
+Arrow is given buffers, never Python values: to look at one it loads pandas (45 MB, half a second).
 """
 
 from __future__ import annotations
 
-from functools import partial
+from array import array
+from collections.abc import Sequence
 from io import StringIO
-from itertools import pairwise
 from struct import Struct
 from struct import error as StructError
 from typing import Any
@@ -57,22 +59,10 @@ STORED = pa.schema(
 NAMES = ("session", "runtime", "sender", "to")
 """Columns that say who: made pseudonyms if the operator wants that."""
 
-_REPEATED = (
-    "session", "runtime", "sender", "type", "outcome", "component", "code", "effect", "rule",
-    "asserted", "listeners",
-)  # fmt: skip
-_FITS = tuple(
-    str.encode
-    if (kind := _FROM_RECORD.field(name).type) == pa.string()
-    else Struct("i").pack
-    if kind == pa.int32()
-    else partial(pa.scalar, type=kind)
-    for name in _REPEATED
-)
-"""For each of these, what raises if a value does not fit."""
-
+_TEXTS = ("session", "runtime", "sender", "type", "outcome", "component", "effect", "rule")
+_REPEATED = (*_TEXTS, "code", "asserted", "listeners")
+_WHOLE = Struct("=iii")
 _ROW = Struct("=ddiiii")  # at, latency; number of what repeats, number of `to`, size, length of id
-_LATEST = 2**31 - 1
 DOES_NOT_FIT = (pa.ArrowException, StructError, ValueError, TypeError, OverflowError)
 
 
@@ -80,8 +70,8 @@ class _Repeated(dict[tuple[Any, ...], int]):
     """Combinations of the values that repeat → their number, given at the first sight of each."""
 
     def __missing__(self, values: tuple[Any, ...]) -> int:
-        for fits, value in zip(_FITS, values, strict=True):
-            fits(value)
+        "".join(values[: len(_TEXTS)]).encode()  # these raise if a value does not fit
+        _WHOLE.pack(*values[len(_TEXTS) :])
         number = self[values] = len(self)
         return number
 
@@ -90,7 +80,7 @@ class _Addresses(dict[str, int]):
     """Addresses → their number, given at the first sight of each."""
 
     def __missing__(self, address: str) -> int:
-        str.encode(address)  # raises if it does not fit
+        str.encode(address)  # as above
         number = self[address] = len(self)
         return number
 
@@ -110,14 +100,14 @@ class Columns:
         return len(self._numbers) // _ROW.size
 
     def add(self, record: TrafficRecord) -> None:
-        """One more row. Raises one of DOES_NOT_FIT if a value does not fit; then nothing is added."""
+        """One more row. Raises one of DOES_NOT_FIT, and adds nothing, if a value does not fit."""
         (
             at, session, id_, type_, sender, to, size, listeners, outcome, component, code,
             effect, rule, asserted, latency, runtime,
         ) = astuple(record)  # fmt: skip
         repeated = self._repeated[
-            session, runtime, sender, type_, outcome, component, code, effect, rule,
-            asserted, listeners,
+            session, runtime, sender, type_, outcome, component, effect, rule,
+            code, asserted, listeners,
         ]  # fmt: skip
         numbers = _ROW.pack(at, latency, repeated, self._to[to], size, len(id_))
         self._ids.write(id_)
@@ -125,60 +115,77 @@ class Columns:
 
     def table(self, node: str, worker: str) -> pa.Table:
         """The rows as they are stored; texts are dictionaries, but for the id."""
-        length = len(self)
-        numbers = memoryview(self._numbers)
-        at, latency = (_column(pa.float64(), numbers.cast("d")[place::4]) for place in (0, 1))
-        repeated, to, size, id_lengths = (
-            _column(pa.int32(), numbers.cast("i")[place::8]) for place in (4, 5, 6, 7)
-        )
-        same = pa.repeat(pa.scalar(0, pa.int32()), length)
-        micros = pc.min_element_wise(_micros(latency), float(_LATEST))
+        rows = memoryview(self._numbers)
+        at, latency = (_floats(rows.cast("d")[place::4]) for place in (0, 1))
+        repeated, to, size, id_lengths = (_ints(rows.cast("i")[place::8]) for place in (4, 5, 6, 7))
+        same = _ints(memoryview(bytes(4 * len(self))).cast("i"))
         columns = {
             "at": pc.cast(pc.cast(_micros(at), pa.int64()), STORED.field("at").type),
-            "node": pa.DictionaryArray.from_arrays(same, [node]),
-            "worker": pa.DictionaryArray.from_arrays(same, [worker]),
-            "id": _texts(self._ids.getvalue(), id_lengths),
-            "to": pa.DictionaryArray.from_arrays(to, pa.array(list(self._to), pa.string())),
+            "node": pa.DictionaryArray.from_arrays(same, texts([node])),
+            "worker": pa.DictionaryArray.from_arrays(same, texts([worker])),
+            "id": _cut(self._ids.getvalue(), id_lengths),
+            "to": pa.DictionaryArray.from_arrays(to, texts(list(self._to))),
             "size": size,
-            "latency_us": pc.cast(pc.max_element_wise(0.0, micros), pa.int32()),
+            "latency_us": pc.cast(_between(_NONE, _micros(latency), _LATEST), pa.int32()),
         }
         for name, values in zip(_REPEATED, zip(*self._repeated, strict=True), strict=True):
-            distinct = pa.array(values, _FROM_RECORD.field(name).type)
-            columns[name] = _spread(distinct, repeated)
+            columns[name] = _spread(values, _FROM_RECORD.field(name).type, repeated)
         return pa.table({name: columns[name] for name in STORED.names})
 
 
-def _column(kind: pa.DataType, numbers: memoryview[Any]) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers.tobytes())])
-
-
-def _micros(seconds: pa.Array) -> pa.Array:
-    return pc.round(pc.multiply(seconds, 1e6))
-
-
-def _texts(joined: str, lengths: pa.Array) -> pa.Array:
-    """Texts that follow one another, by their lengths."""
-    ends = pc.cumulative_sum(pa.concat_arrays([pa.array([0], pa.int32()), lengths]))
-    if not joined.isascii():
-        places = ends.to_pylist()
-        return pa.array([joined[begin:end] for begin, end in pairwise(places)], pa.string())
-    text = pa.py_buffer(joined.encode())
-    return pa.Array.from_buffers(pa.string(), len(lengths), [None, ends.buffers()[1], text])
-
-
-def _spread(values: pa.Array, numbers: pa.Array) -> pa.Array:
-    """The values at these numbers; texts as a dictionary in which each stands once."""
-    if values.type != pa.string():
-        return values.take(numbers)
-    distinct = values.dictionary_encode()
-    indices = distinct.indices.take(numbers)
-    return pa.DictionaryArray.from_arrays(indices, distinct.dictionary)
+def texts(values: Sequence[str]) -> pa.Array:
+    """An Arrow array of texts."""
+    return _cut("".join(values), _ints(memoryview(array("i", map(len, values)))))
 
 
 def hours_of(table: pa.Table) -> dict[int, pa.Table]:
     """The table by hour: seconds since the epoch at which the hour begins → its rows."""
-    hours = pc.divide(pc.cast(table["at"], pa.int64()), 3_600_000_000)
-    distinct = pc.unique(hours).to_pylist()
+    hours = pc.divide(pc.cast(table["at"], pa.int64()), _HOUR)
+    distinct = pc.unique(hours)
     if len(distinct) == 1:
-        return {distinct[0] * 3600: table}
-    return {hour * 3600: table.filter(pc.equal(hours, hour)) for hour in sorted(distinct)}
+        return {distinct[0].as_py() * 3600: table}
+    return {hour.as_py() * 3600: table.filter(pc.equal(hours, hour)) for hour in distinct}
+
+
+def _floats(numbers: memoryview[float]) -> pa.Array:
+    return pa.Array.from_buffers(
+        pa.float64(), len(numbers), [None, pa.py_buffer(numbers.tobytes())]
+    )
+
+
+def _ints(numbers: memoryview[int]) -> pa.Array:
+    return pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers.tobytes())])
+
+
+_MILLION, _NONE, _LATEST = _floats(memoryview(array("d", [1e6, 0.0, 2**31 - 1])))
+_HOUR = pc.cast(_floats(memoryview(array("d", [3.6e9]))), pa.int64())[0]  # in microseconds
+
+
+def _micros(seconds: pa.Array) -> pa.Array:
+    return pc.round(pc.multiply(seconds, _MILLION))
+
+
+def _between(low: pa.Scalar, values: pa.Array, high: pa.Scalar) -> pa.Array:
+    return pc.max_element_wise(low, pc.min_element_wise(values, high))
+
+
+def _cut(joined: str, lengths: pa.Array) -> pa.Array:
+    """Texts that follow one another, by their lengths in characters."""
+    if not joined.isascii():
+        ends = pc.cumulative_sum(lengths).to_pylist()
+        begins = [0, *ends[:-1]]
+        parts = [joined[begin:end].encode() for begin, end in zip(begins, ends, strict=True)]
+        lengths = _ints(memoryview(array("i", map(len, parts))))
+    begin = _ints(memoryview(array("i", [0])))
+    ends = pc.cumulative_sum(pa.concat_arrays([begin, lengths]))
+    text = pa.py_buffer(joined.encode())
+    return pa.Array.from_buffers(pa.string(), len(lengths), [None, ends.buffers()[1], text])
+
+
+def _spread(values: Sequence[Any], kind: pa.DataType, numbers: pa.Array) -> pa.Array:
+    """The values at these numbers; texts as a dictionary in which each stands once."""
+    if kind != pa.string():
+        return pc.cast(_ints(memoryview(array("i", values))), kind).take(numbers)
+    distinct = texts(values).dictionary_encode()
+    indices = distinct.indices.take(numbers)
+    return pa.DictionaryArray.from_arrays(indices, distinct.dictionary)

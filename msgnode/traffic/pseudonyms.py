@@ -12,9 +12,8 @@ import hashlib
 import re
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from msgnode.traffic.columns import NAMES
+from msgnode.traffic.columns import NAMES, texts
 
 _HEAD = re.compile(r"[^:/]+:(?://[^/]*/?)?")
 _DIGEST_BYTES = 10
@@ -39,8 +38,8 @@ def pseudonymised(table: pa.Table, key: bytes) -> pa.Table:
     """The table with its dictionaries of addresses made over."""
     for name in NAMES:
         encoded = table[name].unify_dictionaries().combine_chunks()
-        made = pa.array([pseudonym(text, key) for text in encoded.dictionary.to_pylist()])
-        distinct = pc.dictionary_encode(made.cast(pa.string()))
+        made = texts([pseudonym(text, key) for text in encoded.dictionary.to_pylist()])
+        distinct = made.dictionary_encode()
         indices = distinct.indices.take(encoded.indices)
         column = pa.DictionaryArray.from_arrays(indices, distinct.dictionary)
         table = table.set_column(table.schema.get_field_index(name), name, column)

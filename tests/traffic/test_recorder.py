@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -76,6 +77,59 @@ def test_what_is_noted_is_written_with_all_its_columns(make: Make, tmp_path: Pat
         "rule": "", "asserted": False, "latency_us": 42,
     }  # fmt: skip
     assert (recorder.written, recorder.lost, recorder.held) == (600, 0, 0)
+
+
+def test_each_row_keeps_its_own_texts_through_failures(make: Make, tmp_path: Path) -> None:
+    place = tmp_path / "gone"
+    place.write_text("a file where the record should be")
+    recorder = make(url=str(place))
+    noted = [
+        row(
+            number,
+            id=('"é"', '"日本"', "7", "")[number % 4],
+            sender=f"hyperty://ä/{number % 7}",
+            to=f"hyperty://b/{number // 3}",
+            outcome=list(Outcome)[number % 5],
+            asserted=number % 2 == 0,
+            listeners=number % 3,
+        )
+        for number in range(300)
+    ]
+    for number, each in enumerate(noted):
+        recorder.note(each)
+        if number % 100 == 99:
+            recorder.flush()
+    place.unlink()
+    recorder.flush()
+    names = ["id", "sender", "to", "outcome", "asserted", "listeners"]
+    found = stored(place).select(names).to_pylist()
+    assert found == [{name: getattr(each, name) for name in names} for each in noted]
+
+
+def test_rows_noted_during_flushes_are_whole_and_written_once(make: Make, tmp_path: Path) -> None:
+    recorder = make(buffer_rows=1 << 30)
+    ended = threading.Event()
+
+    def flush() -> None:
+        while not ended.is_set():
+            recorder.flush()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=flush)
+    try:
+        thread.start()
+        for number in range(10_000):
+            recorder.note(row(number, to=f"hyperty://b/{number}", size=number))
+    finally:
+        ended.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+    recorder.flush()
+    assert recorder.files > 2
+    found = sorted((each["size"], each["id"], each["to"]) for each in stored(tmp_path).to_pylist())
+    assert found == [(number, str(number), f"hyperty://b/{number}") for number in range(10_000)]
+    assert (recorder.written, recorder.lost, recorder.held) == (10_000, 0, 0)
 
 
 def test_a_late_row_lies_in_its_own_hour(make: Make, tmp_path: Path) -> None:
@@ -181,6 +235,27 @@ def test_with_a_key_addresses_are_pseudonyms(make: Make, tmp_path: Path) -> None
     assert all(text.startswith("hyperty://a/~") for text in table["sender"].to_pylist())
     assert table["session"].to_pylist()[0] != "s1"
     assert pseudonym("hyperty://b/2", b"key") != pseudonym("hyperty://b/2", b"other")
+
+
+FLUSHED = """
+import sys
+from msgnode.core.record import TrafficRecord
+from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
+recorder = ParquetRecorder(
+    RecordOptions(url=sys.argv[1], min_free=0, pseudonym_key=b"key"),
+    node="n", worker="w", raise_alarm=print, clear_alarm=lambda *_: None,
+)
+recorder.note(TrafficRecord(1.0, "s", "1", "message", "a:1", "b:2", 1, 1, "x"))
+recorder.flush()
+print(recorder.written, "pandas" in sys.modules)
+"""
+
+
+def test_the_record_does_not_load_pandas_into_the_node(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FLUSHED, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["1", "False"]
 
 
 KILLED = """
