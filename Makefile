@@ -56,7 +56,7 @@ lint: $(VENV)/.dev  ## Look for mistakes in the source
 	@.ci/audit $(BIN)/pip-audit requirements.txt
 
 types: $(VENV)/.dev  ## Check the types
-	DATA_DIR=.mypy_cache/data $(BIN)/mypy $(PACKAGES)
+	DATA_DIR=.mypy_cache/data $(BIN)/mypy $(PACKAGES) $(wildcard bench)
 
 imports: $(VENV)/.dev  ## Check which room imports which
 	$(BIN)/lint-imports

@@ -15,6 +15,7 @@ from joserfc import jwk, jwt
 from msgnode.bus.ports import Taken
 from msgnode.core import messages
 from msgnode.core.speaker import Speaker
+from msgnode.identity.bindings import Bindings
 from msgnode.identity.fetching import Fetcher
 from msgnode.identity.issuers import Issuer, IssuerBook
 from msgnode.identity.keys import Keys
@@ -64,7 +65,8 @@ class Authority:
 class _Session:
     """A session, as the witness sees one."""
 
-    id, runtime_url, token, is_connected = "s", "runtime://localhost/1", b"", True
+    id, runtime_url, token, token_hash = "s", "runtime://localhost/1", b"", ""
+    bound_at, is_connected, is_here, is_behind = 0.0, True, True, False
 
     def __init__(self) -> None:
         self.speaker = Speaker(self.id, self.runtime_url)
@@ -85,7 +87,7 @@ def loads() -> Iterator[tuple[str, str, Run]]:
     session = _Session()
     witness = IdentityWitness(
         verifier, Modes(Mode.ANONYMOUS, {}), frozenset(), passes_unknown=False, checks=1e9,
-        binds=True, room=10_000, is_live=lambda url: True, log_in=lambda *_: None,
+        binds=True, bindings=Bindings(lambda url: True, 10_000, 10_000), log_in=lambda *_: None,
     )  # fmt: skip
     identity = authority.identity()
     for size in SIZES:

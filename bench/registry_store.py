@@ -109,7 +109,7 @@ def search_times(
             ("guid", f"user-guid://guid-of-{owner}"),
         ):
             began = clock()
-            found = api.find(Search(Kind.HYPERTY, **{key: value}))
+            found = api.find(Search.by(Kind.HYPERTY, key, value))
             times[key].append(clock() - began)
             assert len(found) == (1 if key == "url" else min(PER_USER, hyperties))
     return times

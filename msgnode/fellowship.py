@@ -15,7 +15,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -30,7 +30,8 @@ from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
-from msgnode.identity.roll import Roll
+from msgnode.core.rates import Rates
+from msgnode.identities import Identities
 from msgnode.sessions.component import SessionComponent
 from msgnode.sessions.moving import SessionState, session_of, state_of
 from msgnode.sessions.session import LiveSession
@@ -38,12 +39,14 @@ from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers import register
+from msgnode.workers.asking import Asking
+from msgnode.workers.counts import Counts
 from msgnode.workers.interest import Interest
 from msgnode.workers.mesh import Me, Mesh
 from msgnode.workers.moves import Moves
 from msgnode.workers.peer import Peer
 from msgnode.workers.remote import RemoteSession
-from msgnode.workers.words import Bye
+from msgnode.workers.words import Bye, Counted, Question, Reply
 
 log = logging.getLogger(__name__)
 
@@ -85,13 +88,16 @@ class Fellowship:
         store: SessionStore,
         raise_alarm: Callable[[str, str, str], None],
         bounce: Callable[[bytes], None],
-        roll: Roll,
+        identities: Identities,
+        counters: Mapping[str, Rates],
     ) -> None:
         self.me = me
         self.state = register.STARTING
         self.mesh = Mesh(layer, me, secret, limits.patience, limits.link_bytes, raise_alarm)
         self.interest = Interest(table, self.mesh, self)
         self.moves = Moves(self.mesh, self.interest, self, limits.patience, limits.outbox_bytes)
+        self.counts = Counts(self.mesh, counters)
+        self.asking = Asking(self.mesh)
         self._limits = limits
         self._table = table
         self._sessions = sessions
@@ -100,11 +106,11 @@ class Fellowship:
         self._store = store
         self._raise_alarm = raise_alarm
         self._bounce = bounce
-        self._roll = roll
+        self._identities = identities
         self._expected: set[str] = set()
         self._unseen: dict[str, tuple[Any, float]] = {}  # epoch -> its last sign, since when
         self._buried: set[str] = set()
-        self._watching: asyncio.Task[None] | None = None
+        self._jobs: list[asyncio.Task[None]] = []
         self._burials: set[asyncio.Task[None]] = set()
         sessions.bring = self.moves.bring
         sessions.barrier = self.mesh.barrier
@@ -123,6 +129,7 @@ class Fellowship:
 
     async def join(self) -> None:
         """Meet the others and learn what they have. Raises if the layer stays out of reach."""
+        self.asking.loop = asyncio.get_running_loop()
         limit = monotonic() + self._limits.patience
         while True:
             try:
@@ -133,7 +140,7 @@ class Fellowship:
                     raise
                 log.info("The channel layer is not there yet: %s", error)
                 await asyncio.sleep(0.2)
-        self._watching = asyncio.create_task(self._watch())
+        self._jobs = [asyncio.create_task(job) for job in (self._watch(), self.counts.run())]
         await self.mesh.join(self._expected)
         self.state = register.READY
 
@@ -148,10 +155,11 @@ class Fellowship:
 
     async def stop(self) -> None:
         """The end: of this worker nothing is heard any more."""
-        jobs = [job for job in (self._watching, *self._burials) if job is not None]
+        jobs = [*self._jobs, *self._burials]
         for job in jobs:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
+        self.counts.tell()
         self.mesh.tell(Bye())
         await self.mesh.stop()
         await asyncio.to_thread(_closing, register.take_out, self.me.epoch)
@@ -174,16 +182,22 @@ class Fellowship:
         self._allocation.drop(address, session)
 
     def remote_entered(self, session: Listener) -> None:
-        self._roll.enter(session)
+        self._identities.remote_entered(session)
 
     def remote_left(self, session: Listener) -> None:
-        self._roll.leave(session.id)
+        self._identities.remote_left(session)
 
     def missed(self, session_id: str) -> None:
         self._sessions.missed(session_id)
 
     def stray(self, frame: bytes) -> None:
         self._bounce(frame)
+
+    def said(self, peer: Peer, word: Counted | Question | Reply) -> None:
+        if isinstance(word, Counted):
+            self.counts.heard(peer, word)
+        else:
+            self.asking.heard(peer, word)
 
     # --- the Hall: sessions that leave and arrive -------------------------------------------------
 
@@ -221,6 +235,7 @@ class Fellowship:
         self._sessions.let_go(session_id)
         self._allocation.let_go(session_id)
         self._subscriptions.let_go(session_id)
+        self._identities.remote_entered(remote)
 
     def unpack(self, state: bytes, remote: RemoteSession | None) -> LiveSession:
         luggage = msgspec.msgpack.decode(state, type=_Luggage)

@@ -5,6 +5,9 @@ Rules
   out of reach leaves them as they are.
 - A change of a session's identity reaches the roll of who is here, the witness and the policies.
 - A revocation ends what it meets at once: sessions are closed (4401) or go on as anonymous.
+- Where the mode asks for an identity a session has IDENTIFY_TIMEOUT seconds to get one: by login,
+  or in the identified mode by a message, for as long as the token in it is good.
+- With several workers tokens are bound in the database, and sessions of others are on the roll too.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from time import time
 from typing import Any
 
 from django.conf import settings
@@ -20,17 +24,21 @@ from msgnode.bus.ports import Listener, Proof
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
 from msgnode.connectors.identity import IdentityConnector
-from msgnode.core.speaker import Identity
+from msgnode.core.speaker import Identity, Speaker
 from msgnode.identity import revoked as revoking
 from msgnode.identity import store
+from msgnode.identity.assertions import Rejected
+from msgnode.identity.binding_store import BindingStore
+from msgnode.identity.bindings import Bindings
 from msgnode.identity.desk import IdentityDesk
 from msgnode.identity.fetching import Fetcher
 from msgnode.identity.issuers import Issuer, IssuerBook
 from msgnode.identity.keys import Keys
-from msgnode.identity.modes import WORDS, Modes
+from msgnode.identity.modes import WORDS, Mode, Modes
 from msgnode.identity.ports import ISSUERS_CHANGED, REVOKED, AssertionRequest, Provider
 from msgnode.identity.revoked import Revocations
 from msgnode.identity.roll import Roll
+from msgnode.identity.unidentified import Unidentified
 from msgnode.identity.verify import Verifier
 from msgnode.identity.witness import IdentityWitness
 from msgnode.sessions.connection import Connection
@@ -72,6 +80,7 @@ class Identities:
         self._out_of_reach: set[str] = set()
         self.keys = Keys(self._load_keys, options["STALE_KEYS"], report=self._report)
         self.roll = Roll()
+        self._unidentified = Unidentified(options["IDENTIFY_TIMEOUT"])
         self.verifier = Verifier(
             self.keys,
             self._fetcher,
@@ -81,6 +90,15 @@ class Identities:
             options["INTROSPECTIONS_PER_SECOND"],
         )
         self.desk = IdentityDesk(self.verifier, provider)
+        self._table = table
+        limit: int = options["BINDINGS_PER_RUNTIME"]
+        bindings = Bindings(
+            table.runtimes.__contains__,
+            options["CACHE"],
+            limit,
+            BindingStore(writer, limit) if settings.REDIS_URL else None,
+            options["TIMEOUT"],
+        )
         domains = {name.lower(): WORDS[word] for name, word in settings.ADMISSION_DOMAINS.items()}
         self.witness = IdentityWitness(
             self.verifier,
@@ -89,9 +107,9 @@ class Identities:
             passes_unknown=options["PASSES_UNKNOWN"],
             checks=options["CHECKS_PER_SECOND"],
             binds=options["BINDS_TOKENS"],
-            room=options["CACHE"],
-            is_live=table.runtimes.__contains__,
+            bindings=bindings,
             log_in=self._log_in,
+            identified=self._identified,
         )
         self.connector = IdentityConnector(
             domain, self.desk, AssertionRequest, self._log_in, self.witness.spend, self.roll.find
@@ -115,24 +133,75 @@ class Identities:
     async def stop(self) -> None:
         await self._fetcher.close()
 
+    async def watch(self, every: float = 1.0) -> None:
+        """End the sessions that do not say who they are. Runs until cancelled."""
+        while True:
+            await asyncio.sleep(every)
+            try:
+                for id_ in self._unidentified.over():
+                    self._check_identified(self._sessions.sessions.get(id_))
+            except Exception:
+                log.exception("Sessions without an identity could not be ended.")
+
     def control_handlers(self) -> dict[str, Callable[[dict[str, Any]], None]]:
         return {ISSUERS_CHANGED: self._issuers_changed, REVOKED: self._revoked}
 
     # --- what happens to sessions -----------------------------------------------------------------
 
     def session_identified(self, session: LiveSession) -> None:
-        """A session is bound to another subject, or to none."""
+        """A session is new here, or bound to another subject, or to none."""
         self.roll.enter(session)
         self._decide_again(session)
+        if session.speaker.identity is None and self.witness.modes.of(session.runtime_url):
+            self._unidentified.enter(session.id)
+        else:
+            self._unidentified.leave(session.id)
 
     def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
         """A SessionEnd."""
         self.roll.leave(session_id)
+        self._unidentified.leave(session_id)
         self.witness.session_closed(session_id, runtime_url, reason)
 
     def session_let_go(self, session_id: str) -> None:
         """A session is with another worker from now on."""
-        self.session_closed(session_id, "", "")
+        self._unidentified.leave(session_id)
+        self.witness.session_let_go(session_id)
+
+    def remote_entered(self, session: Listener) -> None:
+        """A session of another worker is there, or is bound to somebody else."""
+        self.roll.enter(session)
+
+    def remote_left(self, session: Listener) -> None:
+        """A session of another worker has ended."""
+        self.session_closed(session.id, session.runtime_url, "")
+
+    def vouch(self, runtime_url: str, speaker: Speaker, proof: str, is_new: bool) -> None:
+        """Whether somebody may come to a runtime's session, a new one or one that is kept, by this
+        proof. Raises Rejected if peers have seen the token: it shows no longer who is who, but to
+        its runtime while that has no connection."""
+        if speaker.identity is None or not proof:
+            return
+        holder = self.witness.holder(proof, runtime_url)
+        others = self._table.runtimes.get(holder, ()) if is_new else ()
+        if holder and (holder != runtime_url or any(each.is_connected for each in others)):
+            raise Rejected("The token is in use by another runtime, or by another of this one's.")
+
+    def _identified(self, session: Listener, until: float) -> None:
+        """A session without a login has said who it is in a message."""
+        live = self._sessions.sessions.get(session.id)
+        if live is not None:
+            self._sessions.identified_by_message(live, until)
+
+    def _check_identified(self, session: LiveSession | None) -> None:
+        if session is None or session.speaker.identity is not None:
+            return
+        mode = self.witness.modes.of(session.runtime_url)
+        if mode is Mode.IDENTIFIED and session.identified_until > time():
+            self._unidentified.enter(session.id)
+        elif mode:
+            text = "not identified in time"
+            self._sessions.end(session, CloseCode.NOT_IDENTIFIED, text, text)
 
     def _log_in(self, session: Listener, proof: Proof | None) -> asyncio.Future[Any] | None:
         live = self._sessions.sessions.get(session.id)

@@ -1,116 +1,70 @@
-"""`/metrics`: the worker's numbers in Prometheus' text format, read when asked for."""
+"""`/metrics`: the numbers of all workers of the node in Prometheus' text format.
+
+Whichever worker is asked, asks the others over their links, PATIENCE seconds at most, so that one
+scrape of a shared port has the whole node. Numbers of a worker carry its name as the label
+`worker`; a node that has no REDIS_URL is one worker, and its numbers carry none. `?worker=this`
+asks for the worker that answers alone.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 from django.http import HttpRequest, HttpResponse
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from msgnode import models
-from msgnode.core.histogram import Histogram
-from msgnode.node import Node, get_node
+from msgnode import models, questions
+from msgnode.measures import Family, families
+from msgnode.node import get_node
 
-
-class NodeCollector(Collector):
-    """What a worker knows of itself. Takes copies: the event loop goes on meanwhile."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def collect(self) -> Iterator[Metric]:
-        node = self._node
-        sessions = list(node.sessions.sessions.values())
-        states = Counter(str(session.state) for session in sessions)
-        yield _gauge("sessions", "Sessions by state.", "state", states)
-        yield _gauge("sockets", "Open WebSocket connections.", value=len(node.sockets.connections))
-        yield _gauge("routes", "Entries of the routing table.", "table", node.table.sizes)
-        waiting = sum(session.outbox.waiting_bytes for session in sessions)
-        yield _gauge("outbox_bytes", "Bytes that wait in the sessions' outboxes.", value=waiting)
-        yield _gauge("commit_backlog", "Changes that wait for a commit.", value=node.writer.backlog)
-        yield _counter("changes_committed", "Changes committed.", node.writer.changes)
-        yield _histogram("commit_seconds", "Duration of a group commit.", node.writer.durations)
-        messages = CounterMetricFamily(
-            "msgnode_messages", "Messages by type and outcome.", labels=("type", "outcome")
-        )
-        for (type_, outcome), count in dict(node.recorder.messages).items():
-            messages.add_metric((type_, str(outcome)), count)
-        yield messages
-        yield _counter("message_bytes", "Bytes of the messages read.", node.recorder.bytes)
-        yield _histogram(
-            "delivery_seconds", "From a frame to its last listener.", node.recorder.latencies
-        )
-        if node.record is not None:
-            yield _counter("record_rows_written", "Rows of the record.", node.record.written)
-            yield _counter("record_rows_lost", "Rows that did not fit.", node.record.lost)
-            yield _gauge("record_rows_held", "Rows not yet written.", value=node.record.held)
-        verified = node.identities.verifier.verifications
-        yield _counter("identity_verifications", "Signatures of identities checked.", verified)
-        bound = len(node.identities.roll)
-        yield _gauge("sessions_bound", "Sessions that are logged in.", value=bound)
-        if node.fellowship is not None:
-            yield from _links(node.fellowship.mesh.figures())
-        standing = models.Alarm.objects.filter(cleared_at=None).count()
-        yield _gauge("alarms", "Standing alarms.", value=standing)
-
-
-def _links(links: list[dict[str, Any]]) -> Iterator[Metric]:
-    """The links to the other workers, by the name of the other."""
-    up = {link["to"]: int(link["state"] == "up") for link in links}
-    yield _gauge("link_up", "Whether a worker is heard of.", "to", up)
-    waiting = {link["to"]: link["waiting_bytes"] for link in links}
-    yield _gauge("link_bytes", "Bytes that another worker has not acknowledged.", "to", waiting)
-    for name, text in (
-        ("batches", "Batches published."),
-        ("resent", "Batches published again."),
-        ("gaps", "Losses between workers that were noticed."),
-        ("missed", "Batches that had to be asked for again."),
-        ("lost", "Sessions told of a gap on a link."),
-    ):
-        counter = CounterMetricFamily(f"msgnode_link_{name}", text, labels=("to",))
-        for link in links:
-            counter.add_metric((link["to"],), link[name])
-        yield counter
+PATIENCE = 1.0
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The numbers of the worker that answers."""
+    """The numbers of the node, or of the worker that answers."""
+    node = get_node()
+    own = families(node)
+    if node.fellowship is None:
+        told: dict[str, list[Family] | None] = {"": own}
+    else:
+        told = {node.worker: own}
+        if request.GET.get("worker") != "this":
+            told |= questions.metrics(node.fellowship.asking, PATIENCE)
     registry = CollectorRegistry()
-    registry.register(NodeCollector(get_node()))
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
+    registry.register(_All(told))
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
 
-def _gauge(
-    name: str,
-    text: str,
-    label: str = "",
-    values: dict[str, int] | None = None,
-    value: float | None = None,
-) -> Metric:
-    metric = GaugeMetricFamily(
-        f"msgnode_{name}", text, value=value, labels=(label,) if label else None
-    )
-    for key, count in (values or {}).items():
-        metric.add_metric((key,), count)
-    return metric
+class _All(Collector):
+    """The numbers of workers by their names (None: it did not tell), and of the node."""
+
+    def __init__(self, told: Mapping[str, list[Family] | None]) -> None:
+        self._told = told
+
+    def collect(self) -> Iterator[Metric]:
+        yield from _joined(self._told)
+        answered = GaugeMetricFamily(
+            "msgnode_worker_answered", "Whether a worker has told its numbers.", labels=("worker",)
+        )
+        for worker, own in self._told.items():
+            if worker:
+                answered.add_metric((worker,), own is not None)
+        yield answered
+        standing = models.Alarm.objects.filter(cleared_at=None).count()
+        yield GaugeMetricFamily("msgnode_alarms", "Standing alarms of the node.", value=standing)
 
 
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(f"msgnode_{name}", text, value=value)
-
-
-def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
-    buckets = list(histogram.cumulative())
-    return HistogramMetricFamily(f"msgnode_{name}", text, buckets, histogram.total)
+def _joined(told: Mapping[str, Iterable[Family] | None]) -> Iterable[Metric]:
+    joined: dict[str, Metric] = {}
+    for worker, own in told.items():
+        label = {"worker": worker} if worker else {}
+        for family in own or ():
+            metric = joined.get(family.name)
+            if metric is None:
+                metric = joined[family.name] = Metric(family.name, family.text, family.kind)
+            for each in family.samples:
+                metric.add_sample(each.name, {**each.labels, **label}, each.value)
+    return joined.values()

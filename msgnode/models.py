@@ -304,6 +304,19 @@ class Revocation(models.Model):
         return self.subject or f"token {self.token[:12]}…"
 
 
+class IdentityBinding(models.Model):
+    """What a token (by its digest) or a runtime's subject is bound to while that runtime lives: the
+    first runtime that said it, the key it had. One row each, so all workers agree who was first."""
+
+    name = models.CharField(max_length=64, primary_key=True, editable=False)
+    value = models.CharField(max_length=ADDRESS_LENGTH)
+    runtime_url = models.CharField(max_length=ADDRESS_LENGTH, db_index=True)
+    ends_at = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return f"{self.name[:12]}… of {self.runtime_url}"
+
+
 class AddressOwner(models.Model):
     """The verified subject that held an address last: it stays theirs while nobody holds it."""
 

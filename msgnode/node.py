@@ -12,11 +12,12 @@ import socket
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.conf import settings
 
-from msgnode import alarms
+from msgnode import alarms, questions
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.answers import Answers
@@ -26,7 +27,6 @@ from msgnode.bus.ports import (
     Card,
     Component,
     CountingRecorder,
-    Listener,
     PassingRecorder,
     Tap,
 )
@@ -36,10 +36,12 @@ from msgnode.bus.writing import Call
 from msgnode.connectors import registration_news
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
+from msgnode.core.rates import VISITS
 from msgnode.fellowship import Fellowship, Limits, this_host
 from msgnode.identities import Identities
 from msgnode.identity.provider import EmbeddedProvider
 from msgnode.identity.provider_clients import ensure_own_clients
+from msgnode.orders import Orders
 from msgnode.policing import Policing
 from msgnode.sessions.admission import SessionAdmission
 from msgnode.sessions.bans import BanList
@@ -60,6 +62,7 @@ from msgnode.workers.mesh import Me, channel_layer
 from msgnode.workers.status import StatusReport
 from msgnode.workers.tail import Tail
 from msgnode.workers.writer import GroupWriter
+from policies import watching
 from spark.freshness import watch_reports
 
 log = logging.getLogger(__name__)
@@ -83,7 +86,7 @@ class Node:
             self.writer,
             self.raise_alarm,
             lambda: self.subscriptions.everything(self.sessions.sessions),
-            self._end_subscription,
+            lambda address, session: self.subscriptions.end(address, session),
         )
         self.enforcer = self.policing.enforcer
         self.session_store = SessionStore(self.writer, self.worker, self.epoch)
@@ -146,6 +149,7 @@ class Node:
             self.registries.domain.session_closed,
             self.identities.session_closed,
         ]
+        self.sessions.vouch = self.identities.vouch
         self.sessions.on_identified.append(self.identities.session_identified)
         self.sessions.on_let_go.append(self.identities.session_let_go)
         answers = Answers(self.enforcer, limits["ANSWER_TIMEOUT"])
@@ -178,8 +182,25 @@ class Node:
             bytes_per_second=limits["MAX_BYTES_PER_SECOND"],
             max_pending=limits["MAX_PENDING_ANSWERS"],
             handshake_timeout=limits["HANDSHAKE_TIMEOUT"],
+            names_runtime=bool(self.identities.witness.modes.default),
         )
-        self.control = ControlReader(self.writer, self._control_handlers())
+        orders = Orders(
+            self.sessions,
+            self.sockets,
+            self.allocation,
+            self.subscriptions,
+            self.owners,
+            self.writer,
+        )
+        self.control = ControlReader(
+            self.writer,
+            {
+                **orders.handlers(),
+                "policies.published": self.policing.published,
+                registration_news.KIND: self.registration_news.tell,
+                **self.identities.control_handlers(),
+            },
+        )
         self.status = StatusReport(self.writer, self.worker, self.cards)
         self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap, self._token_of)
         self._tasks: list[asyncio.Task[None]] = []
@@ -204,9 +225,12 @@ class Node:
             self.session_store,
             self.raise_alarm,
             lambda frame: self.pipeline.bounce(frame),
-            self.identities.roll,
+            self.identities,
+            {"policies": self.enforcer.information.rates, "requests": VISITS},
         )
         answers.barrier = fellowship.mesh.barrier
+        fellowship.asking.answers = questions.answers(self)
+        watching.elsewhere = partial(questions.passing, fellowship.asking)
         return fellowship
 
     def _record(self) -> ParquetRecorder:
@@ -273,6 +297,7 @@ class Node:
             self.status.run(),
             self.policing.watch(),
             self.policing.write(),
+            self.identities.watch(),
             *self.registries.jobs(),
             watch_reports(),
         )
@@ -354,72 +379,6 @@ class Node:
         elif scheme in self._exhausted_pools:
             self._exhausted_pools.discard(scheme)
             self.writer.submit(Call(lambda: alarms.clear_alarm(alarms.POOL_EXHAUSTED, scheme)))
-
-    def _control_handlers(self) -> dict[str, Any]:
-        return {
-            "session.end": self._end_session,
-            "allocation.delete": self._drop_allocation,
-            "subscription.add": self._add_subscription,
-            "subscription.delete": self._drop_subscription,
-            "pools.changed": self._pools_changed,
-            "bans.changed": self._bans_changed,
-            "owners.changed": self._owners_changed,
-            AllocationStore.LEFT: self._owner_left,
-            "policies.published": self.policing.published,
-            registration_news.KIND: self.registration_news.tell,
-            **self.identities.control_handlers(),
-        }
-
-    def _end_session(self, payload: dict[str, Any]) -> None:
-        session = self.sessions.sessions.get(payload["session"])
-        if session is not None:
-            may_return = payload.get("may_return", False)
-            code = CloseCode.GOING_AWAY if may_return else CloseCode.REFUSED
-            self.sessions.end(session, code, payload.get("reason") or "ended by the operator")
-
-    def _drop_allocation(self, payload: dict[str, Any]) -> None:
-        session = self.sessions.sessions.get(payload["session"])
-        if session is not None:
-            self.allocation.drop(payload["address"], session)
-            session.withdrawn |= {payload["address"]}
-
-    def _add_subscription(self, payload: dict[str, Any]) -> None:
-        session = self.sessions.sessions.get(payload["session"])
-        if session is not None:
-            self.subscriptions.enter_subscription(payload["address"], session)
-
-    def _drop_subscription(self, payload: dict[str, Any]) -> None:
-        session = self.sessions.sessions.get(payload["session"])
-        if session is not None:
-            self.subscriptions.drop_subscription(payload["address"], session)
-
-    def _end_subscription(self, address: str, session: Listener) -> None:
-        self.subscriptions.end(address, session)
-
-    def _pools_changed(self, payload: dict[str, Any]) -> None:
-        self.allocation.pool_schemes = frozenset(payload["schemes"])
-
-    def _owner_left(self, payload: dict[str, Any]) -> None:
-        self.owners.note(payload["addresses"], (payload["issuer"], payload["subject"]))
-
-    def _owners_changed(self, payload: dict[str, Any]) -> None:
-        self.owners.forget()
-        self.writer.submit(Call(lambda: AllocationStore.load_owners(self.owners)))
-
-    def _bans_changed(self, payload: dict[str, Any]) -> None:
-        loaded: list[BanList] = []
-
-        def load() -> None:
-            loaded[:] = [SessionStore.load_bans()]
-
-        def enforce(done: asyncio.Future[Any]) -> None:
-            if done.cancelled() or done.exception() is not None:
-                log.error("The bans could not be read; those before stay in force.")
-                return
-            self.sessions.enforce(loaded[0])
-            self.sockets.end_banned(CloseCode.REFUSED)
-
-        self.writer.submit(Call(load)).add_done_callback(enforce)
 
 
 _node: Node | None = None

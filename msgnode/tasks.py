@@ -23,7 +23,7 @@ from oauth2_provider.models import (
     get_refresh_token_model,
 )
 
-from .identity import provider_keys
+from .identity import binding_store, provider_keys
 from .models import (
     AddressOwner,
     Alarm,
@@ -53,6 +53,7 @@ def purge() -> dict[str, int]:
         ),
         "alarms": delete_in_batches(Alarm.objects.filter(cleared_at__lt=now - ALARMS_KEPT)),
         "revocations": delete_in_batches(Revocation.objects.filter(ends_at__lt=now)),
+        "bindings of tokens": delete_in_batches(binding_store.over(now)),
         "address owners": delete_in_batches(AddressOwner.objects.filter(seen_at__lt=owners_kept)),
         "browser sessions": delete_in_batches(BrowserSession.objects.filter(expire_date__lt=now)),
         "tokens": purge_tokens(now),

@@ -3,10 +3,12 @@
 from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path, re_path
+from django.views.generic import RedirectView
 
 from msgnode import health
 from msgnode.console.status import StatusView
 from msgnode.identity.login import Login, console_login
+from msgnode.identity.password import PasswordChange, PasswordChanged
 from msgnode.metrics import metrics
 from msgnode.newcomer import newcomer
 from msgnode.settings.access import PROVIDER_PATH
@@ -24,9 +26,12 @@ urlpatterns = [
     path("api/v1/status", StatusView.as_view(), name="status"),
     path("api/v1/", include("spark.urls")),
     path("login/", Login.as_view(), name="login"),
+    path("login/password/", PasswordChange.as_view(), name="password"),
+    path("login/password/changed/", PasswordChanged.as_view(), name="password-changed"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path(f"{PROVIDER_PATH}/", include("msgnode.identity.provider_urls")),
     path("admin/login/", console_login),  # before the console's own, which has no brake
+    path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
     path("admin/", admin.site.urls),
     path("", include("registry.rest.urls")),
 ]

@@ -8,7 +8,7 @@ Rules
   permits one in `sample` is.
 - When more comes than is taken away, the newest are dropped and counted: the node goes on.
 - Bodies are masked: shape and scalars that are not texts stay, texts are cut out, except for the
-  few keys that say what a message is about.
+  few keys that say what a message is about. Where they are not, tokens are cut out all the same.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import msgspec
 
 from msgnode.core.decision import Decision, Effect
 from msgnode.core.errors import NodeError
+from msgnode.core.tokens import MASK, without_tokens
 
 from .attributes import Facts
 from .combining import Outcome
@@ -30,7 +31,6 @@ from .language import Duty
 from .vocabulary import RATE
 
 KEPT = frozenset({"resource", "resources", "type", "method", "scheme", "number", "code"})
-MASK = "…"
 OF_SENDER = (
     *("srcUsername", "srcIDP", "srcIDPDomain", "srcGroups", "srcSession", "srcAddress"),
     *("srcOrigin", "srcRuntime"),
@@ -161,7 +161,7 @@ class Journal:
             "type": message.type,
             "from": message.sender,
             "to": facts.to,
-            "body": masked(body) if self._masks else body,
+            "body": masked(body) if self._masks else without_tokens(body),
         }
         return msgspec.json.encode(shown)[:20_000].decode(errors="ignore")
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from msgnode.core.rates import Rates
 from msgnode.core.speaker import Identity
 
 from .attributes import Facts, Surroundings
-from .rates import Rates
 from .vocabulary import RATE, WINDOWS
 
 ALLOCATIONS = "addrAllastMin"

@@ -1,15 +1,19 @@
-"""A look at the messages that pass now, for the playground: over the sockets of the workers' tail.
+"""A look at the messages that pass now, for the playground: over the socket of the worker's tail,
+and with what the other workers say.
 
 DATA_DIR/tail-<pid>.sock, one a worker of this machine; the first line out asks, every line in is
-a message. Blocks for SECONDS at most; the node never waits for who looks. Texts of bodies are
-masked if those of the decision log are.
+a message. Blocks for SECONDS, and a second more for other workers; the node never waits for who
+looks. Texts of bodies are masked if those of the decision log are.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import selectors
 import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
@@ -25,8 +29,21 @@ ENOUGH = 20
 MAX_BYTES = 4 * 1024 * 1024
 
 
-def messages_now(seconds: float = SECONDS, enough: int = ENOUGH) -> list[dict[str, Any]]:
-    """Messages that pass within so many seconds, as the playground takes them; newest last."""
+elsewhere: Callable[[float, int], Sequence[Any]] | None = None
+"""Messages that pass the node's other workers; put here by a worker that may have others."""
+
+
+def messages_now(seconds: float = SECONDS, enough: int = ENOUGH) -> list[Any]:
+    """Messages that pass the node within so many seconds, as the playground takes them."""
+    if elsewhere is None:
+        return messages_here(seconds, enough)
+    with ThreadPoolExecutor(1) as pool:
+        others = pool.submit(elsewhere, seconds, enough)
+        return [*messages_here(seconds, enough), *others.result()][:enough]
+
+
+def messages_here(seconds: float, enough: int) -> list[dict[str, Any]]:
+    """Messages that pass this worker; of a process that is none, the workers of its machine."""
     folder = Path(settings.DATA_DIR)
     try:
         token = (folder / "tail.token").read_text()
@@ -36,7 +53,8 @@ def messages_now(seconds: float = SECONDS, enough: int = ENOUGH) -> list[dict[st
     found: list[dict[str, Any]] = []
     until = monotonic() + seconds
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
-        for path in folder.glob("tail-*.sock"):
+        own = folder / f"tail-{os.getpid()}.sock"
+        for path in [own] if own.exists() else folder.glob("tail-*.sock"):
             if tail := _connected(path):
                 stack.enter_context(tail)
                 tail.sendall(ask)

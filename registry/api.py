@@ -4,7 +4,8 @@ Synchronous; usable from any thread and any process (worker, Celery, shell), not
 except `submit`, which never waits. Bodies and records are in the reference's wire shape; a refusal
 is a NodeError.
 
-    register refresh update disconnect     one change, committed when the call returns
+    register refresh update disconnect     one change, committed when the call returns; `condition`
+                                           is asked about the entry as it is before
     submit                                 one change in a group commit, as a Future
     get find                               entries as they are at this moment
     runtime_gone take_news statistics      the session's end, the feed of ended entries, numbers
@@ -29,13 +30,15 @@ from .global_registry.store import get as global_get
 from .global_registry.store import put as global_put
 from .models import DataObject, Hyperty
 from .records import key, record
+from .store import Condition
 from .writer import Writer
 
 __all__ = [
-    "Cause", "Change", "Command", "Disconnect", "Done", "Entry", "KeepAlive", "Kind", "Register",
-    "Search", "Update", "disconnect", "find", "get", "global_get", "global_put", "key", "on_change",
-    "operations", "outcome", "person_erase", "person_export", "record", "refresh", "register",
-    "registration", "runtime_gone", "statistics", "submit", "take_news", "update", "update_of",
+    "Cause", "Change", "Command", "Condition", "Disconnect", "Done", "Entry", "KeepAlive", "Kind",
+    "Register", "Search", "Update", "disconnect", "find", "get", "global_get", "global_put", "key",
+    "on_change", "operations", "outcome", "person_erase", "person_export", "record", "refresh",
+    "register", "registration", "runtime_gone", "statistics", "submit", "take_news", "update",
+    "update_of",
 ]  # fmt: skip
 
 find = searches.find
@@ -63,32 +66,36 @@ def update_of(kind: Kind, url: str, body: object) -> Update:
     return Update(kind, url, records.patch(kind, body, store.expires_max()))
 
 
-def carry_out(command: Command) -> Done:
+def carry_out(command: Command, condition: Condition | None = None) -> Done:
     """One command, committed when the call returns. Raises NodeError where it is refused."""
-    result = store.apply([command])[0]
+    result = store.apply([command], condition)[0]
     if isinstance(result, NodeError):
         raise result
     return result
 
 
-def register(kind: Kind, url: str, body: object, user: str = "") -> Done:
+def register(
+    kind: Kind, url: str, body: object, user: str = "", condition: Condition | None = None
+) -> Done:
     """Enter a hyperty or data object, or replace it as its owner."""
-    return carry_out(registration(kind, url, body, user))
+    return carry_out(registration(kind, url, body, user), condition)
 
 
-def refresh(kind: Kind, url: str) -> Done:
+def refresh(kind: Kind, url: str, condition: Condition | None = None) -> Done:
     """A sign of life: the entry is live from now."""
-    return carry_out(KeepAlive(kind, url))
+    return carry_out(KeepAlive(kind, url), condition)
 
 
-def update(kind: Kind, url: str, body: object) -> Done:
+def update(kind: Kind, url: str, body: object, condition: Condition | None = None) -> Done:
     """Replace some facts of an entry."""
-    return carry_out(update_of(kind, url, body))
+    return carry_out(update_of(kind, url, body), condition)
 
 
-def disconnect(kind: Kind, url: str, user: str | None = None) -> Done:
+def disconnect(
+    kind: Kind, url: str, user: str | None = None, condition: Condition | None = None
+) -> Done:
     """Take an entry out of service; with `user`, only if it is that user's."""
-    return carry_out(Disconnect(kind, url, user))
+    return carry_out(Disconnect(kind, url, user), condition)
 
 
 def runtime_gone(runtime_url: str) -> int:

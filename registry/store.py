@@ -39,14 +39,21 @@ listeners: list[Listener] = []
 """Told of every batch of announced changes (`Change.is_announced`), in its transaction."""
 
 
-def apply(commands: Sequence[Command]) -> list[Done | NodeError]:
-    """Carry the commands out in order; for each what it did, or why it was refused."""
+Condition = Callable[[Entry | None], None]
+"""Raises a NodeError if an entry (None: there is none) may not be changed as it is now."""
+
+
+def apply(
+    commands: Sequence[Command], condition: Condition | None = None
+) -> list[Done | NodeError]:
+    """Carry the commands out in order; for each what it did, or why it was refused. A condition is
+    asked about the locked entry first; what is not there and cannot be made is NotFound anyway."""
     if len(commands) > MAX_BATCH:
         raise ValueError(f"A batch has at most {MAX_BATCH} commands.")
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             with transaction.atomic():
-                return _Batch(commands, timezone.now()).run()
+                return _Batch(commands, timezone.now(), condition).run()
         except (IntegrityError, OperationalError) as error:
             if attempt == _ATTEMPTS or connection.in_atomic_block or not _may_pass(error):
                 raise
@@ -94,8 +101,11 @@ def _may_pass(error: Exception) -> bool:
 class _Batch:
     """One run of `apply`: `now` is one moment for all its commands."""
 
-    def __init__(self, commands: Sequence[Command], now: datetime) -> None:
+    def __init__(
+        self, commands: Sequence[Command], now: datetime, condition: Condition | None
+    ) -> None:
         self.commands = commands
+        self.condition = condition
         self.now = now
         self.stored: dict[tuple[Kind, str], Entry] = {}
         self.current: dict[tuple[Kind, str], Entry] = {}
@@ -121,6 +131,8 @@ class _Batch:
             before, changes = entries.settled(before, self.now)
             self._keep(before, changes)
         try:
+            if self.condition and (before is not None or isinstance(command, Register)):
+                self.condition(before)
             after, changes = self._step(command, before)
         except NodeError as refusal:
             return refusal

@@ -91,7 +91,7 @@ class RelayLoad:
         ends = []
         for side, port in (("sender", self._port), ("receiver", self._receivers_port())):
             wanted = {self._name(side, each): [self._hyperty(side, each)] for each in missing}
-            logins = {self._name(side, each): tokens[each] for each in (missing if tokens else ())}
+            logins = {self._name(side, each): tokens[each] for each in missing} if tokens else {}
             ends.append(await open_runtimes(port, wanted, logins))
         self._pairs += [Pair(*each) for each in zip(*ends, strict=True)]
 

@@ -33,7 +33,7 @@ async def open_session(
     the body of the answer to `open`."""
     socket = await LoadSocket.connect(port)
     url = runtime_url(name)
-    body = {"accessToken": token} if token else {}
+    body: dict[str, Any] = {"accessToken": token} if token else {}
     opened = await socket.ask(id=1, type="open", from_=url, to="mn:/session", body=body)
     wanted = list(resources)
     if wanted:

@@ -23,8 +23,7 @@ def measure(plan: Plan) -> PartResult:
     with plan.servers.make(NODE) as server, Generator(server) as generator:
         for turn in plan.rotations((READS, STALLS)):
             for name in turn:
-                stalls = name == STALLS
-                sample = generator.call("stall", stalls=stalls, **SHAPE, seconds=seconds)
+                sample = generator.call("stall", stalls=name == STALLS, **SHAPE, seconds=seconds)
                 result.case(LOAD, name).samples.append(sample)
             plan.say("a round beside the reader")
     reads, stalls = result.case(LOAD, READS), result.case(LOAD, STALLS)

@@ -11,7 +11,7 @@ A login binds the subject to the session; the session's rules stand in sessions 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from msgnode.bus.ports import Body, Component, Listener, Proof
 from msgnode.core.errors import BadMessage, NotFound, NotIdentified
@@ -19,6 +19,8 @@ from msgnode.core.messages import Message
 from msgnode.core.speaker import Identity
 
 from .identity_requests import Execute, Read, request_of
+
+T = TypeVar("T")
 
 MakeRequest = Callable[..., Any]
 
@@ -35,6 +37,7 @@ class Desk(Protocol):
 
     async def prove(self, token: str) -> Checked: ...
     async def validate(self, assertion: str, idp: str, profile: Any) -> Checked: ...
+    async def settled(self, attempt: Callable[[], T]) -> T: ...
     async def jwks(self) -> dict[str, Any]: ...
     async def login_url(self, request: Any) -> str: ...
     async def assertion(self, request: Any) -> dict[str, Any] | None: ...
@@ -119,7 +122,7 @@ class IdentityConnector(Component):
         if not token:
             raise BadMessage("login needs params.token.")
         checked = await self._desk.prove(token)
-        committed = self._log_in(caller, checked)
+        committed = await self._desk.settled(lambda: self._log_in(caller, checked))
         if committed is not None:
             await committed
         return {"code": 200, "value": _own(checked.identity)}

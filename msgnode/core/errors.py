@@ -62,6 +62,13 @@ class Gone(NodeError):
     title = "Gone"
 
 
+class PreconditionFailed(NodeError):
+    """It is not in the state that the request says it must be in."""
+
+    code = 412
+    title = "Precondition failed"
+
+
 class TooMany(NodeError):
     """A limit of the node has been reached by this speaker."""
 

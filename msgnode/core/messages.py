@@ -11,6 +11,7 @@ Rules
 - The same envelope key twice is refused: readers differ in which of the two they believe.
 - `body.auth` and `body.assertedIdentity` are statements of the node. What a sender claims there is
   dropped by decoding, never by searching the text, because keys can be escaped.
+- `body.accessToken` does not cross the border to another domain (border.py).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 import msgspec
 
 from . import addresses
+from .border import may_cross
 from .errors import BadMessage, NodeError
 
 TYPES = frozenset(
@@ -171,15 +173,19 @@ class Message:
     def forwarded(
         self, to: str, auth: bool, asserted: bool = False, body: bytes | None = None
     ) -> bytes:
-        """The frame for the recipient `to`: as it came, with the node's marks (or `body`).
+        """The frame for the recipient `to`: as it came (or with `body`), with the node's marks and
+        without what may not cross the border to the recipient's domain.
 
         One copy names one recipient (table 9, row 3).
         """
         try:
             if body is None:
-                marked = _mark(self.body, self.said, auth, asserted)
+                body, said = self.body, self.said
             else:
-                marked = _mark(body, _read(body), auth, asserted)
+                said = _read(body)
+            if said.accessToken is not _EMPTY and not may_cross(said.accessToken, self.sender, to):
+                body = _without(body, "accessToken")
+            marked = _mark(body, said, auth, asserted)
             if self._plain:
                 return b"%b%b}" % (self.frame[: -1 - len(self.body)], marked)
             envelope = _raw_fields.decode(self.frame)
@@ -275,13 +281,17 @@ def _read(body: bytes) -> Said:
 
 def _mark(body: bytes, claimed: Said, auth: bool, asserted: bool) -> bytes:
     if claimed.auth is not _EMPTY or claimed.assertedIdentity is not _EMPTY:
-        fields = _raw_fields.decode(body)
-        fields.pop("auth", None)
-        fields.pop("assertedIdentity", None)
-        body = _encode(fields)
+        body = _without(body, "auth", "assertedIdentity")
     marks = _MARKS[auth, asserted]
     rest = body[1:]
     return marks + b"}" if rest.lstrip() == b"}" else b"%b,%b" % (marks, rest)
+
+
+def _without(body: bytes, *names: str) -> bytes:
+    fields = _raw_fields.decode(body)
+    for name in names:
+        fields.pop(name, None)
+    return _encode(fields)
 
 
 _MARKS = {

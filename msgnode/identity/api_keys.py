@@ -26,9 +26,9 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed, Throttled
 from rest_framework.request import Request
 
+from msgnode.core.rates import VISITS
 from msgnode.models import ApiKey
 from msgnode.proxies import address_of
-from policies.rates import Rates
 
 SCOPES: Mapping[str, tuple[str, frozenset[str]]] = {
     "registry:read": (
@@ -55,8 +55,6 @@ OVERLAP = timedelta(hours=24)
 _WINDOW = 60
 _MISSES_PER_MINUTE = 60
 _NOTED_EVERY = timedelta(minutes=1)
-_misses = Rates(max_keys=10_000)
-_uses = Rates(max_keys=10_000)
 
 
 class ServiceAccount:
@@ -96,14 +94,14 @@ class ApiKeyAuthentication(BaseAuthentication):
         given = given.strip()
         if kind.lower() not in self.kinds or not given.startswith(f"{MARK}_"):
             return None
-        address = (address_of(request._request),)
-        if _misses.count(address, _WINDOW) >= _MISSES_PER_MINUTE:
+        address = ("wrong key", address_of(request._request))
+        if VISITS.count(address, _WINDOW) >= _MISSES_PER_MINUTE:
             raise Throttled(wait=_WINDOW)
         key = find(given)
         if key is None:
-            _misses.note(address, _WINDOW)
+            VISITS.note(address, _WINDOW)
             raise AuthenticationFailed("This key is not known, has expired or was switched off.")
-        if _uses.note((key.prefix,), _WINDOW) > settings.API_KEYS["PER_MINUTE"]:
+        if VISITS.note(("key", key.prefix), _WINDOW) > settings.API_KEYS["PER_MINUTE"]:
             raise Throttled(wait=_WINDOW)
         _note_use(key, request._request)
         return ServiceAccount(key), key

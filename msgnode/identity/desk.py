@@ -58,7 +58,7 @@ class IdentityDesk:
                     await asyncio.wait_for(known.wait(), _LIMIT)
                 except TimeoutError:
                     break
-        raise Unavailable("The identity's issuer is out of reach at the moment.")
+        raise Unavailable("What shows whether the identity is good is out of reach at the moment.")
 
     async def jwks(self) -> dict[str, Any]:
         """The public keys of the domain's own provider."""

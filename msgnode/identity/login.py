@@ -1,7 +1,7 @@
 """Log-in and log-out of the domain's users, and the answer to those who guess.
 
 Two brakes: django-axes shuts a name for the address that guesses it, and an address has at most
-LOGINS_PER_MINUTE tries for all names together. Both answer 429 with Retry-After.
+LOGINS_PER_MINUTE tries for all names together, at all workers. Both answer 429 with Retry-After.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from django.shortcuts import render
 from django.urls import Resolver404, resolve
 from oauth2_provider.models import get_application_model
 
+from msgnode.core.rates import VISITS
 from msgnode.proxies import address_of
-from policies.rates import Rates
 
 _WINDOW = 60
-_tries = Rates(max_keys=10_000)
 
 
 class Login(LoginView):
@@ -47,7 +46,7 @@ def console_login(request: HttpRequest) -> HttpResponse:
 
 def too_many_tries(request: HttpRequest) -> HttpResponse | None:
     """The refusal, if this address has tried too often within a minute."""
-    if _tries.note((address_of(request),), _WINDOW) <= settings.LOGINS_PER_MINUTE:
+    if VISITS.note(("login", address_of(request)), _WINDOW) <= settings.LOGINS_PER_MINUTE:
         return None
     return _refusal(request, _WINDOW)
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from time import time
 
 from msgnode.bus.ports import Listener
 from msgnode.core.speaker import Identity
 
 
 class Roll:
-    """One a worker. Look-ups are dictionary look-ups."""
+    """One a worker, with the sessions of all workers. Look-ups are dictionary look-ups."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time) -> None:
+        self._now = now
         self._named: dict[str, dict[str, Identity]] = {}  # name -> session id -> identity
         self._of: dict[str, Identity] = {}
 
@@ -34,9 +36,10 @@ class Roll:
                 self._named.pop(name, None)
 
     def find(self, name: str) -> Identity | None:
-        """The subject of this name, if one of its sessions is here."""
-        bound = self._named.get(name.lower().rpartition("://")[2])
-        return next(iter(bound.values())) if bound else None
+        """The subject of this name, if one of its sessions is there and its time is not over."""
+        bound = self._named.get(name.lower().rpartition("://")[2], {})
+        now = self._now()
+        return next((each for each in bound.values() if not 0 < each.expires <= now), None)
 
     def __len__(self) -> int:
         return len(self._of)

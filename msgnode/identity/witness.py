@@ -10,9 +10,10 @@ Rules
 - `identity`, `idToken` and `accessToken` of the body are looked at, found by decoding.
 - An access token identifies a message only where nothing else does, and then logs the session in;
   one that is not ours is somebody else's business, passes as it is and is shown to nobody.
-- A token that was said in a message binds: while a runtime lives that said it first, no other may,
-  but one that is logged in as the same subject. So an assertion that was sent to a peer does not
-  make a sender of the peer. A session's key (`nonce`) for a subject is bound in the same way.
+- A token that was said in a message binds (see bindings): while a runtime lives that said it first,
+  at any worker, no other may, but one that is logged in as the same subject. So an assertion that
+  was sent to a peer does not make a sender of the peer, nor open a session for it. A runtime's key
+  (`nonce`) for a subject is bound in the same way.
 - What cannot be verified because its issuer is unknown is refused, or passes as not asserted where
   the settings say so and the mode demands nothing. What is wrong is refused always.
 - A session may ask for `checks` verifications a second that are not at hand.
@@ -21,7 +22,6 @@ Rules
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import monotonic, time
@@ -33,8 +33,10 @@ from msgnode.core import addresses
 from msgnode.core.errors import BadMessage, Forbidden, NotIdentified, TooMany, Unavailable
 from msgnode.core.messages import Message
 from msgnode.core.speaker import Identity, Speaker
+from msgnode.core.waiting import NotAtHand
 
 from .assertions import Presented, Rejected, Unknown, present
+from .bindings import Binding, Bindings
 from .claims import key_of
 from .modes import Mode, Modes, needs_no_identity
 from .verify import Verified, Verifier
@@ -65,7 +67,8 @@ class _Checks:
 
 class IdentityWitness:
     """One a worker. `log_in(session, verified)` binds a session to a subject, or (None) to none;
-    `is_live(runtime URL)` says whether a runtime has a session."""
+    `identified(session, until)` hears of one that said who it is in a message where the mode asks
+    for it; `binds` says whether tokens are bound to the runtimes that say them."""
 
     def __init__(
         self,
@@ -75,9 +78,9 @@ class IdentityWitness:
         passes_unknown: bool,
         checks: float,
         binds: bool,
-        room: int,
-        is_live: Callable[[str], bool],
+        bindings: Bindings,
         log_in: Callable[[Listener, Verified | None], object],
+        identified: Callable[[Listener, float], None] = lambda *_: None,
         now: Callable[[], float] = time,
     ) -> None:
         self.modes = modes
@@ -86,15 +89,12 @@ class IdentityWitness:
         self._passes_unknown = passes_unknown
         self._checks_a_second = checks
         self._binds = binds
-        self._room = room
-        self._is_live = is_live
+        self._bindings = bindings
         self._log_in = log_in
+        self._identified = identified
         self._now = now
         self._voices: dict[str, dict[bytes, _Voice]] = {}
         self._checks: dict[str, _Checks] = {}
-        self._bound: OrderedDict[str, str] = OrderedDict()  # token digest -> runtime URL
-        self._pinned: dict[tuple[str, str, str], str] = {}  # runtime, issuer, subject -> key hash
-        self._of_session: dict[str, set[tuple[str, str, str]]] = {}
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -144,6 +144,12 @@ class IdentityWitness:
         """Whether a session may log in by a token. Raises Rejected if it binds somebody else."""
         self._check_bound(proof, session.runtime_url, session.speaker)
 
+    def holder(self, token_digest: str, runtime_url: str) -> str:
+        """The runtime that a token is bound to which `runtime_url` shows, "" if to none. Raises
+        NotAtHand, and Unavailable."""
+        held = self._bindings.look(token_digest, runtime_url) if self._binds else None
+        return held.runtime_url if held is not None else ""
+
     def spend(self, session: Listener) -> None:
         """Count a verification that a session asks for. Raises TooMany."""
         now = monotonic()
@@ -157,11 +163,14 @@ class IdentityWitness:
     # --- what others tell it ----------------------------------------------------------------------
 
     def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
-        """A SessionEnd: what the session said of itself is forgotten, its key is free."""
+        """A SessionEnd, also of another worker's session: what it said is forgotten."""
+        self.session_let_go(session_id)
+        self._bindings.runtime_ended(runtime_url)
+
+    def session_let_go(self, session_id: str) -> None:
+        """The session is with another worker from now on: what is bound to its runtime stays so."""
         self._voices.pop(session_id, None)
         self._checks.pop(session_id, None)
-        for pin in self._of_session.pop(session_id, ()):
-            self._pinned.pop(pin, None)
 
     def forget(self) -> None:
         """What was found out is no longer good: the issuers or the revocations have changed."""
@@ -189,6 +198,9 @@ class IdentityWitness:
                     self.check_login(verified, session)
                     self._log_in(session, verified)
                     speaker = session.speaker
+            except NotAtHand:
+                self._unspend(session)
+                raise
             except (Rejected, Unknown, Unavailable, TooMany):
                 pass  # not ours, or not now: the mode decides below
         if speaker.identity is None:
@@ -212,6 +224,11 @@ class IdentityWitness:
                 identity, until = verified.identity, verified.until
                 self._check_subject(identity, base)
                 self._bind(verified, session)
+                if base.identity is None and self.modes.of(session.runtime_url) is Mode.IDENTIFIED:
+                    self._identified(session, identity.expires)
+            except NotAtHand:
+                self._unspend(session)
+                raise
             except Unknown:
                 if not self._passes_unknown or self.modes.of(session.runtime_url):
                     raise
@@ -231,6 +248,10 @@ class IdentityWitness:
         self.spend(session)
         return self._verifier.verify(presented)
 
+    def _unspend(self, session: Listener) -> None:
+        """What has to wait is counted when it is carried again."""
+        self._checks[session.id].left += 1
+
     def _check_via(self, message: Message, session: Listener) -> None:
         """In the strict mode a session URL in `via` is this session's (stubs mark with theirs)."""
         via = message.said.via
@@ -247,8 +268,11 @@ class IdentityWitness:
 
     def _check_bound(self, proof: Proof, runtime_url: str, speaker: Speaker) -> None:
         """Refuse a token that another runtime, which is still there, has shown to its peers."""
-        holder = self._bound.get(proof.digest)
-        if holder is None or holder == runtime_url or not self._binds or not self._is_live(holder):
+        self._check_holder(self.holder(proof.digest, runtime_url), proof, runtime_url, speaker)
+
+    @staticmethod
+    def _check_holder(holder: str, proof: Proof, runtime_url: str, speaker: Speaker) -> None:
+        if not holder or addresses.is_under(runtime_url, holder):
             return
         known = speaker.identity
         if known is None or not _same(known, proof.identity):
@@ -256,20 +280,25 @@ class IdentityWitness:
 
     def _bind(self, verified: Verified, session: Listener) -> None:
         """Bind a token, and the key in it, to the runtime that says it first."""
-        url = session.runtime_url
-        self._check_bound(verified, url, session.speaker)
-        self._bound.setdefault(verified.digest, url)
-        if not self._is_live(self._bound[verified.digest]):
-            self._bound[verified.digest] = url
-        if len(self._bound) > self._room:
-            self._bound.popitem(last=False)
-        if key_of(verified.nonce) is None:
-            return
-        pin = url, verified.identity.issuer, verified.identity.subject
-        key = hashlib.sha256(verified.nonce.encode()).hexdigest()
-        if self._pinned.setdefault(pin, key) != key:
-            raise Rejected("The token carries another key than this runtime's before.")
-        self._of_session.setdefault(session.id, set()).add(pin)
+        url, ends = session.runtime_url, verified.identity.expires
+        wanted = [Binding(verified.digest, url, url, ends)] if self._binds else []
+        if key_of(verified.nonce) is not None:
+            wanted.append(Binding(_key_name(verified, url), _hash(verified.nonce), url, ends))
+        for held, want in zip(self._bindings.bind(*wanted), wanted, strict=True):
+            if want.name == verified.digest:
+                self._check_holder(held.runtime_url, verified, url, session.speaker)
+            elif held.value != want.value:
+                raise Rejected("The token carries another key than this runtime's before.")
+
+
+def _key_name(verified: Verified, runtime_url: str) -> str:
+    """What the key of a runtime's subject is bound under."""
+    identity = verified.identity
+    return _hash("\n".join((runtime_url, identity.issuer, identity.subject)))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _same(one: Identity, other: Identity) -> bool:

@@ -49,8 +49,9 @@ Answer = Callable[[dict[str, Any]], None]
 class SessionComponent(SessionLife):
     """The door to the sessions of this worker. Implements the bus's SessionDoor.
 
-    With several workers, `bring` has a session of another one come here, and `barrier` waits until
-    all of them know what this one has told them.
+    `vouch(runtime URL, speaker, proof, is new)` raises if this proof opens no session there. With
+    several workers, `bring` has a session of another one come here, and `barrier` waits until all
+    of them know what this one has told them.
     """
 
     name = "session"
@@ -66,6 +67,7 @@ class SessionComponent(SessionLife):
         self.card = Card(self.name, "component", ADDRESS)
         self.bring: Callable[[str], Awaitable[None]] | None = None
         self.barrier: Barrier = lambda: None
+        self.vouch: Callable[[str, Speaker, str, bool], None] = lambda *_: None
         self._given_up: set[str] = set()
 
     # --- session frames ---------------------------------------------------------------------------
@@ -166,6 +168,7 @@ class SessionComponent(SessionLife):
         if why := rules.runtime_url_fault(runtime_url):
             raise BadMessage(f"The runtime URL {why}.")
         self._check_bans(runtime_url, caller)
+        self.vouch(runtime_url, caller.speaker, caller.proof, True)
         runtimes = self._table.runtimes
         if above := next(filter(runtimes.__contains__, addresses.ancestors(runtime_url)), ""):
             raise Forbidden(f"{runtime_url} lies below the runtime {above}.")
@@ -267,6 +270,8 @@ class SessionComponent(SessionLife):
         session.step(Event.OPEN)
         self.sessions[session.id] = session
         self._bound(session, caller)
+        for on_identified in self.on_identified:
+            on_identified(session)
 
     def _bound(self, session: LiveSession, caller: Connection) -> None:
         session.bound_at = time.time()
@@ -288,6 +293,8 @@ class SessionComponent(SessionLife):
         if caller.session is not None and caller.session is not session:
             raise Conflict("This connection already has a session: close it first.")
         self._check_bans(session.runtime_url, caller)
+        if session.speaker.identity is None:
+            self.vouch(session.runtime_url, caller.speaker, caller.proof, False)
         speaker = _speaker(session.id, session.runtime_url, caller)
         bound = session.speaker.identity
         if bound is not None and speaker.identity is None:
@@ -295,6 +302,7 @@ class SessionComponent(SessionLife):
         elif bound is not None and not speaker.is_same_subject(session.speaker):
             raise Forbidden("The session is bound to another subject.")
         before, old_hash = session.socket, session.token_hash
+        is_changed = speaker.identity != session.speaker.identity
         session.step(Event.RESUME)
         if before is not None and before is not caller:
             before.session = None
@@ -306,6 +314,8 @@ class SessionComponent(SessionLife):
         session.speaker, session.proof = speaker, caller.proof
         self._detached.pop(session.id, None)
         self._bound(session, caller)
+        for on_identified in self.on_identified if is_changed else ():
+            on_identified(session)
 
         def give_up() -> None:
             session.token_hash = old_hash

@@ -28,12 +28,14 @@ MAX_FAILURES = 10
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """Limits of one connection: rates a second, answers under way, seconds to the first session."""
+    """Limits of one connection: rates a second, answers under way, seconds to the first session.
+    `names_runtime`: whether that session must have named its runtime by then."""
 
     messages_per_second: float
     bytes_per_second: float
     max_pending: int
     handshake_timeout: float
+    names_runtime: bool = False
 
 
 class Connection:
@@ -240,5 +242,6 @@ class Connection:
         )
 
     def _no_session(self) -> None:
-        if self.session is None:
+        is_named = self.session is not None and bool(self.session.runtime_url)
+        if self.session is None or (self._settings.names_runtime and not is_named):
             self.end(CloseCode.NOT_IDENTIFIED, "no session was opened in time")

@@ -102,12 +102,15 @@ class SessionLife:
             on_closed(session.id, session.runtime_url, reason)
         self._store.closed(session, reason)
 
-    def end(self, session: LiveSession, code: int, reason: str) -> None:
-        """The operator ends a session; the code tells its socket whether to return."""
+    def end(
+        self, session: LiveSession, code: int, reason: str, told: str = "ended by the operator"
+    ) -> None:
+        """The operator ends a session, or a rule does; the code tells its socket whether to return,
+        `reason` stays with the row."""
         socket = session.socket
         self.close(session, Event.END, reason)
         if socket is not None:
-            socket.end(code, "ended by the operator")
+            socket.end(code, told)
 
     def identify(
         self, session: LiveSession, identity: Identity | None, proof: str = ""
@@ -132,6 +135,12 @@ class SessionLife:
         for on_identified in self.on_identified:
             on_identified(session)
         return self._store.identified(session)
+
+    def identified_by_message(self, session: LiveSession, until: float) -> None:
+        """A session that nobody has logged in at has said who it is in a message."""
+        if until > session.identified_until:
+            session.identified_until = until
+            self._store.identified(session)
 
     def enforce(self, bans: BanList) -> None:
         """These bans are in force from now on: end the sessions that the new ones meet."""
@@ -173,6 +182,7 @@ class SessionLife:
             proof=row.identity.get("proof", ""),
         )
         session.bound_at = row.opened_at.timestamp()
+        session.identified_until = row.identity.get("until", 0.0)
         session.outbox.has_gap = bool(row.epoch)
         return session
 

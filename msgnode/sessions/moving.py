@@ -22,6 +22,7 @@ class SessionState(msgspec.Struct):
     has_gap: bool
     withdrawn: list[str]
     proof: str = ""
+    identified_until: float = 0.0
 
 
 def state_of(session: LiveSession) -> SessionState:
@@ -35,6 +36,7 @@ def state_of(session: LiveSession) -> SessionState:
         session.outbox.has_gap,
         list(session.withdrawn),
         session.proof,
+        session.identified_until,
     )
 
 
@@ -53,6 +55,7 @@ def session_of(state: SessionState, outbox_bytes: int, stores: bool) -> LiveSess
         proof=state.proof,
     )
     session.bound_at = state.bound_at
+    session.identified_until = state.identified_until
     session.outbox.has_gap = state.has_gap
     session.withdrawn = frozenset(state.withdrawn)
     return session

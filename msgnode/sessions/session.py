@@ -46,6 +46,7 @@ class LiveSession:
         "detached_at",
         "handshake",
         "id",
+        "identified_until",
         "learned",
         "outbox",
         "proof",
@@ -78,6 +79,7 @@ class LiveSession:
         self.token_hash = token_hash
         self.handshake = handshake
         self.speaker = speaker
+        self.identified_until = 0.0  # by a message, in seconds since the epoch
         self.proof = proof  # digest of the token behind the speaker's identity
         self.state = state
         self.bound_at = 0.0

@@ -85,6 +85,8 @@ PROVIDER: dict[str, Any] = {
     "ACCESS_TOKEN_SECONDS": env.int("ACCESS_TOKEN_SECONDS", default=3600),
     "ID_TOKEN_SECONDS": env.int("ID_TOKEN_SECONDS", default=3600),
     "REFRESH_TOKEN_SECONDS": env.int("REFRESH_TOKEN_SECONDS", default=14 * 24 * 3600),
+    # failures of one client from one address, until it is answered 429
+    "FAILURES_PER_MINUTE": env.int("CLIENT_FAILURES_PER_MINUTE", default=20),
     # a new key is published so long before it signs, and made again after so many days
     "KEY_LEAD_SECONDS": env.int("PROVIDER_KEY_LEAD_SECONDS", default=900),
     "KEY_DAYS": env.float("PROVIDER_KEY_DAYS", default=90.0),
@@ -177,6 +179,10 @@ IDENTITY: dict[str, Any] = {
     "PASSES_UNKNOWN": env.bool("IDENTITY_PASSES_UNKNOWN", default=NODE_MODE == "embedded"),
     "LEEWAY": env.float("IDENTITY_LEEWAY", default=60.0),
     "BINDS_TOKENS": env.bool("IDENTITY_BINDS_TOKENS", default=True),
+    # seconds a session may go without an identity where the mode asks for one; 0: for ever
+    "IDENTIFY_TIMEOUT": env.float("IDENTIFY_TIMEOUT", default=300.0),
+    # tokens that may be bound to one runtime at a time
+    "BINDINGS_PER_RUNTIME": env.int("IDENTITY_BINDINGS_PER_RUNTIME", default=1_000),
     # what is kept of tokens: entries in memory
     "CACHE": env.int("IDENTITY_CACHE", default=20_000),
     "CHECKS_PER_SECOND": env.float("IDENTITY_CHECKS_PER_SECOND", default=50.0),

@@ -27,6 +27,7 @@ from .remote import RemoteSession
 from .words import (
     Asked,
     Behind,
+    Counted,
     Drop,
     Enter,
     Frame,
@@ -34,6 +35,8 @@ from .words import (
     Hold,
     Holdings,
     Leave,
+    Question,
+    Reply,
     SnapshotBegins,
     SnapshotEnds,
     Word,
@@ -86,6 +89,10 @@ class House(Protocol):
 
     def stray(self, frame: bytes) -> None:
         """A frame came for a session that has ended meanwhile."""
+        ...
+
+    def said(self, peer: Peer, word: Counted | Question | Reply) -> None:
+        """Another worker says what is not about a session."""
         ...
 
 
@@ -167,6 +174,8 @@ class Interest:
             case SnapshotEnds():
                 for id_ in self._old.pop(peer.epoch, ()):
                     self._leave(id_, peer)
+            case Counted() | Question() | Reply():
+                self._house.said(peer, word)
             case Gap(sessions):
                 for id_ in sessions:
                     self._house.missed(id_)
@@ -199,13 +208,13 @@ class Interest:
     def remove(self, session: RemoteSession) -> None:
         """A session of another worker is no more."""
         self.remotes.pop(session.id, None)
-        self._house.remote_left(session)
         for address in tuple(session.owned):
             self._disown(session, address)
         for address in session.subscribed:
             self._table.unsubscribe(address, session)
         self.forget_learned(session)
         self._table.remove_runtime(session)
+        self._house.remote_left(session)
         session.relieve()
 
     def _frame(self, peer: Peer, word: Frame) -> None:

@@ -2,8 +2,9 @@
 
 DATA_DIR/tail-<pid>.sock, readable by the node's account only; who connects also names the token in
 DATA_DIR/tail.token. First line in: what to follow; then one JSON line out for each record. Bodies
-only where asked for. A follower that does not read misses records and is told how many; the node
-never waits for it. While nobody follows, the pipeline has no tap and pays nothing.
+only where asked for, and without the tokens in them. A follower that does not read misses records
+and is told how many; the node never waits for it. While nobody follows, the pipeline has no tap
+and pays nothing.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import secrets
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from msgnode.bus.ports import Tap
 from msgnode.core import addresses, messages
 from msgnode.core.record import TrafficRecord
+from msgnode.core.tokens import MASK, without_tokens
 
 log = logging.getLogger(__name__)
 
@@ -162,10 +165,18 @@ class Tail:
     def _shown(self, record: TrafficRecord, body: bytes) -> bytes:
         shown = msgspec.structs.asdict(record)
         if body and record.to != _SESSION_ADDRESS:
-            shown["body"] = msgspec.Raw(body)
+            shown["body"] = _readable(body)
         line = _line(shown)
         token = self._token_of(record.session)
         return messages.without_token(line, token) if token else line
+
+
+def _readable(body: bytes) -> Any:
+    """A body as it may be shown."""
+    try:
+        return without_tokens(msgspec.json.decode(body))
+    except (msgspec.DecodeError, RecursionError):
+        return MASK
 
 
 def _line(what: object) -> bytes:

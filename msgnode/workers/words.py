@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from msgnode.core.rates import Report
 from msgnode.core.speaker import Speaker
 
 
@@ -147,9 +148,34 @@ class Bye(Word, tag=19):
     """I end; what I had has been given away or waits in the database."""
 
 
+class Counted(Word, tag=20):
+    """What a worker has counted in all, under the keys of one set of counters. `epoch` is that
+    worker's if it is not me: one that has ended."""
+
+    counters: str
+    epoch: str
+    reports: list[Report]
+
+
+class Question(Word, tag=21):
+    """What do you know of yourself? `number` comes back with the answer."""
+
+    number: int
+    kind: str
+    text: bytes
+
+
+class Reply(Word, tag=22):
+    """The answer to `Question`."""
+
+    number: int
+    text: bytes
+
+
 Said = (
     Frame | Enter | Leave | Hold | Drop | Holdings | SnapshotBegins | SnapshotEnds | Settle
     | Settled | Ready | Asked | Behind | Gap | Want | Refuse | Give | Given | Move | Bye
+    | Counted | Question | Reply
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

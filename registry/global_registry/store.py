@@ -10,6 +10,7 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from django.db import IntegrityError, connection, transaction
@@ -37,8 +38,10 @@ def get(guid: str) -> str:
     return row.jwt
 
 
-def put(guid: str, jwt: str) -> bool:
-    """Store the record; whether it is the first of its GUID. Raises BadMessage, Forbidden, …"""
+def put(guid: str, jwt: str, condition: Callable[[str | None], None] | None = None) -> bool:
+    """Store the record; whether it is the first of its GUID. Raises BadMessage, Forbidden, …
+
+    `condition` is asked about the stored record (None: there is none) and may raise."""
     record = signed.read(jwt)
     if guids.bare(guid) != record.guid:
         raise BadMessage("GUIDs do not match: the address names another than the record.")
@@ -49,18 +52,20 @@ def put(guid: str, jwt: str) -> bool:
         raise BadMessage("The record has timed out.")
     try:
         with transaction.atomic():
-            return _store(record)
+            return _store(record, condition)
     except IntegrityError:  # somebody stored the first record of this GUID meanwhile
         with transaction.atomic():
-            return _store(record)
+            return _store(record, condition)
 
 
-def _store(record: SignedRecord) -> bool:
+def _store(record: SignedRecord, condition: Callable[[str | None], None] | None) -> bool:
     found = GlobalRecord.objects.filter(guid=record.guid)
     if connection.features.has_select_for_update:
         found = found.select_for_update()
     row = found.first()
     is_first = row is None
+    if condition is not None:
+        condition(row.jwt if row is not None else None)
     if row is None:
         row = GlobalRecord(guid=record.guid, public_key=record.public_key)
     elif row.jwt == record.jwt:

@@ -3,16 +3,12 @@
 ACCESS   open: anybody · read-open: anybody reads, accounts write · account: accounts only
 An account reads with the permission `registry.view_hyperty`, writes with `registry.change_hyperty`.
 A service account has them by its scopes, and is held to them where anybody may come in, too, so
-that a key is never good for more than it says. Each client (account, or else
-source address) has a bucket of requests for reads and one for writes that refills evenly. A bucket
-belongs to one worker: with n workers a client may reach n times the rate.
+that a key is never good for more than it says. Each client (account, or else source address) has
+so many reads and writes within a minute, at all workers together.
 """
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import OrderedDict
 from typing import Any
 
 from django.conf import settings
@@ -20,8 +16,12 @@ from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
+from msgnode.core.rates import VISITS
+
 READ_PERMISSION = "registry.view_hyperty"
 WRITE_PERMISSION = "registry.change_hyperty"
+
+_WINDOW = 60
 
 
 class RegistryAccess(BasePermission):
@@ -40,30 +40,6 @@ class RegistryAccess(BasePermission):
         return bool(user.has_perm(READ_PERMISSION if is_read else WRITE_PERMISSION))
 
 
-class Buckets:
-    """Token buckets by client. Old clients are forgotten when there are too many."""
-
-    def __init__(self, capacity: int = 10_000) -> None:
-        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        self._capacity = capacity
-        self._lock = threading.Lock()
-
-    def wait(self, client: str, per_minute: int, now: float) -> float:
-        """0 if one request is granted, else the seconds until the next would be."""
-        rate = max(per_minute, 1) / 60
-        with self._lock:
-            level, since = self._levels.pop(client, (float(per_minute), now))
-            level = min(float(per_minute), level + (now - since) * rate)
-            granted = level >= 1
-            self._levels[client] = (level - granted, now)
-            if len(self._levels) > self._capacity:
-                self._levels.popitem(last=False)
-        return 0.0 if granted else (1 - level) / rate
-
-
-_buckets = Buckets()
-
-
 class RegistryThrottle(BaseThrottle):
     """The rates READS_PER_MINUTE and WRITES_PER_MINUTE."""
 
@@ -77,7 +53,7 @@ class RegistryThrottle(BaseThrottle):
             else self.get_ident(request)
         )  # fmt: skip
         rate = int(settings.REGISTRY[f"{kind}_PER_MINUTE"])
-        self._wait = _buckets.wait(f"{kind} {who}", rate, time.monotonic())
+        self._wait = VISITS.grant((kind, who), _WINDOW, rate)
         return self._wait == 0
 
     def wait(self) -> float:

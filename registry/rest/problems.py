@@ -29,6 +29,7 @@ PAGES: Mapping[int, tuple[str, str, str]] = {
     406: ("not-acceptable", "There is no such representation", "Accept application/json."),
     409: ("conflict", "The state does not allow it", "Read the resource again and decide anew."),
     410: ("gone", "It has ended for good", "Nothing can be done; the owner has ended it."),
+    412: ("changed", "It is not as the request says", "Read it again and decide anew."),
     415: ("unsupported-media-type", "The body is of a kind not read here", "Send JSON."),
     429: ("too-many", "A limit is reached", "Wait as long as `Retry-After` says."),
     500: ("internal", "The node has a fault", "Tell the operator; the cause is in the log."),

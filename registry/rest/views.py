@@ -2,7 +2,7 @@
 
 An entry is at its key (its URL in base64url). PUT registers or replaces, PATCH changes some fields,
 DELETE disconnects (the entry is kept until it is purged), POST …/keep-alive is a sign of life.
-Lists are paged by cursor, newest first.
+Lists are paged by cursor, newest first. conditions.py says what ETags are good for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from registry import api, entries, rows
 from registry.api import Kind
 from registry.models import DataObject, Hyperty, StatusChange, User
 
-from . import filters, problems, serializers
+from . import conditions, filters, problems, serializers
 from .access import RegistryAccess, RegistryThrottle
 from .paths import url_of
 
@@ -43,7 +43,11 @@ GUID = OpenApiParameter("guid", OpenApiTypes.STR, "path", pattern=r"^[A-Za-z0-9_
 PROBLEMS: dict[Any, Any] = {
     (code, problems.CONTENT_TYPE): OpenApiResponse(serializers.ProblemSerializer, title)
     for code, (_, title, _) in problems.PAGES.items()
-    if code in (400, 401, 403, 404, 409, 410, 429)
+    if code in (400, 401, 403, 404, 409, 410, 412, 429)
+}
+READS: dict[Any, Any] = {
+    304: OpenApiResponse(None, "It is as If-None-Match says"),
+    **{code: response for code, response in PROBLEMS.items() if code[0] != 412},
 }
 
 
@@ -100,6 +104,11 @@ class V1View(viewsets.GenericViewSet[Any]):
     def get_exception_handler(self) -> Any:
         return problems.handle
 
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kw: Any) -> Any:
+        if isinstance(response, Response) and response.status_code in (200, 201):
+            response = conditions.tagged(request, response)
+        return super().finalize_response(request, response, *args, **kw)
+
 
 class EntryViews(V1View):
     """Hyperties or data objects."""
@@ -121,28 +130,36 @@ class EntryViews(V1View):
             raise errors.NotFound("There is no entry with this key.")
         return Response(self.get_serializer(entry).data)
 
+    def condition(self) -> api.Condition | None:
+        """What the request says of the entry before it."""
+        check = conditions.condition(self.request)
+        if check is None:
+            return None
+        return lambda entry: check(entry and self.get_serializer(entry).data)
+
     def update(self, request: Request, key: str) -> Response:
         given = self.get_serializer(data=request.data)
         given.is_valid(raise_exception=True)
         values = dict(given.validated_data)
         url = url_of(key)
         is_new = api.get(self.kind, api.key(url, "URL")) is None
-        done = api.register(self.kind, url, values, values.get("user", ""))
+        done = api.register(self.kind, url, values, values.get("user", ""), self.condition())
         return Response(self.get_serializer(done.entry).data, status=201 if is_new else 200)
 
     def partial_update(self, request: Request, key: str) -> Response:
         given = self.get_serializer(data=request.data, partial=True)
         given.is_valid(raise_exception=True)
-        done = api.update(self.kind, api.key(url_of(key), "URL"), dict(given.validated_data))
+        url = api.key(url_of(key), "URL")
+        done = api.update(self.kind, url, dict(given.validated_data), self.condition())
         return Response(self.get_serializer(done.entry).data)
 
     def destroy(self, request: Request, key: str) -> Response:
-        api.disconnect(self.kind, api.key(url_of(key), "URL"))
+        api.disconnect(self.kind, api.key(url_of(key), "URL"), condition=self.condition())
         return Response(status=204)
 
     @action(detail=True, methods=["post"], url_path="keep-alive")
     def keep_alive(self, request: Request, key: str) -> Response:
-        done = api.refresh(self.kind, api.key(url_of(key), "URL"))
+        done = api.refresh(self.kind, api.key(url_of(key), "URL"), self.condition())
         return Response(self.get_serializer(done.entry).data)
 
 
@@ -150,15 +167,19 @@ def _documented(shape: Any, patch: Any) -> Any:
     """The operations of an entry's view, for the OpenAPI document."""
     one: dict[Any, Any] = {200: shape, **PROBLEMS}
     both: dict[Any, Any] = {201: shape, **one}
-    key = [KEY]
+    write = [KEY, *conditions.WRITE]
     return extend_schema_view(
-        list=extend_schema(responses={200: shape(many=True), **PROBLEMS}),
-        retrieve=extend_schema(parameters=key, responses=one),
-        update=extend_schema(parameters=key, request=shape, responses=both),
-        partial_update=extend_schema(parameters=key, request=patch, responses=one),
-        destroy=extend_schema(parameters=key, responses={204: None, **PROBLEMS}),
-        keep_alive=extend_schema(parameters=key, request=None, responses=one),
+        list=_listed(shape),
+        retrieve=extend_schema(parameters=[KEY, *conditions.READ], responses={200: shape, **READS}),
+        update=extend_schema(parameters=write, request=shape, responses=both),
+        partial_update=extend_schema(parameters=write, request=patch, responses=one),
+        destroy=extend_schema(parameters=[KEY, *conditions.END], responses={204: None, **PROBLEMS}),
+        keep_alive=extend_schema(parameters=write, request=None, responses=one),
     )
+
+
+def _listed(shape: Any) -> Any:
+    return extend_schema(parameters=conditions.READ, responses={200: shape(many=True), **READS})
 
 
 @_documented(serializers.HypertySerializer, serializers.HypertyPatchSerializer)
@@ -184,9 +205,7 @@ class DataObjectViews(EntryViews):
     serializer_class = serializers.DataObjectSerializer
 
 
-@extend_schema_view(
-    list=extend_schema(responses={200: serializers.UserSerializer(many=True), **PROBLEMS})
-)
+@extend_schema_view(list=_listed(serializers.UserSerializer))
 class UserViews(mixins.ListModelMixin, V1View):
     """Users with registered hyperties."""
 
@@ -195,9 +214,7 @@ class UserViews(mixins.ListModelMixin, V1View):
     serializer_class = serializers.UserSerializer
 
 
-@extend_schema_view(
-    list=extend_schema(responses={200: serializers.StatusChangeSerializer(many=True), **PROBLEMS})
-)
+@extend_schema_view(list=_listed(serializers.StatusChangeSerializer))
 class ChangeViews(mixins.ListModelMixin, V1View):
     """The history of entries: every change of a status."""
 
@@ -208,10 +225,11 @@ class ChangeViews(mixins.ListModelMixin, V1View):
 
 @extend_schema_view(
     retrieve=extend_schema(
-        parameters=[GUID], responses={200: serializers.GlobalRecordSerializer, **PROBLEMS}
+        parameters=[GUID, *conditions.READ],
+        responses={200: serializers.GlobalRecordSerializer, **READS},
     ),
     update=extend_schema(
-        parameters=[GUID],
+        parameters=[GUID, *conditions.WRITE],
         responses={
             200: serializers.GlobalRecordSerializer,
             201: serializers.GlobalRecordSerializer,
@@ -234,5 +252,8 @@ class GlobalRecordViews(V1View):
         given = self.get_serializer(data=request.data)
         given.is_valid(raise_exception=True)
         jwt = given.validated_data["jwt"]
-        is_first = api.global_put(guid, jwt)
+        check = conditions.condition(request)
+        is_first = api.global_put(
+            guid, jwt, check and (lambda before: check(before and {"guid": guid, "jwt": before}))
+        )
         return Response({"guid": guid, "jwt": jwt}, status=201 if is_first else 200)

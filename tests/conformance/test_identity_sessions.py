@@ -1,15 +1,17 @@
 """Cases 80, 81, 83, 84, 85 and 87: the identity manager, logins, and what nobody can pretend.
 
-Of 81 the login and the grant, and 82, need the node's own OpenID provider; of 87 what concerns
-stubs needs stubs.
+Of 81 the login and the grant, and 82, need the node's own OpenID provider. The foreign side of 87
+is a runtime of another domain on our protostub.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from websockets.exceptions import InvalidStatus
 from tests.client import SESSION, Client, address, code, runtime
 from tests.conftest import Come
 from tests.issuer import Issuer, enter, tell
-from tests.node import Node, eventually
+from tests.node import Node, eventually, running
 
 IDM, ALIAS = "domain://idm.localhost", "domain-idp://localhost"
 
@@ -233,6 +235,34 @@ async def test_case_83_a_bound_session_is_taken_up_by_its_token_or_its_subject_o
         await client.hang_up()
 
 
+async def test_case_83_a_token_that_peers_have_seen_opens_no_session_for_them(
+    idnode: Node, issuer: Issuer
+) -> None:
+    alice, peer = await idnode.ws().connect(), await idnode.ws().connect()
+    await alice.open()
+    await peer.open()
+    token = issuer.token("trudy")
+    await alice.send("create", f"{peer.runtime_url}/sm", {"idToken": token}, id="said")
+    assert (await peer.expect(id="said"))["body"]["assertedIdentity"] is True
+    headers = {"Authorization": f"Bearer {token}"}
+    thief = await idnode.ws().connect(additional_headers=headers)
+    for runtime_url in (runtime(), alice.runtime_url):
+        assert code(await thief.ask("open", SESSION, {}, sender=runtime_url)) == 401
+        assert code(await thief.ask("open", SESSION, {"idToken": token}, sender=runtime_url)) == 401
+    assert code(await peer.ask("open", SESSION, {"idToken": token}, sender=peer.session_url)) == 401
+    stub = await idnode.stub(runtime()).connect(additional_headers=headers)
+    assert await stub.close_code() == 4403
+    body = {"idToken": token}
+    alice.cut()  # its own runtime takes it up, by its session's token
+    back = await idnode.ws().connect()
+    again = await back.ask("re-open", SESSION, body, sender=alice.session_url)
+    assert again["body"] == {"code": 200}
+    await back.send("read", IDM, {}, id="me", sender=alice.runtime_url)
+    assert (await back.answer("me"))["body"]["value"]["sub"] == "sub-trudy"
+    for client in (thief, peer, back):
+        await client.hang_up()
+
+
 @pytest.mark.parametrize("closes", [True, False])
 async def test_case_83_a_revocation_ends_what_the_subject_has_at_once(
     idnode: Node, issuer: Issuer, closes: bool
@@ -304,6 +334,54 @@ async def test_strict_means_the_session_is_logged_in(idnode: Node, issuer: Issue
             assert (await peer.expect(id="via"))["type"] == "create"
     await client.hang_up()
     await peer.hang_up()
+
+
+@pytest.mark.long
+async def test_who_does_not_say_who_they_are_in_time_is_sent_away(
+    tmp_path: Path, template: Path, issuer: Issuer
+) -> None:
+    shutil.copy(template, tmp_path / "rows.sqlite3")
+    enter(tmp_path / "rows.sqlite3", issuer.row())
+    settings = {
+        "ADMISSION": "identified",
+        "ADMISSION_DOMAINS": "localhost=anonymous,strict.test=strict",
+        "IDENTIFY_TIMEOUT": "2",
+        "HANDSHAKE_TIMEOUT": "3",
+    }
+    with running(tmp_path / "node", tmp_path / "rows.sqlite3", **settings) as node:
+        provisional = await node.ws().connect()
+        await provisional.ask("open", SESSION)
+        silent = [await come_from(node, domain) for domain in ("strict.test", "some.test")]
+        logged_in, left = [await come_from(node, "strict.test") for _ in range(2)]
+        by_message = await come_from(node, "some.test")
+        anonymous = await come_from(node, "localhost")
+        for client in (logged_in, left):  # what comes before a login works
+            assert (await execute(client, "getLoginEndpoint"))["code"] in (200, 401)
+            assert (await login(client, issuer.token(client.token)))["code"] == 200
+        body = {"idToken": issuer.token("tess")}
+        await by_message.send("create", f"{anonymous.runtime_url}/sm", body, id="said")
+        await anonymous.expect(id="said")
+        for client in silent:
+            assert await client.close_code() == 4401
+        assert (await execute(left, "logout"))["code"] == 200
+        assert await left.close_code() == 4401
+        assert await provisional.close_code() == 4401
+        again = await come_from(node, "some.test")
+        assert await again.close_code() == 4401  # the others have lasted that long twice
+        assert code(await logged_in.ask("read", IDM, {})) == 200
+        await by_message.send("create", f"{anonymous.runtime_url}/sm", body, id="still")
+        await anonymous.expect(id="still")
+        for client in (logged_in, by_message, anonymous):
+            await client.hang_up()
+
+
+async def test_who_logged_in_with_the_connection_is_found(idnode: Node, issuer: Issuer) -> None:
+    headers = {"Authorization": f"Bearer {issuer.token('fiona')}"}
+    client = await idnode.ws().connect(additional_headers=headers)
+    await client.open()
+    found = await client.ask("read", IDM, {"resource": f"/identity/fiona@{issuer.domain}"})
+    assert found["body"]["value"]["sub"] == "sub-fiona"
+    await client.hang_up()
 
 
 async def test_an_anonymous_claim_does_not_block_the_owner_of_an_address(
@@ -431,4 +509,39 @@ async def test_case_87_a_foreign_runtime_cannot_speak_as_ours(
     for sender in (held, ours.runtime_url, IDM, "domain://msg-node.localhost", "mn:/session"):
         answer = await foreign.ask("create", ours.runtime_url, {}, sender=sender)
         assert code(answer) == 403, sender
+    await foreign.hang_up()
+
+
+async def test_case_87_an_access_token_does_not_leave_its_domain(
+    come: Come, idnode: Node, issuer: Issuer
+) -> None:
+    ours, foreign = await come(to=idnode), await come_from(idnode, "b.example")
+    for token, kept in (
+        ("opaque", False),
+        (issuer.token(), False),
+        (issuer.token(aud="https://b.example/"), True),
+    ):
+        body = {"accessToken": token, "value": 1}
+        await ours.send("update", foreign.runtime_url, body, id=token[-9:])
+        told = await foreign.expect(id=token[-9:])
+        assert ("accessToken" in told["body"]) is kept
+        assert told["body"]["value"] == 1
+    await foreign.hang_up()
+
+
+async def test_case_87_what_another_node_asserted_is_verified_again(
+    come: Come, idnode: Node, issuer: Issuer
+) -> None:
+    """The marks of the node before us count for nothing, the assertion does."""
+    ours, foreign = await come(to=idnode), await come_from(idnode, "b.example")
+    claimed = {"assertedIdentity": True, "auth": True}
+    await foreign.send("create", ours.runtime_url, {**claimed, "value": 1}, id="bare")
+    assert (await ours.expect(id="bare"))["body"] == {"auth": False, "value": 1}
+    good = {**claimed, "identity": issuer.identity("erin")}
+    await foreign.send("create", ours.runtime_url, good, id="good")
+    told = (await ours.expect(id="good"))["body"]
+    assert told == {"auth": False, "assertedIdentity": True, "identity": good["identity"]}
+    late = issuer.identity(token=issuer.token(exp=int(time.time()) - 3600))
+    answer = await foreign.ask("create", ours.runtime_url, {**claimed, "identity": late})
+    assert code(answer) == 401
     await foreign.hang_up()

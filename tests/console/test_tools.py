@@ -59,7 +59,7 @@ async def followed(node: Node, come, *words: str) -> list[dict]:
     await bob.subscribe("comm://localhost/room/changes")
     tail = asyncio.ensure_future(run(node, "node_tail", "--json", "--count", "3", *words))
     while not tail.done():
-        body = {"value": "secret", "via": alice.session_url}
+        body = {"value": "secret", "via": alice.session_url, "accessToken": "opens doors"}
         await alice.send("execute", bob.runtime_url, body)
         await alice.send("update", "comm://localhost/room/changes", sender="comm://localhost/room")
         await alice.send("read", "hyperty://localhost/nobody")
@@ -83,6 +83,7 @@ async def test_bodies_are_shown_only_when_asked_for_and_without_tokens(node, com
     bodies = [line["body"] for line in lines if line["body"].get("value") == "secret"]
     assert bodies
     assert all(body["via"].startswith("runtime://localhost/") for body in bodies)
+    assert all(body["accessToken"] == "…" for body in bodies)
 
 
 async def test_the_tail_is_for_who_may_read_its_token(node):

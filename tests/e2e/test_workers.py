@@ -4,59 +4,33 @@ sessions when one of them, or Redis, goes away."""
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from django.urls import reverse
 from websockets.exceptions import ConnectionClosed
 
-from tests.client import Client, address, code, runtime
-from tests.node import Node, eventually, free_port
+from tests.client import Client, address, code
+from tests.console.browser import log_in, operated
+from tests.e2e.pair import Pair
+from tests.node import eventually, free_port
 from tests.servers import redis_program
 
 pytestmark = pytest.mark.long
 
 
-class Pair:
-    """Two workers, each on a port of its own so that a test can choose."""
-
-    def __init__(self, place: Path, **settings: object) -> None:
-        self.one = Node(place, WORKERS=2, WORKER_TIMEOUT=3, **settings)
-        self.other = Node(place, WORKERS=2, WORKER_TIMEOUT=3, **settings)
-        self._stack = AsyncExitStack()
-
-    def start(self) -> None:
-        self.one.start()
-        self.other.start()
-
-    def kill(self) -> None:
-        self.one.kill()
-        self.other.kill()
-
-    async def come(self, to: Node, runtime_url: str = "") -> Client:
-        client = await self._stack.enter_async_context(to.ws())
-        return await client.open(runtime_url or runtime())
-
-    async def back(self, to: Node, before: Client) -> Client:
-        """The runtime of `before` resumes its session at a worker."""
-        client = await self._stack.enter_async_context(to.ws())
-        answer = await client.reopen(before.runtime_url, before.token)
-        assert code(answer) == 200
-        assert "runtimeToken" not in answer["body"], "the session was lost"
-        return client
-
-    async def leave(self) -> None:
-        await self._stack.aclose()
+READS = 30
 
 
 @pytest.fixture
 async def pair(tmp_path: Path, template: Path, redis_url: str) -> AsyncIterator[Pair]:
     shutil.copy(template, tmp_path / "node.sqlite3")
-    both = Pair(tmp_path, REDIS_URL=redis_url)
+    both = Pair(tmp_path, REDIS_URL=redis_url, REGISTRY_READS_PER_MINUTE=READS, **operated())
     try:
         both.start()
         yield both
@@ -211,6 +185,78 @@ async def _until_closed(client: Client) -> tuple[int, list[int]]:
         return client.socket.close_code or 0, values
 
 
+QUOTA = 30
+QUOTA_RULE = {
+    "effect": "permit",
+    "condition": {"msgTo": {"like": "*/limited"}},
+    "obligations": {"rateLimit": {"rate.srcAddress.hour": QUOTA}},
+}
+
+
+async def test_a_quota_and_a_limit_of_requests_hold_over_both_workers(pair: Pair) -> None:
+    document = [{"id": "S", "policies": [{"id": "P", "rules": [QUOTA_RULE]}]}]
+    (pair.one.data_dir / "quota.json").write_text(json.dumps(document))
+    words = ("policy_import", str(pair.one.data_dir / "quota.json"), "--mode", "enforce")
+    await asyncio.to_thread(pair.one.manage, *words, "--publish")
+    while pair.one.log().count("Policies of version 1 are in force") < 2:
+        await eventually()
+    here, there = await pair.come(pair.one), await pair.come(pair.other)
+    nobody = f"{here.runtime_url}x/limited"
+    assert {code(await here.ask("create", nobody)) for _ in range(QUOTA - 10)} == {404}
+    assert await _until(429, lambda: _code_of(there, nobody)) < 20  # 10, and one late by a moment
+    assert await _until(429, lambda: _code_of(here, nobody)) == 0
+    pair.one.terminate()
+    assert await asyncio.to_thread(pair.one.status) == 0
+    await asyncio.to_thread(pair.one.start)
+    again = await pair.come(pair.one)
+    assert await _until(429, lambda: _code_of(again, nobody)) < 10  # it was told on joining
+    live = "/domain-registry/live"
+    assert {pair.one.get(live) for _ in range(READS - 10)} == {200}
+    assert await _until(429, lambda: asyncio.to_thread(pair.other.get, live)) < 20
+
+
+async def test_whichever_worker_is_asked_tells_the_numbers_of_both(pair: Pair) -> None:
+    here, _ = await pair.come(pair.one), await pair.come(pair.other)
+    assert code(await here.ask("create", address())) == 404
+    for worker in (pair.one, pair.other):
+        text = await asyncio.to_thread(worker.text, "/metrics")
+        told = re.findall(r'^msgnode_sessions{state="open",worker="(\S+)"} 1.0$', text, re.M)
+        assert {name.rpartition(":")[2] for name in told} == {
+            str(pair.one.pid), str(pair.other.pid)
+        }  # fmt: skip
+        assert len(re.findall(r"^msgnode_worker_answered\S* 1.0$", text, re.M)) == 2
+        assert len(re.findall(r"^# TYPE msgnode_messages_total counter$", text, re.M)) == 1
+        assert len(re.findall(r"^msgnode_delivery_seconds_bucket.*\+Inf", text, re.M)) == 2
+        assert re.search(r"^msgnode_alarms 0.0$", text, re.M)
+    alone = await asyncio.to_thread(pair.one.text, "/metrics?worker=this")
+    assert len(re.findall(r"^msgnode_sockets{", alone, re.M)) == 1
+
+
+async def test_the_playground_of_one_worker_sees_what_passes_the_other(pair: Pair) -> None:
+    browser = await asyncio.to_thread(log_in, pair.one)
+    sender, hearer = await pair.come(pair.other), await pair.come(pair.other)
+    (held,) = await hearer.allocate()
+    flowing = asyncio.create_task(_flow_at_a_pace(sender, held, 10_000))
+    watch = reverse("admin:policies_playground").removeprefix("/admin/") + "?watch=1"
+    page = await browser.get(watch)
+    flowing.cancel()
+    assert held in page
+
+
+async def _code_of(client: Client, to: str) -> int:
+    return code(await client.ask("create", to))
+
+
+async def _until(wanted: int, ask: Callable[[], Awaitable[int]]) -> int:
+    """How many other answers come before the one wanted, at a pace."""
+    async with asyncio.timeout(30):
+        others = 0
+        while await ask() != wanted:
+            others += 1
+            await eventually()
+        return others
+
+
 class OwnRedis:
     """A Redis that a test may stop and start again, on one port."""
 
@@ -281,6 +327,8 @@ async def test_what_a_long_outage_of_redis_costs_is_signalled_and_traffic_goes_o
     assert await received(there, 1) == ["before"]
     redis.stop()
     await here.send("create", held, {"value": "lost"})
+    assert pair.one.get("/domain-registry/live") == 200  # the limits of the API need no Redis
+    assert pair.one.get("/admin/login/") == 200
     async with asyncio.timeout(30):
         while not re.search(r"^msgnode_link_up\S* 0", pair.one.text("/metrics"), re.MULTILINE):
             await eventually()

@@ -9,9 +9,15 @@ from django.test import Client
 from django.utils import timezone
 from oauth2_provider.models import get_application_model
 
+from msgnode.core.rates import VISITS
 from msgnode.identity import provider_keys
 from msgnode.models import ProviderKey
 from tests.identity.relying_party import BACK, RelyingParty
+
+
+@pytest.fixture(autouse=True)
+def _nobody_was_here() -> None:
+    VISITS.clear()
 
 
 @pytest.fixture

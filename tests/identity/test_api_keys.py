@@ -24,12 +24,6 @@ AT = "/api/v1/hyperties/" + base64.urlsafe_b64encode(HYPERTY.encode()).rstrip(b"
 FIELD = "/domain-registry/live"
 
 
-@pytest.fixture(autouse=True)
-def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_keys, "_misses", api_keys.Rates())
-    monkeypatch.setattr(api_keys, "_uses", api_keys.Rates())
-
-
 def key(*scopes: str, **fields: Any) -> tuple[ApiKey, str]:
     row = ApiKey(
         name=f"key {ApiKey.objects.count()}",

@@ -14,6 +14,7 @@ from msgnode.core.errors import Forbidden, NotIdentified, TooMany, Unavailable
 from msgnode.core.speaker import Identity, Speaker
 from msgnode.core.waiting import NotAtHand
 from msgnode.identity.assertions import Presented, Rejected, Unknown, present
+from msgnode.identity.bindings import Bindings
 from msgnode.identity.fetching import Fetcher, OutOfReach, url_fault
 from msgnode.identity.issuers import Issuer, IssuerBook
 from msgnode.identity.keys import Keys
@@ -179,10 +180,12 @@ class Stage(Scene):
         super().__init__(authority)
         self.table = RoutingTable()
         self.bound: list[tuple[str, Any]] = []
-        options = {"passes_unknown": True, "checks": 5.0, "binds": True, "room": 100, **more}
+        options = {"passes_unknown": True, "checks": 5.0, "binds": True, **more}
+        is_live = self.table.runtimes.__contains__
+        self.bindings = Bindings(is_live, 100, 10, now=lambda: self.now)
         self.witness = IdentityWitness(
             self.verifier, Modes(mode, {}), frozenset(),
-            is_live=self.table.runtimes.__contains__, log_in=self.log_in,
+            bindings=self.bindings, log_in=self.log_in,
             now=lambda: self.now, **options,
         )  # fmt: skip
 

@@ -10,12 +10,12 @@ import pytest
 
 from msgnode.core import messages
 from msgnode.core.decision import Direction, Effect
+from msgnode.core.rates import Rates
 from msgnode.core.speaker import Identity, Origin, Speaker
 from policies.editions import NO_EDITION, make_edition
 from policies.journal import MASK, Journal, masked
 from policies.pep import PolicyEnforcer
 from policies.pip import InformationPoint
-from policies.rates import Rates
 from policies.verdicts import Defaults
 
 BOB = Speaker("s1", "runtime://a.com/1", identity=Identity("google", "1", "bob@a.com"))

@@ -89,3 +89,27 @@ def test_a_login_that_comes_back_with_another_state_is_nobodys(page: Any) -> Non
     ready(page)
     assert page.inner_text("#person-button") == "Log in"
     assert page.url.endswith("/")
+
+
+def test_a_user_changes_the_password(page: Any) -> None:
+    page.goto("/login/")
+    page.fill("[name=username]", "alice")
+    page.fill("[name=password]", "wonderland 7")
+    page.press("[name=password]", "Enter")
+    page.click("text=Change password")
+    page.wait_for_selector("[name=old_password]:focus")
+    assert axe_faults(page) == []
+    form = {"old_password": "not hers", "new_password1": "looking glass 8"}
+    for name, value in {**form, "new_password2": "looking glass 8"}.items():
+        page.fill(f"[name={name}]", value)
+    page.press("[name=new_password2]", "Enter")
+    page.wait_for_selector(".fault")
+    assert axe_faults(page) == []
+    for name, value in {**form, "old_password": "wonderland 7"}.items():
+        page.fill(f"[name={name}]", value)
+    page.fill("[name=new_password2]", "looking glass 8")
+    page.click("text='Change'")
+    page.wait_for_url("**/changed/")
+    assert axe_faults(page) == []
+    page.goto("/login/password/")
+    assert page.is_visible("[name=old_password]")  # still logged in

@@ -9,11 +9,15 @@ from typing import Any
 
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
+from msgnode.core.rates import Rates
+from msgnode.workers.asking import Asking
+from msgnode.workers.counts import Counts
 from msgnode.workers.interest import Interest
 from msgnode.workers.mesh import Me, Mesh
 from msgnode.workers.moves import Moves
 from msgnode.workers.peer import Peer
 from msgnode.workers.remote import RemoteSession
+from msgnode.workers.words import Counted, Question, Reply
 from tests.fakes import FakeSession
 
 PATIENCE = 1.0
@@ -37,6 +41,9 @@ class Fellow:
             lambda kind, subject, text: self.alarms.append(kind),
         )
         self.interest = Interest(self.table, self.mesh, self)
+        self.rates = Rates()
+        self.counts = Counts(self.mesh, {"test": self.rates})
+        self.asking = Asking(self.mesh)
         self.moves = Moves(self.mesh, self.interest, self, PATIENCE, 1024 * 1024)
 
     # --- what a test does -------------------------------------------------------------------------
@@ -113,6 +120,12 @@ class Fellow:
 
     def stray(self, frame: bytes) -> None:
         self.strays.append(frame)
+
+    def said(self, peer: Peer, word: Counted | Question | Reply) -> None:
+        if isinstance(word, Counted):
+            self.counts.heard(peer, word)
+        else:
+            self.asking.heard(peer, word)
 
     def pack(self, session_id: str) -> bytes | None:
         session = self.sessions.get(session_id)

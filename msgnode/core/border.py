@@ -1,0 +1,51 @@
+"""What may not cross the border between two domains (identity reference 7, rule 9; case 87).
+
+An access token opens its holder's door in its own domain, so it does not leave that domain in a
+message, unless it was issued for the domain it goes to. Nothing is verified here: a token whose
+audience is made up opens nothing where it arrives.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from . import addresses
+
+_decode = msgspec.json.Decoder().decode
+
+
+def may_cross(token: bytes, sender: str, to: str) -> bool:
+    """Whether an access token (JSON: a text, or an object around one) may go from one address to
+    the other: within one domain, or to a domain it names as its audience.
+
+    >>> may_cross(b'"opaque"', "hyperty://a.example/1", "hyperty://b.example/2")
+    False
+    """
+    here, there = addresses.parse(sender).home, addresses.parse(to).home
+    return here == there or not there or there in _audience(token)
+
+
+def _audience(token: bytes) -> set[str]:
+    """The domains that an unverified JWT says it is for; empty for every other token."""
+    try:
+        said = _decode(token)
+        text = said.get("accessToken") if isinstance(said, dict) else said
+        payload = str(text).split(".")[1]
+        claims: Any = _decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        named = claims.get("aud")
+    except (ValueError, RecursionError, IndexError, AttributeError):  # as of base64 and JSON, too
+        return set()
+    return {_domain(each) for each in (named if isinstance(named, list) else [named])}
+
+
+def _domain(audience: object) -> str:
+    """The domain in an audience, which is a URL or a bare name."""
+    text = str(audience)
+    try:
+        return addresses.home_domain(urlsplit(text).netloc if "://" in text else text)
+    except ValueError:
+        return ""

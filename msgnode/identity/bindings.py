@@ -1,0 +1,195 @@
+"""Which runtime a token belongs to, and which key a runtime's subject has: who came first has it.
+
+bind(wanted…)         have these bound; what is in force: `wanted` itself, or what came before it
+look(name, asker)     what is bound under this name, if anything
+
+Rules
+- A binding lasts while its runtime has a session at any worker, at most until the token's end.
+- Alone, a worker decides in its memory. With several the database does (`shared`), so that of all
+  that ask in one instant one has it. What it said is remembered until a session of the runtime ends
+  anywhere, so a known binding costs a look-up. A session that changes its worker ends nothing.
+- Who asks for what is not known waits for the database, at most `patience` seconds (NotAtHand); if
+  that does not answer nobody is believed on such a token (Unavailable).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import monotonic, time
+from typing import NamedTuple, Protocol
+
+from msgnode.core.errors import NodeError, TooMany, Unavailable
+
+from .waiting import waiting_for
+
+log = logging.getLogger(__name__)
+
+_TOLD = 2.0
+"""Seconds that an answer of the database is kept for those who asked."""
+
+
+class Binding(NamedTuple):
+    """`name` is a digest: of a token, or of a runtime and a subject. `value` is what it is bound
+    to: the runtime's URL, or the hash of a key. `ends` is in seconds since the epoch."""
+
+    name: str
+    value: str
+    runtime_url: str
+    ends: float
+
+
+Found = Sequence[Binding | None]
+
+
+class Shared(Protocol):
+    """What the workers have in common."""
+
+    def settle(self, wanted: Sequence[Binding]) -> asyncio.Future[Found]:
+        """Bind what is free; what is in force for each, None where the runtime has too many."""
+        ...
+
+    def look(self, name: str) -> asyncio.Future[Found]:
+        """The binding in force, as a list of one."""
+        ...
+
+
+class _Answer(NamedTuple):
+    """What the database said, or why it did not."""
+
+    found: Found | NodeError
+    until: float
+
+
+class Bindings:
+    """One a worker. `is_live(runtime URL)` says whether a runtime has a session at any worker;
+    `room` is how many bindings are kept in memory, `limit` how many a runtime may have."""
+
+    def __init__(
+        self,
+        is_live: Callable[[str], bool],
+        room: int,
+        limit: int,
+        shared: Shared | None = None,
+        patience: float = 3.0,
+        now: Callable[[], float] = time,
+    ) -> None:
+        self._is_live = is_live
+        self._room = room
+        self._limit = limit
+        self._shared = shared
+        self._patience = patience
+        self._now = now
+        self._known: OrderedDict[str, Binding] = OrderedDict()
+        self._of: dict[str, set[str]] = {}  # runtime URL -> names
+        self._answers: dict[tuple[str, ...], _Answer] = {}
+        self._asking: dict[tuple[str, ...], asyncio.Future[None]] = {}
+
+    def bind(self, *wanted: Binding) -> list[Binding]:
+        """See the head of the file. Raises NotAtHand, Unavailable, TooMany."""
+        at_hand = [self._at_hand(each) for each in wanted]
+        held = [each for each in at_hand if each is not None]
+        if len(held) == len(wanted):
+            return held
+        if self._shared is None:
+            return [each or self._take(want) for each, want in zip(at_hand, wanted, strict=True)]
+        names = (part for each in wanted for part in (each.name, each.value))
+        found = self._answer(("bind", *names), partial(self._shared.settle, wanted))
+        settled = [each for each in found if each is not None]
+        if len(settled) < len(wanted):
+            raise TooMany("This runtime has shown too many identities that are still good.")
+        return settled
+
+    def look(self, name: str, asker: str) -> Binding | None:
+        """See the head of the file. Raises NotAtHand, Unavailable."""
+        known = self._known.get(name)
+        if known is not None and self._is_in_force(known):
+            return known
+        if self._shared is None:
+            return None
+        return self._answer(("look", name, asker), partial(self._shared.look, name))[0]
+
+    def runtime_ended(self, runtime_url: str) -> None:
+        """A session of this runtime has ended, at whichever worker."""
+        if self._shared is None and self._is_live(runtime_url):
+            return
+        for name in self._of.pop(runtime_url, ()):
+            del self._known[name]
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    # --- memory -----------------------------------------------------------------------------------
+
+    def _at_hand(self, wanted: Binding) -> Binding | None:
+        """What is known to be in force, for as long as is asked for."""
+        known = self._known.get(wanted.name)
+        if known is None:
+            return None
+        if known.value == wanted.value:
+            return known if known.ends >= wanted.ends else None
+        return known if self._is_in_force(known) else None
+
+    def _is_in_force(self, known: Binding) -> bool:
+        return known.ends > self._now() and self._is_live(known.runtime_url)
+
+    def _take(self, wanted: Binding) -> Binding:
+        """Bind in memory alone."""
+        names = self._of.get(wanted.runtime_url, set())
+        if len(names) >= self._limit and wanted.name not in names:
+            for name in [name for name in names if self._known[name].ends <= self._now()]:
+                self._drop(name)
+            if len(names) >= self._limit:
+                raise TooMany("This runtime has shown too many identities that are still good.")
+        return self._keep(wanted)
+
+    def _keep(self, binding: Binding) -> Binding:
+        self._drop(binding.name)
+        self._known[binding.name] = binding
+        self._of.setdefault(binding.runtime_url, set()).add(binding.name)
+        if len(self._known) > self._room:
+            self._drop(next(iter(self._known)))
+        return binding
+
+    def _drop(self, name: str) -> None:
+        known = self._known.pop(name, None)
+        if known is not None:
+            names = self._of[known.runtime_url]
+            names.discard(name)
+            if not names:
+                del self._of[known.runtime_url]
+
+    # --- the database -----------------------------------------------------------------------------
+
+    def _answer(self, key: tuple[str, ...], ask: Callable[[], asyncio.Future[Found]]) -> Found:
+        """What the database said to this question, once it has said something."""
+        answer = self._answers.get(key)
+        if answer is not None and answer.until > monotonic():
+            if isinstance(answer.found, NodeError):
+                raise type(answer.found)(answer.found.description)
+            return answer.found
+        asking = self._asking.get(key)
+        if asking is None:
+            asking = self._asking[key] = asyncio.ensure_future(self._ask(key, ask))
+        raise waiting_for("Whom a token is bound to", asking)
+
+    async def _ask(self, key: tuple[str, ...], ask: Callable[[], asyncio.Future[Found]]) -> None:
+        found: Found | NodeError
+        try:
+            found = await asyncio.wait_for(ask(), self._patience)
+        except Exception as fault:
+            log.warning("It could not be told whom a token is bound to: %r", fault)
+            found = Unavailable("Whether another runtime uses the token cannot be told just now.")
+        else:
+            live = [each for each in found if each is not None and self._is_live(each.runtime_url)]
+            for each in live:
+                self._keep(each)
+            if len(live) == len(found):
+                found = []  # whoever asked finds it in memory
+        del self._asking[key]
+        if found:
+            self._answers[key] = _Answer(found, monotonic() + _TOLD)
+            asyncio.get_running_loop().call_later(_TOLD, self._answers.pop, key, None)

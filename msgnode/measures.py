@@ -1,0 +1,139 @@
+"""A worker's own numbers, read when somebody asks for them: here, or from another worker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from msgnode.core.histogram import Histogram
+
+if TYPE_CHECKING:
+    from msgnode.node import Node
+
+
+class Sample(msgspec.Struct, array_like=True):
+    """One number with its labels, under its whole name."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class Family(msgspec.Struct, array_like=True):
+    """Numbers of one name and kind, as workers tell them each other."""
+
+    name: str
+    text: str
+    kind: str
+    samples: list[Sample]
+
+
+def families(node: Node) -> list[Family]:
+    """All numbers of this worker and its process. Not for the event loop: sessions are counted."""
+    registry = CollectorRegistry()
+    registry.register(NodeCollector(node))
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    return [
+        Family(
+            metric.name,
+            metric.documentation,
+            metric.type,
+            [Sample(each.name, dict(each.labels), float(each.value)) for each in metric.samples],
+        )
+        for metric in registry.collect()
+    ]
+
+
+class NodeCollector(Collector):
+    """What a worker knows of itself. Takes copies: the event loop goes on meanwhile."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def collect(self) -> Iterator[Metric]:
+        node = self._node
+        sessions = list(node.sessions.sessions.values())
+        states = Counter(str(session.state) for session in sessions)
+        yield _gauge("sessions", "Sessions by state.", "state", states)
+        yield _gauge("sockets", "Open WebSocket connections.", value=len(node.sockets.connections))
+        yield _gauge("routes", "Entries of the routing table.", "table", node.table.sizes)
+        waiting = sum(session.outbox.waiting_bytes for session in sessions)
+        yield _gauge("outbox_bytes", "Bytes that wait in the sessions' outboxes.", value=waiting)
+        yield _gauge("commit_backlog", "Changes that wait for a commit.", value=node.writer.backlog)
+        yield _counter("changes_committed", "Changes committed.", node.writer.changes)
+        yield _histogram("commit_seconds", "Duration of a group commit.", node.writer.durations)
+        messages = CounterMetricFamily(
+            "msgnode_messages", "Messages by type and outcome.", labels=("type", "outcome")
+        )
+        for (type_, outcome), count in dict(node.recorder.messages).items():
+            messages.add_metric((type_, str(outcome)), count)
+        yield messages
+        yield _counter("message_bytes", "Bytes of the messages read.", node.recorder.bytes)
+        yield _histogram(
+            "delivery_seconds", "From a frame to its last listener.", node.recorder.latencies
+        )
+        if node.record is not None:
+            yield _counter("record_rows_written", "Rows of the record.", node.record.written)
+            yield _counter("record_rows_lost", "Rows that did not fit.", node.record.lost)
+            yield _gauge("record_rows_held", "Rows not yet written.", value=node.record.held)
+        verified = node.identities.verifier.verifications
+        yield _counter("identity_verifications", "Signatures of identities checked.", verified)
+        bound = len(node.identities.roll)
+        yield _gauge("sessions_bound", "Sessions that are logged in.", value=bound)
+        if node.fellowship is not None:
+            yield from _links(node.fellowship.mesh.figures())
+
+
+def _links(links: list[dict[str, Any]]) -> Iterator[Metric]:
+    """The links to the other workers, by the name of the other."""
+    up = {link["to"]: int(link["state"] == "up") for link in links}
+    yield _gauge("link_up", "Whether a worker is heard of.", "to", up)
+    waiting = {link["to"]: link["waiting_bytes"] for link in links}
+    yield _gauge("link_bytes", "Bytes that another worker has not acknowledged.", "to", waiting)
+    for name, text in (
+        ("batches", "Batches published."),
+        ("resent", "Batches published again."),
+        ("gaps", "Losses between workers that were noticed."),
+        ("missed", "Batches that had to be asked for again."),
+        ("lost", "Sessions told of a gap on a link."),
+    ):
+        counter = CounterMetricFamily(f"msgnode_link_{name}", text, labels=("to",))
+        for link in links:
+            counter.add_metric((link["to"],), link[name])
+        yield counter
+
+
+def _gauge(
+    name: str,
+    text: str,
+    label: str = "",
+    values: dict[str, int] | None = None,
+    value: float | None = None,
+) -> Metric:
+    metric = GaugeMetricFamily(
+        f"msgnode_{name}", text, value=value, labels=(label,) if label else None
+    )
+    for key, count in (values or {}).items():
+        metric.add_metric((key,), count)
+    return metric
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(f"msgnode_{name}", text, value=value)
+
+
+def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
+    buckets = list(histogram.cumulative())
+    return HistogramMetricFamily(f"msgnode_{name}", text, buckets, histogram.total)

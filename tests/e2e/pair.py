@@ -1,0 +1,41 @@
+"""Two workers of one node, on a Redis and a database they have in common."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from tests.client import Client, code, runtime
+from tests.node import Node
+
+
+class Pair:
+    """Two workers, each on a port of its own so that a test can choose."""
+
+    def __init__(self, place: Path, **settings: object) -> None:
+        self.one = Node(place, WORKERS=2, WORKER_TIMEOUT=3, **settings)
+        self.other = Node(place, WORKERS=2, WORKER_TIMEOUT=3, **settings)
+        self._stack = AsyncExitStack()
+
+    def start(self) -> None:
+        self.one.start()
+        self.other.start()
+
+    def kill(self) -> None:
+        self.one.kill()
+        self.other.kill()
+
+    async def come(self, to: Node, runtime_url: str = "") -> Client:
+        client = await self._stack.enter_async_context(to.ws())
+        return await client.open(runtime_url or runtime())
+
+    async def back(self, to: Node, before: Client) -> Client:
+        """The runtime of `before` resumes its session at a worker."""
+        client = await self._stack.enter_async_context(to.ws())
+        answer = await client.reopen(before.runtime_url, before.token)
+        assert code(answer) == 200
+        assert "runtimeToken" not in answer["body"], "the session was lost"
+        return client
+
+    async def leave(self) -> None:
+        await self._stack.aclose()

@@ -1,0 +1,202 @@
+"""Who speaks, over two workers joined by a real Redis, on each server a node can have: a login that
+moves, tokens that are bound once, revocations, and who is found."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client import SESSION, Client, Frame, code, runtime
+from tests.e2e.pair import Pair
+from tests.issuer import Issuer, enter
+from tests.node import Node, eventually
+
+pytestmark = pytest.mark.long
+
+IDM = "domain://idm.localhost"
+
+
+@pytest.fixture(scope="module", params=["daphne", "uvicorn"])
+def workers(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    template: Path,
+    redis_url: str,
+    issuer: Issuer,
+) -> Iterator[Pair]:
+    place = tmp_path_factory.mktemp("workers")
+    shutil.copy(template, place / "node.sqlite3")
+    enter(place / "node.sqlite3", issuer.row())
+    settings = {
+        "ADMISSION_DOMAINS": "identified.test=identified,strict.test=strict",
+        "ASGI_SERVER": request.param,
+    }
+    both = Pair(place, REDIS_URL=redis_url, **settings)
+    try:
+        both.start()
+        yield both
+        assert both.one.is_running(), both.one.log()
+        assert both.other.is_running(), both.one.log()
+    finally:
+        both.kill()
+
+
+@pytest.fixture
+async def pair(workers: Pair) -> AsyncIterator[Pair]:
+    yield workers
+    await workers.leave()
+
+
+async def login(client: Client, token: str) -> Frame:
+    body = {"method": "login", "params": {"token": token}}
+    return await client.ask("execute", IDM, body, sender=client.runtime_url)
+
+
+async def logout(client: Client) -> Frame:
+    return await client.ask("execute", IDM, {"method": "logout"})
+
+
+async def own_identity(client: Client) -> Frame:
+    return await client.ask("read", IDM, {})
+
+
+async def says(sender: Client, receiver: Client, token: str) -> int:
+    """Whether a message with this token arrives (200, asserted), or the code of the refusal."""
+    id_ = await sender.send("create", f"{receiver.runtime_url}/sm", {"idToken": token})
+    arrived = await receiver.received_from(sender)
+    if not arrived:
+        return code(await sender.answer(id_))
+    assert arrived[0]["body"]["assertedIdentity"] is True
+    return 200
+
+
+async def until(attempt: Any, wanted: int) -> None:
+    """Ask until the answer has this code."""
+    limit = time.monotonic() + 20
+    while code(answer := await attempt()) != wanted:
+        assert time.monotonic() < limit, answer
+        await eventually()
+
+
+async def test_logged_in_at_one_worker_a_session_is_bound_at_the_other(
+    pair: Pair, issuer: Issuer
+) -> None:
+    user = runtime("u").rpartition("/")[2]
+    alice, peer = await pair.come(pair.one), await pair.come(pair.one)
+    assert code(await login(alice, issuer.token(user))) == 200
+    alice.cut()
+    back = await pair.back(pair.other, alice)
+    assert (await own_identity(back))["body"]["value"]["sub"] == f"sub-{user}"
+    await back.send("create", f"{peer.runtime_url}/sm", {}, id="bound")
+    assert (await peer.expect(id="bound"))["body"]["assertedIdentity"] is True
+    assert code(await login(back, issuer.token(f"not-{user}"))) == 403
+    assert code(await logout(back)) == 200
+    assert code(await own_identity(back)) == 404
+    await back.send("create", f"{peer.runtime_url}/sm", {}, id="out")
+    assert "assertedIdentity" not in (await peer.expect(id="out"))["body"]
+
+
+async def test_a_token_said_at_one_worker_is_refused_from_another_runtime_at_the_other(
+    pair: Pair, issuer: Issuer
+) -> None:
+    token = issuer.token(runtime("u").rpartition("/")[2])
+    alice, peer = await pair.come(pair.one), await pair.come(pair.other)
+    assert await says(alice, peer, token) == 200
+    assert await says(peer, alice, token) == 401
+    assert code(await login(peer, token)) == 401
+    thief = await pair.other.ws().connect(additional_headers={"Authorization": f"Bearer {token}"})
+    for runtime_url in (runtime(), alice.runtime_url):
+        assert code(await thief.ask("open", SESSION, {}, sender=runtime_url)) == 401
+    await thief.hang_up()
+    alice.cut()
+    back = await pair.back(pair.other, alice)  # the runtime keeps what is bound to it
+    assert await says(back, peer, token) == 200
+    assert await says(peer, back, token) == 401
+    here = await pair.come(pair.one)
+    assert await says(here, peer, token) == 401
+    await back.close_session()
+    await until(lambda: login(here, token), 200)
+
+
+async def test_of_runtimes_at_both_workers_that_say_a_token_at_once_one_is_heard(
+    pair: Pair, issuer: Issuer
+) -> None:
+    here, there, peer = [await pair.come(each) for each in (pair.one, pair.other, pair.one)]
+    for _ in range(10):
+        user = runtime("u").rpartition("/")[2]
+        token = issuer.token(user)
+        for sender in (here, there):
+            await sender.send("create", f"{peer.runtime_url}/sm", {"idToken": token}, id=user)
+        first = await peer.expect(id=user)
+        winner, other = (here, there) if first["from"] == here.runtime_url else (there, here)
+        assert code(await other.answer(user)) == 401
+        assert await says(winner, peer, token) == 200
+        assert await says(other, peer, token) == 401
+
+
+async def test_a_session_that_is_somebodys_own_by_another_token_says_what_it_likes(
+    pair: Pair, issuer: Issuer
+) -> None:
+    user = runtime("u").rpartition("/")[2]
+    said = issuer.token(user, nonce="one")
+    phone, laptop = await pair.come(pair.one), await pair.come(pair.other)
+    assert await says(phone, laptop, said) == 200
+    assert await says(laptop, phone, said) == 401
+    assert code(await login(laptop, issuer.token(user, nonce="two"))) == 200
+    assert await says(laptop, phone, said) == 200
+
+
+@pytest.mark.parametrize("closes", [True, False])
+async def test_a_revocation_ends_the_subjects_sessions_at_both_workers(
+    pair: Pair, issuer: Issuer, closes: bool
+) -> None:
+    user = runtime("u").rpartition("/")[2]
+    clients = [await pair.come(pair.one), await pair.come(pair.other)]
+    by_standers = [await pair.come(pair.one), await pair.come(pair.other)]
+    for client in clients:
+        assert code(await login(client, issuer.token(user, nonce=client.runtime_url))) == 200
+    for client in by_standers:
+        assert code(await login(client, issuer.token(f"not-{user}"))) == 200
+    await asyncio.to_thread(_revoke, pair.one, issuer.url, f"sub-{user}", closes)
+    for client in clients:
+        if closes:
+            assert await client.close_code() == 4401
+        else:
+            await until(lambda client=client: own_identity(client), 404)
+            assert code(await login(client, issuer.token(user))) == 401
+    for client in by_standers:
+        assert code(await own_identity(client)) == 200
+
+
+def _revoke(node: Node, issuer: str, subject: str, closes: bool) -> None:
+    """As the console does."""
+    call = f"revoke(issuer={issuer!r}, subject={subject!r}, close={closes})"
+    node.manage("shell", "-c", f"from msgnode.identity.revocations import revoke; {call}")
+
+
+async def test_who_is_logged_in_is_found_from_every_worker(pair: Pair, issuer: Issuer) -> None:
+    user = runtime("u").rpartition("/")[2]
+    alice = await pair.come(pair.one)
+    askers = [await pair.come(pair.one), await pair.come(pair.other)]
+
+    async def found(asker: Client) -> Frame:
+        return await asker.ask("read", IDM, {"resource": f"/identity/{user}@{issuer.domain}"})
+
+    for asker in askers:
+        assert code(await found(asker)) == 404
+    assert code(await login(alice, issuer.token(user))) == 200
+    for asker in askers:
+        assert (await found(asker))["body"]["value"]["sub"] == f"sub-{user}"
+    alice.cut()
+    back = await pair.back(pair.other, alice)
+    for asker in askers:
+        assert (await found(asker))["body"]["value"]["sub"] == f"sub-{user}"
+    assert code(await logout(back)) == 200
+    for asker in askers:
+        assert code(await found(asker)) == 404
