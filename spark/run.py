@@ -34,6 +34,7 @@ from spark.jobs import days, figures, periods, rolling  # noqa: E402
 from spark.jobs.ledger import DAYS, Ledger  # noqa: E402
 from spark.jobs.periods import Kind  # noqa: E402
 from spark.jobs.storage import Storage  # noqa: E402
+from spark.memory import Peak  # noqa: E402
 
 LATE = timedelta(hours=48)
 """How far back the hourly run looks for rows that came late."""
@@ -192,12 +193,13 @@ def main(arguments: list[str]) -> None:
     if given.tied:
         threading.Thread(target=_end_with_parent, daemon=True).start()
     _tell(0.0, "starting Spark")
+    peak = Peak()
     spark = session(dict(pair.split("=", 1) for pair in given.conf), given.classes)
     result = make(
         spark, given.kind, given.record, given.start, given.end, given.run,
         again=given.again, progress=_tell,
     )  # fmt: skip
-    result["peak_memory_mb"] = _peak_memory_mb(spark)
+    result["peak_memory_mb"] = peak.mb()
     temporary = given.result.with_suffix(".tmp")
     temporary.write_text(json.dumps(result))
     temporary.replace(given.result)
@@ -222,18 +224,6 @@ def _end_with_parent() -> None:
     while os.read(0, 1024):
         continue
     os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-def _peak_memory_mb(spark: SparkSession) -> int:
-    """The most memory the JVM had, as the kernel counted it; 0 where it does not say."""
-    process = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
-    status = Path(f"/proc/{process}/status")
-    if not status.is_file():
-        return 0
-    found = [
-        line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM")
-    ]
-    return int(found[0]) // 1024 if found else 0
 
 
 if __name__ == "__main__":
