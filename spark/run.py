@@ -48,6 +48,8 @@ UNCOMPILED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """For jobs over small tables: compiling a program for each takes longer than running it."""
+UNCOMPILED_ROWS = 2_000_000
+"""Rows of the record up to which the roll-up of their hours is a small table."""
 SESSION = {
     "spark.app.name": "traffic reports",
     "spark.log.level": "ERROR",
@@ -146,12 +148,14 @@ def make(
     stale = rolling.stale_hours(raw, book, oldest, asked)
     stale |= rolling.stale_hours(raw, book, asked, last, again=again)
     rows = rolling.roll_up(spark, raw, book, stale, run, lambda s, step: progress(s * 0.6, step))
-    for name, value in UNCOMPILED.items():
-        spark.conf.set(name, value)
     if kind is not Kind.HOURLY:
         progress(0.6, "adding up days")
-        days.roll_up(spark, book, by_day, days.stale_days(book, by_day, oldest, last), run)
+        todo = days.stale_days(book, by_day, oldest, last)
+        if days.rows_of(book, todo) <= UNCOMPILED_ROWS:
+            _compile(spark, False)
+        days.roll_up(spark, book, by_day, todo, run)
     progress(0.7, "making reports")
+    _compile(spark, False)
     if kind is Kind.HOURLY:
         # All of the last day: a daily run may have rolled hours up that have no report yet.
         made = figures.hourly(spark, book, min([start - LAST_DAY, *stale]), last)
@@ -160,8 +164,7 @@ def make(
         for number, period in enumerate(begun):
             progress(0.7 + 0.2 * number / len(begun), f"making report {number + 1} of {len(begun)}")
             made.append(figures.of_period(spark, book, by_day, kind, period))
-    for name in UNCOMPILED:
-        spark.conf.unset(name)
+    _compile(spark, True)
     progress(0.9, "compacting")
     over = datetime.now(UTC) - timedelta(hours=2)
     compacted = rolling.compact(spark, raw, book, oldest, min(last, over), run)
@@ -171,6 +174,14 @@ def make(
         "hours_compacted": compacted,
         "reports": made,
     }
+
+
+def _compile(spark: SparkSession, wanted: bool) -> None:
+    for name, value in UNCOMPILED.items():
+        if wanted:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
 
 
 def main(arguments: list[str]) -> None:

@@ -44,6 +44,13 @@ def stale_days(hours: Ledger, days: Ledger, start: datetime, end: datetime) -> l
     return found
 
 
+def rows_of(hours: Ledger, days: list[datetime]) -> int:
+    """Rows of the record in these days."""
+    return sum(
+        entry.rows for day in days for entry in hours.entries(day, day + DAYS.step).values()
+    )
+
+
 def roll_up(
     spark: SparkSession, hours: Ledger, days: Ledger, todo: list[datetime], run: str
 ) -> None:
