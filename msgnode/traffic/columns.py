@@ -1,18 +1,24 @@
-"""The columns of the record as they are stored, and how rows in memory become them.
+"""The columns of the record as they are stored, and how rows become them.
 
 Columns are few and as the pipeline knows them; schemes and domains are derived later, by Spark.
 `spark.jobs.schema.RAW` is its twin (a test holds the two together).
 
-This is paid for each row while the event loop waits for the interpreter, so little is done in
-Python: what repeats from row to row (who speaks, what was decided) becomes one number for all of
-it, looked up once for a row; other numbers become columns without a look at each.
+The event loop pays for each row, so a row becomes columns where it is noted, in what the processor
+has at hand, and nothing of it is kept: what repeats from row to row (who speaks, what was decided,
+addresses) is one number, looked up once; all numbers of a row are packed at once. Texts are stored
+from these numbers too: nothing is written out for each row, neither in memory nor for Parquet to
+search for what repeats. A flush is Arrow's work, which leaves the interpreter to the event loop.
+
+Arrow is given buffers, never Python values: to look at one it loads pandas (45 MB, half a second).
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
-from operator import itemgetter
+from collections.abc import Sequence
+from io import StringIO
+from struct import Struct
+from struct import error as StructError
 from typing import Any
 
 import pyarrow as pa
@@ -53,85 +59,133 @@ STORED = pa.schema(
 NAMES = ("session", "runtime", "sender", "to")
 """Columns that say who: made pseudonyms if the operator wants that."""
 
-_REPEATED = (
-    "session", "runtime", "type", "outcome", "component", "code", "effect", "rule", "asserted",
-    "listeners",
-)  # fmt: skip
-_OWN = ("at", "id", "sender", "to", "size", "latency")
-_KEY = "repeated"
-_BATCH = pa.schema([*(_FROM_RECORD.field(name) for name in _OWN), pa.field(_KEY, pa.int32())])
-_places = {field: place for place, field in enumerate(TrafficRecord.__struct_fields__)}
-_repeated_of = itemgetter(*(_places[name] for name in _REPEATED))
-_LATEST = 2**31 - 1
+_TEXTS = ("session", "runtime", "sender", "type", "outcome", "component", "effect", "rule")
+_REPEATED = (*_TEXTS, "code", "asserted", "listeners")
+_WHOLE = Struct("=iii")
+_ROW = Struct("=ddiiii")  # at, latency; number of what repeats, number of `to`, size, length of id
+DOES_NOT_FIT = (pa.ArrowException, StructError, ValueError, TypeError, OverflowError)
 
 
-class Repeated(dict[tuple[Any, ...], int]):
+class _Repeated(dict[tuple[Any, ...], int]):
     """Combinations of the values that repeat → their number, given at the first sight of each."""
 
     def __missing__(self, values: tuple[Any, ...]) -> int:
-        for name, value in zip(_REPEATED, values, strict=True):
-            pa.array([value], _FROM_RECORD.field(name).type)  # raises if it does not fit
+        "".join(values[: len(_TEXTS)]).encode()  # these raise if a value does not fit
+        _WHOLE.pack(*values[len(_TEXTS) :])
         number = self[values] = len(self)
         return number
 
-    def columns(self) -> dict[str, pa.Array]:
-        """Each column's value by number."""
-        by_column = list(zip(*self, strict=True)) or [()] * len(_REPEATED)
-        return {
-            name: pa.array(values, _FROM_RECORD.field(name).type)
-            for name, values in zip(_REPEATED, by_column, strict=True)
+
+class _Addresses(dict[str, int]):
+    """Addresses → their number, given at the first sight of each."""
+
+    def __missing__(self, address: str) -> int:
+        str.encode(address)  # as above
+        number = self[address] = len(self)
+        return number
+
+
+class Columns:
+    """Rows as columns, to which one thread adds; 50 bytes each, and what does not repeat."""
+
+    __slots__ = ("_ids", "_numbers", "_repeated", "_to")
+
+    def __init__(self) -> None:
+        self._numbers = bytearray()
+        self._ids = StringIO()
+        self._repeated = _Repeated()
+        self._to = _Addresses()
+
+    def __len__(self) -> int:
+        return len(self._numbers) // _ROW.size
+
+    def add(self, record: TrafficRecord) -> None:
+        """One more row. Raises one of DOES_NOT_FIT, and adds nothing, if a value does not fit."""
+        (
+            at, session, id_, type_, sender, to, size, listeners, outcome, component, code,
+            effect, rule, asserted, latency, runtime,
+        ) = astuple(record)  # fmt: skip
+        repeated = self._repeated[
+            session, runtime, sender, type_, outcome, component, effect, rule,
+            code, asserted, listeners,
+        ]  # fmt: skip
+        numbers = _ROW.pack(at, latency, repeated, self._to[to], size, len(id_))
+        self._ids.write(id_)
+        self._numbers += numbers
+
+    def table(self, node: str, worker: str) -> pa.Table:
+        """The rows as they are stored; texts are dictionaries, but for the id."""
+        rows = memoryview(self._numbers)
+        at, latency = (_floats(rows.cast("d")[place::4]) for place in (0, 1))
+        repeated, to, size, id_lengths = (_ints(rows.cast("i")[place::8]) for place in (4, 5, 6, 7))
+        same = _ints(memoryview(bytes(4 * len(self))).cast("i"))
+        columns = {
+            "at": pc.cast(pc.cast(_micros(at), pa.int64()), STORED.field("at").type),
+            "node": pa.DictionaryArray.from_arrays(same, texts([node])),
+            "worker": pa.DictionaryArray.from_arrays(same, texts([worker])),
+            "id": _cut(self._ids.getvalue(), id_lengths),
+            "to": pa.DictionaryArray.from_arrays(to, texts(list(self._to))),
+            "size": size,
+            "latency_us": pc.cast(_between(_NONE, _micros(latency), _LATEST), pa.int32()),
         }
+        for name, values in zip(_REPEATED, zip(*self._repeated, strict=True), strict=True):
+            columns[name] = _spread(values, _FROM_RECORD.field(name).type, repeated)
+        return pa.table({name: columns[name] for name in STORED.names})
 
 
-def batch_of(rows: Iterable[TrafficRecord], repeated: Repeated) -> pa.RecordBatch:
-    """Rows as columns, those that repeat as one number. Raises if a value does not fit."""
-    columns = list(zip(*map(astuple, rows), strict=True))
-    if not columns:
-        return pa.RecordBatch.from_pylist([], schema=_BATCH)
-    length = len(columns[0])
-    keys = array("i", map(repeated.__getitem__, zip(*_repeated_of(columns), strict=True)))
-    arrays = [
-        _numbers(array("d", columns[_places["at"]]), length),
-        *(pa.array(columns[_places[name]], pa.string()) for name in ("id", "sender", "to")),
-        _numbers(array("i", columns[_places["size"]]), length),
-        _numbers(array("d", columns[_places["latency"]]), length),
-        _numbers(keys, length),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=_BATCH)
-
-
-def _numbers(values: array[Any], length: int) -> pa.Array:
-    kind = pa.float64() if values.typecode == "d" else pa.int32()
-    return pa.Array.from_buffers(kind, length, [None, pa.py_buffer(values)])
-
-
-def stored_table(
-    batches: list[pa.RecordBatch], repeated: Repeated, node: str, worker: str
-) -> pa.Table:
-    """Batches as they are stored: times in microseconds, node and worker added."""
-    table = pa.Table.from_batches(batches, schema=_BATCH)
-    at = pc.cast(pc.round(pc.multiply(table["at"], 1e6)), pa.int64())
-    latency = pc.round(pc.multiply(table["latency"], 1e6))
-    bounded = pc.max_element_wise(0.0, pc.min_element_wise(latency, float(_LATEST)))
-    keys = table[_KEY]
-    columns = {name: table[name] for name in ("id", "sender", "to", "size")} | {
-        name: values.take(keys) for name, values in repeated.columns().items()
-    }
-    columns["at"] = pc.cast(at, STORED.field("at").type)
-    columns["latency_us"] = pc.cast(bounded, pa.int32())
-    columns["node"] = _same(node, len(table))
-    columns["worker"] = _same(worker, len(table))
-    return pa.table([columns[name] for name in STORED.names], schema=STORED)
+def texts(values: Sequence[str]) -> pa.Array:
+    """An Arrow array of texts."""
+    return _cut("".join(values), _ints(memoryview(array("i", map(len, values)))))
 
 
 def hours_of(table: pa.Table) -> dict[int, pa.Table]:
     """The table by hour: seconds since the epoch at which the hour begins → its rows."""
-    hours = pc.divide(pc.cast(table["at"], pa.int64()), 3_600_000_000)
-    distinct = pc.unique(hours).to_pylist()
+    hours = pc.divide(pc.cast(table["at"], pa.int64()), _HOUR)
+    distinct = pc.unique(hours)
     if len(distinct) == 1:
-        return {distinct[0] * 3600: table}
-    return {hour * 3600: table.filter(pc.equal(hours, hour)) for hour in sorted(distinct)}
+        return {distinct[0].as_py() * 3600: table}
+    return {hour.as_py() * 3600: table.filter(pc.equal(hours, hour)) for hour in distinct}
 
 
-def _same(text: str, length: int) -> pa.Array:
-    return pa.repeat(pa.scalar(text, pa.string()), length)
+def _floats(numbers: memoryview[float]) -> pa.Array:
+    return pa.Array.from_buffers(
+        pa.float64(), len(numbers), [None, pa.py_buffer(numbers.tobytes())]
+    )
+
+
+def _ints(numbers: memoryview[int]) -> pa.Array:
+    return pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers.tobytes())])
+
+
+_MILLION, _NONE, _LATEST = _floats(memoryview(array("d", [1e6, 0.0, 2**31 - 1])))
+_HOUR = pc.cast(_floats(memoryview(array("d", [3.6e9]))), pa.int64())[0]  # in microseconds
+
+
+def _micros(seconds: pa.Array) -> pa.Array:
+    return pc.round(pc.multiply(seconds, _MILLION))
+
+
+def _between(low: pa.Scalar, values: pa.Array, high: pa.Scalar) -> pa.Array:
+    return pc.max_element_wise(low, pc.min_element_wise(values, high))
+
+
+def _cut(joined: str, lengths: pa.Array) -> pa.Array:
+    """Texts that follow one another, by their lengths in characters."""
+    if not joined.isascii():
+        ends = pc.cumulative_sum(lengths).to_pylist()
+        begins = [0, *ends[:-1]]
+        parts = [joined[begin:end].encode() for begin, end in zip(begins, ends, strict=True)]
+        lengths = _ints(memoryview(array("i", map(len, parts))))
+    begin = _ints(memoryview(array("i", [0])))
+    ends = pc.cumulative_sum(pa.concat_arrays([begin, lengths]))
+    text = pa.py_buffer(joined.encode())
+    return pa.Array.from_buffers(pa.string(), len(lengths), [None, ends.buffers()[1], text])
+
+
+def _spread(values: Sequence[Any], kind: pa.DataType, numbers: pa.Array) -> pa.Array:
+    """The values at these numbers; texts as a dictionary in which each stands once."""
+    if kind != pa.string():
+        return pc.cast(_ints(memoryview(array("i", values))), kind).take(numbers)
+    distinct = texts(values).dictionary_encode()
+    indices = distinct.indices.take(numbers)
+    return pa.DictionaryArray.from_arrays(indices, distinct.dictionary)

@@ -65,9 +65,9 @@ class RecordFiles:
         self._fs.create_dir(folder, recursive=True)
         try:
             pq.write_table(
-                table, temporary, filesystem=self._fs, compression="zstd",
+                table.unify_dictionaries(), temporary, filesystem=self._fs, compression="zstd",
                 use_dictionary=_DICTIONARY, dictionary_pagesize_limit=_DICTIONARY_BYTES,
-                write_statistics=["at"],
+                write_statistics=["at"], store_schema=False,
             )  # fmt: skip
             if self._is_local:
                 _sync(temporary)

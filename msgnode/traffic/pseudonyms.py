@@ -12,9 +12,8 @@ import hashlib
 import re
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from msgnode.traffic.columns import NAMES
+from msgnode.traffic.columns import NAMES, texts
 
 _HEAD = re.compile(r"[^:/]+:(?://[^/]*/?)?")
 _DIGEST_BYTES = 10
@@ -36,13 +35,12 @@ def pseudonym(address: str, key: bytes) -> str:
 
 
 def pseudonymised(table: pa.Table, key: bytes) -> pa.Table:
+    """The table with its dictionaries of addresses made over."""
     for name in NAMES:
-        encoded = pc.dictionary_encode(table[name]).combine_chunks()
-        for_value = pa.array(
-            [pseudonym(value, key) for value in encoded.dictionary.to_pylist()], pa.string()
-        )
-        position = table.schema.get_field_index(name)
-        table = table.set_column(
-            position, table.schema.field(name), for_value.take(encoded.indices)
-        )
+        encoded = table[name].unify_dictionaries().combine_chunks()
+        made = texts([pseudonym(text, key) for text in encoded.dictionary.to_pylist()])
+        distinct = made.dictionary_encode()
+        indices = distinct.indices.take(encoded.indices)
+        column = pa.DictionaryArray.from_arrays(indices, distinct.dictionary)
+        table = table.set_column(table.schema.get_field_index(name), name, column)
     return table

@@ -1,10 +1,11 @@
 """The recorder: takes rows from the message path at once and writes them from a thread of its own.
 
-    note ─► rows (bounded) ─► columns, in small steps ─► one Parquet file per hour and flush
-    held:   ◄──────────────── at most `buffer_rows` ────────────────►
+    note ─► columns in memory ─► one Parquet file per hour and flush
+    held:   ◄─── at most `buffer_rows` ───►
 
-- `note` appends to a deque and returns; it never waits, fails or touches a disk.
-- Rows turn into columns a few hundred at a time; the thread lets the event loop run in between.
+- `note` adds to the columns and returns; it never waits or fails, nor touches a disk.
+- The recorder's thread takes the columns away whole, when no row is half in them, and leaves empty
+  ones. What it does with them is Arrow's, without the interpreter that the event loop needs.
 - What cannot be written is kept and tried again; when the buffer is full, rows are lost and
   counted: noted = written + lost + held, always. An alarm stands while rows cannot be written.
 - A crash loses what was noted since the last flush, `flush_seconds` at most and its own duration.
@@ -15,22 +16,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from msgnode.core.record import TrafficRecord
-from msgnode.traffic.columns import Repeated, batch_of, hours_of, stored_table
+from msgnode.traffic.columns import DOES_NOT_FIT, Columns, hours_of
 from msgnode.traffic.files import RecordFiles
 from msgnode.traffic.pseudonyms import pseudonymised
 
 logger = logging.getLogger(__name__)
 
 ALARM = "record-not-written"
-_STEP_ROWS = 256
-_STEP_SECONDS = 0.2
+_NOTE_SECONDS = 0.000_2
 _ALARM_EVERY = 30.0
 
 
@@ -65,10 +64,8 @@ class ParquetRecorder:
         self._files = RecordFiles(
             options.url, worker or "worker", max_bytes=options.max_bytes, min_free=options.min_free
         )
-        self._rows: deque[TrafficRecord] = deque()
-        self._room = options.buffer_rows
-        self._batches: list[pa.RecordBatch] = []
-        self._repeated = Repeated()
+        self._columns = Columns()
+        self._is_noting = False
         self._unwritten: dict[int, pa.Table] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traffic-record", daemon=True)
@@ -78,19 +75,32 @@ class ParquetRecorder:
         self._lost_seen = 0
         self._files_seen = 0
         self._works = False  # a file was written since the last fault
-        self._turned_away = 0  # counted where rows are noted
-        self._dropped = 0  # counted by the recorder's thread
+        # Each of these is changed by one thread alone: the first two by the one that notes, the
+        # others by the recorder's.
+        self._noted = 0
+        self._turned_away = 0
+        self._dropped = 0
         self.written = 0
+        self._may_note = options.buffer_rows  # so many rows altogether, for now
         self.files = 0
         self.fault = ""
 
     # --- the message path ---------------------------------------------------------------------
     def note(self, record: TrafficRecord) -> None:
-        rows = self._rows
-        if len(rows) < self._room:
-            rows.append(record)
-        else:
+        """Called by one thread."""
+        noted = self._noted
+        if noted >= self._may_note:
             self._turned_away += 1
+            return
+        self._is_noting = True
+        try:
+            self._columns.add(record)
+            self._noted = noted + 1
+        except DOES_NOT_FIT:
+            self._turned_away += 1
+            logger.exception("a traffic row does not fit the record")
+        finally:
+            self._is_noting = False
 
     # --- anybody ------------------------------------------------------------------------------
     @property
@@ -101,7 +111,7 @@ class ParquetRecorder:
     @property
     def held(self) -> int:
         """Rows noted and not yet written."""
-        return len(self._rows) + self._options.buffer_rows - self._room
+        return self._noted - self.written - self._dropped
 
     @property
     def used_bytes(self) -> int:
@@ -118,45 +128,17 @@ class ParquetRecorder:
 
     # --- the recorder's thread ----------------------------------------------------------------
     def _run(self) -> None:
-        flush_at = time.monotonic() + self._options.flush_seconds
-        while not self._stop.wait(_STEP_SECONDS):
-            self.take()
-            if time.monotonic() >= flush_at:
-                self.flush()
-                flush_at = time.monotonic() + self._options.flush_seconds
-        self.take()
+        while not self._stop.wait(self._options.flush_seconds):
+            self.flush()
         self.flush()
         unwritten = self.held
         if unwritten:
-            self._dropped += unwritten
-            self._rows.clear()
-            self._room = self._options.buffer_rows
+            self._drop(unwritten)
             logger.error("traffic record ended with rows unwritten", extra={"rows": unwritten})
 
-    def take(self) -> None:
-        """Turn the rows that are there now into columns."""
-        for _ in range(0, len(self._rows), _STEP_ROWS):
-            step = min(len(self._rows), _STEP_ROWS)
-            self._room -= step
-            rows = [self._rows.popleft() for _ in range(step)]
-            try:
-                self._batches.append(batch_of(rows, self._repeated))
-            except (pa.ArrowException, ValueError, TypeError, OverflowError):
-                self._take_singly(rows)
-            time.sleep(0)  # lets the event loop have the interpreter
-
-    def _take_singly(self, rows: list[TrafficRecord]) -> None:
-        """Keep the good rows of a step that has a bad one."""
-        for row in rows:
-            try:
-                self._batches.append(batch_of([row], self._repeated))
-            except (pa.ArrowException, ValueError, TypeError, OverflowError):
-                self._dropped += 1
-                self._room += 1
-                logger.exception("a traffic row does not fit the record")
-
     def flush(self) -> None:
-        """Write all columns there are, a file for each hour; keep what cannot be written."""
+        """Write all rows there are, a file for each hour; keep what cannot be written."""
+        self._collect()
         try:
             self._write()
         except (OSError, pa.ArrowException) as error:
@@ -165,23 +147,38 @@ class ParquetRecorder:
             self.fault = ""
         self._tell()
 
-    def _write(self) -> None:
-        if self._batches:
-            table = stored_table(self._batches, self._repeated, self._node, self._worker)
+    def _collect(self) -> None:
+        """Add what was noted since the last time to the tables that are to be written."""
+        columns, self._columns = self._columns, Columns()
+        while self._is_noting:  # a row that is being noted may go to either
+            time.sleep(_NOTE_SECONDS)
+        if not columns:
+            return
+        try:
+            table = columns.table(self._node, self._worker)
             if self._options.pseudonym_key:
                 table = pseudonymised(table, self._options.pseudonym_key)
-            for hour, part in hours_of(table).items():
-                before = self._unwritten.get(hour)
-                self._unwritten[hour] = part if before is None else pa.concat_tables([before, part])
-            self._batches.clear()
-            self._repeated = Repeated()
+            parts = hours_of(table)
+        except DOES_NOT_FIT:
+            self._drop(len(columns))
+            logger.exception("traffic rows do not fit the record")
+            return
+        for hour, part in parts.items():
+            before = self._unwritten.get(hour)
+            self._unwritten[hour] = part if before is None else pa.concat_tables([before, part])
+
+    def _write(self) -> None:
         for hour in sorted(self._unwritten):
             rows = len(self._unwritten[hour])
             self._files.write(hour, self._unwritten[hour])
             del self._unwritten[hour]
-            self._room += rows
             self.written += rows
+            self._may_note += rows
             self.files += 1
+
+    def _drop(self, rows: int) -> None:
+        self._dropped += rows
+        self._may_note += rows
 
     def _tell(self) -> None:
         """Raise, repeat or clear the alarm. What goes wrong with that must not end the thread."""

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -62,7 +63,6 @@ def test_what_is_noted_is_written_with_all_its_columns(make: Make, tmp_path: Pat
     recorder = make()
     for number in range(600):
         recorder.note(row(number))
-    recorder.take()
     recorder.flush()
     (file,) = tmp_path.rglob("*.*")
     assert file.parent == tmp_path / "date=2026-11-20" / "hour=12"
@@ -79,11 +79,63 @@ def test_what_is_noted_is_written_with_all_its_columns(make: Make, tmp_path: Pat
     assert (recorder.written, recorder.lost, recorder.held) == (600, 0, 0)
 
 
+def test_each_row_keeps_its_own_texts_through_failures(make: Make, tmp_path: Path) -> None:
+    place = tmp_path / "gone"
+    place.write_text("a file where the record should be")
+    recorder = make(url=str(place))
+    noted = [
+        row(
+            number,
+            id=('"é"', '"日本"', "7", "")[number % 4],
+            sender=f"hyperty://ä/{number % 7}",
+            to=f"hyperty://b/{number // 3}",
+            outcome=list(Outcome)[number % 5],
+            asserted=number % 2 == 0,
+            listeners=number % 3,
+        )
+        for number in range(300)
+    ]
+    for number, each in enumerate(noted):
+        recorder.note(each)
+        if number % 100 == 99:
+            recorder.flush()
+    place.unlink()
+    recorder.flush()
+    names = ["id", "sender", "to", "outcome", "asserted", "listeners"]
+    found = stored(place).select(names).to_pylist()
+    assert found == [{name: getattr(each, name) for name in names} for each in noted]
+
+
+def test_rows_noted_during_flushes_are_whole_and_written_once(make: Make, tmp_path: Path) -> None:
+    recorder = make(buffer_rows=1 << 30)
+    ended = threading.Event()
+
+    def flush() -> None:
+        while not ended.is_set():
+            recorder.flush()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=flush)
+    try:
+        thread.start()
+        for number in range(10_000):
+            recorder.note(row(number, to=f"hyperty://b/{number}", size=number))
+    finally:
+        ended.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+    recorder.flush()
+    assert recorder.files > 2
+    found = sorted((each["size"], each["id"], each["to"]) for each in stored(tmp_path).to_pylist())
+    assert found == [(number, str(number), f"hyperty://b/{number}") for number in range(10_000)]
+    assert (recorder.written, recorder.lost, recorder.held) == (10_000, 0, 0)
+
+
 def test_a_late_row_lies_in_its_own_hour(make: Make, tmp_path: Path) -> None:
     recorder = make()
     for at in (NOON, NOON - 1, NOON + 3600, NOON - 86_400):
         recorder.note(row(at=at))
-    recorder.take()
     recorder.flush()
     folders = {str(path.parent.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")}
     assert folders == {
@@ -99,7 +151,6 @@ def test_a_full_buffer_loses_rows_and_counts_them(
     for number in range(1_300):
         recorder.note(row(number))
     assert (recorder.held, recorder.lost) == (1_000, 300)
-    recorder.take()
     recorder.flush()
     assert (recorder.written, recorder.lost, recorder.held) == (1_000, 300, 0)
     assert [alarm[:2] for alarm in alarms] == [(ALARM, "example.com")]
@@ -114,7 +165,6 @@ def test_a_disk_that_takes_nothing_keeps_rows_until_the_buffer_is_full(
     for _ in range(3):
         for number in range(400):
             recorder.note(row(number))
-        recorder.take()
         recorder.flush()
     assert (recorder.written, recorder.lost, recorder.held) == (0, 200, 1_000)
     assert recorder.fault
@@ -122,7 +172,6 @@ def test_a_disk_that_takes_nothing_keeps_rows_until_the_buffer_is_full(
     place.unlink()
     recorder.flush()
     recorder.note(row())
-    recorder.take()
     recorder.flush()
     assert (recorder.written, recorder.lost, recorder.held) == (1_001, 200, 0)
     assert len(stored(place)) == 1_001
@@ -147,7 +196,6 @@ def test_a_row_that_fits_no_column_does_not_take_others_with_it(make: Make) -> N
     recorder = make()
     for number in range(10):
         recorder.note(row(number, size=2**40 if number == 5 else 1))
-    recorder.take()
     recorder.flush()
     assert (recorder.written, recorder.lost, recorder.held) == (9, 1, 0)
 
@@ -180,7 +228,6 @@ def test_with_a_key_addresses_are_pseudonyms(make: Make, tmp_path: Path) -> None
     recorder = make(pseudonym_key=b"key")
     recorder.note(row())
     recorder.note(row(to="hyperty://b/2", sender="hyperty://a/other"))
-    recorder.take()
     recorder.flush()
     table = stored(tmp_path)
     assert table["to"].to_pylist() == [pseudonym("hyperty://b/2", b"key")] * 2
@@ -188,6 +235,27 @@ def test_with_a_key_addresses_are_pseudonyms(make: Make, tmp_path: Path) -> None
     assert all(text.startswith("hyperty://a/~") for text in table["sender"].to_pylist())
     assert table["session"].to_pylist()[0] != "s1"
     assert pseudonym("hyperty://b/2", b"key") != pseudonym("hyperty://b/2", b"other")
+
+
+FLUSHED = """
+import sys
+from msgnode.core.record import TrafficRecord
+from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
+recorder = ParquetRecorder(
+    RecordOptions(url=sys.argv[1], min_free=0, pseudonym_key=b"key"),
+    node="n", worker="w", raise_alarm=print, clear_alarm=lambda *_: None,
+)
+recorder.note(TrafficRecord(1.0, "s", "1", "message", "a:1", "b:2", 1, 1, "x"))
+recorder.flush()
+print(recorder.written, "pandas" in sys.modules)
+"""
+
+
+def test_the_record_does_not_load_pandas_into_the_node(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FLUSHED, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["1", "False"]
 
 
 KILLED = """
