@@ -3,6 +3,7 @@
 - A Link in the scope (`extensions["msgnode.link"]`): frames go to the consumer without a queue and
   to the socket without a copy; it knows when the socket is full and can stop reading it.
 - A frame over the limit ends the socket with 4413, which stubs can tell from a lost connection.
+- An upgrade that is refused can be answered in words (ASGI's `websocket.http.response`).
 - A socket made elsewhere, which several workers share.
 - A drain on shutdown: sockets are closed with 3001 and the application is let finish; stock Daphne
   drops them and never calls `disconnect`.
@@ -15,6 +16,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 
 from daphne.http_protocol import HTTPFactory, WebRequest
@@ -113,6 +115,7 @@ class NodeProtocol(WebSocketProtocol):
 
     receiver: Callable[[bytes], None] | None = None
     link: DaphneLink | None = None
+    _refusal: dict[str, Any] | None = None
     data: bytes  # autobahn's: what has been read and not consumed
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802
@@ -153,6 +156,33 @@ class NodeProtocol(WebSocketProtocol):
 
     def onPong(self, payload: bytes) -> None:  # noqa: N802
         self.last_ping = time.time()
+
+    def handle_reply(self, message: dict[str, Any]) -> None:
+        """Also the extension `websocket.http.response`: an upgrade refused in words."""
+        if message.get("type") == "websocket.http.response.start":
+            self._refusal = {**message, "body": b""}
+        elif message.get("type") == "websocket.http.response.body" and self._refusal is not None:
+            self._refusal["body"] += message.get("body", b"")
+            if not message.get("more_body", False):
+                self.serverReject()
+        else:
+            super().handle_reply(message)
+
+    def sendHttpErrorResponse(  # noqa: N802
+        self,
+        code: int,
+        reason: str,
+        responseHeaders: Any = None,  # noqa: N803
+    ) -> None:
+        if self._refusal is None:
+            super().sendHttpErrorResponse(code, reason, responseHeaders)
+            return
+        status, body = HTTPStatus(self._refusal["status"]), self._refusal["body"]
+        size = str(len(body)).encode()
+        headers = [*self._refusal["headers"], (b"content-length", size), (b"connection", b"close")]
+        lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
+        lines += [name.title() + b": " + value for name, value in headers]
+        self.sendData(b"\r\n".join([*lines, b"", body]))
 
     def sendCloseFrame(self, *args: Any, **options: Any) -> None:  # noqa: N802
         if self.link is not None:
@@ -231,7 +261,9 @@ class NodeServer(Server):
     def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:
         if isinstance(protocol, NodeProtocol):
             protocol.link = DaphneLink(protocol)
-            scope.setdefault("extensions", {})["msgnode.link"] = protocol.link
+            extensions = scope.setdefault("extensions", {})
+            extensions["msgnode.link"] = protocol.link
+            extensions["websocket.http.response"] = {}
         return super().create_application(protocol, scope)
 
     def kill_all_applications(self) -> Any:

@@ -16,7 +16,7 @@ from channels.consumer import AsyncConsumer
 
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import Proof
-from msgnode.core.errors import NodeError, TooMany, Unavailable
+from msgnode.core.errors import Forbidden, NodeError, TooMany, Unavailable
 
 from . import credentials
 from .asgi_link import AsgiLink
@@ -28,6 +28,8 @@ from .stub_connection import StubConnection
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
+RETRY_AFTER = b"10"
+"""Seconds until somebody who found no room may ask again."""
 Prove = Callable[[str], Awaitable[Proof]]
 """Who is behind a token. Raises NodeError within seconds."""
 
@@ -56,8 +58,12 @@ class SocketConsumer(AsyncConsumer):
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         event = await receive()
         source = (scope.get("client") or [""])[0]
-        if event["type"] != "websocket.connect" or not self.accepts(scope, source):
-            await send({"type": "websocket.close", "code": CloseCode.REFUSED})
+        if event["type"] != "websocket.connect":
+            return
+        try:
+            self.check(scope, source)
+        except NodeError as refusal:
+            await _refuse(scope, send, refusal)
             return
         proof, problem = await self._proof(scope)
         agreed = credentials.agreed(scope.get("subprotocols") or ())
@@ -89,9 +95,12 @@ class SocketConsumer(AsyncConsumer):
             if native is None:
                 await link.finish()
 
-    def accepts(self, scope: dict[str, Any], source: str) -> bool:
-        """Whether the socket may be opened at all; if not, the upgrade is answered 403."""
-        return self._sockets.has_room(source) and credentials.origin_fits(scope, self._origins)
+    def check(self, scope: dict[str, Any], source: str) -> None:
+        """Whether the socket may be opened at all; the upgrade is answered with the code of the
+        NodeError that says why not."""
+        self._sockets.check(source)
+        if not credentials.origin_fits(scope, self._origins):
+            raise Forbidden("Pages of this origin may not connect to this node.")
 
     async def _proof(self, scope: dict[str, Any]) -> tuple[Proof | None, NodeError | None]:
         """Who is behind the token of the upgrade, or why it is not good. Found out before the
@@ -123,15 +132,30 @@ class StubConnectConsumer(SocketConsumer):
 
     connection_class = StubConnection
 
-    def accepts(self, scope: dict[str, Any], source: str) -> bool:
-        named = _runtime_url(scope)
-        return named != "" and super().accepts(scope, source)
+    def check(self, scope: dict[str, Any], source: str) -> None:
+        if _runtime_url(scope) == "":
+            raise Forbidden("The parameter runtimeURL is empty.")
+        super().check(scope, source)
 
     def begin(self, connection: Connection, scope: dict[str, Any]) -> bool:
         runtime_url = _runtime_url(scope)
         if runtime_url is not None and isinstance(connection, StubConnection):
             connection.begin(runtime_url)
         return True
+
+
+async def _refuse(scope: dict[str, Any], send: Send, refusal: NodeError) -> None:
+    """Answer an upgrade in words, where the server can (the extension of ASGI for it), else 403."""
+    if "websocket.http.response" not in (scope.get("extensions") or {}):
+        await send({"type": "websocket.close", "code": CloseCode.REFUSED})
+        return
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store")]
+    if isinstance(refusal, Unavailable | TooMany):
+        headers.append((b"retry-after", RETRY_AFTER))
+    start = {"type": "websocket.http.response.start", "status": refusal.code, "headers": headers}
+    await send(start)
+    text = refusal.description.encode()
+    await send({"type": "websocket.http.response.body", "body": text})
 
 
 def _runtime_url(scope: dict[str, Any]) -> str | None:

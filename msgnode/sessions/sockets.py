@@ -6,6 +6,8 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
+from msgnode.core.errors import Forbidden, TooMany, Unavailable
+
 from .connection import Connection
 
 _PAUSE = 0.002  # seconds between two of few
@@ -22,12 +24,15 @@ class Sockets:
         self._limit_per_source = limit_per_source
         self._is_banned = is_banned
 
-    def has_room(self, source: str) -> bool:
-        return (
-            len(self.connections) < self._limit
-            and self._per_source[source] < self._limit_per_source
-            and not self._is_banned(source)
-        )
+    def check(self, source: str) -> None:
+        """Whether there is room for another of this source. Raises Forbidden for one that is kept
+        out, Unavailable and TooMany where there is none."""
+        if self._is_banned(source):
+            raise Forbidden("Your address is banned from this node.")
+        if len(self.connections) >= self._limit:
+            raise Unavailable("The node has as many connections as it may have: try again later.")
+        if self._per_source[source] >= self._limit_per_source:
+            raise TooMany("Your address has as many connections as it may have: close one first.")
 
     def add(self, connection: Connection, source: str) -> None:
         self.connections.add(connection)

@@ -5,7 +5,7 @@ Rules
   decision sees lacks at most what other workers took in within EVERY and the way to it.
 - A worker that is new, or was not heard of, is told everything; also what ended workers counted.
 - At most MOST counters are told to a worker at once, and none while its link is behind: they wait,
-  each once, so what waits is bounded by the counters themselves.
+  each once, so what waits is bounded by the counters there are.
 - A worker that cannot reach the others counts by itself. When they meet again each adds what it did
   not know.
 """
@@ -76,6 +76,9 @@ class Counts:
                     waiting = unsaid.counters[name]
                     for counter in counters:
                         waiting.setdefault(counter, False)
+                    if len(waiting) > MOST + 2 * len(self._shared[name]):
+                        kept = self._shared[name].everything()  # what is forgotten is not told
+                        unsaid.counters[name] = {each: waiting.get(each, False) for each in kept}
             for name, waiting in unsaid.counters.items():
                 if waiting and peer.out.has_room:
                     self._tell(peer, name, waiting, up)

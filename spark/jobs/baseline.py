@@ -8,7 +8,9 @@ handful of messages; with fewer than LEAST_DAYS days before it nothing is said.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from functools import partial
+
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 LIMIT = 5.0
@@ -19,43 +21,47 @@ LEAST_DAYS = 4
 MEASURES = ("messages", "failed")
 
 
-def expectation(history: DataFrame) -> DataFrame:
-    """(hour, messages, failed) of the days before → (hour_of_day, days, and for each measure its
-    median and spread)."""
-    by_time = history.withColumn("hour_of_day", f.hour("hour"))
-    medians = by_time.groupBy("hour_of_day").agg(
-        f.count(f.lit(1)).alias("days"),
-        *(f.percentile(m, f.lit(0.5)).alias(f"{m}_expected") for m in MEASURES),
-    )
-    distances = by_time.join(medians, on="hour_of_day")
-    return distances.groupBy("hour_of_day", "days", *(f"{m}_expected" for m in MEASURES)).agg(
-        *(
-            f.percentile(f.abs(f.col(m) - f.col(f"{m}_expected")), f.lit(0.5)).alias(f"{m}_spread")
-            for m in MEASURES
-        )
-    )
-
-
-def judged(hours: DataFrame, history: DataFrame) -> DataFrame:
-    """`hours` with their expectation and, for each measure, `<measure>_odd`: high, low or ""."""
-    joined = (
-        hours.withColumn("hour_of_day", f.hour("hour"))
-        .join(f.broadcast(expectation(history)), on="hour_of_day", how="left")
-        .drop("hour_of_day")
-    )
+def judged(hours: DataFrame) -> DataFrame:
+    """Hours (hour, messages, failed, …, past) → those that are not past, with the days they were
+    compared with (`days`), for each measure what was expected and its spread, and `<measure>_odd`:
+    high, low or ""."""
+    at_that_time = Window.partitionBy(f.hour("hour"))
+    is_past = f.col("past")
+    hours = hours.withColumn("days", f.count(f.when(is_past, 1)).over(at_that_time))
     for measure in MEASURES:
-        expected = f.col(f"{measure}_expected")
+        then = f.collect_list(f.when(is_past, f.col(measure))).over(at_that_time)
+        hours = hours.withColumn(f"{measure}_then", then)
+    hours = hours.where(~is_past).drop("past")
+    for measure in MEASURES:
+        then, expected = f.col(f"{measure}_then"), f.col(f"{measure}_expected")
+        distances = f.transform(then, partial(_distance, expected))
         away = f.col(measure) - expected
         far = f.greatest(
             f.col(f"{measure}_spread") * (LIMIT * TO_SIGMA),
             expected * LEAST_SHARE,
             f.lit(LEAST_MESSAGES),
         )
-        joined = joined.withColumn(
-            f"{measure}_odd",
-            f.when((f.col("days") < LEAST_DAYS) | f.col("days").isNull(), "")
+        odd = (
+            f.when(f.col("days") < LEAST_DAYS, "")
             .when(away > far, "high")
             .when(-away > far, "low")
-            .otherwise(""),
+            .otherwise("")
         )
-    return joined
+        hours = (
+            hours.withColumn(f"{measure}_expected", _median(then))
+            .withColumn(f"{measure}_spread", _median(distances))
+            .withColumn(f"{measure}_odd", odd)
+            .drop(f"{measure}_then")
+        )
+    return hours
+
+
+def _distance(of: Column, number: Column) -> Column:
+    return f.abs(number - of)
+
+
+def _median(numbers: Column) -> Column:
+    """Of an array; null if it is empty."""
+    ordered, many = f.array_sort(numbers), f.size(numbers)
+    lower = f.get(ordered, f.floor((many - 1) / 2).cast("int"))
+    return (lower + f.get(ordered, f.floor(many / 2).cast("int"))) / 2

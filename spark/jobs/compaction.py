@@ -15,6 +15,7 @@ from spark.jobs.storage import File, Storage
 
 FILES_WORTH_IT = 8
 ROWS_PER_FILE = 20_000_000
+_BEGUN = ("_work-", "__compact-", "_compact-")
 
 
 class RowsDiffer(RuntimeError):
@@ -49,6 +50,11 @@ def compact(
     return True
 
 
+def is_unsettled(listed: Sequence[File]) -> bool:
+    """Whether an hour's folder has something of a compaction that did not end."""
+    return any(file.name.startswith(_BEGUN) or file.name.endswith(".pending") for file in listed)
+
+
 def settle(storage: Storage, hour: datetime) -> None:
     """End what a killed compaction left: finish it from its json file on, drop it before."""
     folder = storage.at(record.folder_of(hour))
@@ -64,5 +70,5 @@ def settle(storage: Storage, hour: datetime) -> None:
                 names.discard(pending)
             storage.remove(f"{folder}/{name}")
     for name in sorted(names):
-        if name.startswith(("_work-", "__compact-")) or name.endswith(".pending"):
+        if name.startswith(_BEGUN) or name.endswith(".pending"):
             storage.remove(f"{folder}/{name}")

@@ -49,7 +49,7 @@ def counted(
     the hour in seconds since the epoch. `columns` are those read; `root` is a path or URL."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        system, place = _file_system(root)
+        system, place = file_system(root)
         for piece in (piece for batch in batches for piece in batch.to_pylist()):
             paths = [f"{place}/{piece['folder']}/{name}" for name in piece["names"]]
             for rows in _read(system, paths, columns):
@@ -203,7 +203,8 @@ def _runtime(rows: pa.Table) -> pa.DictionaryArray:
     return pc.if_else(is_known, known, session.dictionary_decode()).dictionary_encode()
 
 
-def _file_system(root: str) -> tuple[fs.FileSystem, str]:
+def file_system(root: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a path or URL, and the path on it."""
     if "://" in root:
         return fs.FileSystem.from_uri(root)
     return fs.LocalFileSystem(), str(Path(root).resolve())

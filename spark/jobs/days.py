@@ -2,7 +2,8 @@
 
 A party that talks every hour has 24 rows a day among the hours and one here. A day is made of hours
 that are rolled up, never of rows, and made again when one of its hours was. Its rows have the start
-of the day as their `hour`; those of parties the last hour they were there.
+of the day as their `hour`; those of parties the last hour they were there, and two tables tell
+the traffic and the latency of each hour, so that a report looks at days alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ from spark.jobs.together import at_once
 
 Hours = Mapping[datetime, Entry]
 DAYS_AT_ONCE = 31
+_FORM = "2"
+"""Of the tables of a day: one of another form is made again."""
+_MADE_OF = {"hours": "traffic", "latency_hours": "latency"}
+_COUNTS = {
+    "messages": f.sum, "bytes": f.sum, "deliveries": f.sum, "asserted": f.sum,
+    "highest_us": f.max, "sketch": f.hll_union_agg,
+}  # fmt: skip
 
 
 def stale_days(hours: Ledger, days: Ledger, start: datetime, end: datetime) -> list[datetime]:
@@ -48,12 +56,14 @@ def roll_up(
         at_once(
             [
                 partial(
-                    _added_up(table, ledger.read(spark, hours, table, every), name)
+                    _added_up(
+                        table, ledger.read(spark, hours, _MADE_OF.get(table, table), every), name
+                    )
                     .write.mode("overwrite")
                     .parquet,
                     days.tables_of(name, table),
                 )
-                for table in schema.ROLL_UP
+                for table in schema.DAYS
             ]
         )
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -66,22 +76,22 @@ def roll_up(
 
 
 def _added_up(table: str, rows: DataFrame, run: str) -> DataFrame:
-    """Hours of one of the tables by day."""
-    counts = {"messages": f.sum, "bytes": f.sum, "deliveries": f.sum, "asserted": f.sum,
-              "highest_us": f.max, "sketch": f.hll_union_agg}  # fmt: skip
-    names = [field.name for field in schema.ROLL_UP[table].fields[2:]]
-    keys = [name for name in names if name not in counts]
-    day = f.date_trunc("day", "hour")
-    last = f.max("hour" if table == "parties" else "day")
+    """Hours of one of the tables by day, or what is told by hour."""
+    names = [field.name for field in schema.DAYS[table].fields[2:]]
+    keys = [name for name in names if name not in _COUNTS]
+    at = f.col("hour") if table in _MADE_OF else f.date_trunc("day", "hour")
+    last = f.max("hour" if table == "parties" else "at")
+    if table == "latency_hours":
+        rows = rows.where(f.col("component") == "")
     return (
-        rows.withColumn("day", day)
-        .groupBy("day", *keys)
-        .agg(last.alias("hour"), *(counts[n](n).alias(n) for n in names if n in counts))
+        rows.withColumn("at", at)
+        .groupBy("at", *keys)
+        .agg(last.alias("hour"), *(_COUNTS[n](n).alias(n) for n in names if n in _COUNTS))
         .select(f.lit(run).alias("run"), "hour", *names)
     )
 
 
 def _fingerprint(hours: Hours) -> str:
     """Changes when an hour was rolled up anew."""
-    text = "\n".join(f"{hour:%H} {entry.run}" for hour, entry in sorted(hours.items()))
+    text = "\n".join([_FORM, *(f"{hour:%H} {entry.run}" for hour, entry in sorted(hours.items()))])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

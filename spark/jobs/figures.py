@@ -13,19 +13,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark.jobs import baseline, ledger, periods, reports, schema
+from spark.jobs import baseline, histogram, ledger, periods, reports, schema
 from spark.jobs.ledger import Ledger
 from spark.jobs.periods import Kind
 from spark.jobs.together import at_once
 
-_BY = {
-    "pairs": ("from_domain", "to_domain"),
-    "types": ("type",),
-    "components": ("component",),
-    "schemes": ("from_scheme", "to_scheme"),
-}
 _HOURLY_ROWS = 50
-_COMPARED = ("messages", "bytes", "deliveries", "asserted", *reports.OUTCOMES)
 
 
 def hourly(
@@ -34,11 +27,20 @@ def hourly(
     """One report for each hour from `start` to before `end` that is rolled up."""
     entries = book.entries(start, end)
     frames = {
-        name: ledger.read(spark, book, name, entries).withColumn("period", f.col("hour")).cache()
+        name: ledger.read(spark, book, name, entries).withColumn("period", f.col("hour"))
         for name in schema.ROLL_UP
     }
-    made = _fetch(_tables(frames, frames, _HOURLY_ROWS))
-    spark.catalog.clearCache()
+    traffic, latency = frames["traffic"], frames["latency"]
+    parties = frames["parties"].where(f.col("role").isin(schema.TALKER, schema.LISTENER))
+    made = _fetch(
+        {
+            "traffic": reports.traffic(traffic, _HOURLY_ROWS),
+            "hours": reports.by_hour(traffic),
+            "parties": reports.parties(parties.withColumn("age", f.lit(reports.NOW)), _HOURLY_ROWS),
+            "distinct": reports.distinct(frames["distinct"]),
+            "latency": reports.latency(latency, latency.where(f.col("component") == "")),
+        }
+    )
     return [
         _report(
             Kind.HOURLY, hour, hour + timedelta(hours=1), made.get(hour, {}), {hour: entry.rows}
@@ -50,31 +52,35 @@ def hourly(
 def of_period(
     spark: SparkSession, book: Ledger, days: Ledger, kind: Kind, start: datetime
 ) -> dict[str, Any]:
-    """The report of the day, week or month that begins at `start`: what is told by hour from the
-    roll-up of the hours, all else from that of the days."""
+    """The report of the day, week or month that begins at `start`, from the roll-up of the days;
+    `book` tells which hours there are."""
     end, previous = periods.after(kind, start), periods.before(kind, start)
     past = min(previous, start - periods.HISTORY)
 
-    def read(of: Ledger, name: str, since: datetime, until: datetime) -> DataFrame:
-        found = ledger.read(spark, of, name, of.entries(since, until))
+    def read(name: str, since: datetime = start) -> DataFrame:
+        found = ledger.read(spark, days, name, days.entries(since, end))
         return found.withColumn("period", f.lit(start))
 
-    hours = {name: read(book, name, start, end).cache() for name in ("traffic", "latency")}
-    frames = {name: read(days, name, start, end).cache() for name in schema.ROLL_UP}
-    earlier = {name: read(days, name, past, start) for name in ("traffic", "parties")}
-    in_previous = f.col("hour") >= f.lit(previous)
-    tables = _tables(frames, hours, reports.LONGEST)
-    tables["hours"] = baseline.judged(
-        _with_failed(reports.by_hour(hours["traffic"])),
-        _with_failed(reports.by_hour(read(book, "traffic", past, start))),
+    hour = f.col("hour")
+    hours, parties = read("hours", past), read("parties", past)
+    age = (
+        f.when(hour >= f.lit(start), reports.NOW)
+        .when(hour >= f.lit(previous), reports.PREVIOUS)
+        .otherwise(reports.EARLIER)
     )
-    tables["previous"] = reports.totals(earlier["traffic"].where(in_previous))
-    tables["new_runtimes"] = reports.appeared(frames["parties"], earlier["parties"], schema.RUNTIME)
-    tables["silent_runtimes"] = reports.fell_silent(
-        frames["parties"], earlier["parties"].where(in_previous), schema.RUNTIME
+    is_runtime, is_now = f.col("role") == schema.RUNTIME, hour >= f.lit(start)
+    by_hour = reports.by_hour(hours.withColumn("past", ~is_now), "past")
+    found = _fetch(
+        {
+            "parties": reports.parties(parties.where(is_now | is_runtime).withColumn("age", age)),
+            "traffic": reports.traffic(read("traffic")),
+            "hours": baseline.judged(by_hour),
+            "latency": reports.latency(read("latency"), read("latency_hours")),
+            "distinct": reports.distinct(read("distinct")),
+            "previous": reports.totals(hours.where(~is_now & (hour >= f.lit(previous)))),
+        }
     )
-    made = _fetch(tables).get(start, {})
-    spark.catalog.clearCache()
+    made = found.get(start, {})
     there = {hour: entry.rows for hour, entry in book.entries(start, end).items()}
     report = _report(kind, start, end, made, there)
     report["looked_back_hours"] = len(book.entries(past, start))
@@ -87,48 +93,42 @@ def of_period(
     return report
 
 
-def _tables(
-    frames: dict[str, DataFrame], hours: dict[str, DataFrame], longest: int
-) -> dict[str, DataFrame]:
-    traffic, parties, buckets = frames["traffic"], frames["parties"], frames["latency"]
-    relayed = f.col("component") == ""
-    return {
-        "totals": reports.totals(traffic),
-        "hours": _with_failed(reports.by_hour(hours["traffic"])),
-        **{name: reports.by_keys(traffic, keys, longest) for name, keys in _BY.items()},
-        "causes": reports.causes(traffic, longest),
-        "talkers": reports.top_parties(parties, schema.TALKER, min(longest, 100)),
-        "listeners": reports.top_parties(parties, schema.LISTENER, min(longest, 100)),
-        "distinct": reports.distinct(frames["distinct"]),
-        "latency": reports.latency(buckets.where(relayed)),
-        "latency_types": reports.latency(buckets, ("type", "component")),
-        "latency_hours": reports.latency(hours["latency"].where(relayed), ("hour",)),
-    }
-
-
-def _with_failed(hours: DataFrame) -> DataFrame:
-    return hours.withColumn("failed", sum((f.col(name) for name in reports.FAILED), f.lit(0)))
-
-
 Made = dict[str, list[dict[str, Any]]]
 OF = "of "
 """In front of a table's name: how many rows there were to choose the largest from."""
+_PARTIES = ("address", "messages", "bytes", "deliveries")
+_PERCENTILES = (
+    "messages", *(histogram.name(p) for p in histogram.PERCENTILES), "highest_us",
+)  # fmt: skip
+_COLUMNS: dict[str, tuple[str, ...]] = {
+    **{name: (*keys, *reports.COUNTS) for name, keys in reports.TRAFFIC.items()},
+    reports.CAUSES: (*reports.TRAFFIC[reports.CAUSES], "messages"),
+    reports.TALKERS: _PARTIES,
+    reports.LISTENERS: _PARTIES,
+    reports.NEW: ("address", "messages", "last_hour"),
+    reports.SILENT: ("address", "messages", "last_hour"),
+    "latency": _PERCENTILES,
+    "latency_hours": ("hour", *_PERCENTILES),
+    "latency_types": ("type", "component", *_PERCENTILES),
+}
+"""Of tables that come together with others, and so with their columns."""
 
 
-def _fetch(tables: dict[str, DataFrame]) -> dict[datetime, Made]:
-    """period → table → rows in their order. A job for each table: one of all of them takes Spark
-    longer to plan than to do."""
+def _fetch(queries: dict[str, DataFrame]) -> dict[datetime, Made]:
+    """period → table → rows in their order."""
     found: dict[datetime, Made] = {}
-    fetched = at_once([reports.plain(table).collect for table in tables.values()])
-    for name, table in zip(tables, fetched, strict=True):
-        rows = [row.asDict() for row in table]
-        for row in sorted(rows, key=lambda row: (row["period"], row.get("rank", 0))):
+    fetched = at_once([reports.plain(query).collect for query in queries.values()])
+    for name, rows in zip(queries, fetched, strict=True):
+        every = [row.asDict() for row in rows]
+        for row in sorted(every, key=lambda row: (row["period"], row.get("rank", 0))):
             period = datetime.fromisoformat(row.pop("period"))
+            table = row.pop("table", name)
             row.pop("rank", None)
             of_period = found.setdefault(period, {})
             if "of" in row:
-                of_period[OF + name] = [{"rows": row.pop("of")}]
-            of_period.setdefault(name, []).append(row)
+                of_period[OF + table] = [{"rows": row.pop("of")}]
+            columns = _COLUMNS.get(table, tuple(row))
+            of_period.setdefault(table, []).append({column: row[column] for column in columns})
     return found
 
 
@@ -139,14 +139,15 @@ def _report(
     made: Made,
     there: dict[datetime, int],
 ) -> dict[str, Any]:
-    single = ("totals", "previous", "latency", "distinct")
+    single = (reports.TOTALS, "previous", "latency", "distinct")
     tables = {
         name: rows for name, rows in made.items() if name not in single and not name.startswith(OF)
     }
     for name in ("hours", "latency_hours"):
         tables.setdefault(name, []).sort(key=lambda row: row["hour"])
-    for name in (*_BY, "causes", "talkers", "listeners", "latency_types"):
-        tables.setdefault(name, [])
+    for name in ("latency_types", reports.TALKERS, reports.LISTENERS, *reports.TRAFFIC):
+        if name not in single:
+            tables.setdefault(name, [])
     return {
         "kind": str(kind),
         "start": start.astimezone(UTC).isoformat(),
@@ -154,14 +155,14 @@ def _report(
         "hours_of_period": round((end - start) / timedelta(hours=1)),
         "hours_recorded": [hour.isoformat() for hour in there],
         "rows": sum(there.values()),
-        "totals": _first(made, "totals"),
+        "totals": _first(made, reports.TOTALS),
         "distinct": {row["role"]: row["estimate"] for row in made.get("distinct", [])},
         "latency": _first(made, "latency"),
         "tables": tables,
         "rows_of": {
             name.removeprefix(OF): rows[0]["rows"]
             for name, rows in made.items()
-            if name.startswith(OF)
+            if name.startswith(OF) and name.removeprefix(OF) in tables
         },
     }
 
@@ -174,5 +175,5 @@ def _change(now: dict[str, Any], previous: dict[str, Any]) -> dict[str, float | 
     """The change of each count as a share of the previous period's; None if that had nothing."""
     return {
         name: round(now.get(name, 0) / previous[name] - 1, 4) if previous.get(name) else None
-        for name in _COMPARED
+        for name in reports.COUNTS
     }

@@ -25,6 +25,9 @@ from pyspark.sql import functions as f
 from spark.jobs import schema
 from spark.jobs.storage import Storage
 
+ROWS_IN_ONE_PIECE = 20_000_000
+"""Rows of the record, of which the roll-up has a hundredth or so."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -102,13 +105,16 @@ class Ledger:
 def read(
     spark: SparkSession, ledger: Ledger, table: str, entries: Mapping[datetime, Entry]
 ) -> DataFrame:
-    """A table of the roll-up for these entries, without the column `run`."""
-    columns = schema.ROLL_UP[table]
+    """A table of the roll-up for these entries, without the column `run`. That of a record of usual
+    size comes in one piece: whatever is made of it takes one task, and nothing is shuffled."""
+    columns = schema.DAYS[table]
     if not entries:
         none = [f.lit(None).cast(field.dataType).alias(field.name) for field in columns]
         return spark.range(0).select(*none).drop("run")
     folders = [ledger.tables_of(run, table) for run in sorted({e.run for e in entries.values()})]
     rows = spark.read.schema(columns).parquet(*folders)
+    if sum(entry.rows for entry in entries.values()) <= ROWS_IN_ONE_PIECE:
+        rows = rows.coalesce(1)
     begun = f.date_trunc("day" if ledger.tier is DAYS else "hour", "hour")
     return (
         rows.withColumn("begun", begun)

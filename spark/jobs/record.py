@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 
 import pyarrow as pa
@@ -31,24 +31,31 @@ def folder_of(hour: datetime) -> str:
     return f"date={hour:%Y-%m-%d}/hour={hour.hour:02d}"
 
 
-def recorded_hours(storage: Storage, start: datetime, end: datetime) -> Iterator[datetime]:
-    """Hours from `start` to before `end` that have a folder, oldest first."""
+def recorded_hours(storage: Storage, start: datetime, end: datetime) -> dict[datetime, list[File]]:
+    """Hours from `start` to before `end` that have a folder, oldest first, and what stands in it:
+    all of a day is listed at once."""
+    hours: dict[datetime, list[File]] = {}
     for day in storage.files(storage.root):
         if not day.name.startswith("date="):
             continue
         on = date.fromisoformat(day.name[5:])
         if not start.date() <= on <= end.date():
             continue
-        for folder in storage.files(day.path):
-            if folder.name.startswith("hour="):
-                hour = datetime(on.year, on.month, on.day, int(folder.name[5:]), tzinfo=UTC)
+        for found in storage.files(day.path, all_below=True):
+            folder, *within = found.path.removeprefix(f"{day.path}/").split("/")
+            if folder.startswith("hour="):
+                hour = datetime(on.year, on.month, on.day, int(folder[5:]), tzinfo=UTC)
                 if start <= hour < end:
-                    yield hour
+                    hours.setdefault(hour, []).extend([found] if len(within) == 1 else [])
+    return dict(sorted(hours.items()))
 
 
-def files_of(storage: Storage, hour: datetime) -> list[File]:
-    """The files that hold the hour's rows, each row once."""
-    found = {file.name: file for file in storage.files(storage.at(folder_of(hour)))}
+def files_of(storage: Storage, hour: datetime, listed: Sequence[File] | None = None) -> list[File]:
+    """The files that hold the hour's rows, each row once. `listed` is what stands in its folder, if
+    that is known."""
+    if listed is None:
+        listed = storage.files(storage.at(folder_of(hour)))
+    found = {file.name: file for file in listed}
     data = {name: file for name, file in found.items() if _is_data(name)}
     for name, file in found.items():
         if name.startswith("_compact-") and name.endswith(".json"):

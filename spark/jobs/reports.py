@@ -1,8 +1,10 @@
 """The tables of a report, each a function of roll-up rows that carry the `period` they count for.
 
 A period is an hour, a day, a week or a month; rows of several periods may come together, which is
-how the hourly job makes many reports in one pass. Every table is ranked and cut per period, ties
-are broken by the keys, so that a re-run gives the same rows in the same order.
+how the hourly job makes many reports in one pass. Tables that are made of the same rows are made in
+one query and told apart by the column `table`: planning a query takes Spark longer than such rows
+do. Every table is ranked and cut per period, ties are broken by the keys, so that a re-run gives the
+same rows in the same order.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import TimestampType
 
-from spark.jobs import histogram
+from spark.jobs import histogram, schema
 
 OUTCOMES = (
     "delivered", "queued", "answered", "undeliverable", "blocked", "refused", "dropped",
@@ -21,16 +23,30 @@ OUTCOMES = (
 FAILED = ("undeliverable", "blocked", "refused", "dropped")
 LONGEST = 200
 """Rows a table of a report has at most."""
+LONGEST_OF_TOP = 100
+COUNTS = ("messages", "bytes", "deliveries", "asserted", *OUTCOMES)
+TOTALS, CAUSES = "totals", "causes"
+TRAFFIC: dict[str, tuple[str, ...]] = {
+    TOTALS: (),
+    "pairs": ("from_domain", "to_domain"),
+    "types": ("type",),
+    "components": ("component",),
+    "schemes": ("from_scheme", "to_scheme"),
+    CAUSES: ("outcome", "code", "effect", "rule"),
+}
+"""Tables made of traffic, and what they tell it by. Causes are why messages did not arrive: the
+outcome, the node's answer and the rule that decided."""
+TALKERS, LISTENERS, NEW, SILENT = "talkers", "listeners", "new_runtimes", "silent_runtimes"
+NOW, PREVIOUS, EARLIER = 0, 1, 2
+"""Ages of rows, seen from the period they are compared with."""
 
 
-def counts() -> list[Column]:
+def counts(outcome: str = "outcome") -> list[Column]:
     return [
-        *(f.sum(name).alias(name) for name in ("messages", "bytes", "deliveries", "asserted")),
+        *(f.sum(name).alias(name) for name in COUNTS[:4]),
         *(
-            f.sum(f.when(f.col("outcome") == outcome, f.col("messages")).otherwise(0)).alias(
-                outcome
-            )
-            for outcome in OUTCOMES
+            f.sum(f.when(f.col(outcome) == word, f.col("messages")).otherwise(0)).alias(word)
+            for word in OUTCOMES
         ),
     ]
 
@@ -39,31 +55,62 @@ def totals(traffic: DataFrame) -> DataFrame:
     return traffic.groupBy("period").agg(*counts())
 
 
-def by_hour(traffic: DataFrame) -> DataFrame:
-    return traffic.groupBy("period", "hour").agg(*counts())
+def by_hour(traffic: DataFrame, *more: str) -> DataFrame:
+    failed = sum((f.col(name) for name in FAILED), f.lit(0))
+    return traffic.groupBy("period", "hour", *more).agg(*counts()).withColumn("failed", failed)
 
 
-def by_keys(traffic: DataFrame, keys: Sequence[str], longest: int = LONGEST) -> DataFrame:
-    """Traffic by domain pair, type, component or scheme: the largest first."""
-    return ranked(traffic.groupBy("period", *keys).agg(*counts()), keys, longest)
-
-
-def causes(traffic: DataFrame, longest: int = LONGEST) -> DataFrame:
-    """Why messages did not arrive: the outcome, the node's answer and the rule that decided."""
-    keys = ("outcome", "code", "effect", "rule")
-    failed = traffic.where(f.col("outcome").isin(*FAILED))
-    return ranked(
-        failed.groupBy("period", *keys).agg(f.sum("messages").alias("messages")), keys, longest
+def traffic(rows: DataFrame, longest: int = LONGEST) -> DataFrame:
+    """The tables named in TRAFFIC, the largest rows first. Keys of other tables are null."""
+    keys = list(dict.fromkeys(key for keys in TRAFFIC.values() for key in keys))
+    sets = [[f.col("period"), *(f.col(key) for key in of)] for of in TRAFFIC.values()]
+    made = (
+        rows.withColumn("ended", f.col("outcome"))
+        .groupingSets(sets, "period", *keys)
+        .agg(*counts("ended"), f.grouping_id().alias("set"))
     )
+    table = f.lit(None)
+    for name, of in TRAFFIC.items():
+        # Spark numbers a set of keys by a bit for each that it leaves out.
+        number = sum(1 << bit for bit, key in enumerate(reversed(keys)) if key not in of)
+        table = f.when(f.col("set") == number, name).otherwise(table)
+    named = made.withColumn("table", table).drop("set")
+    real = (f.col("table") != CAUSES) | f.col("outcome").isin(*FAILED)
+    return ranked(named.where(real), ("table",), keys, f.lit(longest))
 
 
-def top_parties(parties: DataFrame, role: str, longest: int = LONGEST) -> DataFrame:
-    summed = (
-        parties.where(f.col("role") == role)
-        .groupBy("period", "address")
-        .agg(*(f.sum(name).alias(name) for name in ("messages", "bytes", "deliveries")))
+def parties(rows: DataFrame, longest: int = LONGEST) -> DataFrame:
+    """Top talkers and listeners, new and silent runtimes. Rows carry their `age`: new is who is
+    there now and was not before, silent who was there in the previous period and is not now."""
+    is_now, is_previous = f.col("age") == NOW, f.col("age") == PREVIOUS
+    summed = rows.groupBy("period", "role", "address").agg(
+        *(f.sum(f.when(is_now, f.col(n))).alias(n) for n in ("messages", "bytes", "deliveries")),
+        f.max(f.when(is_now, f.col("hour"))).alias("last_hour"),
+        f.sum(f.when(is_previous, f.col("messages"))).alias("before"),
+        f.max(f.when(is_previous, f.col("hour"))).alias("last_before"),
+        f.max("age").alias("oldest"),
     )
-    return ranked(summed, ("address",), longest)
+    role, is_there = f.col("role"), f.col("messages").isNotNull()
+    table = (
+        f.when((role == schema.TALKER) & is_there, TALKERS)
+        .when((role == schema.LISTENER) & is_there, LISTENERS)
+        .when((role == schema.RUNTIME) & is_there & (f.col("oldest") == NOW), NEW)
+        .when((role == schema.RUNTIME) & ~is_there & f.col("before").isNotNull(), SILENT)
+    )
+    found = (
+        summed.withColumn("table", table)
+        .where(f.col("table").isNotNull())
+        .withColumns(
+            {
+                "messages": f.coalesce("messages", "before"),
+                "last_hour": f.coalesce("last_hour", "last_before"),
+            }
+        )
+        .drop("role", "before", "last_before", "oldest")
+    )
+    top = f.col("table").isin(TALKERS, LISTENERS)
+    most = f.when(top, min(longest, LONGEST_OF_TOP)).otherwise(longest)
+    return ranked(found, ("table",), ("address",), most)
 
 
 def distinct(sketches: DataFrame) -> DataFrame:
@@ -73,39 +120,32 @@ def distinct(sketches: DataFrame) -> DataFrame:
     )
 
 
-def latency(buckets: DataFrame, keys: Sequence[str] = ()) -> DataFrame:
-    return histogram.percentiles(buckets, ("period", *keys))
+def latency(buckets: DataFrame, hours: DataFrame) -> DataFrame:
+    """Percentiles of all relayed messages, of these by hour, and by type and component. `buckets`
+    are those of all messages, `hours` those of relayed ones by hour."""
+    rows = None
+    for table, of, keys in (
+        ("latency", hours, ()),
+        ("latency_hours", hours, ("hour",)),
+        ("latency_types", buckets, ("type", "component")),
+    ):
+        null = {
+            name: f.lit(None).cast(kind)
+            for name, kind in (("hour", "timestamp"), ("type", "string"), ("component", "string"))
+            if name not in keys
+        }
+        some = of.withColumns({"table": f.lit(table), **null}).select(
+            "period", "table", "hour", "type", "component", "bucket", "messages", "highest_us"
+        )
+        rows = some if rows is None else rows.union(some)
+    assert rows is not None  # noqa: S101 (for the type checker)
+    return histogram.percentiles(rows, ("period", "table", "hour", "type", "component"))
 
 
-def appeared(
-    parties: DataFrame, earlier: DataFrame, role: str, longest: int = LONGEST
-) -> DataFrame:
-    """Those of this period whom the earlier rows do not know."""
-    return _only_in(parties, earlier, role, longest)
-
-
-def fell_silent(
-    parties: DataFrame, previous: DataFrame, role: str, longest: int = LONGEST
-) -> DataFrame:
-    """Those of the previous period of whom this one has nothing. Rows of `previous` carry the
-    period they are compared with."""
-    return _only_in(previous, parties, role, longest)
-
-
-def _only_in(here: DataFrame, there: DataFrame, role: str, longest: int) -> DataFrame:
-    known = there.where(f.col("role") == role).select("period", "address").distinct()
-    found = (
-        here.where(f.col("role") == role)
-        .groupBy("period", "address")
-        .agg(f.sum("messages").alias("messages"), f.max("hour").alias("last_hour"))
-        .join(known, on=["period", "address"], how="left_anti")
-    )
-    return ranked(found, ("address",), longest)
-
-
-def ranked(frame: DataFrame, keys: Sequence[str], longest: int) -> DataFrame:
-    """The largest rows of each period with their `rank`, and `of` how many they are the largest."""
-    period = Window.partitionBy("period")
+def ranked(frame: DataFrame, of: Sequence[str], keys: Sequence[str], longest: Column) -> DataFrame:
+    """The largest rows of each period and `of`, with their `rank`, and `of` how many they are the
+    largest."""
+    period = Window.partitionBy("period", *of)
     order = period.orderBy(f.desc("messages"), *keys)
     return frame.withColumns(
         {"rank": f.row_number().over(order), "of": f.count(f.lit(1)).over(period)}

@@ -26,8 +26,8 @@ def stale_hours(
 ) -> dict[datetime, list[File]]:
     """Hours with raw files that the roll-up does not stand for (all of them, if `again`)."""
     found = {}
-    for hour in record.recorded_hours(raw, start, end):
-        files = record.files_of(raw, hour)
+    for hour, listed in record.recorded_hours(raw, start, end).items():
+        files = record.files_of(raw, hour, listed)
         entry = ledger.entry(hour)
         if files and (again or entry is None or entry.inputs != record.fingerprint(files)):
             found[hour] = files
@@ -91,9 +91,13 @@ def compact(
     """Compact hours that are over and rolled up, and tell the ledger that their rows are the same.
     An hour to which rows came meanwhile stays stale."""
     done = 0
+    there = record.recorded_hours(raw, start, end)
     for hour, entry in ledger.entries(start, end).items():
-        compaction.settle(raw, hour)
-        files = record.files_of(raw, hour)
+        listed = there.get(hour, [])
+        if compaction.is_unsettled(listed):
+            compaction.settle(raw, hour)
+            listed = raw.files(raw.at(record.folder_of(hour)))
+        files = record.files_of(raw, hour, listed)
         if not files or entry.inputs != record.fingerprint(files):
             continue
         if compaction.compact(spark, raw, hour, files, run):

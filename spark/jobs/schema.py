@@ -1,7 +1,7 @@
 """The columns of every stored table, declared once.
 
-`RAW` is what the recorder writes, a row for each recipient of each message; the others are the
-hourly roll-up, from which all reports are made. Every roll-up row carries its `hour` and the `run`
+`RAW` is what the recorder writes, a row for each recipient of each message; `ROLL_UP` is the hourly
+roll-up, and `DAYS` what is made of it day by day: from these two all reports are made. Every roll-up row carries its `hour` and the `run`
 that made it; the ledger says which run counts for an hour. All times are UTC.
 """
 
@@ -88,6 +88,13 @@ ROLL_UP: dict[str, t.StructType] = {
     "latency": LATENCY,
     "distinct": DISTINCT,
 }
+DAYS: dict[str, t.StructType] = {
+    **ROLL_UP,
+    "hours": t.StructType([*_RUN, t.StructField("outcome", t.StringType()), *_COUNTS]),
+    "latency_hours": t.StructType([*_RUN, *LATENCY.fields[4:]]),
+}
+"""The tables of a day: those of its hours added up, and what is told by hour. There, `hour` is the
+hour, in the others the start of the day; latency by hour is that of relayed messages."""
 
 TALKER, LISTENER, RUNTIME = "talker", "listener", "runtime"
 HANDED_OVER = ("delivered", "answered")

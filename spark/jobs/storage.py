@@ -1,7 +1,8 @@
 """Files of the record, on whatever file system Hadoop knows: list, read, replace, remove.
 
 Only whole files appear: text is written under a temporary name and put in place by a rename that
-replaces. Names that begin with "_" or "." are not data.
+replaces. Names that begin with "_" or "." are not data. pyarrow looks and reads, as the recorder
+does: all below a folder in one call. Of Hadoop each file would be several, each a message to Java.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pyarrow import fs
 from pyspark.sql import SparkSession
+
+from spark.jobs.counting import file_system
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,29 +36,31 @@ class Storage:
             configuration,
         )
         self.root = root.rstrip("/")
+        self._seen, self._place = file_system(self.root)
 
     def at(self, *parts: str) -> str:
         return "/".join((self.root, *parts))
 
-    def files(self, folder: str) -> list[File]:
-        """What stands in a folder, by name; nothing if there is no such folder."""
-        path = self._path(folder)
-        if not self._fs.exists(path):
-            return []
+    def files(self, folder: str, *, all_below: bool = False) -> list[File]:
+        """What stands in a folder, or in all below it too; nothing if there is no such folder."""
+        below = fs.FileSelector(self._seen_at(folder), allow_not_found=True, recursive=all_below)
         return sorted(
-            File(str(at := found.getPath()), at.getName(), found.getLen(), found.isDirectory())
-            for found in self._fs.listStatus(path)
+            File(
+                self.root + found.path.removeprefix(self._place),
+                found.base_name,
+                found.size or 0,
+                found.type == fs.FileType.Directory,
+            )
+            for found in self._seen.get_file_info(below)
         )
 
     def exists(self, path: str) -> bool:
-        return bool(self._fs.exists(self._path(path)))
+        found: fs.FileInfo = self._seen.get_file_info(self._seen_at(path))
+        return found.type != fs.FileType.NotFound
 
     def read(self, path: str) -> str:
-        stream = self._fs.open(self._path(path))
-        try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
+        with self._seen.open_input_file(self._seen_at(path)) as stream:
+            return str(stream.read(), "utf-8")
 
     def replace(self, path: str, text: str) -> None:
         folder, _, name = path.rpartition("/")
@@ -78,6 +84,9 @@ class Storage:
     def remove(self, path: str) -> None:
         """A file, or a folder with all in it. It need not be there."""
         self._fs.delete(self._path(path), True)
+
+    def _seen_at(self, path: str) -> str:
+        return self._place + path.removeprefix(self.root)
 
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(path)

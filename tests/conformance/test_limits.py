@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -97,7 +97,10 @@ async def test_no_more_connections_of_one_source_than_it_may_have(strict: Node) 
         with pytest.raises(InvalidStatus) as refused:
             for _ in range(41):
                 await stack.enter_async_context(strict.stub(runtime()))
-        assert refused.value.response.status_code == 403
+        answer = refused.value.response
+        assert answer.status_code == 429
+        assert int(answer.headers["Retry-After"]) > 0
+        assert b"as many connections as it may have" in (answer.body or b"")
     async with asyncio.timeout(20):
         while True:  # until the node has seen them go
             try:
@@ -106,6 +109,33 @@ async def test_no_more_connections_of_one_source_than_it_may_have(strict: Node) 
                 return
             except InvalidStatus:
                 continue
+
+
+@pytest.mark.parametrize(
+    ("limits", "status", "text"),
+    [
+        ({"MAX_CONNECTIONS": 1}, 503, b"The node has as many connections"),
+        ({"MAX_CONNECTIONS_PER_SOURCE": 1}, 429, b"Your address has as many connections"),
+    ],
+)
+async def test_an_upgrade_that_finds_no_room_is_told_why(
+    start_node: Callable[..., Node], limits: dict[str, int], status: int, text: bytes
+) -> None:
+    node = start_node(**limits, WS_ORIGINS="https://page.example")
+    with pytest.raises(InvalidStatus) as refused:
+        await node.ws().connect(origin="https://other.example")
+    assert refused.value.response.status_code == 403
+    assert b"origin" in (refused.value.response.body or b"")
+    async with node.ws() as first:
+        await first.open()
+        for _ in range(2):
+            with pytest.raises(InvalidStatus) as refused:
+                await node.ws().connect()
+            answer = refused.value.response
+            assert answer.status_code == status
+            assert int(answer.headers["Retry-After"]) > 0
+            assert text in (answer.body or b"")
+        await first.allocate()  # who is there goes on
 
 
 async def test_a_socket_without_a_session_is_closed_in_time(strict: Node) -> None:

@@ -12,9 +12,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from django.urls import reverse
 from websockets.exceptions import ConnectionClosed
 
 from tests.client import Client, address, code
+from tests.console.browser import log_in, operated
 from tests.e2e.pair import Pair
 from tests.node import eventually, free_port
 from tests.servers import redis_program
@@ -28,7 +30,7 @@ READS = 30
 @pytest.fixture
 async def pair(tmp_path: Path, template: Path, redis_url: str) -> AsyncIterator[Pair]:
     shutil.copy(template, tmp_path / "node.sqlite3")
-    both = Pair(tmp_path, REDIS_URL=redis_url, REGISTRY_READS_PER_MINUTE=READS)
+    both = Pair(tmp_path, REDIS_URL=redis_url, REGISTRY_READS_PER_MINUTE=READS, **operated())
     try:
         both.start()
         yield both
@@ -203,6 +205,11 @@ async def test_a_quota_and_a_limit_of_requests_hold_over_both_workers(pair: Pair
     assert {code(await here.ask("create", nobody)) for _ in range(QUOTA - 10)} == {404}
     assert await _until(429, lambda: _code_of(there, nobody)) < 20  # 10, and one late by a moment
     assert await _until(429, lambda: _code_of(here, nobody)) == 0
+    pair.one.terminate()
+    assert await asyncio.to_thread(pair.one.status) == 0
+    await asyncio.to_thread(pair.one.start)
+    again = await pair.come(pair.one)
+    assert await _until(429, lambda: _code_of(again, nobody)) < 10  # it was told on joining
     live = "/domain-registry/live"
     assert {pair.one.get(live) for _ in range(READS - 10)} == {200}
     assert await _until(429, lambda: asyncio.to_thread(pair.other.get, live)) < 20
@@ -223,6 +230,17 @@ async def test_whichever_worker_is_asked_tells_the_numbers_of_both(pair: Pair) -
         assert re.search(r"^msgnode_alarms 0.0$", text, re.M)
     alone = await asyncio.to_thread(pair.one.text, "/metrics?worker=this")
     assert len(re.findall(r"^msgnode_sockets{", alone, re.M)) == 1
+
+
+async def test_the_playground_of_one_worker_sees_what_passes_the_other(pair: Pair) -> None:
+    browser = await asyncio.to_thread(log_in, pair.one)
+    sender, hearer = await pair.come(pair.other), await pair.come(pair.other)
+    (held,) = await hearer.allocate()
+    flowing = asyncio.create_task(_flow_at_a_pace(sender, held, 10_000))
+    watch = reverse("admin:policies_playground").removeprefix("/admin/") + "?watch=1"
+    page = await browser.get(watch)
+    flowing.cancel()
+    assert held in page
 
 
 async def _code_of(client: Client, to: str) -> int:

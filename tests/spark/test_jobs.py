@@ -78,17 +78,15 @@ def test_percentiles_of_a_histogram_are_within_two_percent(spark: SparkSession) 
 
 
 def test_an_hour_unlike_the_days_before_is_found(spark: SparkSession) -> None:
-    shape = "hour timestamp, messages long, failed long"
+    shape = "hour timestamp, messages long, failed long, past boolean"
     history = [
-        (DAY - timedelta(days=day) + timedelta(hours=hour), 1000 + 10 * (day % 3), 5)
+        (DAY - timedelta(days=day) + timedelta(hours=hour), 1000 + 10 * (day % 3), 5, True)
         for day in range(1, 8)
         for hour in (9, 10, 11)
     ]
     today = [(9, 1010, 4), (10, 300, 5), (11, 1005, 900), (12, 50_000, 0)]
-    judged = baseline.judged(
-        spark.createDataFrame([(DAY + timedelta(hours=h), m, x) for h, m, x in today], shape),
-        spark.createDataFrame(history, shape),
-    )
+    hours = [(DAY + timedelta(hours=h), m, x, False) for h, m, x in today]
+    judged = baseline.judged(spark.createDataFrame(history + hours, shape))
     found = {row.hour.hour: (row.messages_odd, row.failed_odd) for row in judged.collect()}
     assert found == {9: ("", ""), 10: ("low", ""), 11: ("", "high"), 12: ("", "")}
 

@@ -6,10 +6,12 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 
 import pytest
 from channels.layers import InMemoryChannelLayer
 
+from msgnode.core.rates import Rates
 from msgnode.workers import counts
 from tests.node import eventually
 from tests.workers.fellows import Fellow, LossyLayer
@@ -121,3 +123,16 @@ async def test_a_link_that_is_behind_gets_each_counter_once_when_it_has_room(
     assert peer.out.bytes == before
     peer.out.bytes -= 1024 * 1024
     await meeting.all_count(31)
+
+
+def test_what_waits_for_a_link_that_stays_behind_is_bounded() -> None:
+    """Counters that were forgotten to make room do not pile up there."""
+    out = SimpleNamespace(stream=1, has_room=False)
+    mesh = SimpleNamespace(peers={"e": SimpleNamespace(is_up=True, out=out)})
+    rates = Rates(max_keys=10)
+    told = counts.Counts(mesh, {"test": rates})  # type: ignore[arg-type]
+    for number in range(counts.MOST * 3):
+        rates.note((str(number),), HOUR)
+        if number % 100 == 0:
+            told.tell()
+    assert len(told._unsaid["e"].counters["test"]) <= counts.MOST + 20 + 100

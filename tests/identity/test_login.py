@@ -1,0 +1,47 @@
+"""The brake of an address that tries to log in too often, at this worker and the others."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from msgnode.core.rates import VISITS
+
+pytestmark = pytest.mark.django_db
+
+LIMIT = 3
+
+
+@pytest.fixture(autouse=True)
+def limited(settings: Any) -> None:
+    settings.LOGINS_PER_MINUTE = LIMIT
+
+
+def tries(path: str, name: str, address: str = "192.0.2.1") -> Any:
+    form = {"username": name, "password": "wrong"}
+    return Client().post(path, form, REMOTE_ADDR=address, headers={"Accept": "text/html"})
+
+
+@pytest.mark.parametrize("path", ["/login/", "/admin/login/"])
+def test_an_address_that_tries_many_names_has_to_wait_and_its_neighbour_has_not(path: str) -> None:
+    codes = [tries(path, f"user-{number}").status_code for number in range(LIMIT + 2)]
+    assert codes == [200] * LIMIT + [429] * 2
+    refused = tries(path, "one more")
+    assert refused["Retry-After"] == "60"
+    assert "Wait a while" in refused.content.decode()
+    assert tries(path, "somebody", "192.0.2.2").status_code == 200
+
+
+def test_both_doors_count_together() -> None:
+    codes = [tries(path, "a").status_code for path in ("/login/", "/admin/login/") * 2]
+    assert codes == [200] * LIMIT + [429]
+
+
+def test_tries_at_another_worker_count() -> None:
+    window = int(time.time() // 60)
+    VISITS.hear("another worker", [(("login", "192.0.2.1"), 60, window, LIMIT, LIMIT)])
+    assert tries("/login/", "a").status_code == 429
+    assert tries("/login/", "a", "192.0.2.2").status_code == 200

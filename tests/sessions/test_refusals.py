@@ -1,0 +1,45 @@
+"""How an upgrade is refused, on servers that let it be said in words and on those that do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from msgnode.core.errors import Forbidden, TooMany
+from msgnode.sessions.consumer import SocketConsumer
+from msgnode.sessions.sockets import Sockets
+
+
+async def answered(extensions: dict[str, Any], sockets: Sockets) -> list[dict[str, Any]]:
+    sent: list[dict[str, Any]] = []
+    nothing: Any = None
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.connect"}
+
+    async def send(event: dict[str, Any]) -> None:
+        sent.append(event)
+
+    consumer = SocketConsumer(nothing, nothing, sockets, nothing, nothing, ["*"])
+    scope = {"client": ["192.0.2.1", 1], "extensions": extensions}
+    await consumer(scope, receive, send)
+    return sent
+
+
+async def test_a_server_that_can_tells_why() -> None:
+    full = Sockets(10, 0, lambda source: False)
+    start, body = await answered({"websocket.http.response": {}}, full)
+    assert start["status"] == TooMany.code
+    assert (b"retry-after", b"10") in start["headers"]
+    assert b"Your address" in body["body"]
+
+
+async def test_another_one_answers_403() -> None:
+    (event,) = await answered({}, Sockets(0, 10, lambda source: False))
+    assert event == {"type": "websocket.close", "code": 4403}
+
+
+def test_a_ban_comes_before_every_limit() -> None:
+    with pytest.raises(Forbidden):
+        Sockets(0, 0, lambda source: True).check("192.0.2.1")
