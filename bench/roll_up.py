@@ -9,22 +9,23 @@ of Java, its Python workers and this process.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from bench.processes import cpu_seconds
 from spark import run
 from spark.jobs import rolling, schema
 from spark.jobs.ledger import Ledger
 from spark.jobs.storage import Storage
+from spark.memory import Peak, family
 
 
 def main(record: str, name: str, start: str, end: str, cores: str, classes: str = "") -> None:
-    began = time.perf_counter()
+    began, peak = time.perf_counter(), Peak()
     options = {"spark.master": f"local[{cores}]", "spark.driver.memory": "2g"}
     kept = Path(classes) if classes else None
     spark = run.session(options, kept)
@@ -38,7 +39,7 @@ def main(record: str, name: str, start: str, end: str, cores: str, classes: str 
         said[f"{which}_s"] = time.perf_counter() - began
         said[f"{which}_cpu_s"] = _processor_seconds() - used
     said["tables"] = {table: book.tables_of(f"{name}-second-0", table) for table in schema.ROLL_UP}
-    said["peak_mb"] = sum(map(_peak_mb, _family()))
+    said["peak_mb"] = peak.mb()
     if kept is None:
         spark.stop()
     else:
@@ -46,21 +47,9 @@ def main(record: str, name: str, start: str, end: str, cores: str, classes: str 
     sys.stdout.write(json.dumps(said) + "\n")
 
 
-def _family() -> list[psutil.Process]:
-    here = psutil.Process()
-    return [here, *here.children(recursive=True)]
-
-
 def _processor_seconds() -> float:
-    return sum(sum(each.cpu_times()[:2]) for each in _family())
-
-
-def _peak_mb(process: psutil.Process) -> float:
-    """The most memory a process had, as the kernel counted it."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    return sum(
-        int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM")
-    )
+    """Of this process and all that it started."""
+    return sum(map(cpu_seconds, family(os.getpid())))
 
 
 if __name__ == "__main__":

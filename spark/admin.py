@@ -114,7 +114,7 @@ class ReportRunAdmin(ConsoleAdmin):
     fields = ("kind", "start", "again")
     list_display = (
         "name", "state_label", "progress_text", "trigger", "queued_at", "duration_text",
-        "rows_read", "hours_rolled", "peak_memory_mb",
+        "rows_read", "hours_rolled", "memory",
     )  # fmt: skip
     list_filter = ("state", "kind", "trigger")
     ordering = ("-queued_at",)
@@ -122,7 +122,7 @@ class ReportRunAdmin(ConsoleAdmin):
     readonly = (
         "name", "end", "state_label", "progress_text", "trigger", "asked_by", "queued_at",
         "started_at", "ended_at", "duration_text", "attempts", "rows_read", "hours_rolled",
-        "peak_memory_mb", "error",
+        "memory", "error",
     )  # fmt: skip
 
     def get_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
@@ -166,6 +166,10 @@ class ReportRunAdmin(ConsoleAdmin):
     def duration_text(self, run: ReportRun) -> str:
         took = run.duration
         return "" if took is None else str(timedelta(seconds=round(took.total_seconds())))
+
+    @display(description="peak memory of all its processes")
+    def memory(self, run: ReportRun) -> str:
+        return f"{run.peak_memory_mb} MB" if run.peak_memory_mb else ""
 
     @action(description="Cancel", permissions=["add"])
     def cancel(self, request: HttpRequest, queryset: QuerySet[ReportRun]) -> None:

@@ -34,14 +34,20 @@ from spark.jobs import days, figures, periods, rolling  # noqa: E402
 from spark.jobs.ledger import DAYS, Ledger  # noqa: E402
 from spark.jobs.periods import Kind  # noqa: E402
 from spark.jobs.storage import Storage  # noqa: E402
+from spark.memory import Peak  # noqa: E402
 
 LATE = timedelta(hours=48)
 """How far back the hourly run looks for rows that came late."""
 LAST_DAY = timedelta(hours=23)
 ARCHIVE_SECONDS = 60.0
-JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:MetaspaceSize=256m")
 """A run is short: compiling Java's code well, and collecting its rubbish in parallel, takes longer
-than it saves, and twice the memory."""
+than it saves, and twice the memory. Its classes grow to a known size and are not looked through."""
+UNCOMPILED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For jobs over small tables: compiling a program for each takes longer than running it."""
 SESSION = {
     "spark.app.name": "traffic reports",
     "spark.log.level": "ERROR",
@@ -66,6 +72,9 @@ def session(options: dict[str, str], classes: Path | None = None) -> SparkSessio
         # them takes longer than it saves. What listens on this machine alone need not be reached
         # from another one. Spark's Python workers are this Python.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault(
+            "SPARK_LAUNCHER_OPTS", " ".join(JAVA)
+        )  # a Java that finds the command
         local = {
             "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
             "spark.sql.adaptive.enabled": "false",
@@ -137,12 +146,12 @@ def make(
     stale = rolling.stale_hours(raw, book, oldest, asked)
     stale |= rolling.stale_hours(raw, book, asked, last, again=again)
     rows = rolling.roll_up(spark, raw, book, stale, run, lambda s, step: progress(s * 0.6, step))
+    for name, value in UNCOMPILED.items():
+        spark.conf.set(name, value)
     if kind is not Kind.HOURLY:
         progress(0.6, "adding up days")
         days.roll_up(spark, book, by_day, days.stale_days(book, by_day, oldest, last), run)
     progress(0.7, "making reports")
-    # Many jobs over small tables: compiling a program for each takes longer than running it.
-    spark.conf.set("spark.sql.codegen.wholeStage", "false")
     if kind is Kind.HOURLY:
         # All of the last day: a daily run may have rolled hours up that have no report yet.
         made = figures.hourly(spark, book, min([start - LAST_DAY, *stale]), last)
@@ -151,7 +160,8 @@ def make(
         for number, period in enumerate(begun):
             progress(0.7 + 0.2 * number / len(begun), f"making report {number + 1} of {len(begun)}")
             made.append(figures.of_period(spark, book, by_day, kind, period))
-    spark.conf.unset("spark.sql.codegen.wholeStage")
+    for name in UNCOMPILED:
+        spark.conf.unset(name)
     progress(0.9, "compacting")
     over = datetime.now(UTC) - timedelta(hours=2)
     compacted = rolling.compact(spark, raw, book, oldest, min(last, over), run)
@@ -183,12 +193,13 @@ def main(arguments: list[str]) -> None:
     if given.tied:
         threading.Thread(target=_end_with_parent, daemon=True).start()
     _tell(0.0, "starting Spark")
+    peak = Peak()
     spark = session(dict(pair.split("=", 1) for pair in given.conf), given.classes)
     result = make(
         spark, given.kind, given.record, given.start, given.end, given.run,
         again=given.again, progress=_tell,
     )  # fmt: skip
-    result["peak_memory_mb"] = _peak_memory_mb(spark)
+    result["peak_memory_mb"] = peak.mb()
     temporary = given.result.with_suffix(".tmp")
     temporary.write_text(json.dumps(result))
     temporary.replace(given.result)
@@ -213,18 +224,6 @@ def _end_with_parent() -> None:
     while os.read(0, 1024):
         continue
     os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-def _peak_memory_mb(spark: SparkSession) -> int:
-    """The most memory the JVM had, as the kernel counted it; 0 where it does not say."""
-    process = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
-    status = Path(f"/proc/{process}/status")
-    if not status.is_file():
-        return 0
-    found = [
-        line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM")
-    ]
-    return int(found[0]) // 1024 if found else 0
 
 
 if __name__ == "__main__":

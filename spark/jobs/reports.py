@@ -3,8 +3,8 @@
 A period is an hour, a day, a week or a month; rows of several periods may come together, which is
 how the hourly job makes many reports in one pass. Tables that are made of the same rows are made in
 one query and told apart by the column `table`: planning a query takes Spark longer than such rows
-do. Every table is ranked and cut per period, ties are broken by the keys, so that a re-run gives the
-same rows in the same order.
+do. Every table is ranked and cut per period, ties are broken by the keys, so that a re-run gives
+the same rows in the same order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The columns of every stored table, declared once.
 
 `RAW` is what the recorder writes, a row for each recipient of each message; `ROLL_UP` is the hourly
-roll-up, and `DAYS` what is made of it day by day: from these two all reports are made. Every roll-up row carries its `hour` and the `run`
-that made it; the ledger says which run counts for an hour. All times are UTC.
+roll-up, and `DAYS` what is made of it day by day: from these two all reports are made. Every row
+of theirs carries its `hour` and the `run` that made it; the ledger says which run counts for an
+hour. All times are UTC.
 """
 
 from __future__ import annotations

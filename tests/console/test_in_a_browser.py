@@ -11,11 +11,11 @@ import pytest
 from tests.accessibility import axe_faults
 from tests.node import Node, running
 
-from .browser import PASSWORD, log_in, operated
+from . import window
+from .browser import log_in, operated
 
 pytestmark = pytest.mark.long
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 LISTS = (
     *("session", "allocation", "subscription", "addresspool", "ban"),
     *("alarm", "componentstatus", "worker", "auditentry"),
@@ -31,23 +31,13 @@ def operated_node(tmp_path_factory: pytest.TempPathFactory, template: Path) -> I
 
 @pytest.fixture(scope="module")
 def chromium_window(chromium: str) -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        opened = play.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield opened
-        opened.close()
+    with window.opened(chromium) as chromium_window:
+        yield chromium_window
 
 
 @pytest.fixture
 def operator_page(operated_node: Node, chromium_window: Any) -> Iterator[Any]:
-    page = chromium_window.new_page(base_url=f"http://127.0.0.1:{operated_node.port}")
-    page.set_default_timeout(20_000)
-    page.goto("/admin/login/")
-    page.fill("[name=username]", "operator")
-    page.fill("[name=password]", PASSWORD)
-    page.press("[name=password]", "Enter")
-    page.wait_for_url("**/admin/")
+    page = window.operator_page(chromium_window, operated_node.port)
     yield page
     page.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +17,7 @@ from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
 from tests.spark.conftest import DAY
 from tests.spark.independent import Independent
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.long,
@@ -50,10 +50,8 @@ def half_way(
     def watch(seen: ReportRun) -> None:
         if family or not seen.step.startswith("rolling up"):
             return
-        limit = time.monotonic() + 60
-        while not list(record.glob("roll-up/runs/*/*/_temporary")):  # Spark writes here first
-            assert time.monotonic() < limit
-            time.sleep(0.02)
+        # Spark writes there first.
+        until(lambda: list(record.glob("roll-up/runs/*/*/_temporary")), 60, every=0.02)
         assert not list(record.glob("roll-up/ledger/*.json"))
         family.extend(psutil.Process().children(recursive=True))
         act(family)

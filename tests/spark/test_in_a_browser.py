@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.accessibility import axe_faults
-from tests.console.browser import PASSWORD, log_in, operated
+from tests.console.browser import log_in, operated
+from tests.console.window import opened, operator_page
 from tests.node import Node, running
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.xdist_group("spark")]
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 PHONE = {"width": 390, "height": 844}
 PAPER = {"width": 794, "height": 1123}  # A4 at 96 dots an inch
 
@@ -33,26 +33,14 @@ def reporting(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Itera
 
 @pytest.fixture(scope="module")
 def window(chromium: str) -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        opened = play.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield opened
-        opened.close()
+    with opened(chromium) as window:
+        yield window
 
 
 @pytest.fixture
 def page(reporting: Node, window: Any) -> Iterator[Any]:
     """The report, with the faults of its scripts in `page.faults`."""
-    page = window.new_page(base_url=f"http://127.0.0.1:{reporting.port}")
-    page.set_default_timeout(20_000)
-    page.faults = []
-    page.on("pageerror", lambda error: page.faults.append(str(error)))
-    page.goto("/admin/")
-    page.fill("[name=username]", "operator")
-    page.fill("[name=password]", PASSWORD)
-    page.press("[name=password]", "Enter")
-    page.wait_for_url(lambda url: "login" not in url)
+    page = operator_page(window, reporting.port)
     listed = page.request.get("/api/v1/reports/?kind=daily").json()
     page.goto(f"/admin/spark/report/{listed['results'][0]['id']}/change/")
     page.wait_for_selector("canvas[data-chart=outcomes]")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psycopg
@@ -14,6 +13,7 @@ import redis
 
 from msgnode.launch.tied import tie
 from tests.node import ROOT, Node
+from tests.waiting import until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.xdist_group("spark")]
 
@@ -41,12 +41,12 @@ def test_a_run_goes_over_redis_and_is_kept_in_postgresql(
             start_new_session=True, preexec_fn=lambda: tie(signal.SIGKILL),
         )  # fmt: skip
     try:
-        limit = time.monotonic() + 150
-        while (row := _run(postgres_url, number))[0] not in ("done", "failed", "cancelled"):
-            assert time.monotonic() < limit, (tmp_path / "worker.log").read_text()[-3000:]
-            assert worker.poll() is None, (tmp_path / "worker.log").read_text()[-3000:]
-            time.sleep(0.2)
-        assert row[0] == "done", row
+        ended = until(
+            lambda: _ended(postgres_url, number) or worker.poll() is not None,
+            150,
+            lambda: (tmp_path / "worker.log").read_text()[-3000:],
+        )
+        assert ended == ("done", ""), (tmp_path / "worker.log").read_text()[-3000:]
     finally:
         worker.terminate()
         worker.wait(30)
@@ -66,10 +66,11 @@ def test_a_run_goes_over_redis_and_is_kept_in_postgresql(
             )
 
 
-def _run(url: str, number: int) -> tuple[str, str]:
+def _ended(url: str, number: int) -> tuple[str, str] | None:
+    """How the run ended, and why; None while it goes on."""
     with psycopg.connect(url) as database:
         row = database.execute(
             "select state, error from spark_reportrun where id = %s", [number]
         ).fetchone()
     assert row
-    return row
+    return row if row[0] in ("done", "failed", "cancelled") else None

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from msgnode.traffic.files import RecordFiles
 from msgnode.traffic.generate import Plan, hours
-from spark import run
+from spark import pages, run
 from spark.jobs.periods import Kind
 from tests.spark.conftest import DAY
 from tests.spark.independent import Independent
@@ -126,6 +126,36 @@ def test_a_week_is_made_of_its_days_and_a_late_hour_makes_its_day_again(
     made_by = days_made_by()
     assert made_by.pop(f"{DAY:%d}") == "late-days-0"
     assert set(made_by.values()) == {"a-days-0"}
+
+
+def test_a_month_that_is_partly_recorded_is_told_as_such(spark: SparkSession, record: Path) -> None:
+    month = (DAY.replace(day=1), (DAY + timedelta(days=31)).replace(day=1))
+    october = (month[0] - timedelta(days=31), month[0])
+    fill(record, 2_000, days=DAY.day + 2)  # the last two days of October, November up to DAY
+    made = run.make(spark, Kind.MONTHLY, str(record), *month, "a")
+    (report,) = made["reports"]
+    truth, before = Independent(record, *month), Independent(record, *october)
+    assert report["totals"] == {"dropped": 0, "refused": 0} | truth.totals()
+    assert report["previous"] == {"dropped": 0, "refused": 0} | before.totals()
+    assert by(report, "types", "type") == truth.counts("type")
+    by_hour = {
+        (hour.replace("Z", "+00:00"),): n for (hour,), n in by(report, "hours", "hour").items()
+    }
+    assert by_hour == truth.counts(HOUR)
+    talkers = sorted(truth.counts("sender").items(), key=lambda one: (-one[1], one[0]))
+    assert list(by(report, "talkers", "address").items()) == talkers[:100]
+    assert report["latency"]["p99"] == pytest.approx(truth.percentile(0.99), rel=0.02)
+    for role, column in (("talker", "sender"), ("runtime", "who")):
+        assert report["distinct"][role] == pytest.approx(len(truth.distinct(column)), rel=0.02)
+
+    assert report["hours_of_period"] == 30 * 24
+    assert len(report["hours_recorded"]) == len(truth.counts(HOUR)) <= DAY.day * 24
+    assert report["previous_hours"] == len(before.counts(HOUR)) <= 2 * 24
+    missing = pages.missing_hours(report, now=month[1])
+    assert len(missing) + len(report["hours_recorded"]) == 30 * 24
+    assert set(missing) >= {NEXT + timedelta(hours=n) for n in range(10 * 24)}  # to its end
+    compared = pages.context(report)["compared"]
+    assert f"of which {report['previous_hours']} hours are recorded" in compared
 
 
 def messages(reports: list[dict[str, Any]]) -> dict[tuple[Any, ...], int]:

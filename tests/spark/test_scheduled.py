@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import signal
-import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.console.window import opened, operator_page
 from tests.e2e.launched import Launched
 from tests.node import Node
 from tests.servers import free_port
+from tests.waiting import until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400), pytest.mark.xdist_group("spark")]
 EACH_MINUTE = """
@@ -38,30 +40,23 @@ def test_the_schedule_makes_a_report_that_the_console_shows(tmp_path: Path, chro
         node.ready()
         manage("traffic_generate", "--rows", "5000", "--days", "1", "--seed", "7")
         manage("shell", "--no-imports", "-c", EACH_MINUTE)
-        limit = time.monotonic() + 240
-        while "run done" not in (seen := manage("shell", "--no-imports", "-c", STATES)):
-            assert "run failed" not in seen, seen
-            assert time.monotonic() < limit, seen
-            time.sleep(1)
+        assert until(partial(first_run_ended, manage), 240) == "done"
         look(chromium, port, said[1], tmp_path)
         node.signal(signal.SIGINT)
         node.status()
         assert node.survivors(10) == []
 
 
+def first_run_ended(manage: Callable[..., str]) -> str:
+    """How the first run of the schedule ended; "" while none has."""
+    ended = re.search(r"run (done|failed)", manage("shell", "--no-imports", "-c", STATES))
+    return ended[1] if ended else ""
+
+
 def look(chromium: str, port: int, password: str, place: Path) -> None:
     """The list of runs and the last 24 hours, as the operator sees them."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        window = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page: Any = window.new_page(base_url=f"http://127.0.0.1:{port}")
-        page.set_default_timeout(20_000)
-        page.goto("/admin/")
-        page.fill("[name=username]", "operator")
-        page.fill("[name=password]", password)
-        page.press("[name=password]", "Enter")
-        page.wait_for_url(lambda url: "login" not in url)
+    with opened(chromium) as window:
+        page = operator_page(window, port, password)
         page.goto("/admin/spark/reportrun/")
         assert page.get_by_text("schedule", exact=True).first.is_visible()
         page.screenshot(path=place / "runs.png")
@@ -69,4 +64,3 @@ def look(chromium: str, port: int, password: str, place: Path) -> None:
         page.wait_for_selector("canvas[data-chart=outcomes]")
         assert "The last 24 hours" in page.inner_text("#report h1")
         page.screenshot(path=place / "last-day.png", full_page=True)
-        window.close()

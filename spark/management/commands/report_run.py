@@ -72,7 +72,7 @@ class Command(BaseCommand):
         seconds = run.duration.total_seconds() if run.duration else 0
         self.stdout.write(
             f"{run.rows_read} rows read, {run.hours_rolled} hours rolled up in {seconds:.1f} s, "
-            f"Java's peak memory {run.peak_memory_mb} MB"
+            f"peak memory of all its processes {run.peak_memory_mb} MB"
         )
         for report in reports:
             self.stdout.write(

@@ -1,0 +1,21 @@
+"""Waiting, with a limit, for what another process does and no event announces."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def until(
+    look: Callable[[], T], seconds: float, said: Callable[[], str] = str, *, every: float = 0.2
+) -> T:
+    """Look again and again until it is true; what it was. After `seconds` the test fails with what
+    `said` tells."""
+    limit = time.monotonic() + seconds
+    while not (seen := look()):
+        assert time.monotonic() < limit, said() or f"not so within {seconds:g} s"
+        time.sleep(every)
+    return seen
