@@ -1,0 +1,36 @@
+"""Bring a record to where the schedule has it when the daily report is due.
+
+    python -m bench.scheduled RECORD START END CORES
+
+The days before START are rolled up; the hours from START to END are, each by a run of its own, as
+the hourly job leaves them; their day is not.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime, timedelta
+
+from spark import run
+from spark.jobs import days, rolling
+from spark.jobs.ledger import DAYS, Ledger
+from spark.jobs.storage import Storage
+
+
+def main(record: str, start: str, end: str, cores: str) -> None:
+    since, until = datetime.fromisoformat(start), datetime.fromisoformat(end)
+    spark = run.session({"spark.master": f"local[{cores}]", "spark.driver.memory": "2g"})
+    raw, rolled = Storage(spark, f"{record}/raw"), Storage(spark, f"{record}/roll-up")
+    book, by_day = Ledger(rolled), Ledger(rolled, DAYS)
+    past = since - timedelta(days=60)
+    before = rolling.stale_hours(raw, book, past, since)
+    rolling.roll_up(spark, raw, book, before, "past", lambda share, step: None)
+    for day in days.stale_days(book, by_day, past, since):
+        days.roll_up(spark, book, by_day, [day], f"past-{day:%Y%m%d}")
+    for hour, files in rolling.stale_hours(raw, book, since, until).items():
+        rolling.roll_up(spark, raw, book, {hour: files}, f"{hour:%H}", lambda share, step: None)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
