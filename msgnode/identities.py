@@ -6,7 +6,7 @@ Rules
 - A change of a session's identity reaches the roll of who is here, the witness and the policies.
 - A revocation ends what it meets at once: sessions are closed (4401) or go on as anonymous.
 - Where the mode asks for an identity a session has IDENTIFY_TIMEOUT seconds to get one: by login,
-  or in the identified mode by a message, for as long as the token in it is good.
+  or in the identified mode by a message.
 - With several workers tokens are bound in the database, and sessions of others are on the roll too.
 """
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from time import time
 from typing import Any
 
 from django.conf import settings
@@ -139,7 +138,10 @@ class Identities:
             await asyncio.sleep(every)
             try:
                 for id_ in self._unidentified.over():
-                    self._check_identified(self._sessions.sessions.get(id_))
+                    session = self._sessions.sessions.get(id_)
+                    if session is not None:
+                        text = "not identified in time"
+                        self._sessions.end(session, CloseCode.NOT_IDENTIFIED, text, text)
             except Exception:
                 log.exception("Sessions without an identity could not be ended.")
 
@@ -152,10 +154,11 @@ class Identities:
         """A session is new here, or bound to another subject, or to none."""
         self.roll.enter(session)
         self._decide_again(session)
-        if session.speaker.identity is None and self.witness.modes.of(session.runtime_url):
-            self._unidentified.enter(session.id)
-        else:
+        mode = self.witness.modes.of(session.runtime_url)
+        if session.speaker.identity is not None or not mode:
             self._unidentified.leave(session.id)
+        elif mode is Mode.STRICT or not session.has_said_who:
+            self._unidentified.enter(session.id)
 
     def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
         """A SessionEnd."""
@@ -187,21 +190,12 @@ class Identities:
         if holder and (holder != runtime_url or any(each.is_connected for each in others)):
             raise Rejected("The token is in use by another runtime, or by another of this one's.")
 
-    def _identified(self, session: Listener, until: float) -> None:
-        """A session without a login has said who it is in a message."""
+    def _identified(self, session: Listener) -> None:
+        """A session without a login has said who it is in a message, where that is enough."""
         live = self._sessions.sessions.get(session.id)
         if live is not None:
-            self._sessions.identified_by_message(live, until)
-
-    def _check_identified(self, session: LiveSession | None) -> None:
-        if session is None or session.speaker.identity is not None:
-            return
-        mode = self.witness.modes.of(session.runtime_url)
-        if mode is Mode.IDENTIFIED and session.identified_until > time():
-            self._unidentified.enter(session.id)
-        elif mode:
-            text = "not identified in time"
-            self._sessions.end(session, CloseCode.NOT_IDENTIFIED, text, text)
+            self._sessions.said_who(live)
+            self._unidentified.leave(session.id)
 
     def _log_in(self, session: Listener, proof: Proof | None) -> asyncio.Future[Any] | None:
         live = self._sessions.sessions.get(session.id)

@@ -27,7 +27,6 @@ from msgnode.bus.ports import (
     Card,
     Component,
     CountingRecorder,
-    PassingRecorder,
     Tap,
 )
 from msgnode.bus.routes import ComponentBook
@@ -80,7 +79,7 @@ class Node:
         self.table = RoutingTable()
         self.writer = GroupWriter()
         self.record = self._record() if settings.RECORD["ON"] else None
-        self.recorder = PassingRecorder(self.record) if self.record else CountingRecorder()
+        self.recorder = CountingRecorder(self.record)
         self.policing = Policing(
             self.table,
             self.writer,

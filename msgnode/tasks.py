@@ -53,7 +53,7 @@ def purge() -> dict[str, int]:
         ),
         "alarms": delete_in_batches(Alarm.objects.filter(cleared_at__lt=now - ALARMS_KEPT)),
         "revocations": delete_in_batches(Revocation.objects.filter(ends_at__lt=now)),
-        "bindings of tokens": delete_in_batches(binding_store.over(now)),
+        "bindings of tokens": binding_store.purge(now, BATCH),
         "address owners": delete_in_batches(AddressOwner.objects.filter(seen_at__lt=owners_kept)),
         "browser sessions": delete_in_batches(BrowserSession.objects.filter(expire_date__lt=now)),
         "tokens": purge_tokens(now),

@@ -247,28 +247,19 @@ class NoPolicies:
 
 
 class CountingRecorder:
-    """A recorder that keeps numbers and no rows: messages by type and outcome, bytes, seconds."""
+    """Counts messages by type and outcome, bytes, seconds; passes each row on to `onward`, which
+    keeps it, if there is one."""
 
-    def __init__(self) -> None:
+    def __init__(self, onward: Recorder | None = None) -> None:
         self.messages: dict[tuple[str, Outcome], int] = {}
         self.bytes = 0
         self.latencies = Histogram((20e-6, 50e-6, 100e-6, 300e-6, 1e-3, 3e-3, 10e-3, 0.1))
+        self._onward = onward.note if onward is not None else None
 
     def note(self, record: TrafficRecord) -> None:
         key = (record.type, record.outcome)
         self.messages[key] = self.messages.get(key, 0) + 1
         self.bytes += record.size
         self.latencies.observe(record.latency)
-
-
-class PassingRecorder(CountingRecorder):
-    """Counts, and passes each row on to the one that keeps it."""
-
-    def __init__(self, onward: Recorder) -> None:
-        super().__init__()
-        self._count = super().note  # looked up once, not for each row
-        self._onward = onward.note
-
-    def note(self, record: TrafficRecord) -> None:
-        self._count(record)
-        self._onward(record)
+        if self._onward is not None:
+            self._onward(record)

@@ -29,6 +29,7 @@ from msgnode.models import (
     Allocation,
     AuditEntry,
     Ban,
+    IdentityBinding,
     Revocation,
     Session,
     Subscription,
@@ -107,6 +108,7 @@ def export(names: Names) -> dict[str, Any]:
         "sessions": sessions,
         "allocations": Allocation.objects.filter(**holding),
         "subscriptions": Subscription.objects.filter(**holding),
+        "token_bindings": _bindings(sessions),
         "address_owners": AddressOwner.objects.filter(_subjects(names)),
         "revocations": Revocation.objects.filter(_subjects(names)),
         "bans": Ban.objects.filter(kind=Ban.Kind.SUBJECT, value__in=_ban_values(names)),
@@ -142,6 +144,7 @@ def erase(names: Names, actor: str) -> dict[str, int]:
     live = sessions.exclude(state=Session.State.CLOSED)
     done = {"sessions ended": end_sessions(live.iterator(), actor, "erased", may_return=False)}
     done["decisions"] = _delete(DecisionEntry.objects.filter(_decisions(names, sessions)))
+    done["bindings of tokens"] = _delete(_bindings(sessions))
     done["sessions"] = _delete(sessions)
     done["address owners"] = _delete(AddressOwner.objects.filter(_subjects(names)))
     done["failed log-ins"] = _delete(AccessAttempt.objects.filter(username__in=names.user_names))
@@ -173,6 +176,11 @@ def _audited(names: Names, sessions: QuerySet[Session]) -> set[str]:
     """What entries of the audit may be about: the person, sessions and what they hold."""
     addresses = Allocation.objects.filter(session__in=sessions).values_list("address", flat=True)
     return {*names.texts, *sessions.values_list("runtime_url", flat=True), *addresses}
+
+
+def _bindings(sessions: QuerySet[Session]) -> QuerySet[IdentityBinding]:
+    """What is bound to the person's runtimes."""
+    return IdentityBinding.objects.filter(runtime_url__in=sessions.values("runtime_url"))
 
 
 def _ban_values(names: Names) -> set[str]:

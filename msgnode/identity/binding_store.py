@@ -11,6 +11,7 @@ from asyncio import Future
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
@@ -77,8 +78,19 @@ class BindingStore:
         raise Unavailable("Many ask for this token at once: try again.")
 
 
-def over(now: datetime) -> QuerySet[models.IdentityBinding]:
-    """Rows that bind nothing any more."""
+def purge(now: datetime, at_once: int) -> int:
+    """Delete the rows that bind nothing any more, so many in a transaction; how many they were."""
+    deleted = 0
+    while ids := list(_over(now).values_list("pk", flat=True)[:at_once]):
+        with transaction.atomic():  # asked again: a runtime may have come back
+            number = _over(now).filter(pk__in=ids).delete()[0]
+        if not number:
+            break
+        deleted += number
+    return deleted
+
+
+def _over(now: datetime) -> QuerySet[models.IdentityBinding]:
     open_ = _open_sessions().filter(runtime_url=OuterRef("runtime_url"))
     return models.IdentityBinding.objects.filter(Q(ends_at__lt=now) | ~Exists(open_))
 

@@ -67,8 +67,8 @@ class _Checks:
 
 class IdentityWitness:
     """One a worker. `log_in(session, verified)` binds a session to a subject, or (None) to none;
-    `identified(session, until)` hears of one that said who it is in a message where the mode asks
-    for it; `binds` says whether tokens are bound to the runtimes that say them."""
+    `identified(session)` hears of one that said who it is in a message where the mode is content
+    with that; `binds` says whether tokens are bound to the runtimes that say them."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class IdentityWitness:
         binds: bool,
         bindings: Bindings,
         log_in: Callable[[Listener, Verified | None], object],
-        identified: Callable[[Listener, float], None] = lambda *_: None,
+        identified: Callable[[Listener], None] = lambda _: None,
         now: Callable[[], float] = time,
     ) -> None:
         self.modes = modes
@@ -225,7 +225,7 @@ class IdentityWitness:
                 self._check_subject(identity, base)
                 self._bind(verified, session)
                 if base.identity is None and self.modes.of(session.runtime_url) is Mode.IDENTIFIED:
-                    self._identified(session, identity.expires)
+                    self._identified(session)
             except NotAtHand:
                 self._unspend(session)
                 raise

@@ -136,10 +136,10 @@ class SessionLife:
             on_identified(session)
         return self._store.identified(session)
 
-    def identified_by_message(self, session: LiveSession, until: float) -> None:
+    def said_who(self, session: LiveSession) -> None:
         """A session that nobody has logged in at has said who it is in a message."""
-        if until > session.identified_until:
-            session.identified_until = until
+        if not session.has_said_who:
+            session.has_said_who = True
             self._store.identified(session)
 
     def enforce(self, bans: BanList) -> None:
@@ -182,7 +182,7 @@ class SessionLife:
             proof=row.identity.get("proof", ""),
         )
         session.bound_at = row.opened_at.timestamp()
-        session.identified_until = row.identity.get("until", 0.0)
+        session.has_said_who = row.identity.get("said", False)
         session.outbox.has_gap = bool(row.epoch)
         return session
 

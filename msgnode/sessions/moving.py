@@ -22,7 +22,7 @@ class SessionState(msgspec.Struct):
     has_gap: bool
     withdrawn: list[str]
     proof: str = ""
-    identified_until: float = 0.0
+    has_said_who: bool = False
 
 
 def state_of(session: LiveSession) -> SessionState:
@@ -36,7 +36,7 @@ def state_of(session: LiveSession) -> SessionState:
         session.outbox.has_gap,
         list(session.withdrawn),
         session.proof,
-        session.identified_until,
+        session.has_said_who,
     )
 
 
@@ -55,7 +55,7 @@ def session_of(state: SessionState, outbox_bytes: int, stores: bool) -> LiveSess
         proof=state.proof,
     )
     session.bound_at = state.bound_at
-    session.identified_until = state.identified_until
+    session.has_said_who = state.has_said_who
     session.outbox.has_gap = state.has_gap
     session.withdrawn = frozenset(state.withdrawn)
     return session

@@ -45,8 +45,8 @@ class LiveSession:
         "deliver",
         "detached_at",
         "handshake",
+        "has_said_who",
         "id",
-        "identified_until",
         "learned",
         "outbox",
         "proof",
@@ -79,7 +79,7 @@ class LiveSession:
         self.token_hash = token_hash
         self.handshake = handshake
         self.speaker = speaker
-        self.identified_until = 0.0  # by a message, in seconds since the epoch
+        self.has_said_who = False  # in a message, without a login
         self.proof = proof  # digest of the token behind the speaker's identity
         self.state = state
         self.bound_at = 0.0

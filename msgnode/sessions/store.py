@@ -157,8 +157,8 @@ def _of_identity(session: LiveSession) -> dict[str, Any]:
     """The fields of a row that say who is behind a session."""
     identity = session.speaker.identity
     if identity is None:
-        until = session.identified_until
-        return {"issuer": "", "subject": "", "identity": {"until": until} if until else {}}
+        said = {"said": True} if session.has_said_who else {}
+        return {"issuer": "", "subject": "", "identity": said}
     kept = {**msgspec.to_builtins(identity), "proof": session.proof}
     return {"issuer": identity.issuer[:255], "subject": identity.subject[:255], "identity": kept}
 

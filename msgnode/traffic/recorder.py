@@ -29,6 +29,7 @@ from msgnode.traffic.pseudonyms import pseudonymised
 logger = logging.getLogger(__name__)
 
 ALARM = "record-not-written"
+_LOOK_SECONDS = 0.5
 _NOTE_SECONDS = 0.000_2
 _ALARM_EVERY = 30.0
 
@@ -128,8 +129,14 @@ class ParquetRecorder:
 
     # --- the recorder's thread ----------------------------------------------------------------
     def _run(self) -> None:
-        while not self._stop.wait(self._options.flush_seconds):
-            self.flush()
+        options = self._options
+        look_seconds = min(_LOOK_SECONDS, options.flush_seconds)
+        flushed_at = time.monotonic()
+        while not self._stop.wait(look_seconds):
+            is_due = time.monotonic() + look_seconds > flushed_at + options.flush_seconds
+            if is_due or len(self._columns) > options.buffer_rows // 2:
+                self.flush()
+                flushed_at = time.monotonic()
         self.flush()
         unwritten = self.held
         if unwritten:

@@ -201,7 +201,7 @@ class Mesh:
                 "missed": peer.incoming.missed,
                 "lost": peer.given_up,
             }
-            for peer in self.peers.values()
+            for peer in tuple(self.peers.values())  # asked from threads, too
         ]
 
     def _up(self) -> list[Peer]:

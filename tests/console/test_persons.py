@@ -14,7 +14,14 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from msgnode.console import persons
-from msgnode.models import AddressOwner, Allocation, AuditEntry, ControlMessage, Session
+from msgnode.models import (
+    AddressOwner,
+    Allocation,
+    AuditEntry,
+    ControlMessage,
+    IdentityBinding,
+    Session,
+)
 from policies.models import DecisionEntry
 from registry import api
 from registry.api import Kind
@@ -48,6 +55,9 @@ def live_of(name: str) -> dict[str, Any]:
     AddressOwner.objects.create(
         address=hyperty, issuer=settings.PROVIDER["ISSUER"], subject=str(user.pk)
     )
+    IdentityBinding.objects.create(
+        name=f"digest of {name}", value=runtime, runtime_url=runtime, ends_at=timezone.now()
+    )
     api.register(
         Kind.HYPERTY, hyperty, {**FACTS, "runtime": runtime}, f"user://localhost/{user.email}"
     )
@@ -70,7 +80,9 @@ def test_everything_is_written_out_and_nothing_of_others() -> None:
     live_of("alice")
     live_of("bob")
     told = run("person_export", EMAIL)
-    for kind in ("account", "sessions", "allocations", "address_owners", "decisions"):
+    for kind in (
+        "account", "sessions", "allocations", "address_owners", "token_bindings", "decisions",
+    ):  # fmt: skip
         assert len(told[kind]) == 1, kind
     assert len(told["audit"]) == 2
     registry = {kind: len(rows) for kind, rows in told["registry"].items()}
@@ -101,8 +113,8 @@ def test_a_subject_of_an_issuer_is_not_somebody_with_that_name() -> None:
 def test_erased_nothing_is_left_of_the_one_and_everything_of_the_other() -> None:
     alice, bob = live_of("alice"), live_of("bob")
     run("person_erase", EMAIL, "--yes")
-    for model in (User, Session, Allocation, AddressOwner, DecisionEntry, Hyperty, DataObject,
-                  StatusChange, RegistryUser, AuditEntry):  # fmt: skip
+    for model in (User, Session, Allocation, AddressOwner, IdentityBinding, DecisionEntry, Hyperty,
+                  DataObject, StatusChange, RegistryUser, AuditEntry):  # fmt: skip
         text = str(list(model.objects.values()))  # type: ignore[attr-defined]
         assert "alice" not in text, model
         assert "bob" in text or str(bob["session"].pk.hex) in text or model is AddressOwner, model

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tests.client import Client, code, runtime
-from tests.node import Node
+from tests.node import Node, free_port
+from tests.servers import redis_program
 
 
 class Pair:
@@ -39,3 +41,27 @@ class Pair:
 
     async def leave(self) -> None:
         await self._stack.aclose()
+
+
+class OwnRedis:
+    """A Redis that a test may stop and start again, on one port."""
+
+    def __init__(self, place: Path) -> None:
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._place = place
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            [
+                *(redis_program(), "--port", str(self.port), "--bind", "127.0.0.1"),
+                *("--save", "", "--appendonly", "no", "--dir", str(self._place)),
+            ],
+            stdout=subprocess.DEVNULL,
+        )
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()

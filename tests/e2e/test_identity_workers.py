@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.client import SESSION, Client, Frame, code, runtime
-from tests.e2e.pair import Pair
+from tests.e2e.pair import OwnRedis, Pair
 from tests.issuer import Issuer, enter
 from tests.node import Node, eventually
 
@@ -200,3 +200,30 @@ async def test_who_is_logged_in_is_found_from_every_worker(pair: Pair, issuer: I
     assert code(await logout(back)) == 200
     for asker in askers:
         assert code(await found(asker)) == 404
+
+
+async def test_while_redis_is_away_a_token_still_has_one_runtime(
+    tmp_path: Path, template: Path, issuer: Issuer
+) -> None:
+    shutil.copy(template, tmp_path / "node.sqlite3")
+    enter(tmp_path / "node.sqlite3", issuer.row())
+    redis = OwnRedis(tmp_path)
+    redis.start()
+    pair = Pair(tmp_path, REDIS_URL=redis.url)
+    try:
+        pair.start()
+        alice, bob = await pair.come(pair.one), await pair.come(pair.one)
+        mallory, peer = await pair.come(pair.other), await pair.come(pair.other)
+        redis.stop()
+        token = issuer.token(runtime("u").rpartition("/")[2])
+        assert await says(alice, bob, token) == 200
+        assert await says(mallory, peer, token) == 401
+        unheard = await pair.come(pair.other)  # nobody can tell the other worker of it
+        token = issuer.token(runtime("u").rpartition("/")[2])
+        assert await says(unheard, peer, token) == 200
+        assert await says(alice, bob, token) == 401
+        assert code(await login(alice, token)) == 401
+        await pair.leave()
+    finally:
+        pair.kill()
+        redis.stop()

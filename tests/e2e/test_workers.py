@@ -7,7 +7,6 @@ import asyncio
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -17,9 +16,8 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.client import Client, address, code
 from tests.console.browser import log_in, operated
-from tests.e2e.pair import Pair
-from tests.node import eventually, free_port
-from tests.servers import redis_program
+from tests.e2e.pair import OwnRedis, Pair
+from tests.node import eventually
 
 pytestmark = pytest.mark.long
 
@@ -255,30 +253,6 @@ async def _until(wanted: int, ask: Callable[[], Awaitable[int]]) -> int:
             others += 1
             await eventually()
         return others
-
-
-class OwnRedis:
-    """A Redis that a test may stop and start again, on one port."""
-
-    def __init__(self, place: Path) -> None:
-        self.port = free_port()
-        self.url = f"redis://127.0.0.1:{self.port}/0"
-        self._place = place
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(
-            [
-                *(redis_program(), "--port", str(self.port), "--bind", "127.0.0.1"),
-                *("--save", "", "--appendonly", "no", "--dir", str(self._place)),
-            ],
-            stdout=subprocess.DEVNULL,
-        )
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
 
 
 @pytest.fixture

@@ -224,6 +224,19 @@ def test_closing_writes_what_is_held(make: Make, tmp_path: Path) -> None:
     assert len(stored(tmp_path)) == recorder.written == 50
 
 
+def test_a_buffer_that_fills_is_written_before_its_time(make: Make) -> None:
+    recorder = make(flush_seconds=3600, buffer_rows=100)
+    recorder.start()
+    for number in range(51):
+        recorder.note(row(number))
+    limit = time.monotonic() + 10
+    while recorder.held:
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    assert recorder.written == 51
+    recorder.close()
+
+
 def test_with_a_key_addresses_are_pseudonyms(make: Make, tmp_path: Path) -> None:
     recorder = make(pseudonym_key=b"key")
     recorder.note(row())
