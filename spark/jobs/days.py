@@ -46,9 +46,7 @@ def stale_days(hours: Ledger, days: Ledger, start: datetime, end: datetime) -> l
 
 def rows_of(hours: Ledger, days: list[datetime]) -> int:
     """Rows of the record in these days."""
-    return sum(
-        entry.rows for day in days for entry in hours.entries(day, day + DAYS.step).values()
-    )
+    return sum(entry.rows for day in days for entry in hours.entries(day, day + DAYS.step).values())
 
 
 def roll_up(
