@@ -108,14 +108,14 @@ def measure(plan: Plan) -> PartResult:
             result.ratios.append(ratio(fast, result.case(title, slow), "rate", target, "at most"))
         result.ratios.append(ratio(result.case(title, "Spark"), fast, "cpu_s", wants="at most"))
         if daily:
-            result.ratios.append(_seconds(f"{title} in the day", daily, None))
+            result.ratios.append(_seconds(f"{title} in the day", daily, SECONDS))
         size = sum(path.stat().st_size for path in record.rglob("raw/**/*.parquet"))
         result.notes.append(
             f"{title}: peak memory of the run's processes together (driver, Java, Python workers) "
             f"{max(peaks):.0f} MB, record {size / rows:.0f} bytes a row"
         )
-    seconds = [_daily(scheduled, directory, cores, f"scheduled-{turn}") for turn in range(ROUNDS)]
-    result.ratios.append(_seconds(f"{A_DAY:,} rows in the day", seconds, SECONDS))
+    usual = [_daily(scheduled, directory, cores, f"scheduled-{turn}") for turn in range(ROUNDS)]
+    result.ratios.append(_seconds(f"{A_DAY:,} rows in the day", usual, SECONDS))
     if len(sizes) > 1:
         small, large = (result.case(f"{rows:,} rows", "Spark") for rows in sizes)
         result.ratios.append(
