@@ -1,4 +1,4 @@
-"""A user gives himself another password: `/login/password/`, for users of the domain and operators.
+"""Users change their own password at `/login/password/`: users of the domain, and operators.
 
 The old password passes the brakes of a log-in: wrong ones count as failed log-ins, shut the name
 for the address and stand among them. The browser that changes it stays logged in; every other one,

@@ -2,7 +2,7 @@
 
 Failures are counted by client and source address, for all clients together by address alone (four
 times as many), at all workers. Who has failed too often within a minute is answered 429 with
-Retry-After, whatever he sends: the answer must not tell a right guess from a wrong one. A client
+Retry-After, whatever is sent: the answer must not tell a right guess from a wrong one. A client
 elsewhere, and another client from the same address, are served.
 """
 
