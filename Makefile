@@ -12,8 +12,8 @@ SOURCES := $(PACKAGES) manage.py $(wildcard tests bench)
 # Coverage costs a third of the time, so only the shared checks measure it.
 COVERAGE := $(if $(CI),--cov --cov-report=term:skip-covered)
 # Thousands of tests with real servers meet the hiccups of a shared machine: there a failure is tried
-# once more, and reported as RERUN. A fault fails twice.
-AGAIN := $(if $(CI),--reruns 1 -raR)
+# twice more, and reported as RERUN. A fault fails each time.
+AGAIN := $(if $(CI),--reruns 2 -raR)
 # make's own notes would stand between the lines of the node.
 MAKEFLAGS += --no-print-directory
 
