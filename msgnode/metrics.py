@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -25,13 +25,16 @@ PATIENCE = 1.0
 
 def metrics(request: HttpRequest) -> HttpResponse:
     """The numbers of the node, or of the worker that answers."""
+    asked = request.GET.get("worker", "")
+    if asked not in ("", "this"):
+        return HttpResponseBadRequest("`worker` is `this`, or is left out.", "text/plain")
     node = get_node()
     own = families(node)
     if node.fellowship is None:
         told: dict[str, list[Family] | None] = {"": own}
     else:
         told = {node.worker: own}
-        if request.GET.get("worker") != "this":
+        if not asked:
             told |= questions.metrics(node.fellowship.asking, PATIENCE)
     registry = CollectorRegistry()
     registry.register(_All(told))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from datetime import UTC, datetime
 from typing import Any
 
@@ -88,7 +88,11 @@ class Command(BaseCommand):
 
 
 def _moment(text: str) -> datetime:
-    at = datetime.fromisoformat(text)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        what = f"{text!r} is no date or time such as 2026-11-20 or 2026-11-20T13:00"
+        raise ArgumentTypeError(what) from None
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
