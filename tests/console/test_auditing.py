@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.http import HttpRequest
 from django.test import Client
 
-from msgnode.console.acting import acting_as
+from msgnode.console.actor import acting_as
 from msgnode.console.auditing import LEFT_OUT, is_audited
 from msgnode.models import ApiKey, AuditEntry
 from policies.models import PolicySet
@@ -20,7 +20,7 @@ from registry.models import Hyperty
 
 pytestmark = pytest.mark.django_db
 
-# Rows that are changed in other words than a form's: noted by console.changes or the registry.
+# Rows that are changed in other words than a form's: by operator_actions or the registry.
 WORDED = frozenset(
     {
         *("msgnode.Session", "msgnode.Allocation", "msgnode.Subscription", "msgnode.PoolAddress"),

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from msgnode.core import addresses
 
 from .bus import ANSWER_SECONDS, Bus, Listening, OnAnswer
-from .messages import Message, copy_of, is_answerable
+from .messages import Message, body_of, copy_of, is_answerable
 from .pipeline import Pipeline, Refused, is_exempt
 
 MAX_SIZE = 1024 * 1024  # characters of one message
@@ -189,8 +189,8 @@ class MessageBus(Bus):
         self, message: Message, on_answer: OnAnswer | None = None, seconds: float = ANSWER_SECONDS
     ) -> Any:
         """As of any bus. What is posted comes from inside: a `via` that it claims is taken away."""
-        body = getattr(message, "get", {}.get)("body")
-        if isinstance(body, dict) and "via" in body:
+        body = body_of(message)
+        if "via" in body:
             body = {key: value for key, value in body.items() if key != "via"}
             message = {**message, "body": body}
         return super().post_message(message, on_answer, seconds)

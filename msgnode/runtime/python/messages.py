@@ -68,9 +68,9 @@ def recipients(message: Message) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def body_of(message: Message) -> dict[str, Any]:
-    """The body, an empty one where it is missing or a bare text."""
-    body = message.get("body")
+def body_of(message: Any) -> dict[str, Any]:
+    """The body, an empty one where there is none."""
+    body = message.get("body") if isinstance(message, dict) else None
     return body if isinstance(body, dict) else {}
 
 

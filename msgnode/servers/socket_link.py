@@ -1,0 +1,116 @@
+"""The way out to a socket, for servers of ours: text frames of one turn of the loop leave together.
+
+Implements the session room's Link. A server gives what differs: how bytes reach its transport, how
+a closing handshake is begun, and how reading stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+CLOSE_PATIENCE = 1.0
+"""Seconds until a socket whose reader does not read is dropped instead of closed."""
+FAILURE_PATIENCE = 10.0
+"""Seconds a client has to hang up after the node has closed for a fault of the client's, such as a
+frame that is too large. What it still sends is read and thrown away: a socket dropped with unread
+bytes is reset, and a reset loses the code that is to tell the client why."""
+
+_SHORT = [struct.pack("!BB", 0x81, size) for size in range(126)]
+_CORK_LIMIT = 64 * 1024  # bytes; the transports' own measure of a full buffer
+
+
+class SocketLink(ABC):
+    """One socket. `receiver` takes its frames, `is_paused` says that its buffer is full."""
+
+    def __init__(self) -> None:
+        self.is_paused = False
+        self.on_resume: Callable[[], None] = lambda: None
+        self._is_open = True
+        self._closed = asyncio.Event()
+        self._corked: list[bytes] = []
+        self._corked_bytes = 0
+
+    @abstractmethod
+    async def run(self, receiver: Callable[[bytes], None]) -> None:
+        """Give every frame to `receiver` until the socket is closed."""
+
+    @abstractmethod
+    def close(self, code: int, reason: str) -> None:
+        """Close the socket after what has been written."""
+
+    @abstractmethod
+    def pause_reading(self) -> None: ...
+    @abstractmethod
+    def resume_reading(self) -> None: ...
+    @abstractmethod
+    def _send(self, data: bytes) -> None:
+        """Hand bytes to the transport."""
+
+    def write(self, frame: bytes) -> None:
+        """One text frame, from server to client: two to ten bytes of header, no mask (RFC 6455,
+        5.2)."""
+        if not self._is_open:
+            return
+        size = len(frame)
+        if size < 126:
+            header = _SHORT[size]
+        elif size < 65536:
+            header = struct.pack("!BBH", 0x81, 126, size)
+        else:
+            header = struct.pack("!BBQ", 0x81, 127, size)
+        if not self._corked:
+            _cork(self)
+        self._corked += (header, frame)
+        self._corked_bytes += size
+        if self._corked_bytes > _CORK_LIMIT:
+            self.uncork()
+
+    def uncork(self) -> None:
+        """Hand over what was written in this turn of the loop."""
+        if self._corked:
+            data = b"".join(self._corked)
+            self._corked.clear()
+            self._corked_bytes = 0
+            self._send(data)
+
+    # --- told by the server's protocol ------------------------------------------------------------
+
+    def full(self) -> None:
+        """The transport's buffer is full."""
+        self.is_paused = True
+
+    def drained(self) -> None:
+        """The transport's buffer has run empty."""
+        if self._is_open:
+            self.is_paused = False
+            self.on_resume()
+
+    def closing(self) -> None:
+        """Nothing more can be written: what comes from now on waits for the next socket."""
+        self._is_open = False
+        self.is_paused = True
+
+    def closed(self) -> None:
+        """The socket is gone."""
+        self.closing()
+        self._closed.set()
+
+
+_corked_links: list[SocketLink] = []
+
+
+def _cork(link: SocketLink) -> None:
+    """Have a link's frames leave together at the end of this turn of the loop."""
+    if not _corked_links:
+        asyncio.get_running_loop().call_soon(_uncork)
+    _corked_links.append(link)
+
+
+def _uncork() -> None:
+    links = _corked_links.copy()
+    _corked_links.clear()
+    for link in links:
+        link.uncork()
