@@ -28,6 +28,7 @@ CATALOGUE_SCHEMES = frozenset({"hyperty-catalogue"})
 OBJECT_SCHEMES = frozenset({"comm", "connection", "context", "resource", "fs"})
 """Data object schemes of the field's runtimes; a node accepts more by its settings."""
 
+_STUB_PATHS = ("/p2prequester/", "/protostub/")
 _SERVICE_LABELS = ("msg-node.", "registry.", "idm.", "catalogue.", "qos.")
 _PRIVATE_TAILS = ("changes", "subscription", "registration", "status", "children")
 
@@ -138,6 +139,11 @@ def child_of(address: str) -> tuple[str, str] | None:
     if not mark or not name:
         return None
     return head, f"{head}/children/{name}"
+
+
+def is_stub(address: Address) -> bool:
+    """Whether the address is a stub's that stands in a domain, not below a runtime."""
+    return address.scheme in RUNTIME_SCHEMES and address.path.startswith(_STUB_PATHS)
 
 
 def is_bare_entity(address: Address) -> bool:

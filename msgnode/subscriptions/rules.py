@@ -24,7 +24,6 @@ from msgnode.core.errors import BadMessage
 
 _LISTS = ("resources", "subscribe", "unsubscribe")
 _PUBLIC_TAILS = ("/changes", "/registration", "/status", "/children", "/children/")
-_CLAIMED_PATHS = ("/p2prequester/", "/protostub/")
 
 
 class Wanted(NamedTuple):
@@ -96,7 +95,7 @@ def _runtime_access(
         addresses.runtime_twin(address), own_runtime
     ):
         return Access.RUNTIME
-    if parsed.path.startswith(_CLAIMED_PATHS):
+    if addresses.is_stub(parsed):
         return Access.CLAIM
     carries = addresses.parse(own_runtime).home  # a foreign node speaks for its own runtimes
     return Access.OWNER if parsed.home == carries != domain else Access.NOBODY
