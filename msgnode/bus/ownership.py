@@ -23,9 +23,9 @@ from typing import Any
 from msgnode.core import addresses
 from msgnode.core.addresses import Address
 from msgnode.core.errors import Forbidden
-from msgnode.core.speaker import Speaker
+from msgnode.core.identity import Speaker
 
-from .owners import LastOwners
+from .last_owners import LastOwners
 from .ports import Listener
 from .table import RoutingTable
 

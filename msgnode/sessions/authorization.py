@@ -1,0 +1,122 @@
+"""Whether a session may say this message: who speaks, the ownership of `from`, and of the
+addresses on which events are published.
+
+Rules (reference 3, 4 and 11)
+- A session speaks as the addresses it may call its own (bus/ownership.py); one that nobody held is
+  then learned as its own while its socket is open. Any other is refused 403, and so is one that the
+  operator took back from this session.
+- A child of an object (`<object>/children/<name>`) may be spoken for by the session that holds the
+  object, or by a subscriber of the object's children who used it first.
+- `<address>/changes`, `…/registration` and `…/status` take messages only from who holds the
+  address. Below a runtime the last two are the route's business (bus/routes.py).
+"""
+
+from __future__ import annotations
+
+from msgnode.bus.ownership import Ownership
+from msgnode.bus.ports import Listener, Witness
+from msgnode.bus.table import RoutingTable
+from msgnode.core import addresses
+from msgnode.core.errors import Forbidden, NodeError, NotIdentified
+from msgnode.core.identity import Speaker
+from msgnode.core.messages import Message
+
+from .connection import Connection
+from .handshake import SessionComponent
+from .session import LiveSession
+
+_EVENTS = ("/changes", "/registration", "/status")
+_ROUTED = addresses.RUNTIME_SCHEMES | addresses.NODE_SCHEMES
+
+
+class SessionAdmission:
+    """Implements the bus's Admission over the routing table."""
+
+    def __init__(
+        self,
+        table: RoutingTable,
+        sessions: SessionComponent,
+        witness: Witness,
+        ownership: Ownership,
+        max_learned: int,
+    ) -> None:
+        self._table = table
+        self._sessions = sessions
+        self._witness = witness
+        self._ownership = ownership
+        self._max_learned = max_learned
+
+    def greet(self, message: Message, caller: Connection) -> None:
+        try:
+            proof = self._witness.greet(message, caller.speaker)
+        except NodeError:
+            caller.failed()
+            raise
+        if proof is not None:
+            caller.identify(proof.identity, proof.digest)
+
+    def admit(self, message: Message, caller: Connection) -> tuple[LiveSession, Speaker]:
+        session = caller.session
+        if session is None:
+            raise NotIdentified("There is no session: send `open` to mn:/session first.")
+        if not session.runtime_url:
+            self._sessions.bind(session, message, caller)
+        speaker = self._witness.speaker_of(message, session)
+        sender = message.sender
+        table = self._table
+        if (
+            sender != session.runtime_url
+            and table.owners.get(sender) is not session
+            and table.learned.get(sender) is not session
+        ):
+            self._bind(sender, session, speaker)
+        for to in message.recipients:
+            if to.endswith(_EVENTS):
+                self._check_publisher(sender, to, session)
+        return session, speaker
+
+    def _bind(self, sender: str, session: LiveSession, speaker: Speaker) -> None:
+        """Let the session speak as an address it has not used before, or refuse it."""
+        self._ownership.check(sender, session, speaker, self._may_stand_in)
+        if sender in session.withdrawn:
+            raise Forbidden(f"{sender} was taken back from this session by the operator.")
+        if not addresses.is_under(sender, session.runtime_url):
+            self._learn(sender, session)
+
+    def _check_publisher(self, sender: str, to: str, session: LiveSession) -> None:
+        resource, _, event = to.rpartition("/")
+        if event != "changes" and addresses.parse(to).scheme in _ROUTED:
+            return
+        owner = self._table.owner_of(resource)
+        if owner is None:
+            if not addresses.is_under(sender, resource):
+                raise Forbidden(f"Only its owner, speaking as {resource}, may send to {to}.")
+        elif owner is not session and not self._may_stand_in(resource, owner, session):
+            raise Forbidden(f"{to} takes messages from the owner of {resource} only.")
+
+    def _may_stand_in(self, address: str, owner: Listener, session: LiveSession) -> bool:
+        """A runtime that came back with a new session, or a child's maker among the observers."""
+        if self._ownership.follows(address, owner, session):
+            return True
+        child = addresses.child_of(address)
+        if child is None:
+            return False
+        parent, child_url = child
+        maker = self._table.learned.get(child_url)
+        if maker is not None:
+            return maker is session
+        is_observer = any(
+            session in self._table.subscribers(f"{parent}{tail}")
+            for tail in ("/children/", "/changes", child_url.removeprefix(parent))
+        )
+        if is_observer:
+            self._learn(child_url, session)
+        return is_observer
+
+    def _learn(self, sender: str, session: LiveSession) -> None:
+        session.learned[sender] = None
+        self._table.learn(sender, session)
+        if len(session.learned) > self._max_learned:
+            oldest = next(iter(session.learned))
+            del session.learned[oldest]
+            self._table.forget(oldest, session)
