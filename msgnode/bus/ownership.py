@@ -119,6 +119,10 @@ class Ownership:
             return session.speaker.may_follow(owner.speaker, self.shares)
         return session.speaker.is_same_subject(owner.speaker)
 
+    def owner_of(self, address: str) -> Listener | None:
+        """The session that holds the address, or the nearest address above it."""
+        return self._table.owner_of(address)
+
     def holds(self, address: str, session: Listener) -> bool:
         """Whether the session holds the address, or shares it with the one that does."""
         owner = self._table.owners.get(address)

@@ -110,11 +110,11 @@ def _hearers(
     sender: Listener | None,
 ) -> tuple[Listener, ...]:
     """Who of those that subscribed an address of a runtime hears what this session sends there. For
-    a runtime of a foreign domain that is not here, its node does."""
+    a runtime of a foreign domain that is not here, its node does, but no event."""
     owner = table.owner_of(to) if listeners else None
     if owner is None:
         home = addresses.parse(to).home
-        if home == domain:
+        if home == domain or addresses.is_event(to):
             return ()
         return tuple(each for each in listeners if addresses.parse(each.runtime_url).home == home)
     if sender is not None and sender.runtime_url == owner.runtime_url:

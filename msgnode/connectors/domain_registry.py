@@ -83,8 +83,10 @@ class DomainRegistryConnector(Component):
         """Whether a runtime's address is the caller's, or is one that a foreign node speaks for."""
         if self._ownership.is_below_runtime(url, caller):
             return True
+        owner = self._ownership.owner_of(url)
         home = addresses.parse(caller.runtime_url).home
-        return home != self._domain and addresses.parse(url).home == home
+        is_free = owner is None or owner is caller
+        return is_free and home != self._domain and addresses.parse(url).home == home
 
     def _claimant(self, request: Request, caller: Listener) -> Claimant:
         identity = caller.speaker.identity

@@ -47,7 +47,8 @@ class EmbeddedRegistry:
             case Change(kind, url, body):
                 return _committed(api.update_of(kind, api.key(url, "URL"), dict(body), by))
             case Remove(kind, url, user, name) if url:
-                return _committed(api.Disconnect(kind, api.key(url, "URL"), user or None, by=by))
+                of_user = user if user and kind is Kind.HYPERTY else None  # objects have no user
+                return _committed(api.Disconnect(kind, api.key(url, "URL"), of_user, by=by))
             case Remove(name=name):
                 return self.in_thread(lambda: _remove_named(name, by))
 

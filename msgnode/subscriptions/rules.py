@@ -23,7 +23,6 @@ from msgnode.core import addresses
 from msgnode.core.errors import BadMessage
 
 _LISTS = ("resources", "subscribe", "unsubscribe")
-_PUBLIC_TAILS = ("/changes", "/registration", "/status", "/children", "/children/")
 
 
 class Wanted(NamedTuple):
@@ -77,7 +76,7 @@ def access(address: str, own_runtime: str, domain: str) -> Access:
     parsed = addresses.parse(address)
     if parsed.scheme in addresses.NODE_SCHEMES:
         return Access.NOBODY
-    if address.endswith(_PUBLIC_TAILS) or "/children/" in parsed.path:
+    if addresses.is_event(address):
         return Access.EVERYBODY
     if parsed.scheme in addresses.RUNTIME_SCHEMES:
         return _runtime_access(address, parsed, own_runtime, domain)

@@ -166,7 +166,8 @@ async def test_a_registration_names_its_own_runtime_handler_and_reporter(
     mine = address()
     for wrong in (
         {"runtime": alice.runtime_url},
-        {"runtime": f"runtime://{mallory.runtime_url.split('/')[2]}/nobody"},
+        {"runtime": f"hyperty-{alice.runtime_url}"},
+        {"runtime": "runtime://localhost/nobody"},
         {"p2pHandler": f"{alice.runtime_url}/p2phandler/1"},
     ):
         assert await status(mallory, "create", value=hyperty(mallory, mine, **wrong)) == 403
