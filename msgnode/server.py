@@ -119,6 +119,9 @@ def _serving(name: str) -> Callable[[Any, dict[str, Any]], Serving]:
         from msgnode.uvicorn_server import UvicornServing
 
         return UvicornServing
+    from msgnode.daphne_reactor import install
+
+    install()
     from msgnode.daphne_server import DaphneServing
 
     return DaphneServing

@@ -1,0 +1,1 @@
+"""What a worker tells its operator about itself."""
