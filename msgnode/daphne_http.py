@@ -9,7 +9,7 @@ from daphne.http_protocol import HTTPFactory, WebRequest
 from twisted.internet import reactor as _reactor
 
 from msgnode.core.faults import FAULTS, RESET
-from msgnode.daphne_reactor import is_reset
+from msgnode.servers.daphne_reactor import is_reset
 
 reactor: Any = _reactor
 

@@ -20,8 +20,8 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
 from msgnode.core.decision import Direction
 from msgnode.core.faults import FAULTS
+from msgnode.core.identity import Origin, Speaker
 from msgnode.core.record import Outcome, TrafficRecord
-from msgnode.core.speaker import Origin, Speaker
 from registry import api
 
 KIND = "registry.status"

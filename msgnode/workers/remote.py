@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgnode.bus.ports import Taken
 from msgnode.core.faults import FAULTS
-from msgnode.core.speaker import Speaker
+from msgnode.core.identity import Speaker
 
 from .peer import Peer
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
-from msgnode.core.speaker import Speaker
-from msgnode.sessions.life import SessionLife, SessionSettings
+from msgnode.core.identity import Speaker
+from msgnode.sessions.manager import SessionLife, SessionSettings
 from msgnode.sessions.rules import State
 from msgnode.sessions.session import LiveSession
 
