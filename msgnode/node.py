@@ -42,8 +42,8 @@ from msgnode.identity.provider.clients import ensure_own_clients
 from msgnode.identity.service import Identities
 from msgnode.monitoring import peer_queries
 from msgnode.monitoring.component_status import StatusReport
+from msgnode.monitoring.fault_alarms import FaultAlarms
 from msgnode.monitoring.tail import Tail
-from msgnode.ops.fault_alarms import FaultAlarms
 from msgnode.policy.service import Policing
 from msgnode.sessions.authorization import SessionAdmission
 from msgnode.sessions.bans import BanList

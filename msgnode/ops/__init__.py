@@ -1,1 +1,1 @@
-"""What a worker tells its operator about itself."""
+"""What supervisors and scrapers ask over HTTP: health and metrics."""

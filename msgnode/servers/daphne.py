@@ -28,7 +28,7 @@ from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from msgnode.core.faults import FAULTS
-from msgnode.daphne_http import NodeHttpFactory, end_if_reset
+from msgnode.servers.daphne_http import NodeHttpFactory, end_if_reset
 from msgnode.servers.socket_link import CLOSE_PATIENCE, FAILURE_PATIENCE, SocketLink
 from msgnode.servers.text_frames import whole_texts
 from msgnode.sessions.rules import CloseCode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from msgnode.core.faults import REPEATS, WINDOW, Faults
-from msgnode.ops.fault_alarms import KIND, FaultAlarms
+from msgnode.monitoring.fault_alarms import KIND, FaultAlarms
 
 
 def test_an_alarm_stands_while_failures_repeat_and_is_cleared_afterwards() -> None:
