@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import pytest
 
 from tests.node import ROOT
-from tests.servers import NotAvailable, nodejs_path
+from tests.services import NotAvailable, nodejs_path
 
 Message = dict[str, Any]
 Wanted = Callable[[Message], bool]
