@@ -25,7 +25,7 @@ from msgnode.core import messages
 from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
 from msgnode.core.errors import Forbidden, InternalFault, NodeError, NotFound, Unavailable
 from msgnode.core.messages import Message, Refused
-from msgnode.core.record import Outcome, TrafficRecord
+from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
 from msgnode.core.speaker import Speaker
 from msgnode.core.waiting import NotAtHand
 
@@ -257,7 +257,7 @@ class Pipeline:
             time(),
             speaker.session_id,
             message.id.decode(),
-            message.type,
+            message.type if message.type in messages.TYPES else OTHER_TYPE,
             _public(message.sender, speaker),
             to,
             len(message.frame),
