@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgnode.bus.ports import Listener
-from msgnode.core.speaker import Speaker
+from msgnode.core.identity import Speaker
 
 WITH_PROOF = "with-proof"
 """The word of RESUME by which only a verified subject resumes a session without its token."""

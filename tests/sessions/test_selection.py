@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from msgnode.core.speaker import Identity, Speaker
+from msgnode.core.identity import Identity, Speaker
 from msgnode.sessions import selection
 
 ANN, BEN = Identity("https://idp", "ann"), Identity("https://idp", "ben")
