@@ -117,7 +117,7 @@ SERVED = (
     ),
     ServedStub(
         name="python",
-        path=_PACKAGE / "runtime" / "protostub.py",
+        path=_PACKAGE / "runtime" / "python" / "protostub.py",
         language="PYTHON",
         class_name="Protostub",
         platforms=("python",),

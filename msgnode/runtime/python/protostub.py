@@ -90,7 +90,7 @@ _DROPPED = Closing("The connection was lost.")
 
 def back_off(attempt: int, settings: Settings, jitter: float | None = None) -> float:
     """Seconds before try number `attempt` (from 0): doubling, and between half and all of it."""
-    whole = min(settings.max_delay, settings.min_delay * 2 ** min(attempt, 30))
+    whole = min(settings.max_delay, settings.min_delay * float(2 ** min(attempt, 30)))
     return whole * (0.5 + (random.random() if jitter is None else jitter) / 2)  # noqa: S311
 
 
