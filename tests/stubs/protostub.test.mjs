@@ -229,7 +229,7 @@ for (const code of [4403, 4409]) {
   });
 }
 
-for (const code of [1000, 1001, 1006, 3008, 4400, 4401, 4413]) {
+for (const code of [1000, 1001, 1006, 3008, 4400, 4401, 4413, 4429]) {
   test(`after ${code} it returns`, () => {
     goLive();
     socket().closes(code);
