@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, mock, test } from "node:test";
-import Stub, { DEFAULTS, activate, backOff } from "../../msgnode/static/msgnode/protostub.js";
+import Stub, { DEFAULTS, activate, backOff } from "../../msgnode/runtime/js/src/protostub.js";
 
 const STUB = "runtime://d/protostub/1";
 const ME = "runtime://d/me";
