@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from msgnode.bus.ports import Listener
+from msgnode.core.errors import NodeError
+from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity, Speaker
 from msgnode.core.pending import NotAtHand
 
@@ -54,6 +56,7 @@ class Connection:
         self.link = link
         self.session: LiveSession | None = None
         self.last_runtime_url = ""
+        self.refusal: NodeError | None = None  # why it was given no session, if that was not said
         self.proof = ""  # digest of the token that proved who is behind it
         self._stranger = Speaker("", "", remote_address=remote_address)
         self._sessions = sessions
@@ -92,6 +95,10 @@ class Connection:
         if self._failures >= MAX_FAILURES:
             self._loop.call_soon(self.end, CloseCode.NOT_IDENTIFIED, "no identity was good")
 
+    def banned(self) -> None:
+        """Who is behind this connection is kept out, and has been told so."""
+        self.end(CloseCode.REFUSED, "banned from this node")
+
     def learn(self, identity: Identity | None, proof: str) -> None:
         """Whom the sessions of this connection are bound to from now on."""
         self._stranger = replace(self._stranger, identity=identity)
@@ -102,7 +109,7 @@ class Connection:
         if self._held:
             self._waiting.append(frame)
         elif not self._ended:
-            self._take(frame)
+            self._carry_one(frame)
 
     async def ready(self) -> None:
         """Wait until the sender is not held back (for servers that are asked for frames)."""
@@ -160,7 +167,7 @@ class Connection:
         sender was held back, is carried first: it was sent, and nobody would know of its loss."""
         self._lost = True
         while self._waiting and not self._ended and not self._unknown:
-            self._take(self._waiting.popleft())
+            self._carry_one(self._waiting.popleft())
         if self._unknown and not self._ended:
             return  # once the facts are known
         self._stop()
@@ -173,6 +180,14 @@ class Connection:
         if self._timer is not None:
             self._timer.cancel()
         self._released.set()
+
+    def _carry_one(self, frame: bytes) -> None:
+        """What a frame raises is this connection's end, and nobody else's business."""
+        try:
+            self._take(frame)
+        except Exception as error:
+            FAULTS.note("connection", error)
+            self.end(CloseCode.GOING_AWAY, "the node failed at a frame")
 
     def _take(self, frame: bytes) -> None:
         self._messages_left -= 1
@@ -215,7 +230,7 @@ class Connection:
             return
         self._held = False
         while self._waiting and not self._held and not self._ended:
-            self._take(self._waiting.popleft())
+            self._carry_one(self._waiting.popleft())
         if not self._held:
             self._released.set()
             self.link.resume_reading()

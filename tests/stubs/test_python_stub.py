@@ -261,7 +261,7 @@ async def test_after_this_close_code_it_does_not_return(
     assert stub.state == "failed"
 
 
-@pytest.mark.parametrize("code", [1000, 1001, 3001, 3008, 4400, 4401, 4413])
+@pytest.mark.parametrize("code", [1000, 1001, 3001, 3008, 4400, 4401, 4413, 4429])
 async def test_after_this_close_code_it_returns(
     scripted: ScriptedNode, load: Load, code: int
 ) -> None:

@@ -83,6 +83,7 @@ CLOSE_CODES = {
     4403: Closing("The node refuses this runtime.", final=403),
     4409: Closing("The session goes on over another connection.", final=403),
     4413: Closing("A message was too large for the node."),
+    4429: Closing("The node has no room for another session at the moment."),
 }
 _DROPPED = Closing("The connection was lost.")
 
