@@ -9,8 +9,8 @@ from collections.abc import Callable
 from time import monotonic
 
 
-class Unidentified:
-    """One a worker. `seconds` 0: nobody is hurried."""
+class IdentifyDeadlines:
+    """One instance per worker. `seconds` 0: nobody is hurried."""
 
     def __init__(self, seconds: float, now: Callable[[], float] = monotonic) -> None:
         self._seconds = seconds

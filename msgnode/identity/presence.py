@@ -9,8 +9,8 @@ from msgnode.bus.ports import Listener
 from msgnode.core.identity import Identity
 
 
-class Roll:
-    """One a worker, with the sessions of all workers. Look-ups are dictionary look-ups."""
+class LoggedInIndex:
+    """One instance per worker, with the sessions of all workers. Look-ups take no query."""
 
     def __init__(self, now: Callable[[], float] = time) -> None:
         self._now = now

@@ -1,7 +1,7 @@
 """A look at the messages that pass now, for the playground: over the socket of the worker's tail,
 and with what the other workers say.
 
-DATA_DIR/tail-<pid>.sock, one a worker of this machine; the first line out asks, every line in is
+DATA_DIR/tail-<pid>.sock, one per worker of this machine; the first line out asks, every line in is
 a message. Blocks for SECONDS, and a second more for other workers; the node never waits for who
 looks. Texts of bodies are masked if those of the decision log are.
 """
@@ -29,16 +29,16 @@ ENOUGH = 20
 MAX_BYTES = 4 * 1024 * 1024
 
 
-elsewhere: Callable[[float, int], Sequence[Any]] | None = None
+from_other_workers: Callable[[float, int], Sequence[Any]] | None = None
 """Messages that pass the node's other workers; put here by a worker that may have others."""
 
 
 def messages_now(seconds: float = SECONDS, enough: int = ENOUGH) -> list[Any]:
     """Messages that pass the node within so many seconds, as the playground takes them."""
-    if elsewhere is None:
+    if from_other_workers is None:
         return messages_here(seconds, enough)
     with ThreadPoolExecutor(1) as pool:
-        others = pool.submit(elsewhere, seconds, enough)
+        others = pool.submit(from_other_workers, seconds, enough)
         return [*messages_here(seconds, enough), *others.result()][:enough]
 
 

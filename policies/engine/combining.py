@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from msgnode.core.decision import Effect
 
 from .attributes import Facts
-from .language import Duty
+from .language import ObligationExpression
 from .vocabulary import Algorithm
 
 PERMIT, DENY = Effect.PERMIT, Effect.DENY
@@ -36,8 +36,8 @@ class Outcome:
     effect: Effect
     side: str = ""
     deciding: tuple[str, ...] = ()
-    obligations: tuple[Duty, ...] = ()
-    advice: tuple[Duty, ...] = ()
+    obligations: tuple[ObligationExpression, ...] = ()
+    advice: tuple[ObligationExpression, ...] = ()
     errors: tuple[str, ...] = ()
 
 
@@ -52,7 +52,7 @@ class Siblings:
     """Children in their order of evaluation, as the algorithms need to know them.
 
     path     ids down to their parent, for the outcome of a closed world
-    collect  whether any of them may bring duties, so that all decisive ones must be asked
+    collect  whether any of them may bring obligations, so that all decisive ones must be asked
     losers   position from which on children can only lose
     """
 
@@ -160,13 +160,13 @@ def _unclear(unclear: list[Outcome], lost: list[Outcome], mine: str) -> Outcome:
 
 
 def _merged(outcomes: list[Outcome]) -> Outcome:
-    """The first of equal decisions, with the duties of all."""
+    """The first of equal decisions, with the obligations of all."""
     first = outcomes[0]
     if len(outcomes) == 1 or not any(o.obligations or o.advice or o.errors for o in outcomes):
         return first
     return replace(
         first,
-        obligations=tuple(duty for outcome in outcomes for duty in outcome.obligations),
-        advice=tuple(duty for outcome in outcomes for duty in outcome.advice),
+        obligations=tuple(obligation for outcome in outcomes for obligation in outcome.obligations),
+        advice=tuple(obligation for outcome in outcomes for obligation in outcome.advice),
         errors=tuple(error for outcome in outcomes for error in outcome.errors),
     )

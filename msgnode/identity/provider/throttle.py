@@ -1,4 +1,4 @@
-"""The brake on who guesses at the provider's endpoints: secrets of clients, codes, refresh tokens.
+"""Rate limit of failed attempts at the provider's endpoints: client secrets, codes, refresh tokens.
 
 Failures are counted by client and source address, for all clients together by address alone (four
 times as many), at all workers. Who has failed too often within a minute is answered 429 with
@@ -30,7 +30,7 @@ _MAX_NAME = 100
 _GUESSES = frozenset({"invalid_client", "invalid_grant"})
 
 
-def braked(view: Answer) -> Answer:
+def throttled(view: Answer) -> Answer:
     """A view of the provider, for those who have not failed too often."""
 
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
