@@ -21,10 +21,10 @@ from msgnode.core.decision import Direction, Effect
 from msgnode.core.identity import Identity, Origin, Speaker
 from policies.enforcement.defaults import Defaults, rewrites_of, verdict
 from policies.enforcement.pip import InformationPoint
-from policies.enforcement.snapshot import make_edition
+from policies.enforcement.snapshot import make_snapshot
 from policies.engine.attributes import Facts
 from policies.engine.combining import Outcome
-from policies.engine.language import Duty, PolicyError, Problem
+from policies.engine.language import ObligationExpression, PolicyError, Problem
 from policies.engine.rewriting import rewritten
 from policies.engine.vocabulary import RATE, WINDOWS
 
@@ -49,7 +49,7 @@ class PolicyDecision:
     code: int = 403
     desc: str = ""
     body: dict[str, Any] | None = None
-    obligations: tuple[Duty, ...] = ()
+    obligations: tuple[ObligationExpression, ...] = ()
 
 
 class _Read:
@@ -96,7 +96,7 @@ class PolicyEngine:
             PolicyError: naming each fault of the document and where it is.
         """
         sets = _decoded(document) if isinstance(document, str) else document
-        self._edition = make_edition(sets, lists or {})
+        self._snapshot = make_snapshot(sets, lists or {})
         self._defaults = defaults or Defaults()
         self._information = InformationPoint()
         self._surroundings = self._information.surroundings(now, {"domain": domain})
@@ -121,13 +121,13 @@ class PolicyEngine:
         where = Direction(direction)
         facts = Facts(cast(Any, read), speaker, where, read.recipients[0], self._surroundings)
         facts.give(given or {})
-        self._information.note(self._edition.counted, facts)
-        return self._obeyed(self._edition.enforced.evaluate(facts), facts, direction)
+        self._information.note(self._snapshot.counted, facts)
+        return self._obeyed(self._snapshot.enforced.evaluate(facts), facts, direction)
 
     def _obeyed(self, outcome: Outcome, facts: Facts, direction: str) -> PolicyDecision:
         passes, auth = verdict(outcome.effect, self._defaults)
         code, desc, body = 403, "", None
-        if passes and any(self._exceeds(duty, facts) for duty in outcome.obligations):
+        if passes and any(self._exceeds(obligation, facts) for obligation in outcome.obligations):
             passes, auth, code, desc = False, False, 429, TOO_MANY
         elif passes and (rewrites := rewrites_of(outcome)):
             try:
@@ -135,25 +135,25 @@ class PolicyEngine:
             except (PolicyError, AttributeError, TypeError):
                 log.exception("An obligation could not be carried out.")
                 passes, auth = False, False
-        for duty in (*outcome.obligations, *outcome.advice):
-            if duty.name in ("inform", "info") and not passes:
-                desc = desc or str(duty.value)
-            elif duty.name == "log":
-                log.info("%s: %s", outcome.effect.value, duty.value)
+        for obligation in (*outcome.obligations, *outcome.advice):
+            if obligation.name in ("inform", "info") and not passes:
+                desc = desc or str(obligation.value)
+            elif obligation.name == "log":
+                log.info("%s: %s", outcome.effect.value, obligation.value)
         if not passes and not desc:
             desc = BLOCKED.format(direction)
         return PolicyDecision(outcome.effect, passes, auth, code, desc, body, outcome.obligations)
 
-    def _exceeds(self, duty: Duty, facts: Facts) -> bool:
+    def _exceeds(self, obligation: ObligationExpression, facts: Facts) -> bool:
         """Count a message under a rateLimit obligation; whether that is too many."""
-        if duty.name != "rateLimit":
+        if obligation.name != "rateLimit":
             return False
-        for name, limit in duty.value.items():
+        for name, limit in obligation.value.items():
             rate = RATE.fullmatch(name)
             value = facts[rate[1]] if rate else None
             if rate is None or not isinstance(value, str):
                 return True  # a limit that cannot be kept lets nothing through
-            key = (duty.source, name, value)
+            key = (obligation.source, name, value)
             if self._information.rates.grant(key, WINDOWS[rate[2]], limit):
                 return True
         return False

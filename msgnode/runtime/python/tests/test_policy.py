@@ -26,7 +26,7 @@ def engine_of(case: dict[str, Any]) -> PolicyEngine:
     now = datetime.fromisoformat(case.get("now", NOON))
     engine = PolicyEngine([], now=lambda: now)
     snapshot = compile_sets(read_document(document_of(case), forced=True))
-    engine._edition = replace(engine._edition, enforced=snapshot)
+    engine._snapshot = replace(engine._snapshot, enforced=snapshot)
     return engine
 
 
@@ -61,7 +61,7 @@ def test_the_cases_of_the_policy_language_hold_in_a_runtime(case: dict[str, Any]
     found = {"expect": decision.effect.value, "auth": decision.auth, "deliver": decision.passes}
     assert {key: found[key] for key in expected} == expected
     if "obligations" in case:
-        told = [[duty.name, duty.value] for duty in decision.obligations]
+        told = [[obligation.name, obligation.value] for obligation in decision.obligations]
         assert told == case["obligations"]
 
 

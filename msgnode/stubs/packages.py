@@ -1,0 +1,57 @@
+"""The runtime as packages that are downloaded whole: what `/.well-known/runtime/…` serves.
+
+A package is made from the very files of this node, once a process, and always of the same bytes:
+the same node gives the same digest.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from . import wheel
+
+
+@dataclass(frozen=True)
+class ServedPackage:
+    """A package the node serves.
+
+    name     the catalogue's name for it       file_name   of the download
+    build    makes its bytes                   media_type  of the download
+    """
+
+    name: str
+    file_name: str
+    media_type: str
+    language: str
+    build: Callable[[], bytes]
+
+    @cached_property
+    def content(self) -> bytes:
+        return self.build()
+
+    def descriptor(self) -> dict[str, Any]:
+        """What the catalogue says of it."""
+        digest = base64.b64encode(hashlib.sha256(self.content).digest()).decode()
+        return {
+            "type": "RUNTIME",
+            "objectName": self.name,
+            "language": self.language,
+            "sourcePackageURL": f"/.well-known/runtime/{self.file_name}",
+            "integrity": f"sha256-{digest}",
+            "bytes": len(self.content),
+        }
+
+
+PACKAGES = (
+    ServedPackage("python", wheel.FILE_NAME, "application/octet-stream", "PYTHON", wheel.build),
+)
+
+
+def find_package(name: str) -> ServedPackage | None:
+    """The package of this name or file name."""
+    return next((each for each in PACKAGES if name in (each.name, each.file_name)), None)
