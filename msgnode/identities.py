@@ -160,11 +160,11 @@ class Identities:
         elif mode is Mode.STRICT or not session.has_said_who:
             self._unidentified.enter(session.id)
 
-    def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
+    def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd."""
-        self.roll.leave(session_id)
-        self._unidentified.leave(session_id)
-        self.witness.session_closed(session_id, runtime_url, reason)
+        self.roll.leave(session.id)
+        self._unidentified.leave(session.id)
+        self.witness.session_closed(session, reason)
 
     def session_let_go(self, session_id: str) -> None:
         """A session is with another worker from now on."""
@@ -177,7 +177,7 @@ class Identities:
 
     def remote_left(self, session: Listener) -> None:
         """A session of another worker has ended."""
-        self.session_closed(session.id, session.runtime_url, "")
+        self.session_closed(session, "")
 
     def vouch(self, runtime_url: str, speaker: Speaker, proof: str, is_new: bool) -> None:
         """Whether somebody may come to a runtime's session, a new one or one that is kept, by this

@@ -8,7 +8,7 @@ is a NodeError.
                                            is asked about the entry as it is before
     submit                                 one change in a group commit, as a Future
     get find                               entries as they are at this moment
-    runtime_gone take_news statistics      the session's end, the feed of ended entries, numbers
+    runtimes_gone take_news statistics     the end of sessions, the feed of ended entries, numbers
     on_change                              be told of announced changes, in their transaction
     operations                             be told of what operators do, in its transaction
     person_export person_erase             all rows about somebody, by user ids and GUIDs
@@ -17,7 +17,7 @@ is a NodeError.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from django.db.models import Count, Model
 
@@ -37,7 +37,7 @@ __all__ = [
     "Cause", "Change", "Command", "Condition", "Disconnect", "Done", "Entry", "KeepAlive", "Kind",
     "Register", "Search", "Update", "disconnect", "find", "get", "global_get", "global_put", "key",
     "on_change", "operations", "outcome", "person_erase", "person_export", "record", "refresh",
-    "register", "registration", "runtime_gone", "statistics", "submit", "take_news", "update",
+    "register", "registration", "runtimes_gone", "statistics", "submit", "take_news", "update",
     "update_of",
 ]  # fmt: skip
 
@@ -98,10 +98,10 @@ def disconnect(
     return carry_out(Disconnect(kind, url, user), condition)
 
 
-def runtime_gone(runtime_url: str) -> int:
-    """Disconnect all entries of a runtime; the number of them."""
+def runtimes_gone(runtime_urls: Sequence[str]) -> int:
+    """Disconnect all entries of these runtimes; the number of them."""
     total = 0
-    while done := lifecycle.runtime_gone(runtime_url):
+    while done := lifecycle.runtimes_gone(runtime_urls):
         total += done
     return total
 

@@ -6,7 +6,7 @@ registry answers.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,13 @@ from .remote_registry import RemoteRegistry
 class Registries:
     """What node.py wires: two components, jobs to run while the node does, and the end of both."""
 
-    def __init__(self, domain: str, settings: Mapping[str, Any], post: Post) -> None:
+    def __init__(
+        self,
+        domain: str,
+        settings: Mapping[str, Any],
+        post: Post,
+        written: Callable[[], Awaitable[Any]],
+    ) -> None:
         self._embedded = EmbeddedRegistry()
         self._remote: RemoteRegistry | None = None
         self._back_ends: list[BackEnd] = []
@@ -41,7 +47,7 @@ class Registries:
         if base := settings["GLOBAL_URL"]:
             text = "Error contacting the global registry."
             records = RemoteGlobalRegistry(self._back_end(base, text, settings))
-        self.domain = DomainRegistryConnector(domain, registry)
+        self.domain = DomainRegistryConnector(domain, registry, written)
         self.global_ = GlobalRegistryConnector(records)
 
     def _back_end(self, base: str, text: str, settings: Mapping[str, Any]) -> BackEnd:
@@ -56,8 +62,9 @@ class Registries:
         return back_end
 
     def jobs(self) -> list[Coroutine[Any, Any, None]]:
-        """What runs as long as the node: the feed of a remote registry."""
-        return [self._remote.run()] if self._remote else []
+        """What runs as long as the node: the ends of runtimes, the feed of a remote registry."""
+        feed = [self._remote.run()] if self._remote else []
+        return [self.domain.ended.run(), *feed]
 
     async def stop(self) -> None:
         """Close what is open."""

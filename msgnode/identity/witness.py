@@ -162,10 +162,10 @@ class IdentityWitness:
 
     # --- what others tell it ----------------------------------------------------------------------
 
-    def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
+    def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd, also of another worker's session: what it said is forgotten."""
-        self.session_let_go(session_id)
-        self._bindings.runtime_ended(runtime_url)
+        self.session_let_go(session.id)
+        self._bindings.runtime_ended(session.runtime_url)
 
     def session_let_go(self, session_id: str) -> None:
         """The session is with another worker from now on: what is bound to its runtime stays so."""
