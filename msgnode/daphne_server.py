@@ -2,7 +2,8 @@
 
 - A Link in the scope (`extensions["msgnode.link"]`): frames go to the consumer without a queue and
   to the socket without a copy; it knows when the socket is full and can stop reading it.
-- A frame over the limit ends the socket with 4413, which stubs can tell from a lost connection.
+- A frame over the limit ends the socket with 4413, a fault of the protocol with 1002 or 1007, which
+  stubs can tell from a lost connection.
 - An upgrade that is refused can be answered in words (ASGI's `websocket.http.response`).
 - A socket made elsewhere, which several workers share.
 - A drain on shutdown: sockets are closed with 3001 and the application is let finish; stock Daphne
@@ -28,7 +29,7 @@ from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from msgnode.sessions.rules import CloseCode
-from msgnode.socket_link import CLOSE_PATIENCE, LARGE_FRAME_PATIENCE, SocketLink
+from msgnode.socket_link import CLOSE_PATIENCE, FAILURE_PATIENCE, SocketLink
 from msgnode.text_frames import whole_texts
 
 log = logging.getLogger(__name__)
@@ -116,10 +117,13 @@ class NodeProtocol(WebSocketProtocol):
     receiver: Callable[[bytes], None] | None = None
     link: DaphneLink | None = None
     _refusal: dict[str, Any] | None = None
+    _has_failed = False
     data: bytes  # autobahn's: what has been read and not consumed
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802
         """Give whole text frames to the receiver; autobahn gets everything else."""
+        if self._has_failed:
+            return
         receiver = self.receiver
         if receiver is None or not self._is_between_frames():
             super().dataReceived(data)
@@ -196,10 +200,27 @@ class NodeProtocol(WebSocketProtocol):
         if self.link is not None:
             self.link.closed()
 
+    def dropConnection(self, abort: bool = False) -> None:  # noqa: N802
+        """A connection that was closed by a handshake ends with what was written, not with a
+        reset."""
+        super().dropConnection(abort=abort and not self.wasClean)
+        reactor.callLater(FAILURE_PATIENCE, self.transport.abortConnection)
+
     def _max_message_size_exceeded(self, msg_size: int, max_msg_size: int, reason: str) -> None:
-        self.failByDrop = False  # but by a closing handshake that reads on
-        self.closeHandshakeTimeout = LARGE_FRAME_PATIENCE
         self._fail_connection(CloseCode.TOO_LARGE, f"a frame may have {max_msg_size} bytes")
+
+    def _fail_connection(self, code: int = 1002, reason: str = "") -> None:
+        """Close with a code for what the client did wrong. autobahn would reset the connection."""
+        if self.state != self.STATE_OPEN:
+            super()._fail_connection(code, reason)
+            return
+        self._has_failed = True
+        self.closeHandshakeTimeout = FAILURE_PATIENCE
+        self.sendCloseFrame(code, reason.encode()[:123])
+        self.data = b""
+        self.transport.unregisterProducer()  # or Twisted waits for it with the end of writing
+        self.transport.loseWriteConnection()
+        self.transport.resumeProducing()
 
 
 class NodeFactory(WebSocketFactory):

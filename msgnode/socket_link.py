@@ -13,9 +13,10 @@ from collections.abc import Callable
 
 CLOSE_PATIENCE = 1.0
 """Seconds until a socket whose reader does not read is dropped instead of closed."""
-LARGE_FRAME_PATIENCE = 10.0
-"""Seconds to finish sending a frame that is too large: it is read and thrown away, because a socket
-dropped with unread bytes is reset, and a reset loses the code that is to tell the client why."""
+FAILURE_PATIENCE = 10.0
+"""Seconds a client has to hang up after the node has closed for a fault of the client's, such as a
+frame that is too large. What it still sends is read and thrown away: a socket dropped with unread
+bytes is reset, and a reset loses the code that is to tell the client why."""
 
 _SHORT = [struct.pack("!BB", 0x81, size) for size in range(126)]
 _CORK_LIMIT = 64 * 1024  # bytes; the transports' own measure of a full buffer

@@ -52,11 +52,11 @@ def whole_texts(data: bytes, limit: int) -> tuple[list[bytes], int, bool]:
                 return texts, at, False
             break
         text = apply_mask(data[start:end], data[start - 4 : start])
-        if not text.isascii() and not _is_utf8(text):
+        if not text.isascii() and not is_utf8(text):
             return texts, at, False
         texts.append(text)
         at = end
-    return texts, at, at == available or data[at] == _WHOLE_TEXT
+    return texts, at, at == available or _may_become_a_text(data[at : at + 2])
 
 
 def frame_size(data: bytes, at: int) -> int | None:
@@ -73,7 +73,14 @@ def frame_size(data: bytes, at: int) -> int | None:
     return header + size
 
 
-def _is_utf8(text: bytes) -> bool:
+def _may_become_a_text(beginning: bytes) -> bool:
+    """Whether the first two bytes of a frame, as far as they are there, are those of a text."""
+    is_masked = len(beginning) < 2 or beginning[1] >= _MASKED
+    return is_masked and beginning[0] == _WHOLE_TEXT
+
+
+def is_utf8(text: bytes) -> bool:
+    """Whether a text is what RFC 6455 asks of one."""
     try:
         text.decode()
     except UnicodeDecodeError:

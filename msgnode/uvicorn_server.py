@@ -2,7 +2,8 @@
 
 - A Link in the scope (`extensions["msgnode.link"]`), as on Daphne: plain text frames are cut out of
   a read in one loop and go to the consumer without a queue; those of one turn leave together.
-- A frame over the limit ends the socket with 4413, a connection that asks for nothing is dropped.
+- A frame over the limit ends the socket with 4413, a fault of the protocol with 1002 or 1007; a
+  connection that asks for nothing is dropped.
 - Stopping is ours: uvicorn's own closes sockets with 1012 before anybody is told why.
 """
 
@@ -23,8 +24,8 @@ from websockets.exceptions import PayloadTooBig
 from websockets.frames import Close, Frame, Opcode
 
 from msgnode.sessions.rules import CloseCode
-from msgnode.socket_link import CLOSE_PATIENCE, LARGE_FRAME_PATIENCE, SocketLink
-from msgnode.text_frames import frame_size, whole_texts
+from msgnode.socket_link import CLOSE_PATIENCE, FAILURE_PATIENCE, SocketLink
+from msgnode.text_frames import frame_size, is_utf8, whole_texts
 
 REQUEST_PATIENCE = 10.0
 """Seconds a new connection has to begin a request."""
@@ -128,21 +129,16 @@ class NodeWebSocketProtocol(WebSocketsSansIOProtocol):
         self._rest = data[at:]
 
     def send_receive_event_to_app(self) -> None:
-        receiver = self.receiver
-        if receiver is None:
-            super().send_receive_event_to_app()
-            return
         data = b"".join(self.frames)
-        self.frames = []
-        if self.close_sent:
-            return
-        if self.curr_msg_data_type == "text":
-            try:
-                data.decode()
-            except UnicodeDecodeError:
-                self.send_close(1007, "a text is not UTF-8")
-                return
-        receiver(data)
+        if self.curr_msg_data_type == "text" and not is_utf8(data):
+            self.frames = []
+            self._fail(1007, "a text is not UTF-8")
+        elif self.receiver is None:
+            super().send_receive_event_to_app()
+        else:
+            self.frames = []
+            if not self.close_sent:
+                self.receiver(data)
 
     def send_close(self, code: int, reason: str) -> None:
         """Begin the closing handshake; what comes meanwhile is thrown away."""
@@ -162,16 +158,32 @@ class NodeWebSocketProtocol(WebSocketsSansIOProtocol):
         super().handle_close(event)
 
     def handle_parser_exception(self) -> None:
-        if self.link is None or not isinstance(self.conn.parser_exc, PayloadTooBig):
+        failure = self.conn.close_sent
+        if self.link is None or failure is None:
             super().handle_parser_exception()
             return
-        self.conn.data_to_send()  # which says 1009
-        self.link.uncork()
-        self.link.closing()
-        close = Close(CloseCode.TOO_LARGE, f"a frame may have {self.config.ws_max_size} bytes")
-        self.transport.write(Frame(Opcode.CLOSE, close.serialize()).serialize(mask=False))
-        self.close_sent = self._is_muted = True
-        self.close_timer = self.loop.call_later(LARGE_FRAME_PATIENCE, self.transport.close)
+        self.conn.data_to_send()  # which closes without waiting for the client to read it
+        if isinstance(self.conn.parser_exc, PayloadTooBig):
+            limit = self.config.ws_max_size
+            self._fail(CloseCode.TOO_LARGE, f"a frame may have {limit} bytes")
+        else:
+            self._fail(failure.code, failure.reason)
+
+    def _fail(self, code: int, reason: str) -> None:
+        """Close with a code for what the client did wrong; nothing more of it is heard."""
+        self._is_muted = True
+        if self.close_sent or self.transport.is_closing():
+            return
+        self.stop_keepalive()
+        if self.link is not None:
+            self.link.uncork()
+            self.link.closing()
+            self.link.resume_reading()
+        close = Frame(Opcode.CLOSE, Close(code, reason).serialize())
+        self.transport.write(close.serialize(mask=False))
+        self.transport.write_eof()
+        self.close_sent = True
+        self.close_timer = self.loop.call_later(FAILURE_PATIENCE, self.transport.abort)
 
     def pause_writing(self) -> None:
         super().pause_writing()

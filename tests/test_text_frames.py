@@ -62,6 +62,7 @@ def test_every_length_encoding_is_read(size: int) -> None:
         pytest.param(frame(b"{}", 0xC1), id="reserved bit"),
         pytest.param(frame(b"\xff\xfe"), id="not UTF-8"),
         pytest.param(b"\x81\x02{}______", id="not masked"),
+        pytest.param(b"\x81\x02{}", id="not masked and too short for a mask"),
         pytest.param(b"\x81\xfe\x00\x05" + KEY + b"-----", id="two bytes for a short length"),
         pytest.param(b"\x81\xff" + bytes(7) + b"\x05" + KEY + b"-----", id="eight bytes for one"),
         pytest.param(frame(b"x" * 200)[:20], id="over the limit, not even whole"),

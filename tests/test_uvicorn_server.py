@@ -13,7 +13,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from msgnode.sessions.rules import CloseCode
-from msgnode.socket_link import LARGE_FRAME_PATIENCE
+from msgnode.socket_link import FAILURE_PATIENCE
 from msgnode.text_frames import apply_mask
 from msgnode.uvicorn_server import NodeWebSocketProtocol
 
@@ -30,6 +30,13 @@ class Transport:
         self.written: list[bytes] = []
         self.is_reading = True
         self.closed = False
+        self.has_ended = False
+
+    def write_eof(self) -> None:
+        self.has_ended = True
+
+    def abort(self) -> None:
+        self.closed = True
 
     def write(self, data: bytes) -> None:
         self.written.append(data)
@@ -154,7 +161,7 @@ async def test_a_frame_over_the_limit_ends_the_socket_with_4413_and_is_thrown_aw
     assert socket.received == [b"before"]
     assert socket.protocol.close_timer is not None
     left = socket.protocol.close_timer.when() - asyncio.get_running_loop().time()
-    assert left <= LARGE_FRAME_PATIENCE
+    assert left <= FAILURE_PATIENCE
     socket.protocol.connection_lost(None)
 
 
