@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from msgnode.bus.ports import Taken
-from msgnode.core.speaker import Identity, Speaker
+from msgnode.core.identity import Identity, Speaker
 
 from .outbox import Link, Outbox
 from .rules import CloseCode, Event, State, after

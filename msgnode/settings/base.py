@@ -109,10 +109,10 @@ AXES_FAILURE_LIMIT: int = env.int("LOGIN_FAILURES", default=8)
 AXES_COOLOFF_TIME = timedelta(minutes=env.float("LOGIN_COOL_OFF_MINUTES", default=15.0))
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
-AXES_CLIENT_IP_CALLABLE = "msgnode.proxies.address_of"
-AXES_LOCKOUT_CALLABLE = "msgnode.identity.login.locked_out"
+AXES_CLIENT_IP_CALLABLE = "msgnode.web.proxies.address_of"
+AXES_LOCKOUT_CALLABLE = "msgnode.identity.provider.login.locked_out"
 AXES_DISABLE_ACCESS_LOG = True  # the audit log has who came in
-AXES_ENABLE_ADMIN = False  # msgnode.console.logins shows failures in the console's look
+AXES_ENABLE_ADMIN = False  # msgnode.console.failed_logins shows failures in the console's look
 AXES_VERBOSE = False
 LOGINS_PER_MINUTE: int = env.int("LOGINS_PER_MINUTE", default=60)
 SESSION_COOKIE_AGE: int = env.int("CONSOLE_SESSION_SECONDS", default=8 * 3600)
@@ -292,7 +292,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "msgnode.headers.HeadersMiddleware",
+    "msgnode.web.headers.HeadersMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -300,7 +300,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "msgnode.console.acting.ActorMiddleware",
+    "msgnode.console.actor.ActorMiddleware",
     "axes.middleware.AxesMiddleware",  # last, as it asks for
 ]
 ROOT_URLCONF = "msgnode.urls"
@@ -421,7 +421,7 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
-    "NUM_PROXIES": 0,  # msgnode.proxies has put the client in REMOTE_ADDR
+    "NUM_PROXIES": 0,  # msgnode.web.proxies has put the client in REMOTE_ADDR
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Messaging Node",
@@ -431,7 +431,7 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "msgnode.openapi.describe_refusals",
+        "msgnode.web.openapi.describe_refusals",
     ],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
@@ -449,7 +449,7 @@ LOG_LEVEL: str = env("LOG_LEVEL", default="INFO")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"json": {"()": "msgnode.logs.JsonFormatter"}},
+    "formatters": {"json": {"()": "msgnode.monitoring.logs.JsonFormatter"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {

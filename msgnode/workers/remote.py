@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from msgnode.bus.ports import Taken
-from msgnode.core.speaker import Speaker
+from msgnode.core.identity import Speaker
 
 from .peer import Peer
 

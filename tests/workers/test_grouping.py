@@ -10,9 +10,9 @@ from django.db import transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from msgnode import alarms, models
+from msgnode import models
 from msgnode.bus.writing import Call, Change, Create, Delete, Together, Update
-from msgnode.workers import grouping
+from msgnode.storage import alarms, grouping
 
 pytestmark = pytest.mark.django_db
 
