@@ -27,7 +27,7 @@ from msgnode.core.errors import Forbidden, InternalFault, NodeError, NotFound, U
 from msgnode.core.identity import Speaker
 from msgnode.core.messages import Message, Refused
 from msgnode.core.pending import NotAtHand
-from msgnode.core.record import Outcome, TrafficRecord
+from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
 
 from . import delivery, routes
 from .ports import Admission, Caller, Enforcer, Listener, Recorder, SessionDoor, Tap
@@ -257,7 +257,7 @@ class Pipeline:
             time(),
             speaker.session_id,
             message.id.decode(),
-            message.type,
+            message.type if message.type in messages.TYPES else OTHER_TYPE,
             _public(message.sender, speaker),
             to,
             len(message.frame),
