@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
+from msgnode.bus.ownership import Ownership
+
 from .domain_registry import DomainRegistryConnector, Registry
 from .embedded_registry import EmbeddedRegistry
 from .global_registry import (
@@ -32,6 +34,7 @@ class Registries:
         domain: str,
         settings: Mapping[str, Any],
         post: Post,
+        ownership: Ownership,
         written: Callable[[], Awaitable[Any]],
     ) -> None:
         self._embedded = EmbeddedRegistry()
@@ -47,7 +50,7 @@ class Registries:
         if base := settings["GLOBAL_URL"]:
             text = "Error contacting the global registry."
             records = RemoteGlobalRegistry(self._back_end(base, text, settings))
-        self.domain = DomainRegistryConnector(domain, registry, written)
+        self.domain = DomainRegistryConnector(domain, registry, ownership, written)
         self.global_ = GlobalRegistryConnector(records)
 
     def _back_end(self, base: str, text: str, settings: Mapping[str, Any]) -> BackEnd:
