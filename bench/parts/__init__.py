@@ -25,6 +25,7 @@ from . import (
     relay,
     reports,
     resumption,
+    runtime_python,
     stalled_reader,
     workers,
 )
@@ -36,6 +37,8 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "idle_memory": idle_memory.measure,
     "growth": growth.measure,
     "resumption": resumption.measure,
+    "runtime_python_bus": runtime_python.measure_bus,
+    "runtime_python_sandbox": runtime_python.measure_sandbox,
     "endings": endings.measure,
     "workers": workers.measure,
     "stalled_reader": stalled_reader.measure,
