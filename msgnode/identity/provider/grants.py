@@ -25,7 +25,6 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.utils import timezone
-from jwcrypto import jwt
 from oauth2_provider.models import (
     get_access_token_model,
     get_application_model,
@@ -140,13 +139,11 @@ def mint(user: Any, nonce: str) -> tuple[str, dict[str, Any]]:
         **claims_of(user),
         **({"nonce": nonce} if nonce else {}),
     }
-    kid, key = keys.signer()
-    made = jwt.JWT(header={"typ": "JWT", "alg": keys.ALGORITHM, "kid": kid}, claims=claims)
-    made.make_signed_token(key)
+    token = keys.sign(claims)
     get_id_token_model().objects.create(
         jti=jti, user=user, application=_client(), expires=expires, scope=_SCOPE
     )
-    return str(made.serialize()), claims
+    return token, claims
 
 
 def _granted(request: AssertionRequest) -> tuple[Any, str]:
