@@ -19,7 +19,7 @@ from msgnode.core.identity import Origin, Speaker
 from msgnode.core.messages import Message
 
 from .ports import Body, Caller, Component, Enforcer, Listener
-from .writing import Barrier
+from .writing import Barrier, no_barrier
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +27,13 @@ _COMPONENT = Speaker(session_id="", runtime_url="", origin=Origin.COMPONENT)
 
 
 class Replies:
-    """Asks components; `timeout` is in seconds."""
+    """Asks components; `timeout` is in seconds. An answer waits until the barrier is passed: until
+    all workers know what it says."""
 
-    def __init__(self, enforcer: Enforcer, timeout: float) -> None:
+    def __init__(self, enforcer: Enforcer, timeout: float, barrier: Barrier = no_barrier) -> None:
         self._enforcer = enforcer
         self._timeout = timeout
-        self.barrier: Barrier = lambda: None
+        self._barrier = barrier
 
     def ask(self, component: Component, message: Message, session: Listener, caller: Caller) -> int:
         """Have a component answer; the code of the answer, 0 if it comes later or never."""
@@ -43,7 +44,7 @@ class Replies:
         except Exception as error:
             return self._fail(component, message, caller, error)
         if isinstance(answer, dict):
-            everywhere = self.barrier()
+            everywhere = self._barrier()
             if everywhere is None:
                 return self._give(component, message, caller, answer)
             answer = _after(everywhere, answer)
@@ -63,7 +64,7 @@ class Replies:
         self, component: Component, message: Message, caller: Caller, waiting: asyncio.Future[Body]
     ) -> None:
         error = None if waiting.cancelled() else waiting.exception()
-        everywhere = None if waiting.cancelled() or error is not None else self.barrier()
+        everywhere = None if waiting.cancelled() or error is not None else self._barrier()
         if everywhere is not None:
             again = partial(self._finish, component, message, caller)
             _after(everywhere, waiting.result()).add_done_callback(again)

@@ -63,6 +63,10 @@ Barrier = Callable[[], asyncio.Future[None] | None]
 """Something to wait for until every worker routes what this one does; None if they do."""
 
 
+def no_barrier() -> None:
+    """The barrier of a node of one worker."""
+
+
 class Writer(Protocol):
     """Commits changes in groups; see the head of the file for their order."""
 

@@ -19,7 +19,7 @@ from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity, Speaker
 from msgnode.core.pending import Pending
 
-from .handshake import SessionComponent
+from .manager import SessionManager
 from .outbox import Link
 from .rules import CloseCode
 from .session import LiveSession
@@ -49,7 +49,7 @@ class Connection:
         self,
         link: Link,
         remote_address: str,
-        sessions: SessionComponent,
+        sessions: SessionManager,
         carry: Callable[[bytes, Connection], None],
         settings: ConnectionSettings,
     ) -> None:
