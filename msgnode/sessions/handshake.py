@@ -16,8 +16,9 @@ from typing import Any
 
 from msgnode.bus.ports import ComponentInfo, Listener
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import Barrier
+from msgnode.bus.writing import Barrier, after_barrier
 from msgnode.core import addresses, messages
+from msgnode.core.digest import digest
 from msgnode.core.errors import (
     BadMessage,
     Conflict,
@@ -266,7 +267,7 @@ class SessionHandshake:
             id_=id_,
             runtime_url=runtime_url,
             token=token,
-            token_hash=rules.token_hash(token),
+            token_hash=digest(token),
             handshake=caller.handshake,
             speaker=_speaker(id_, runtime_url, caller),
             outbox_bytes=self._settings.outbox_bytes,
@@ -336,11 +337,10 @@ class SessionHandshake:
                 caller.end(CloseCode.GOING_AWAY, "the session could not be stored")
 
         def settle(done: asyncio.Future[Any]) -> None:
-            waiting = self._barrier()
-            if waiting is None or done.cancelled() or done.exception() is not None:
+            if done.cancelled() or done.exception() is not None:
                 finish(done)
             else:
-                waiting.add_done_callback(lambda _: finish(done))
+                after_barrier(self._barrier, partial(finish, done))
 
         committed.add_done_callback(settle)
 

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 from msgnode.bus.ports import SessionEnd
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
+from msgnode.core.digest import digest
 from msgnode.core.errors import Forbidden
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity, Speaker
 
 from .bans import BanList
-from .rules import CloseCode, Event, State, token_hash
+from .rules import CloseCode, Event, State
 from .session import LiveSession, Socket
 from .store import SessionStore
 
@@ -226,7 +227,7 @@ class SessionManager:
             before.session = None
             before.end(CloseCode.REPLACED, "resumed on another connection")
             session.detach()
-        session.token_hash = token_hash(token)
+        session.token_hash = digest(token)
         session.token = token.encode()
         session.handshake = socket.handshake
         session.speaker, session.proof = speaker, proof

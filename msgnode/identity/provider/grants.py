@@ -33,6 +33,7 @@ from oauth2_provider.models import (
     set_token_value,
 )
 
+from msgnode.core.digest import digest
 from msgnode.identity.ports import AssertionRequest
 
 from . import keys
@@ -198,8 +199,7 @@ def _owner(token: str) -> Any:
 
 
 def _tokens(text: str) -> Any:
-    checksum = hashlib.sha256(text.encode()).hexdigest()
-    return get_access_token_model().objects.filter(token_checksum=checksum)
+    return get_access_token_model().objects.filter(token_checksum=digest(text))
 
 
 def _client() -> Any:
@@ -207,8 +207,8 @@ def _client() -> Any:
 
 
 def _verifier(state: str) -> str:
-    digest = hmac.new(settings.SECRET_KEY.encode(), f"pkce {state}".encode(), hashlib.sha256)
-    return _base64url(digest.digest())
+    mac = hmac.new(settings.SECRET_KEY.encode(), f"pkce {state}".encode(), hashlib.sha256)
+    return _base64url(mac.digest())
 
 
 def _challenge(verifier: str) -> str:
