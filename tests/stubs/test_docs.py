@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -42,7 +44,6 @@ def test_the_example_gets_an_object_and_leaves(language: str, node: Node, tmp_pa
 
 
 def fetch_as_the_page_says(place: Path) -> None:
-    script = Client().get("/.well-known/protocolstub/default.ps.js").content
-    (place / "protostub.mjs").write_bytes(script)
-    runtime = ROOT / "msgnode" / "static" / "msgnode" / "runtime.js"
-    (place / "runtime.mjs").write_bytes(runtime.read_bytes())
+    answer = Client().get("/.well-known/runtime/js.tgz")
+    with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
+        archive.extractall(place, filter="data")
