@@ -185,6 +185,6 @@ def test_the_runtime_is_a_package_whose_digest_is_told(http: Client) -> None:
 
 
 def test_the_runtime_is_served_as_modules() -> None:
-    for name in ("index.js", "sandbox/inside.js", "index.d.ts"):
+    for name in ("index.js", "sandbox/inside.js", "policies/index.js", "index.d.ts"):
         assert finders.find(f"msgnode/runtime/{name}"), name
     assert finders.find("msgnode/runtime/bus.test.mjs") is None
