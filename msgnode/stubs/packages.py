@@ -17,6 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from . import wheel
+
 _JAVASCRIPT = Path(__file__).resolve().parent.parent / "runtime" / "js"
 
 
@@ -67,6 +69,7 @@ def javascript_package() -> bytes:
 
 PACKAGES = (
     ServedPackage("js", "js.tgz", "application/gzip", "JAVASCRIPT_ECMA6", javascript_package),
+    ServedPackage("python", wheel.FILE_NAME, "application/octet-stream", "PYTHON", wheel.build),
 )
 
 
