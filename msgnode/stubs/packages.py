@@ -7,13 +7,19 @@ the same node gives the same digest.
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
+import io
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from . import wheel
+
+_JAVASCRIPT = Path(__file__).resolve().parent.parent / "runtime" / "js"
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,22 @@ class ServedPackage:
         }
 
 
+def javascript_package() -> bytes:
+    """The archive that `npm install URL` and `tar` read: everything below `package/`."""
+    files = [_JAVASCRIPT / "package.json", _JAVASCRIPT / "README.md"]
+    files += sorted(path for path in (_JAVASCRIPT / "src").rglob("*") if path.is_file())
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for path in files:
+            entry = tarfile.TarInfo(f"package/{path.relative_to(_JAVASCRIPT).as_posix()}")
+            entry.size, entry.mode = path.stat().st_size, 0o644
+            with path.open("rb") as content:
+                tar.addfile(entry, content)
+    return gzip.compress(archive.getvalue(), mtime=0)
+
+
 PACKAGES = (
+    ServedPackage("js", "js.tgz", "application/gzip", "JAVASCRIPT_ECMA6", javascript_package),
     ServedPackage("python", wheel.FILE_NAME, "application/octet-stream", "PYTHON", wheel.build),
 )
 

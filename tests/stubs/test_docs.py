@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 from pathlib import Path
 
@@ -73,7 +75,6 @@ def install_as_the_page_says(place: Path, command: str, node: Node) -> str:
 
 
 def fetch_as_the_page_says(place: Path) -> None:
-    script = Client().get("/.well-known/protocolstub/default.ps.js").content
-    (place / "protostub.mjs").write_bytes(script)
-    runtime = ROOT / "msgnode" / "static" / "msgnode" / "runtime.js"
-    (place / "runtime.mjs").write_bytes(runtime.read_bytes())
+    answer = Client().get("/.well-known/runtime/js.tgz")
+    with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
+        archive.extractall(place, filter="data")
