@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgnode.bus.ports import ComponentInfo, Listener
+from msgnode.bus.ports import CLOSED_BY_RUNTIME, ComponentInfo, Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Barrier
 from msgnode.core import addresses, messages
@@ -214,7 +214,7 @@ class SessionComponent(SessionManager):
     def leave(self, caller: Connection) -> None:
         """The runtime says good-bye: free what it holds and close its socket."""
         if caller.session is not None:
-            self.close(caller.session, Event.CLOSE, "closed by the runtime")
+            self.close(caller.session, Event.CLOSE, CLOSED_BY_RUNTIME)
         caller.end(CloseCode.NORMAL, "closed")
 
     def _check_bans(self, runtime_url: str, caller: Connection) -> None:
