@@ -25,6 +25,7 @@ from . import (
     relay,
     reports,
     resumption,
+    runtime_js,
     single_requests,
     stalled_reader,
     workers,
@@ -48,6 +49,8 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "identified_relay": identified_relay.measure,
     "registry": registry.measure,
     "reports": reports.measure,
+    "runtime_bus": runtime_js.measure_bus,
+    "runtime_latency": runtime_js.measure_latency,
 }
 
 QUICK_PARTS = ("relay", "fan_out", "allocation", "idle_memory", "growth")
