@@ -19,6 +19,7 @@ from django.conf import settings
 
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
+from msgnode.bus.address_budget import AddressBudget
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.pipeline import Pipeline
@@ -48,6 +49,7 @@ from msgnode.monitoring.tail import Tail
 from msgnode.policy.service import PolicyService
 from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.bans import BanList
+from msgnode.sessions.closed import ClosedSessions
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.expiry import run_expiry
@@ -100,7 +102,10 @@ class Node:
             max_per_runtime=limits["MAX_SESSIONS_PER_RUNTIME"],
             node_address=f"domain://msg-node.{self.domain}",
         )
-        self.session_store = SessionStore(self.writer, self.worker, self.epoch)
+        closed = ClosedSessions(
+            limits["MAX_CLOSED_SESSIONS_PER_SOURCE"], limits["MAX_CLOSED_SESSIONS"]
+        )
+        self.session_store = SessionStore(self.writer, self.worker, self.epoch, closed)
         self.sessions = SessionManager(
             session_settings, self.table, self.session_store, self.raise_alarm
         )
@@ -109,6 +114,7 @@ class Node:
             limits["MAX_CONNECTIONS_PER_SOURCE"],
             self.sessions.is_source_banned,
         )
+        addresses = AddressBudget(limits["MAX_ADDRESSES_PER_SOURCE"])
         self.allocation = AllocationComponent(
             self.table,
             AllocationStore(self.writer),
@@ -117,6 +123,7 @@ class Node:
             limits["MAX_ALLOCATION_BLOCK"],
             limits["MAX_ALLOCATIONS_PER_SESSION"],
             self.owners,
+            addresses,
         )
         self.allocation.watch_pool = self._watch_pool
         self._exhausted_pools: set[str] = set()
@@ -126,8 +133,10 @@ class Node:
             self.domain,
             self.allocation.enter,
             self.allocation.drop,
+            self.allocation.check_room,
             ownership,
             limits["MAX_SUBSCRIPTIONS_PER_SESSION"],
+            addresses,
         )
         self.policy = PolicyService(
             self.table,

@@ -23,6 +23,7 @@ from oauth2_provider.models import (
     get_refresh_token_model,
 )
 
+from msgnode.bus.last_owners import LAST_OWNERS
 from msgnode.identity.provider import keys as provider_keys
 
 from .identity import binding_store
@@ -41,6 +42,8 @@ BATCH = 1_000
 CONTROL_KEPT = timedelta(hours=1)
 ALARMS_KEPT = timedelta(days=30)
 FAILURES_KEPT = timedelta(days=30)
+CLEARED_ALARMS_AT_MOST = 10_000
+FAILURES_AT_MOST = 100_000
 
 
 @shared_task(name="msgnode.purge", ignore_result=False)
@@ -49,19 +52,25 @@ def purge() -> dict[str, int]:
     now = timezone.now()
     owners_kept = now - timedelta(days=settings.IDENTITY["OWNER_DAYS"])
     return {
-        "sessions": purge_sessions(now - timedelta(days=settings.NODE["CLOSED_SESSION_DAYS"])),
+        "sessions": purge_sessions(now - timedelta(days=settings.NODE["CLOSED_SESSION_DAYS"]))
+        + purge_sessions_beyond(int(settings.NODE["MAX_CLOSED_SESSIONS"])),
         "control messages": delete_in_batches(
             ControlMessage.objects.filter(created_at__lt=now - CONTROL_KEPT)
         ),
-        "alarms": delete_in_batches(Alarm.objects.filter(cleared_at__lt=now - ALARMS_KEPT)),
+        "alarms": delete_in_batches(Alarm.objects.filter(cleared_at__lt=now - ALARMS_KEPT))
+        + delete_beyond(
+            Alarm.objects.exclude(cleared_at=None), "cleared_at", CLEARED_ALARMS_AT_MOST
+        ),
         "revocations": delete_in_batches(Revocation.objects.filter(ends_at__lt=now)),
         "bindings of tokens": binding_store.purge(now, BATCH),
-        "address owners": delete_in_batches(AddressOwner.objects.filter(seen_at__lt=owners_kept)),
+        "address owners": delete_in_batches(AddressOwner.objects.filter(seen_at__lt=owners_kept))
+        + delete_beyond(AddressOwner.objects.all(), "seen_at", LAST_OWNERS),
         "browser sessions": delete_in_batches(BrowserSession.objects.filter(expire_date__lt=now)),
         "tokens": purge_tokens(now),
         "failed log-ins": delete_in_batches(
             AccessAttempt.objects.filter(attempt_time__lt=now - FAILURES_KEPT)
-        ),
+        )
+        + delete_beyond(AccessAttempt.objects.all(), "attempt_time", FAILURES_AT_MOST),
         "audit entries": delete_in_batches(
             AuditEntry.objects.filter(at__lt=now - timedelta(days=settings.AUDIT_DAYS))
         ),
@@ -95,6 +104,22 @@ def purge_sessions(closed_before: datetime) -> int:
         for dependent in (Allocation, Subscription):
             delete_in_batches(dependent.objects.filter(session__in=ids))
         deleted += _delete(Session.objects.filter(pk__in=ids, state=Session.State.CLOSED))
+    return deleted
+
+
+def purge_sessions_beyond(kept: int) -> int:
+    """Delete closed sessions, the longest closed first, until so many are left."""
+    closed = Session.objects.filter(state=Session.State.CLOSED).order_by("-closed_at")
+    last = closed.values_list("closed_at", flat=True)[kept : kept + 1].first()
+    return purge_sessions(last + timedelta(microseconds=1)) if last is not None else 0
+
+
+def delete_beyond(rows: QuerySet[Any], column: str, kept: int) -> int:
+    """Delete the oldest rows of a query, by this column, until so many are left."""
+    deleted = 0
+    newest_first = rows.order_by(f"-{column}", "-pk")
+    while ids := list(newest_first.values_list("pk", flat=True)[kept : kept + BATCH]):
+        deleted += _delete(rows.model._default_manager.filter(pk__in=ids))
     return deleted
 
 

@@ -10,6 +10,7 @@ from django.utils import timezone
 from msgnode import tasks
 from msgnode.identity.provider import keys as provider_keys
 from msgnode.models import (
+    AddressOwner,
     Alarm,
     Allocation,
     AuditEntry,
@@ -136,3 +137,29 @@ def oauth_client() -> Any:
     return get_application_model().objects.create(
         client_id="x", client_type="public", authorization_grant_type="authorization-code"
     )
+
+
+def test_closed_sessions_beyond_their_number_go_the_longest_closed_first(settings: Any) -> None:
+    settings.NODE = {**settings.NODE, "MAX_CLOSED_SESSIONS": 2}
+    closed = [session("closed", ago(minutes=each)) for each in range(4)]
+    live = session("open")
+    assert tasks.purge()["sessions"] == 2
+    left = set(Session.objects.values_list("pk", flat=True))
+    assert left == {closed[0].pk, closed[1].pk, live.pk}
+
+
+def test_what_attacks_leave_is_kept_in_limited_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "BATCH", 2)
+    monkeypatch.setattr(tasks, "LAST_OWNERS", 3)
+    monkeypatch.setattr(tasks, "CLEARED_ALARMS_AT_MOST", 3)
+    for each in range(8):
+        AddressOwner.objects.create(
+            address=f"hyperty://x/{each}", issuer="i", subject="s", seen_at=ago(minutes=each)
+        )
+        Alarm.objects.create(kind="x", subject=str(each), text="x", cleared_at=ago(minutes=each))
+    Alarm.objects.create(kind="stands", text="x", raised_at=ago(minutes=90))
+    purged = tasks.purge()
+    assert (purged["address owners"], purged["alarms"]) == (5, 5)
+    owners = AddressOwner.objects.values_list("address", flat=True)
+    assert set(owners) == {f"hyperty://x/{each}" for each in range(3)}
+    assert set(Alarm.objects.values_list("subject", flat=True)) == {"", "0", "1", "2"}

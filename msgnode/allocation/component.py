@@ -11,6 +11,7 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from msgnode.bus.address_budget import AddressBudget
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ports import Body, Component, Listener
 from msgnode.bus.table import RoutingTable
@@ -36,6 +37,7 @@ class AllocationComponent(Component):
         max_block: int,
         max_per_session: int,
         owners: LastOwnerCache,
+        budget: AddressBudget,
     ) -> None:
         super().__init__(tuple(f"domain://msg-node.{domain}/{name}" for name in NAMES))
         self.pool_schemes: frozenset[str] = frozenset()
@@ -47,6 +49,7 @@ class AllocationComponent(Component):
         self._max_block = max_block
         self._max_per_session = max_per_session
         self._owners = owners
+        self._budget = budget
         self._held: dict[str, Holdings] = {}  # session id -> its addresses
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
@@ -65,6 +68,8 @@ class AllocationComponent(Component):
         held = self._held.get(session.id)
         if held is None:
             held = self._held[session.id] = Holdings()
+        if address not in held.keys:
+            self._budget.take(session, (address,))
         held.add(address, key)
 
     def drop(self, address: str, session: Listener) -> None:
@@ -72,6 +77,8 @@ class AllocationComponent(Component):
         self._table.release(address, session)
         held = self._held.get(session.id)
         if held is not None:
+            if address in held.keys:
+                self._budget.give(session, (address,))
             held.remove(address)
             if not held:
                 del self._held[session.id]
@@ -85,18 +92,29 @@ class AllocationComponent(Component):
         held = self._held.get(session_id)
         return held.keys if held is not None else {}
 
-    def adopt(self, session_id: str, held: dict[str, str]) -> None:
+    def check_room(self, session: Listener, number: int) -> None:
+        """Raises TooMany if a session may not hold so many addresses more."""
+        if self.held_by(session) + number > self._max_per_session:
+            raise TooMany(
+                f"A session may hold {self._max_per_session} addresses "
+                "(MAX_ALLOCATIONS_PER_SESSION)."
+            )
+
+    def adopt(self, session: Listener, held: dict[str, str]) -> None:
         """A session that holds these is with this worker now; the routing table has them."""
         if held:
-            self._held[session_id] = Holdings(held)
+            self._held[session.id] = Holdings(held)
+            self._budget.take(session, held)
 
     def hand_off(self, session_id: str) -> None:
         """A session is with another worker now; the routing table keeps what it holds."""
         self._held.pop(session_id, None)
+        self._budget.forget(session_id)
 
     def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd: what the session held is free, and stays its subject's."""
         held = self._held.pop(session.id, None)
+        self._budget.forget(session.id)
         left = [
             address
             for address in (held.keys if held is not None else ())
@@ -126,11 +144,12 @@ class AllocationComponent(Component):
             raise BadMessage(f"This node allocates no {block.scheme!r} addresses, only: {known}.")
         if block.number == 0:
             return _allocated([])
-        if self.held_by(caller) + block.number > self._max_per_session:
-            raise TooMany(f"A session may hold {self._max_per_session} addresses.")
+        self.check_room(caller, block.number)
         if block.scheme in self.pool_schemes:
+            self._budget.check(caller, (block.scheme,) * block.number)
             return self._lend(block, caller)
         made = [f"{block.scheme}://{self._domain}/{uuid.uuid4()}" for _ in range(block.number)]
+        self._budget.check(caller, made)
         for address in made:
             self.enter(address, block.key, caller)
         committed = self._store.allocated(caller, block.scheme, block.key, made, _allocated(made))

@@ -5,18 +5,28 @@ from __future__ import annotations
 import uuid
 from asyncio import Future
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from django.db import connection
 from django.utils import timezone
 
 from msgnode import models
-from msgnode.bus.last_owners import LastOwnerCache
+from msgnode.bus.last_owners import LAST_OWNERS, LastOwnerCache
 from msgnode.bus.ports import Listener
 from msgnode.bus.writing import Call, Create, Delete, Writer
 from msgnode.core.errors import Unavailable
 
 Kind = models.Allocation.Kind
+
+
+OWNERS_KEPT = LAST_OWNERS
+"""Addresses without a holder whose last owner is remembered; a worker's memory has no more."""
+OWNED_PER_SUBJECT = 50_000
+"""Of these, those of one subject."""
+_OWNERS_AT_ONCE = 5_000
+_HEARD = timedelta(minutes=1)
+"""After this long every worker has read what the control outbox says of owners."""
 
 
 class Row(NamedTuple):
@@ -37,6 +47,7 @@ class AllocationStore:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
+        self._left = 0  # rows of owners written since the oldest were looked for; writer's thread
 
     def allocated(
         self, session: Listener, scheme: str, key: str, addresses: Sequence[str], result: Any
@@ -80,8 +91,10 @@ class AllocationStore:
         return self._writer.submit(Call(lend), result=lent)
 
     def left(self, addresses: Sequence[str], subject: tuple[str, str]) -> None:
-        """The subject that held these addresses has left; they stay its own."""
+        """The subject that held these addresses has left; they stay its own, the newest of them if
+        there are more than are kept."""
         issuer, name = subject
+        addresses = addresses[-OWNED_PER_SUBJECT:]
         now = timezone.now()
         rows = [
             models.AddressOwner(address=address, issuer=issuer, subject=name, seen_at=now)
@@ -100,6 +113,10 @@ class AllocationStore:
                 some = list(addresses[start : start + 500])
                 told = {"addresses": some, "issuer": issuer, "subject": name}
                 models.ControlMessage.objects.create(kind=AllocationStore.LEFT, payload=told)
+            self._left += len(addresses)
+            if self._left >= _OWNERS_AT_ONCE:
+                self._left = 0
+                _trim_owners(issuer, name)
 
         self._writer.submit(Call(save))
 
@@ -126,3 +143,19 @@ class AllocationStore:
     def pool_schemes() -> frozenset[str]:
         """Schemes with a pool. Blocks."""
         return frozenset(models.AddressPool.objects.values_list("scheme", flat=True))
+
+
+def _trim_owners(issuer: str, subject: str) -> None:
+    """Delete the longest untouched beyond what is kept, of this subject and of all. Blocks."""
+    owners = models.AddressOwner.objects.order_by("-seen_at", "-id")
+    for rows, kept in (
+        (owners.filter(issuer=issuer, subject=subject), OWNED_PER_SUBJECT),
+        (owners, OWNERS_KEPT),
+    ):
+        ids = list(rows.values_list("pk", flat=True)[kept:])
+        for start in range(0, len(ids), 500):
+            models.AddressOwner.objects.filter(pk__in=ids[start : start + 500]).delete()
+    told = models.ControlMessage.objects.filter(
+        kind=AllocationStore.LEFT, created_at__lt=timezone.now() - _HEARD
+    )
+    told.delete()

@@ -16,10 +16,14 @@ Subject = tuple[str, str]
 """Issuer and subject."""
 
 
+LAST_OWNERS = 100_000
+"""Addresses without a holder whose last owner is remembered."""
+
+
 class LastOwnerCache:
     """One instance per worker."""
 
-    def __init__(self, capacity: int = 100_000) -> None:
+    def __init__(self, capacity: int = LAST_OWNERS) -> None:
         self._owners: OrderedDict[str, Subject] = OrderedDict()
         self._capacity = capacity
 

@@ -12,10 +12,11 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from msgnode import models
-from msgnode.bus.writing import Call, Create, Delete, Update, Writer
+from msgnode.bus.writing import Call, Create, Delete, Together, Update, Writer
 from msgnode.core.identity import Identity
 
 from .bans import Ban, BanList
+from .closed import ClosedSessions
 from .session import LiveSession
 
 Rows = list[models.Session]
@@ -26,10 +27,11 @@ _AT_ONCE = 500
 class SessionStore:
     """`worker` and `epoch` say which process of which start held a session last."""
 
-    def __init__(self, writer: Writer, worker: str, epoch: str) -> None:
+    def __init__(self, writer: Writer, worker: str, epoch: str, closed: ClosedSessions) -> None:
         self._writer = writer
         self._worker = worker
         self._epoch = epoch
+        self._closed = closed
 
     def opened(self, session: LiveSession) -> Future[Any]:
         row = models.Session(
@@ -66,15 +68,20 @@ class SessionStore:
         self._update(session, state=models.Session.State.DETACHED, detached_at=now)
 
     def closed(self, session: LiveSession, reason: str) -> Future[Any]:
-        """Mark the row closed and free what the session held."""
+        """Mark the row closed and free what the session held; the rows of the oldest closed
+        sessions go where there are more than are kept."""
         id_ = uuid.UUID(session.id)
         columns = {
             "state": models.Session.State.CLOSED,
             "closed_at": timezone.now(),
             "close_reason": reason[:100],
         }
+        gone = self._closed.add(id_, session.speaker.remote_address)
         return self._writer.submit(
-            Update(id_, columns), Delete(models.Allocation, id_), Delete(models.Subscription, id_)
+            Update(id_, columns),
+            Delete(models.Allocation, id_),
+            Delete(models.Subscription, id_),
+            *(Together(_delete_closed, each) for each in gone),
         )
 
     def moved(self, session: LiveSession) -> Future[Any]:
@@ -146,6 +153,12 @@ class SessionStore:
 
     def _update(self, session: LiveSession, **columns: Any) -> Future[Any]:
         return self._writer.submit(Update(uuid.UUID(session.id), columns))
+
+
+def _delete_closed(ids: list[uuid.UUID]) -> None:
+    closed = models.Session.objects.filter(state=models.Session.State.CLOSED)
+    for start in range(0, len(ids), _AT_ONCE):
+        closed.filter(id__in=ids[start : start + _AT_ONCE]).delete()
 
 
 def _of_identity(session: LiveSession) -> dict[str, Any]:

@@ -150,9 +150,13 @@ NODE: dict[str, float] = {
     "MAX_ALLOCATION_BLOCK": env.int("MAX_ALLOCATION_BLOCK", default=1_000),
     "MAX_ALLOCATIONS_PER_SESSION": env.int("MAX_ALLOCATIONS_PER_SESSION", default=100_000),
     "MAX_SUBSCRIPTIONS_PER_SESSION": env.int("MAX_SUBSCRIPTIONS_PER_SESSION", default=20_000),
+    # of all sessions of one source address (IPv6: its /64) or one subject, in each worker
+    "MAX_ADDRESSES_PER_SOURCE": env.int("MAX_ADDRESSES_PER_SOURCE", default=500_000),
     "MAX_LEARNED_PER_SESSION": env.int("MAX_LEARNED_PER_SESSION", default=1_000),
     # keeping
     "CLOSED_SESSION_DAYS": env.int("CLOSED_SESSION_DAYS", default=7),
+    "MAX_CLOSED_SESSIONS": env.int("MAX_CLOSED_SESSIONS", default=100_000),
+    "MAX_CLOSED_SESSIONS_PER_SOURCE": env.int("MAX_CLOSED_SESSIONS_PER_SOURCE", default=10_000),
     "DRAIN_SECONDS": env.float("DRAIN_SECONDS", default=5.0),
     "DRAIN_STAGGER": env.float("DRAIN_STAGGER", default=2.0),
 }

@@ -15,6 +15,11 @@ from msgnode import models
 
 POOL_EXHAUSTED = "pool-exhausted"
 
+STANDING_AT_MOST = 1_000
+"""Alarms of one kind that stand at once."""
+OTHERS = "others"
+"""The subject of the one alarm of a kind that counts what is beyond that."""
+
 _AT_ONCE = 500
 
 
@@ -53,11 +58,17 @@ def _raise(kind: str, count: int, text: str, subjects: list[str], now: datetime)
     counted = set(standing.values_list("subject", flat=True))
     if counted:
         standing.update(count=F("count") + count, text=text, last_at=now)
+    new = [subject for subject in subjects if subject not in counted]
+    if not new:
+        return
+    room = STANDING_AT_MOST - models.Alarm.objects.filter(kind=kind, cleared_at=None).count()
+    fitting = new if new == [OTHERS] else new[: max(0, room)]
     models.Alarm.objects.bulk_create(
         models.Alarm(kind=kind, subject=subject, text=text, count=count, last_at=now)
-        for subject in subjects
-        if subject not in counted
+        for subject in fitting
     )
+    if beyond := len(new) - len(fitting):
+        _raise(kind, count * beyond, text, [OTHERS], now)
 
 
 def clear_alarm(kind: str, subject: str) -> None:

@@ -11,6 +11,7 @@ from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from msgnode.bus.address_budget import AddressBudget
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import Body, Component, Listener
 from msgnode.bus.table import RoutingTable
@@ -24,7 +25,8 @@ from .store import SubscriptionStore
 
 
 class SubscriptionComponent(Component):
-    """`enter` and `drop` give addresses to a session and take them back (address allocation)."""
+    """`enter` and `drop` give addresses to a session and take them back (address allocation);
+    `check_room` raises TooMany where a session may not hold so many more."""
 
     name = "sm"
 
@@ -35,8 +37,10 @@ class SubscriptionComponent(Component):
         domain: str,
         enter: Callable[[str, str, Listener], None],
         drop: Callable[[str, Listener], None],
+        check_room: Callable[[Listener, int], None],
         ownership: Ownership,
         max_per_session: int,
+        budget: AddressBudget,
     ) -> None:
         super().__init__((f"domain://msg-node.{domain}/sm",))
         self._table = table
@@ -44,6 +48,8 @@ class SubscriptionComponent(Component):
         self._domain = domain
         self._enter = enter
         self._drop = drop
+        self._check_room = check_room
+        self._budget = budget
         self._max_per_session = max_per_session
         self._ownership = ownership
         self._of: dict[str, dict[str, None]] = {}  # session id -> addresses
@@ -61,7 +67,10 @@ class SubscriptionComponent(Component):
 
     def enter_subscription(self, address: str, session: Listener) -> None:
         """A session listens to an address from now on."""
-        self._of.setdefault(session.id, {})[address] = None
+        mine = self._of.setdefault(session.id, {})
+        if address not in mine:
+            self._budget.take(session, (address,))
+        mine[address] = None
         self._table.subscribe(address, session)
 
     def drop_subscription(self, address: str, session: Listener) -> None:
@@ -69,7 +78,9 @@ class SubscriptionComponent(Component):
         self._table.unsubscribe(address, session)
         mine = self._of.get(session.id)
         if mine is not None:
-            mine.pop(address, None)
+            if address in mine:
+                self._budget.give(session, (address,))
+                del mine[address]
             if not mine:
                 del self._of[session.id]
 
@@ -95,18 +106,21 @@ class SubscriptionComponent(Component):
         """The addresses a session has subscribed."""
         return list(self._of.get(session_id, ()))
 
-    def adopt(self, session_id: str, subscribed: Iterable[str]) -> None:
+    def adopt(self, session: Listener, subscribed: Iterable[str]) -> None:
         """A session that listens to these is with this worker now; the routing table has them."""
         mine = dict.fromkeys(subscribed)
         if mine:
-            self._of[session_id] = mine
+            self._of[session.id] = mine
+            self._budget.take(session, mine)
 
     def hand_off(self, session_id: str) -> None:
         """A session is with another worker now; the routing table keeps what it listens to."""
         self._of.pop(session_id, None)
+        self._budget.forget(session_id)
 
     def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd: nobody listens for the session any more."""
+        self._budget.forget(session.id)
         for address in self._of.pop(session.id, ()):
             self._table.unsubscribe(address, session)
 
@@ -126,14 +140,21 @@ class SubscriptionComponent(Component):
         mine = self._of.get(session.id, {})
         new = [address for address in plain if address not in mine]
         if len(mine) + len(new) + len(claimed) > self._max_per_session:
-            raise TooMany(f"A session may have {self._max_per_session} subscriptions.")
+            raise TooMany(
+                f"A session may have {self._max_per_session} subscriptions "
+                "(MAX_SUBSCRIPTIONS_PER_SESSION)."
+            )
+        owned = [*claimed, *taken_over]
+        self._check_room(session, len(owned))
+        self._budget.check(session, [*new, *owned])
         earlier = self._under_way(asked, session)
         if not new and not claimed and not taken_over and not earlier:
             return {"code": 200}
         for address in new:
             self.enter_subscription(address, session)
+        self._budget.take(session, owned)  # until the commit, from when on each counts by itself
         committed = self._store.subscribed(session, new, claimed, taken_over, {"code": 200})
-        return self._settle(committed, session, new, [*claimed, *taken_over], taken_over, earlier)
+        return self._settle(committed, session, new, owned, taken_over, earlier)
 
     def _under_way(self, asked: Wanted, session: Listener) -> list[Future[Body]]:
         """Earlier requests of the session for some of these addresses that are not committed."""
@@ -159,6 +180,7 @@ class SubscriptionComponent(Component):
 
         def settle(done: Future[Body]) -> None:
             self._end([*new, *claimed], session, answer)
+            self._budget.give(session, claimed)
             error = None if done.cancelled() else done.exception()
             if done.cancelled() or error is not None:
                 for address in new:

@@ -378,8 +378,8 @@ class Cluster:
             table.allocate(address, session)
         for address in set(subscribed) - had_subscribed:
             table.subscribe(address, session)
-        self._allocation.adopt(session.id, dict(owned))
-        self._subscriptions.adopt(session.id, subscribed)
+        self._allocation.adopt(session, dict(owned))
+        self._subscriptions.adopt(session, subscribed)
 
     def _has_ended(self, host: str, pid: int) -> bool:
         return host == self.me.host and not _runs(pid)

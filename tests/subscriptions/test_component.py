@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from msgnode.bus.address_budget import AddressBudget
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import Body
@@ -33,8 +34,10 @@ class Scene:
             "d",
             lambda address, key, session: self.table.allocate(address, session),
             lambda address, session: self.table.release(address, session),
+            lambda session, number: None,
             Ownership(self.table, LastOwnerCache(), "d", shares=True),
             max_per_session=3,
+            budget=AddressBudget(1_000),
         )
         self.mine, self.other = FakeSession("runtime://d/1"), FakeSession("runtime://d/2")
         self.table.add_runtime(self.mine)

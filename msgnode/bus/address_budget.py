@@ -1,0 +1,126 @@
+"""How many addresses the sessions of one source, or of one subject, hold together: allocated,
+claimed and subscribed. An IPv6 source is its /64; a worker counts what its own sessions hold.
+
+Rows have the size of their addresses, so an address counts once for each 100 characters begun.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+
+from msgnode.core.errors import TooMany
+from msgnode.core.identity import Speaker
+
+from .ports import Listener
+
+_CHARACTERS = 100
+
+
+class _Share:
+    """What one session holds, and who it counts for."""
+
+    __slots__ = ("holders", "number", "speaker")
+
+    def __init__(self, speaker: Speaker) -> None:
+        self.speaker = speaker
+        self.holders = _holders(speaker)
+        self.number = 0
+
+
+class AddressBudget:
+    """One instance per worker; the limit is MAX_ADDRESSES_PER_SOURCE."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+        self._shares: dict[str, _Share] = {}  # session id -> its share
+        self._held: dict[str, int] = {}  # source or subject -> what it holds
+
+    def check(self, session: Listener, addresses: Iterable[str]) -> None:
+        """Raises TooMany if a session's source or subject may not hold these besides."""
+        more = _weight(addresses)
+        share = self._shares.get(session.id)
+        known = share is not None and share.speaker is session.speaker
+        holders = share.holders if share is not None and known else _holders(session.speaker)
+        for holder in holders:
+            own = share.number if share is not None and holder in share.holders else 0
+            others = self._held.get(holder, 0) - own
+            if others + (share.number if share is not None else 0) + more > self._limit:
+                raise TooMany(
+                    f"All sessions of the {holder.partition(' ')[0]} together may hold "
+                    f"{self._limit:.0f} addresses (MAX_ADDRESSES_PER_SOURCE), one of more than "
+                    f"{_CHARACTERS} characters counts for several."
+                )
+
+    def take(self, session: Listener, addresses: Iterable[str]) -> None:
+        """A session holds these from now on."""
+        if not session.is_here:
+            return
+        share = self._shares.get(session.id)
+        if share is None:
+            share = self._shares[session.id] = _Share(session.speaker)
+        elif share.speaker is not session.speaker:  # it has come from elsewhere, or has logged in
+            self._count(share, -share.number)
+            share.speaker, share.holders = session.speaker, _holders(session.speaker)
+            self._count(share, share.number)
+        more = _weight(addresses)
+        share.number += more
+        self._count(share, more)
+
+    def give(self, session: Listener, addresses: Iterable[str]) -> None:
+        """A session holds these no longer."""
+        share = self._shares.get(session.id)
+        if share is None:
+            return
+        less = min(share.number, _weight(addresses))
+        share.number -= less
+        self._count(share, -less)
+        if not share.number:
+            del self._shares[session.id]
+
+    def forget(self, session_id: str) -> None:
+        """A session has ended, or has gone to another worker, with all it holds."""
+        share = self._shares.pop(session_id, None)
+        if share is not None:
+            self._count(share, -share.number)
+
+    def held_by(self, address: str) -> int:
+        """What the sessions of a source address hold together."""
+        return self._held.get(f"source {source_of(address)}", 0)
+
+    def _count(self, share: _Share, change: int) -> None:
+        for holder in share.holders:
+            left = self._held.get(holder, 0) + change
+            if left:
+                self._held[holder] = left
+            else:
+                self._held.pop(holder, None)
+
+
+def source_of(address: str) -> str:
+    """The part of a network address that stands for one source.
+
+    >>> source_of("192.0.2.1"), source_of("2001:db8::1%eth0"), source_of("")
+    ('192.0.2.1', '2001:db8::/64', 'unknown')
+    """
+    if ":" in address:
+        try:
+            ip = ipaddress.IPv6Address(address.partition("%")[0])
+        except ValueError:
+            return address
+        if ip.ipv4_mapped is not None:
+            return str(ip.ipv4_mapped)
+        return str(ipaddress.IPv6Network((ip, 64), strict=False))
+    return address or "unknown"
+
+
+def _weight(addresses: Iterable[str]) -> int:
+    return sum(1 + (len(address) - 1) // _CHARACTERS for address in addresses)
+
+
+def _holders(speaker: Speaker) -> tuple[str, ...]:
+    source = f"source {source_of(speaker.remote_address)}"
+    identity = speaker.identity
+    if identity is None:
+        return (source,)
+    return source, f"subject {identity.issuer} {identity.subject}"
