@@ -96,6 +96,17 @@ async def test_a_session_bound_by_its_via_counts_too(guest: Come, strict: Node) 
         assert code(answer) == 429
 
 
+async def test_claimed_addresses_count_as_allocated(guest: Come) -> None:
+    client = await guest()
+    for _ in range(2):
+        claimed = await client.ask("subscribe", SM, {"resources": [address() for _ in range(4)]})
+        assert code(claimed) == 200
+    refused = await client.ask("subscribe", SM, {"resources": [address()]})
+    assert code(refused) == 429
+    assert "MAX_ALLOCATIONS_PER_SESSION" in str(refused["body"])
+    assert code(await client.ask("create", ALLOCATION, {"value": {"number": 1}})) == 429
+
+
 async def test_no_more_connections_of_one_source_than_it_may_have(strict: Node) -> None:
     async with AsyncExitStack() as stack:
         with pytest.raises(InvalidStatus) as refused:
