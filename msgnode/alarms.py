@@ -7,6 +7,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from msgnode import models
+from msgnode.core.tokens import cut
 
 POOL_EXHAUSTED = "pool-exhausted"
 
@@ -14,6 +15,7 @@ POOL_EXHAUSTED = "pool-exhausted"
 def raise_alarm(kind: str, subject: str, text: str) -> None:
     """Raise an alarm, or count a standing one up. Blocks: not for the event loop."""
     now = timezone.now()
+    subject, text = cut(subject), cut(text)
     with transaction.atomic():
         standing = models.Alarm.objects.filter(kind=kind, subject=subject[:255], cleared_at=None)
         fields = {"text": text[:500], "last_at": now}
@@ -23,6 +25,6 @@ def raise_alarm(kind: str, subject: str, text: str) -> None:
 
 def clear_alarm(kind: str, subject: str) -> None:
     """The cause is gone. Blocks: not for the event loop."""
-    models.Alarm.objects.filter(kind=kind, subject=subject[:255], cleared_at=None).update(
+    models.Alarm.objects.filter(kind=kind, subject=cut(subject)[:255], cleared_at=None).update(
         cleared_at=timezone.now()
     )

@@ -201,7 +201,7 @@ class Node:
             },
         )
         self.status = StatusReport(self.writer, self.worker, self.cards)
-        self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap, self._token_of)
+        self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap)
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -356,10 +356,6 @@ class Node:
 
     def _set_tap(self, tap: Tap | None) -> None:
         self.pipeline.tap = tap
-
-    def _token_of(self, session_id: str) -> bytes:
-        session = self.sessions.sessions.get(session_id)
-        return session.token if session is not None else b""
 
     def clear_alarm(self, kind: str, subject: str) -> None:
         """The cause is gone; from the event loop."""

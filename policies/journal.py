@@ -23,7 +23,7 @@ import msgspec
 
 from msgnode.core.decision import Decision, Effect
 from msgnode.core.errors import NodeError
-from msgnode.core.tokens import MASK, without_tokens
+from msgnode.core.tokens import MASK, cut, without_tokens
 
 from .attributes import Facts
 from .combining import Outcome
@@ -121,14 +121,14 @@ class Journal:
                 path="/".join(outcome.deciding),
                 version=decision.version,
                 type=message.type,
-                sender=message.sender,
-                to=facts.to,
+                sender=cut(message.sender),
+                to=cut(facts.to),
                 username=identity.username if identity else "",
                 session=facts.speaker.session_id,
                 message=self._shown(facts),
-                errors="\n".join(outcome.errors),
+                errors=cut("\n".join(outcome.errors)),
                 microseconds=seconds * 1e6,
-                facts=beside(facts),
+                facts=without_tokens(beside(facts)),
             )
         )
 
@@ -138,7 +138,7 @@ class Journal:
             self.dropped += 1
             return
         summary = f"{effect}: {facts.message.type} from {facts.message.sender} to {facts.to}"
-        self.deeds.append(Deed(duty, summary))
+        self.deeds.append(Deed(duty, cut(summary)))
 
     def take(self) -> tuple[list[Entry], list[Deed], Counter[tuple[str, ...]]]:
         """Everything noted since the last time."""
@@ -157,10 +157,10 @@ class Journal:
         except NodeError:
             body = {}
         shown = {
-            "id": msgspec.Raw(message.id or b"0"),
+            "id": msgspec.Raw(cut((message.id or b"0").decode()).encode()),
             "type": message.type,
-            "from": message.sender,
-            "to": facts.to,
+            "from": cut(message.sender),
+            "to": cut(facts.to),
             "body": masked(body) if self._masks else without_tokens(body),
         }
         return msgspec.json.encode(shown)[:20_000].decode(errors="ignore")
@@ -184,7 +184,9 @@ def _is_long(value: Any) -> bool:
 def masked(value: Any, key: str = "") -> Any:
     """A value without its texts."""
     if isinstance(value, dict):
-        return {name: masked(item, name) for name, item in value.items()}
+        return {cut(name): masked(item, name) for name, item in value.items()}
     if isinstance(value, list):
         return [masked(item, key) for item in value[:50]]
-    return MASK if isinstance(value, str) and key not in KEPT else value
+    if isinstance(value, str):
+        return cut(value) if key in KEPT else MASK
+    return value

@@ -24,7 +24,7 @@ def hand_over(
     """
     token = sender.token
     public = frame
-    if token and token in frame:
+    if token and token in frame.lower():
         public = messages.without_token(frame, token)
     if len(listeners) == 1:
         listener = listeners[0]

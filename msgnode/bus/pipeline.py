@@ -27,6 +27,7 @@ from msgnode.core.errors import Forbidden, InternalFault, NodeError, NotFound, U
 from msgnode.core.messages import Message, Refused
 from msgnode.core.record import Outcome, TrafficRecord
 from msgnode.core.speaker import Speaker
+from msgnode.core.tokens import cut
 from msgnode.core.waiting import NotAtHand
 
 from . import delivery, routes
@@ -38,6 +39,7 @@ from .table import RoutingTable
 log = logging.getLogger(__name__)
 
 SESSION_ADDRESS = "mn:/session"
+_PLAIN_ID = 20  # characters of an id that can hold no token
 
 
 class Pipeline:
@@ -226,10 +228,10 @@ class Pipeline:
         record = TrafficRecord(
             at=time(),
             session=caller.speaker.session_id,
-            id=fault.id.decode(),
+            id=_id(fault.id),
             type="",
-            sender=_public(fault.sender, caller.speaker),
-            to=fault.to,
+            sender=cut(fault.sender),
+            to=cut(fault.to),
             size=len(frame),
             listeners=0,
             outcome=Outcome.REFUSED,
@@ -256,10 +258,10 @@ class Pipeline:
         record = TrafficRecord(
             time(),
             speaker.session_id,
-            message.id.decode(),
+            _id(message.id),
             message.type,
-            _public(message.sender, speaker),
-            to,
+            cut(message.sender),
+            cut(to),
             len(message.frame),
             listeners,
             outcome,
@@ -276,11 +278,10 @@ class Pipeline:
             self.tap(record, message.body)
 
 
-def _public(sender: str, speaker: Speaker) -> str:
-    """A sender for the record: what may be a session URL only as its runtime URL, because a token
-    is never recorded."""
-    own = speaker.runtime_url
-    return own if sender.startswith(own) and len(sender) > len(own) + 36 else sender
+def _id(id_: bytes) -> str:
+    """A message's id for the record: a text of the sender's, which may hold anything."""
+    text = id_.decode()
+    return cut(text) if len(text) > _PLAIN_ID else text
 
 
 class Blocked(Forbidden):

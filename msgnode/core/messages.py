@@ -267,9 +267,7 @@ def without_token(frame: bytes, token: bytes) -> bytes:
     Stubs of the field mark messages with their session URL (`<runtime URL>/<token>`), which opens
     the session to whoever knows it. A token is random, so its text can be cut out anywhere.
     """
-    for text in (b"\\/" + token, b"/" + token, token):
-        frame = frame.replace(text, b"")
-    return frame
+    return re.sub(rb"(?:\\?/|%2f)?" + re.escape(token), b"", frame, flags=re.IGNORECASE)
 
 
 def _read(body: bytes) -> Said:

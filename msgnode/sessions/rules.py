@@ -11,13 +11,12 @@ The table below is the whole life; the diagram in docs/sessions.md is drawn from
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import uuid
 from enum import StrEnum
 from typing import NamedTuple
 
-from msgnode.core import addresses
+from msgnode.core import addresses, tokens
 from msgnode.core.errors import Conflict
 
 
@@ -98,7 +97,7 @@ def new_token() -> str:
 
 def token_hash(token: str) -> str:
     """What is kept of a token."""
-    return hashlib.sha256(token.encode()).hexdigest()
+    return tokens.hash_of(token)
 
 
 def opens(token: str, kept_hash: str) -> bool:

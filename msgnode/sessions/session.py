@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from msgnode.bus.ports import Taken
+from msgnode.core import tokens
 from msgnode.core.speaker import Identity, Speaker
 
 from .outbox import Link, Outbox
@@ -55,7 +56,8 @@ class LiveSession:
         "speaker",
         "state",
         "token",
-        "token_hash",
+        "_token_hash",
+        "__weakref__",
         "withdrawn",
     )
 
@@ -90,6 +92,16 @@ class LiveSession:
         self.withdrawn: frozenset[str] = frozenset()
         self.outbox = Outbox(outbox_bytes, stores, self._too_slow)
         self.deliver: Callable[[bytes], Taken] = self.outbox.put
+
+    @property
+    def token_hash(self) -> str:
+        """What is kept of the token; setting it has the token cut out of whatever is shown."""
+        return self._token_hash
+
+    @token_hash.setter
+    def token_hash(self, token_hash: str) -> None:
+        self._token_hash = token_hash
+        tokens.remember(token_hash, self)
 
     @property
     def is_connected(self) -> bool:

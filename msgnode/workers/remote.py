@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from msgnode.bus.ports import Taken
+from msgnode.core import tokens
 from msgnode.core.speaker import Speaker
 
 from .peer import Peer
@@ -31,7 +32,8 @@ class RemoteSession:
         "runtime_url",
         "speaker",
         "subscribed",
-        "token_hash",
+        "_token_hash",
+        "__weakref__",
     )
 
     def __init__(self, id_: str, peer: Peer) -> None:
@@ -47,6 +49,16 @@ class RemoteSession:
         self.subscribed: set[str] = set()
         self.learned: set[str] = set()
         self._relief: list[Callable[[], None]] = []
+
+    @property
+    def token_hash(self) -> str:
+        """What is kept of the token; setting it has the token cut out of whatever is shown."""
+        return self._token_hash
+
+    @token_hash.setter
+    def token_hash(self, token_hash: str) -> None:
+        self._token_hash = token_hash
+        tokens.remember(token_hash, self)
 
     def deliver(self, frame: bytes) -> Taken:
         """Hand a frame to the link. What finds no room is dropped, and the session is told of the

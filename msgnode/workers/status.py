@@ -12,6 +12,7 @@ from django.utils import timezone
 from msgnode import models
 from msgnode.bus.ports import Card
 from msgnode.bus.writing import Call, Writer
+from msgnode.core.tokens import cut
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class StatusReport:
                 since=card.since,
                 answered=card.answered,
                 failed=card.failed,
-                last_error=card.last_error,
+                last_error=cut(card.last_error),
                 seen_at=now,
             )
             for card in self._cards()
