@@ -14,7 +14,7 @@ if __name__ == "__main__":
         settings.DEBUG  # noqa: B018  (reads the settings: a fault there is a line, not a traceback)
     except (ImproperlyConfigured, OSError) as fault:
         sys.exit(f"manage.py: {fault}")
-    from msgnode.console.acting import acting_as
+    from msgnode.console.actor import acting_as
 
     with acting_as(f"manage.py {sys.argv[1] if len(sys.argv) > 1 else ''}"):
         execute_from_command_line(sys.argv)

@@ -14,14 +14,14 @@ from joserfc import jwk, jwt
 
 from msgnode.bus.ports import Taken
 from msgnode.core import messages
-from msgnode.core.speaker import Speaker
+from msgnode.core.identity import Speaker
+from msgnode.identity.admission_policy import Mode, Modes
+from msgnode.identity.authenticator import IdentityWitness
 from msgnode.identity.bindings import Bindings
-from msgnode.identity.fetching import Fetcher
+from msgnode.identity.http import Fetcher
 from msgnode.identity.issuers import Issuer, IssuerBook
-from msgnode.identity.keys import Keys
-from msgnode.identity.modes import Mode, Modes
-from msgnode.identity.verify import Verifier
-from msgnode.identity.witness import IdentityWitness
+from msgnode.identity.jwks import Keys
+from msgnode.identity.verifier import Verifier
 
 ISSUER, AUDIENCE, IDP = "https://idp.example", "the-node", "example.org"
 SIZES = (100, 1_000, 10_000)

@@ -24,11 +24,11 @@ import casbin
 
 from msgnode.core import messages
 from msgnode.core.decision import Direction
-from msgnode.core.speaker import Identity, Speaker
-from policies.attributes import Facts, Surroundings
-from policies.documents import read_document
-from policies.editions import make_edition
-from policies.pdp import compile_sets
+from msgnode.core.identity import Identity, Speaker
+from policies.enforcement.snapshot import make_edition
+from policies.engine.attributes import Facts, Surroundings
+from policies.engine.documents import read_document
+from policies.engine.pdp import compile_sets
 
 SIZES = (10, 100, 400, 1_000, 10_000)
 LAYERS = 400

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.processes import cpu_seconds
-from spark import run
+from spark import job_main
 from spark.jobs import rolling, schema
 from spark.jobs.ledger import Ledger
 from spark.jobs.storage import Storage
@@ -28,7 +28,7 @@ def main(record: str, name: str, start: str, end: str, cores: str, classes: str 
     began, peak = time.perf_counter(), Peak()
     options = {"spark.master": f"local[{cores}]", "spark.driver.memory": "2g"}
     kept = Path(classes) if classes else None
-    spark = run.session(options, kept)
+    spark = job_main.session(options, kept)
     said: dict[str, Any] = {"start_s": time.perf_counter() - began}
     raw, book = Storage(spark, f"{record}/raw"), Ledger(Storage(spark, f"{record}/roll-up"))
     for which in ("first", "second"):
@@ -43,7 +43,7 @@ def main(record: str, name: str, start: str, end: str, cores: str, classes: str 
     if kept is None:
         spark.stop()
     else:
-        run.keep_classes(spark, kept)
+        job_main.keep_classes(spark, kept)
     sys.stdout.write(json.dumps(said) + "\n")
 
 

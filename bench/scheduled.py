@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from datetime import datetime, timedelta
 
-from spark import run
+from spark import job_main
 from spark.jobs import days, rolling
 from spark.jobs.ledger import DAYS, Ledger
 from spark.jobs.storage import Storage
@@ -19,7 +19,7 @@ from spark.jobs.storage import Storage
 
 def main(record: str, start: str, end: str, cores: str) -> None:
     since, until = datetime.fromisoformat(start), datetime.fromisoformat(end)
-    spark = run.session({"spark.master": f"local[{cores}]", "spark.driver.memory": "2g"})
+    spark = job_main.session({"spark.master": f"local[{cores}]", "spark.driver.memory": "2g"})
     raw, rolled = Storage(spark, f"{record}/raw"), Storage(spark, f"{record}/roll-up")
     book, by_day = Ledger(rolled), Ledger(rolled, DAYS)
     past = since - timedelta(days=60)

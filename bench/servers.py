@@ -57,7 +57,7 @@ class Servers:
             environment["ADMISSION"] = "strict"
         if name == NODE_UVICORN:
             environment["ASGI_SERVER"] = "uvicorn"
-        return Server(name, ["-m", "msgnode.server"], port, home / "log", environment)
+        return Server(name, ["-m", "msgnode.servers.main"], port, home / "log", environment)
 
     def make_pair(self, redis_url: str) -> tuple[Server, Server]:
         """Two workers of one node, each on a port of its own; not started yet."""
@@ -87,7 +87,7 @@ class Servers:
 def _worker(environment: dict[str, str], log: Path) -> Server:
     port = free_port()
     own = {**environment, "PORT": str(port)}
-    return Server(NODE, ["-m", "msgnode.server"], port, log, own)
+    return Server(NODE, ["-m", "msgnode.servers.main"], port, log, own)
 
 
 def _insert(database: Path, table: str, row: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ class MessageNodeConfig(AppConfig):
         from . import checks  # noqa: F401  (importing it registers the checks)
         from .connectors import registration_news
         from .console import auditing, roles
-        from .workers import control
+        from .storage import control
 
         # In every process: a registration may change in Celery, in the console or in a shell.
         api.on_change(registration_news.outbox(control.post))

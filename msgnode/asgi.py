@@ -1,6 +1,6 @@
 """The ASGI application: HTTP to Django, WebSockets to the session room.
 
-Neutral to the server: `msgnode.server` starts the node before it listens; a server that speaks the
+Neutral to the server: `msgnode.servers.main` starts the node before it listens; a server that speaks the
 lifespan protocol has it started here.
 """
 
@@ -20,8 +20,8 @@ from django.conf import settings
 from django.urls import path, re_path
 
 from msgnode.node import Node, get_node
-from msgnode.proxies import BehindProxies
 from msgnode.sessions.consumer import SocketConsumer, StubConnectConsumer
+from msgnode.web.proxies import BehindProxies
 
 
 async def _refuse(scope: Any, receive: Any, send: Any) -> Any:

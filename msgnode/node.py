@@ -17,11 +17,9 @@ from typing import Any
 
 from django.conf import settings
 
-from msgnode import alarms, questions
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
-from msgnode.bus.answers import Answers
-from msgnode.bus.owners import LastOwners
+from msgnode.bus.last_owners import LastOwners
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import (
     Card,
@@ -29,6 +27,7 @@ from msgnode.bus.ports import (
     CountingRecorder,
     Tap,
 )
+from msgnode.bus.replies import Answers
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call
@@ -36,32 +35,33 @@ from msgnode.connectors import registration_news
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
 from msgnode.core.rates import VISITS
-from msgnode.fellowship import Fellowship, Limits, this_host
-from msgnode.identities import Identities
-from msgnode.identity.provider import EmbeddedProvider
-from msgnode.identity.provider_clients import ensure_own_clients
-from msgnode.orders import Orders
-from msgnode.policing import Policing
-from msgnode.sessions.admission import SessionAdmission
+from msgnode.identity.provider.backend import EmbeddedProvider
+from msgnode.identity.provider.clients import ensure_own_clients
+from msgnode.identity.service import Identities
+from msgnode.monitoring import peer_queries
+from msgnode.monitoring.component_status import StatusReport
+from msgnode.monitoring.tail import Tail
+from msgnode.policy.service import Policing
+from msgnode.sessions.authorization import SessionAdmission
 from msgnode.sessions.bans import BanList
-from msgnode.sessions.component import SessionComponent
 from msgnode.sessions.connection import ConnectionSettings
-from msgnode.sessions.janitor import sweep
-from msgnode.sessions.life import SessionSettings
+from msgnode.sessions.connection_limits import Sockets
+from msgnode.sessions.expiry import sweep
+from msgnode.sessions.handshake import SessionComponent
+from msgnode.sessions.manager import SessionSettings
 from msgnode.sessions.rules import CloseCode
-from msgnode.sessions.sockets import Sockets
 from msgnode.sessions.store import SessionStore
+from msgnode.storage import alarms, control
+from msgnode.storage.control import ControlReader
+from msgnode.storage.writer import GroupWriter
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
 from msgnode.traffic.retention import raw_url
-from msgnode.workers import control
-from msgnode.workers.control import ControlReader
-from msgnode.workers.mesh import Me, channel_layer
-from msgnode.workers.status import StatusReport
-from msgnode.workers.tail import Tail
-from msgnode.workers.writer import GroupWriter
-from policies import watching
+from msgnode.workers.cluster import Fellowship, Limits, this_host
+from msgnode.workers.control_handlers import Orders
+from msgnode.workers.transport import Me, channel_layer
+from policies.authoring import live_messages
 from spark.freshness import watch_reports
 
 log = logging.getLogger(__name__)
@@ -228,8 +228,8 @@ class Node:
             {"policies": self.enforcer.information.rates, "requests": VISITS},
         )
         answers.barrier = fellowship.mesh.barrier
-        fellowship.asking.answers = questions.answers(self)
-        watching.elsewhere = partial(questions.passing, fellowship.asking)
+        fellowship.asking.answers = peer_queries.answers(self)
+        live_messages.elsewhere = partial(peer_queries.passing, fellowship.asking)
         return fellowship
 
     def _record(self) -> ParquetRecorder:

@@ -23,7 +23,9 @@ from oauth2_provider.models import (
     get_refresh_token_model,
 )
 
-from .identity import binding_store, provider_keys
+from msgnode.identity.provider import keys as provider_keys
+
+from .identity import binding_store
 from .models import (
     AddressOwner,
     Alarm,

@@ -5,14 +5,14 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path, re_path
 from django.views.generic import RedirectView
 
-from msgnode import health
 from msgnode.console.status import StatusView
-from msgnode.identity.login import Login, console_login
-from msgnode.identity.password import PasswordChange, PasswordChanged
-from msgnode.metrics import metrics
-from msgnode.newcomer import newcomer
+from msgnode.identity.provider.login import Login, console_login
+from msgnode.identity.provider.password import PasswordChange, PasswordChanged
+from msgnode.ops import health
+from msgnode.ops.metrics import metrics
 from msgnode.settings.access import PROVIDER_PATH
 from msgnode.stubs.views import IDP_TYPES, OTHER_TYPES, STUB_TYPES, CatalogueView
+from msgnode.web.landing import newcomer
 
 _TYPES = "|".join(STUB_TYPES + IDP_TYPES + OTHER_TYPES)
 _CATALOGUE = rf"^\.well-known/(?P<kind>{_TYPES})(?:/(?P<rest>.*))?$"
@@ -29,7 +29,7 @@ urlpatterns = [
     path("login/password/", PasswordChange.as_view(), name="password"),
     path("login/password/changed/", PasswordChanged.as_view(), name="password-changed"),
     path("logout/", LogoutView.as_view(), name="logout"),
-    path(f"{PROVIDER_PATH}/", include("msgnode.identity.provider_urls")),
+    path(f"{PROVIDER_PATH}/", include("msgnode.identity.provider.urls")),
     path("admin/login/", console_login),  # before the console's own, which has no brake
     path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
     path("admin/", admin.site.urls),

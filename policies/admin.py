@@ -17,9 +17,11 @@ from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.decorators import action, display
 
-from . import pages, pap
-from .drafts import paths_of_rules
-from .forms import PolicyForm, PolicySetForm, PolicyTestForm, RuleForm
+from policies.authoring.drafts import paths_of_rules
+from policies.authoring.forms import PolicyForm, PolicySetForm, PolicyTestForm, RuleForm
+
+from . import pages
+from .authoring import pap
 from .models import (
     DecisionEntry,
     NamedList,

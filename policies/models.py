@@ -14,7 +14,7 @@ from django.core.validators import RegexValidator
 from django.db import models
 from django.utils import timezone
 
-from .vocabulary import Algorithm
+from policies.engine.vocabulary import Algorithm
 
 _ID = RegexValidator(r"^[^/\s]\S*$", "No spaces, and no slash in front.")
 

@@ -19,20 +19,21 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from msgnode.core.errors import NodeError
+from policies.authoring.cases import facts_of
+from policies.authoring.drafts import add_bundle, draft_document, draft_lists
+from policies.authoring.explain import explain
+from policies.authoring.forms import LAYERS, ImportForm, PlaygroundForm, PublishForm, problems_of
+from policies.authoring.live_messages import messages_now
+from policies.authoring.transfer import read_bundle, write_bundle
+from policies.enforcement.defaults import rewrites_of, verdict
+from policies.engine.documents import read_document
+from policies.engine.language import PolicyError
+from policies.engine.pdp import compile_sets
+from policies.engine.rewriting import rewritten
 
-from . import around, pap, readymade
-from .cases import facts_of
-from .documents import read_document
-from .drafts import add_bundle, draft_document, draft_lists
-from .explain import explain
-from .forms import LAYERS, ImportForm, PlaygroundForm, PublishForm, problems_of
-from .language import PolicyError
+from .authoring import pap, presets
+from .enforcement import environment
 from .models import DecisionEntry, PolicySet, PolicyTest, Version
-from .pdp import compile_sets
-from .rewriting import rewritten
-from .transfer import read_bundle, write_bundle
-from .verdicts import rewrites_of, verdict
-from .watching import messages_now
 
 RECENT = 50
 TOP = 20
@@ -88,7 +89,7 @@ def import_page(request: HttpRequest) -> HttpResponse:
             if file:
                 added = add_bundle(read_bundle(file.read()), mode)
             else:
-                ready = readymade.bundle(form.cleaned_data["readymade"])
+                ready = presets.bundle(form.cleaned_data["readymade"])
                 added = add_bundle(ready, mode, keep_lists=True)
         except PolicyError as error:
             problems = error.problems
@@ -196,9 +197,9 @@ def _tried(form: PlaygroundForm) -> dict[str, Any]:
     kept = {name: tuple(members) for name, members in lists.items()}
     active = [each for each in document if each.get("mode", "enforce") != "off"]
     sets = read_document(active, kept)
-    facts = facts_of({**form.case(), "node": around.node_facts()})
+    facts = facts_of({**form.case(), "node": environment.node_facts()})
     outcome = compile_sets(sets).decide(facts)
-    passes, auth = verdict(outcome.effect, around.defaults())
+    passes, auth = verdict(outcome.effect, environment.defaults())
     rewrites = rewrites_of(outcome)
     body = rewritten(facts.message.fields(), rewrites) if rewrites and passes else None
     return {
@@ -225,7 +226,7 @@ def _from_entry(request: HttpRequest) -> dict[str, Any]:
         "groups": " ".join(facts.pop("srcGroups", ())),
         "facts": msgspec.json.encode(facts).decode() if facts else "",
         "direction": entry.direction,
-        "now": around.local(entry.at),
+        "now": environment.local(entry.at),
         "against": str(entry.version) if entry.version else "draft",
     }
 

@@ -6,8 +6,9 @@ from celery import shared_task
 from django.conf import settings
 from django.core.mail import send_mail
 
-from . import chronicle
-from .deeds import SEND_MAIL
+from policies.enforcement.obligations import SEND_MAIL
+
+from .enforcement import decision_log
 
 
 @shared_task(name=SEND_MAIL, autoretry_for=(OSError,), retry_backoff=True, max_retries=5)
@@ -19,4 +20,4 @@ def send_mail_of_policy(to: list[str], source: str, summary: str) -> None:
 @shared_task(name="policies.purge")
 def purge_decision_log() -> int:
     """Forget decisions older than POLICY["LOG_DAYS"]."""
-    return chronicle.purge(settings.POLICY["LOG_DAYS"])
+    return decision_log.purge(settings.POLICY["LOG_DAYS"])

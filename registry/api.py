@@ -22,12 +22,12 @@ from collections.abc import Callable
 from django.db.models import Count, Model
 
 from msgnode.core.errors import NodeError
+from registry.global_registry.store import get as global_get
+from registry.global_registry.store import put as global_put
 
-from . import lifecycle, persons, records, searches, store
+from . import data_subjects, lifecycle, records, searches, store
 from .commands import Command, Disconnect, Done, KeepAlive, Register, Search, Update
 from .entries import Cause, Change, Entry, Kind, outcome
-from .global_registry.store import get as global_get
-from .global_registry.store import put as global_put
 from .models import DataObject, Hyperty
 from .records import key, record
 from .store import Condition
@@ -44,8 +44,8 @@ __all__ = [
 find = searches.find
 get = searches.get
 take_news = lifecycle.take_news
-person_export = persons.export
-person_erase = persons.erase
+person_export = data_subjects.export
+person_erase = data_subjects.erase
 _writer = Writer()
 submit = _writer.submit
 

@@ -18,8 +18,8 @@ from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminSplitDateTimeWidget
 
 from msgnode.console.lists import ConsoleAdmin, WrittenByTheNode
-from spark import pages, runs
-from spark.asking import tell_worker
+from spark import pages, report_runs
+from spark.enqueue import tell_worker
 from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import KindChoice, Report, ReportRun
@@ -102,8 +102,8 @@ class RunForm(forms.ModelForm):
     def clean_start(self) -> datetime:
         start: datetime = self.cleaned_data["start"]
         try:
-            runs.check_period(start, None)
-        except runs.NoSuchPeriod as fault:
+            report_runs.check_period(start, None)
+        except report_runs.NoSuchPeriod as fault:
             raise forms.ValidationError(str(fault)) from fault
         return start
 
@@ -134,7 +134,7 @@ class ReportRunAdmin(ConsoleAdmin):
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         given = super().get_changeform_initial_data(request)
         kind = given.get("kind", "daily")
-        return {"kind": kind, "start": runs.last_full(kind), **given}
+        return {"kind": kind, "start": report_runs.last_full(kind), **given}
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return obj is None and super().has_change_permission(request, obj)
@@ -143,7 +143,7 @@ class ReportRunAdmin(ConsoleAdmin):
         return False
 
     def save_model(self, request: HttpRequest, obj: ReportRun, form: Any, change: bool) -> None:
-        waiting = runs.queue(obj.kind, obj.start, asked_by=request.user, again=obj.again)
+        waiting = report_runs.queue(obj.kind, obj.start, asked_by=request.user, again=obj.again)
         for field in ("pk", "start", "end", "state"):
             setattr(obj, field, getattr(waiting, field))
         tell_worker(waiting.pk)
@@ -173,13 +173,13 @@ class ReportRunAdmin(ConsoleAdmin):
 
     @action(description="Cancel", permissions=["add"])
     def cancel(self, request: HttpRequest, queryset: QuerySet[ReportRun]) -> None:
-        asked = sum(runs.cancel(run) for run in queryset[:100])
+        asked = sum(report_runs.cancel(run) for run in queryset[:100])
         self.message_user(request, f"{asked} runs were told to end.", messages.SUCCESS)
 
     @action(description="Run again", permissions=["add"])
     def repeat(self, request: HttpRequest, queryset: QuerySet[ReportRun]) -> None:
         for run in queryset[:20]:
             end = run.end if run.end > periods.after(Kind(run.kind), run.start) else None
-            waiting = runs.queue(run.kind, run.start, end, asked_by=request.user, again=run.again)
+            waiting = report_runs.queue(run.kind, run.start, end, asked_by=request.user, again=run.again)
             tell_worker(waiting.pk)
         self.message_user(request, "The runs are queued.", messages.SUCCESS)

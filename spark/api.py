@@ -19,8 +19,8 @@ from rest_framework.permissions import DjangoModelPermissions
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from spark import downloads, pages, runs
-from spark.asking import tell_worker
+from spark import downloads, pages, report_runs
+from spark.enqueue import tell_worker
 from spark.models import KindChoice, Report, ReportRun
 
 
@@ -75,8 +75,8 @@ class RunLine(serializers.ModelSerializer):
 
     def validate(self, asked: dict[str, Any]) -> dict[str, Any]:
         try:
-            runs.check_period(asked["start"], asked.get("end"))
-        except runs.NoSuchPeriod as fault:
+            report_runs.check_period(asked["start"], asked.get("end"))
+        except report_runs.NoSuchPeriod as fault:
             raise serializers.ValidationError(str(fault)) from fault
         return asked
 
@@ -144,7 +144,7 @@ class RunViews(
         asked = self.get_serializer(data=request.data)
         asked.is_valid(raise_exception=True)
         account = request.user if isinstance(request.user, User) else None  # or a key
-        waiting = runs.queue(**asked.validated_data, asked_by=account)
+        waiting = report_runs.queue(**asked.validated_data, asked_by=account)
         tell_worker(waiting.pk)
         return Response(self.get_serializer(waiting).data, status=status.HTTP_202_ACCEPTED)
 
@@ -152,7 +152,7 @@ class RunViews(
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, pk: str) -> Response:
         run = self.get_object()
-        if not runs.cancel(run):
+        if not report_runs.cancel(run):
             return Response({"detail": "The run is over."}, status=status.HTTP_409_CONFLICT)
         run.refresh_from_db()
         return Response(self.get_serializer(run).data, status=status.HTTP_202_ACCEPTED)

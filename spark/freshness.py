@@ -15,7 +15,7 @@ from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 from django_celery_beat.models import PeriodicTask
 
-from msgnode import alarms
+from msgnode.storage import alarms
 from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import ReportRun

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from msgnode.traffic import retention as raw_rows
-from spark import freshness, retention, runs
+from spark import freshness, report_runs, retention
 from spark.jobs.periods import Kind
 from spark.models import ReportRun
 
@@ -21,14 +21,14 @@ from spark.models import ReportRun
 def run(pk: int) -> str:
     """Run what waits under this number, unless it is taken or another one runs; then have the next
     one run."""
-    done = runs.execute(pk)
-    for waiting in runs.sweep()[:1] if done else ():
+    done = report_runs.execute(pk)
+    for waiting in report_runs.sweep()[:1] if done else ():
         run.delay(waiting)
     return done.state if done else "not ours"
 
 
 def _scheduled(kind: Kind) -> str:
-    waiting = runs.queue(kind, runs.last_full(kind), trigger=ReportRun.Trigger.SCHEDULE)
+    waiting = report_runs.queue(kind, report_runs.last_full(kind), trigger=ReportRun.Trigger.SCHEDULE)
     return run(waiting.pk)
 
 
@@ -55,7 +55,7 @@ def monthly() -> str:
 @shared_task(name="spark.sweep")
 def sweep() -> int:
     """Take up what waits, and look whether the schedule is kept."""
-    waiting = runs.sweep()
+    waiting = report_runs.sweep()
     for pk in waiting[:1]:  # the others wait for its end: one runs at a time
         run.delay(pk)
     freshness.look()

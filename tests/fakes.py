@@ -8,17 +8,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgnode.bus.answers import Answers
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import Body, Component, NoPolicies, Taken
+from msgnode.bus.replies import Answers
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Change
 from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
 from msgnode.core.errors import NotIdentified
+from msgnode.core.identity import Speaker
 from msgnode.core.messages import Message
 from msgnode.core.record import TrafficRecord
-from msgnode.core.speaker import Speaker
 
 DOMAIN = "localhost"
 

@@ -1,4 +1,4 @@
-"""A real node for tests: `python -m msgnode.server` on a free port with a directory of its own.
+"""A real node for tests: `python -m msgnode.servers.main` on a free port with a directory of its own.
 
 A node is started, stopped as an operator would (SIGTERM) or killed (SIGKILL), and started again on
 the same directory and port. Its database is a copy of one that was migrated once a test run.
@@ -81,7 +81,7 @@ class Node:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         with (self.data_dir / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "msgnode.server"],
+                [sys.executable, "-m", "msgnode.servers.main"],
                 cwd=ROOT,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,

@@ -8,7 +8,7 @@ from django.contrib.sessions.models import Session as BrowserSession
 from django.utils import timezone
 
 from msgnode import tasks
-from msgnode.identity import provider_keys
+from msgnode.identity.provider import keys as provider_keys
 from msgnode.models import (
     Alarm,
     Allocation,

@@ -211,7 +211,7 @@ def _run(kind: str, record: Path, directory: Path, cores: int, name: str) -> flo
     began = time.perf_counter()
     subprocess.run(
         [
-            sys.executable, str(ROOT / "spark" / "run.py"), kind, "--record", str(record),
+            sys.executable, str(ROOT / "spark" / "job_main.py"), kind, "--record", str(record),
             "--start", START.isoformat(), "--end", END.isoformat(), "--run", name,
             "--result", str(directory / "daily.json"), "--conf", f"spark.master=local[{cores}]",
             *_classes(directory),

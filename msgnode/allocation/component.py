@@ -11,7 +11,7 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from msgnode.bus.owners import LastOwners
+from msgnode.bus.last_owners import LastOwners
 from msgnode.bus.ports import Body, Component, Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import BadMessage, TooMany

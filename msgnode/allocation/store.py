@@ -11,7 +11,7 @@ from django.db import connection
 from django.utils import timezone
 
 from msgnode import models
-from msgnode.bus.owners import LastOwners
+from msgnode.bus.last_owners import LastOwners
 from msgnode.bus.ports import Listener
 from msgnode.bus.writing import Call, Create, Writer
 from msgnode.core.errors import Unavailable

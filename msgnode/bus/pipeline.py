@@ -24,15 +24,15 @@ from typing import assert_never
 from msgnode.core import messages
 from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
 from msgnode.core.errors import Forbidden, InternalFault, NodeError, NotFound, Unavailable
+from msgnode.core.identity import Speaker
 from msgnode.core.messages import Message, Refused
+from msgnode.core.pending import NotAtHand
 from msgnode.core.record import Outcome, TrafficRecord
-from msgnode.core.speaker import Speaker
-from msgnode.core.tokens import cut
-from msgnode.core.waiting import NotAtHand
+from msgnode.core.redaction import cut
 
 from . import delivery, routes
-from .answers import Answers
 from .ports import Admission, Caller, Enforcer, Listener, Recorder, SessionDoor, Tap
+from .replies import Answers
 from .routes import ComponentBook, Nowhere, ToComponent, ToSessions
 from .table import RoutingTable
 

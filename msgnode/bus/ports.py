@@ -18,10 +18,10 @@ from typing import Any, ClassVar, Protocol
 
 from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
 from msgnode.core.histogram import Histogram
+from msgnode.core.identity import Identity, Speaker
 from msgnode.core.messages import Message
+from msgnode.core.pending import NotAtHand
 from msgnode.core.record import Outcome, TrafficRecord
-from msgnode.core.speaker import Identity, Speaker
-from msgnode.core.waiting import NotAtHand
 
 Body = dict[str, Any]
 """The body of an answer: `code`, and `value` or `desc` and `description`."""

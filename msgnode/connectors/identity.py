@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 from msgnode.bus.ports import Body, Component, Listener, Proof
 from msgnode.core.errors import BadMessage, NotFound, NotIdentified
+from msgnode.core.identity import Identity
 from msgnode.core.messages import Message
-from msgnode.core.speaker import Identity
 
 from .identity_requests import Execute, Read, request_of
 

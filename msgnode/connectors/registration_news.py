@@ -19,8 +19,8 @@ from msgnode.bus.ports import Enforcer, Recorder
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
 from msgnode.core.decision import Direction
+from msgnode.core.identity import Origin, Speaker
 from msgnode.core.record import Outcome, TrafficRecord
-from msgnode.core.speaker import Origin, Speaker
 from registry import api
 
 KIND = "registry.status"

@@ -19,7 +19,7 @@ from unfold.admin import ModelAdmin
 from unfold.decorators import action, display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from msgnode.identity.provider_revocation import end_browser_sessions, end_logins
+from msgnode.identity.provider.revocation import end_browser_sessions, end_logins
 
 admin.site.unregister(User)
 admin.site.unregister(Group)

@@ -15,9 +15,9 @@ from unfold.decorators import display
 
 from msgnode.models import AddressPool, Allocation
 
-from .changes import delete_allocations
 from .lists import address_filter, link, session_filter
-from .taking_back import HeldBySessions
+from .operator_actions import delete_allocations
+from .release_addresses import HeldBySessions
 
 
 def known_schemes() -> list[str]:

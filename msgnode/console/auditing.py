@@ -23,9 +23,9 @@ from django.db.models.signals import (
 )
 from django.http import HttpRequest
 
-from msgnode.proxies import address_of
+from msgnode.web.proxies import address_of
 
-from .acting import actor
+from .actor import actor
 from .audit import Fields, fields_of, note
 
 AUDITED_APPS = ("msgnode", "policies", "spark", "django_celery_beat")

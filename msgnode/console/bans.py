@@ -19,7 +19,7 @@ from msgnode.sessions.bans import Ban as Rule
 from msgnode.sessions.bans import BanList, network_fault
 from msgnode.sessions.rules import runtime_url_fault
 
-from . import changes
+from . import operator_actions
 from .audit import AuditedAdmin
 
 ENDS_UNASKED = 10
@@ -94,7 +94,7 @@ class BanAdmin(AuditedAdmin):
     fields = ("kind", "value", "expires_at", "reason", "confirmed")
 
     def publish(self) -> None:
-        changes.publish_bans()
+        operator_actions.publish_bans()
 
     def save_model(self, request: HttpRequest, obj: Ban, form: Any, change: bool) -> None:
         obj.created_by = obj.created_by or request.user.get_username()

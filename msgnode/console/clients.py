@@ -11,9 +11,9 @@ from oauth2_provider.models import Application, get_application_model
 from unfold.decorators import display
 
 from msgnode.identity.ports import ISSUERS_CHANGED
-from msgnode.identity.provider_clients import OWN_PAGE
-from msgnode.identity.provider_grants import CONNECTOR
-from msgnode.workers.control import post
+from msgnode.identity.provider.clients import OWN_PAGE
+from msgnode.identity.provider.grants import CONNECTOR
+from msgnode.storage.control import post
 
 from .audit import AuditedAdmin
 

@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from msgnode.models import Alarm, Allocation, Subscription
 
-from . import figures
-from .admission import admission_summary
+from . import key_figures
+from .admission_summary import admission_summary
 from .policy_summary import policy_summary
 
 SEES = "msgnode.view_session"
@@ -24,7 +24,7 @@ def key_numbers(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]
     if not context["has_role"]:
         return context
     now = timezone.now()
-    live = figures.live_sessions()
+    live = key_figures.live_sessions()
     standing = list(Alarm.objects.filter(cleared_at=None)[:6])
     sessions = _list("session")
     context["numbers"] = [
@@ -36,7 +36,7 @@ def key_numbers(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]
     context["alarms"] = standing[:5]
     context["more_alarms"] = len(standing) > 5
     context["alarms_url"] = f"{_list('alarm')}?standing=yes"
-    context["components"] = figures.components(now)
+    context["components"] = key_figures.components(now)
     context["components_url"] = _list("componentstatus")
     context["policy"] = policy_summary()
     context["admission"] = admission_summary()

@@ -17,7 +17,7 @@ from msgnode.models import AddressPool, Ban, Session, Subscription
 from msgnode.sessions.bans import network_fault
 from msgnode.sessions.rules import runtime_url_fault
 
-from . import changes, pool_lines
+from . import operator_actions, pool_import
 from .audit import note
 
 KIND = "messaging-node definitions"
@@ -81,7 +81,7 @@ def faults(found: Definitions) -> list[str]:
     """Every reason not to take it in."""
     told: list[str] = []
     for pool in found.pools:
-        lines = pool_lines.of_text("\n".join(pool.addresses), pool.scheme)
+        lines = pool_import.of_text("\n".join(pool.addresses), pool.scheme)
         told += [f"pool {pool.scheme}, address {fault}" for fault in lines.faults]
     for ban in found.bans:
         fault = _ban_fault(ban)
@@ -108,8 +108,8 @@ def take_in(found: Definitions, actor: str) -> dict[str, int]:
     new = {"addresses": sum(_take_pool(pool) for pool in found.pools)}
     with transaction.atomic():
         new["bans"] = sum(_take_ban(ban, actor) for ban in found.bans)
-        changes.publish_pools()
-        changes.publish_bans()
+        operator_actions.publish_pools()
+        operator_actions.publish_bans()
     new["subscriptions"], new["without_session"] = _take_subscriptions(found.subscriptions, actor)
     note(actor, "definitions.import", KIND, {}, new)
     return new
@@ -117,7 +117,7 @@ def take_in(found: Definitions, actor: str) -> dict[str, int]:
 
 def _take_pool(pool: PoolDefinition) -> int:
     row, _ = AddressPool.objects.update_or_create(scheme=pool.scheme, defaults={"note": pool.note})
-    return changes.fill_pool(row, pool.addresses)
+    return operator_actions.fill_pool(row, pool.addresses)
 
 
 def _take_ban(ban: BanDefinition, actor: str) -> bool:
@@ -143,7 +143,7 @@ def _take_subscriptions(wanted: list[SubscriptionDefinition], actor: str) -> tup
         if session is None:
             lost += 1
         elif not Subscription.objects.filter(session=session, address=each.address).exists():
-            changes.add_subscription(Subscription(session=session, address=each.address), actor)
+            operator_actions.add_subscription(Subscription(session=session, address=each.address), actor)
             taken += 1
     return taken, lost
 

@@ -13,15 +13,15 @@ from django.http import HttpRequest
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminPasswordWidget
 
-from msgnode.identity.fetching import url_fault
+from msgnode.identity.encryption import seal
+from msgnode.identity.http import url_fault
+from msgnode.identity.issuer_store import lines
 from msgnode.identity.issuers import ALGORITHMS
-from msgnode.identity.keys import public_keys
+from msgnode.identity.jwks import public_keys
 from msgnode.identity.ports import ISSUERS_CHANGED
-from msgnode.identity.revocations import revoke
-from msgnode.identity.sealing import seal
-from msgnode.identity.store import lines
+from msgnode.identity.revocation_store import revoke
 from msgnode.models import AddressOwner, Issuer, Revocation
-from msgnode.workers.control import post
+from msgnode.storage.control import post
 
 from .audit import AuditedAdmin, fields_of, note
 from .lists import ConsoleAdmin

@@ -15,7 +15,8 @@ from django.utils import timezone
 from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
-from msgnode.identity import api_keys, provider_keys
+from msgnode.identity import api_keys
+from msgnode.identity.provider import keys as provider_keys
 from msgnode.models import ApiKey, ProviderKey
 
 from .audit import AuditedAdmin

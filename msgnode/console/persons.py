@@ -22,8 +22,8 @@ from django.db import transaction
 from django.db.models import Model, Q, QuerySet
 from oauth2_provider.models import get_access_token_model
 
-from msgnode.identity.provider_revocation import end_browser_sessions, end_logins
-from msgnode.identity.provider_validator import subject_of, user_url_of
+from msgnode.identity.provider.revocation import end_browser_sessions, end_logins
+from msgnode.identity.provider.validator import subject_of, user_url_of
 from msgnode.models import (
     AddressOwner,
     Allocation,
@@ -39,7 +39,7 @@ from policies.models import DecisionEntry
 from registry import api as registry
 
 from .audit import fields_of
-from .changes import end_sessions
+from .operator_actions import end_sessions
 
 ERASED = "(erased)"
 _PORTION = 500

@@ -19,7 +19,7 @@ from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminTextareaWidget
 
 from msgnode.models import AddressPool, Allocation, PoolAddress
 
-from . import changes, pool_lines
+from . import operator_actions, pool_import
 from .audit import AuditedAdmin, fields_of, note
 
 _LARGEST_FILE = 8 * 1024 * 1024
@@ -57,16 +57,16 @@ class PoolForm(forms.ModelForm):
         scheme = cleaned.get("scheme") or self.instance.scheme
         found: list[str] = []
         if scheme:
-            found += self._read("add", pool_lines.of_text(cleaned.get("add") or "", scheme))
+            found += self._read("add", pool_import.of_text(cleaned.get("add") or "", scheme))
             upload = cleaned.get("upload")
             if upload and upload.size > _LARGEST_FILE:
                 self.add_error("upload", "The file is larger than 8 MB.")
             elif upload:
-                found += self._read("upload", pool_lines.of_file(upload.read(), scheme))
+                found += self._read("upload", pool_import.of_file(upload.read(), scheme))
         cleaned["found"] = list(dict.fromkeys(found))
         return cleaned
 
-    def _read(self, field: str, lines: pool_lines.Lines) -> list[str]:
+    def _read(self, field: str, lines: pool_import.Lines) -> list[str]:
         for fault in lines.faults:
             self.add_error(field, fault)
         return lines.addresses
@@ -121,7 +121,7 @@ class AddressPoolAdmin(AuditedAdmin):
         return format_html('<a class="text-link" href="{}">See and remove addresses</a>', url)
 
     def publish(self) -> None:
-        changes.publish_pools()
+        operator_actions.publish_pools()
 
     def save_model(self, request: HttpRequest, obj: AddressPool, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
@@ -133,7 +133,7 @@ class AddressPoolAdmin(AuditedAdmin):
 
     def _fill(self, request: HttpRequest, pool: AddressPool, found: list[str]) -> None:
         """After the form's transaction, in small ones: SQLite has one writer."""
-        added = changes.fill_pool(pool, found)
+        added = operator_actions.fill_pool(pool, found)
         known = len(found) - added
         messages.success(
             request,

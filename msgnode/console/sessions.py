@@ -15,7 +15,7 @@ from unfold.decorators import action, display
 
 from msgnode.models import Session
 
-from .ending import end
+from .end_sessions import end
 from .lists import WrittenByTheNode, address_filter, as_uuid, begins_with, is_ip_address
 
 SHOWN = 25

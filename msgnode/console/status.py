@@ -13,8 +13,8 @@ from rest_framework.views import APIView
 
 from msgnode.models import Alarm, Allocation, Ban, PoolAddress, Subscription
 
-from . import figures
-from .admission import admission_summary
+from . import key_figures
+from .admission_summary import admission_summary
 
 ALARMS_TOLD = 50
 
@@ -37,15 +37,15 @@ class StatusView(APIView):
 
 def node_status() -> dict[str, Any]:
     now = timezone.now()
-    components = figures.components(now)
+    components = key_figures.components(now)
     in_force = Ban.objects.exclude(expires_at__lte=now)
     alarms = Alarm.objects.filter(cleared_at=None)
     return {
         "at": now,
         "workers": sorted({worker for line in components for worker in line["workers"]}),
-        "joined": figures.links(now),
+        "joined": key_figures.links(now),
         "admission": admission_summary(),
-        "sessions": figures.live_sessions(),
+        "sessions": key_figures.live_sessions(),
         "allocations": Allocation.objects.count(),
         "subscriptions": Subscription.objects.count(),
         "pool_addresses": PoolAddress.objects.count(),

@@ -16,9 +16,9 @@ from unfold.decorators import display
 from msgnode.core import addresses
 from msgnode.models import Session, Subscription
 
-from .changes import add_subscription, delete_subscriptions
 from .lists import address_filter, link, session_filter
-from .taking_back import HeldBySessions
+from .operator_actions import add_subscription, delete_subscriptions
+from .release_addresses import HeldBySessions
 
 
 class SubscriptionForm(forms.ModelForm):

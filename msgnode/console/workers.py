@@ -13,7 +13,7 @@ from unfold.decorators import display
 
 from msgnode.models import Worker
 
-from .figures import is_heard
+from .key_figures import is_heard
 from .lists import WrittenByTheNode
 
 

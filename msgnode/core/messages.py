@@ -23,8 +23,8 @@ from typing import Any
 import msgspec
 
 from . import addresses
-from .border import may_cross
 from .errors import BadMessage, NodeError
+from .token_scope import may_cross
 
 TYPES = frozenset(
     {

@@ -28,7 +28,7 @@ from rest_framework.request import Request
 
 from msgnode.core.rates import VISITS
 from msgnode.models import ApiKey
-from msgnode.proxies import address_of
+from msgnode.web.proxies import address_of
 
 SCOPES: Mapping[str, tuple[str, frozenset[str]]] = {
     "registry:read": (

@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 
 from msgnode.core.errors import NodeError, TooMany, Unavailable
 
-from .waiting import waiting_for
+from .pending import waiting_for
 
 log = logging.getLogger(__name__)
 

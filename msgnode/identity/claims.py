@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from msgnode.core.speaker import Identity
+from msgnode.core.identity import Identity
 
-from .assertions import Presented, Rejected
+from .credentials import Presented, Rejected
 from .issuers import Issuer
 
 MAX_TEXT = 255

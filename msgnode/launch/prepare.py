@@ -20,7 +20,7 @@ from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.db import DatabaseError, connection
 
-from .faults import StartFailed, without_password
+from .error_messages import StartFailed, without_password
 
 OPERATOR = "operator"
 

@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from supervisor.xmlrpc import SupervisorTransport
 
-from .faults import StartFailed, cause_in
+from .error_messages import StartFailed, cause_in
 
 _SOCKET_LENGTH = 90  # the kernel takes 107 characters, and supervisord adds its process id
 
@@ -64,7 +64,7 @@ class Programs:
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(  # noqa: S603  (our own argument list)
                 [
-                    *(sys.executable, "-m", "msgnode.launch.tied", "TERM"),
+                    *(sys.executable, "-m", "msgnode.launch.pdeathsig", "TERM"),
                     *(sys.executable, "-m", "supervisor.supervisord"),
                     *("--configuration", str(self.configuration)),
                 ],

@@ -13,7 +13,7 @@ import socket
 from pathlib import Path
 from typing import NamedTuple
 
-from .faults import StartFailed
+from .error_messages import StartFailed
 
 
 class OwnRedis(NamedTuple):

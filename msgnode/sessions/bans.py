@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from msgnode.core import addresses
-from msgnode.core.speaker import Speaker
+from msgnode.core.identity import Speaker
 
 RUNTIME, SOURCE, SUBJECT = "runtime", "source", "subject"
 NEVER = float("inf")

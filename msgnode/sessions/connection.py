@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from msgnode.bus.ports import Listener
-from msgnode.core.speaker import Identity, Speaker
-from msgnode.core.waiting import NotAtHand
+from msgnode.core.identity import Identity, Speaker
+from msgnode.core.pending import NotAtHand
 
-from .component import SessionComponent
+from .handshake import SessionComponent
 from .outbox import Link
 from .rules import CloseCode
 from .session import LiveSession

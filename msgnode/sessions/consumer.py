@@ -20,10 +20,10 @@ from msgnode.core.errors import Forbidden, NodeError, TooMany, Unavailable
 
 from . import credentials
 from .asgi_link import AsgiLink
-from .component import SessionComponent
 from .connection import Connection, ConnectionSettings
+from .connection_limits import Sockets
+from .handshake import SessionComponent
 from .rules import CloseCode
-from .sockets import Sockets
 from .stub_connection import StubConnection
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]

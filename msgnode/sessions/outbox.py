@@ -19,7 +19,7 @@ _OVERHEAD = 64  # bytes of memory a waiting frame costs besides its text
 
 
 class Link(Protocol):
-    """A socket as the outbox needs it. Servers provide one (msgnode.daphne_server) or the session
+    """A socket as the outbox needs it. Servers provide one (msgnode.servers.daphne) or the session
     room's own, AsgiLink, wraps ASGI's `send`."""
 
     is_paused: bool

@@ -16,7 +16,7 @@ import uuid
 from enum import StrEnum
 from typing import NamedTuple
 
-from msgnode.core import addresses, tokens
+from msgnode.core import addresses, redaction
 from msgnode.core.errors import Conflict
 
 
@@ -97,7 +97,7 @@ def new_token() -> str:
 
 def token_hash(token: str) -> str:
     """What is kept of a token."""
-    return tokens.hash_of(token)
+    return redaction.hash_of(token)
 
 
 def opens(token: str, kept_hash: str) -> bool:

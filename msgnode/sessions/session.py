@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from msgnode.bus.ports import Taken
-from msgnode.core import tokens
-from msgnode.core.speaker import Identity, Speaker
+from msgnode.core import redaction
+from msgnode.core.identity import Identity, Speaker
 
 from .outbox import Link, Outbox
 from .rules import CloseCode, Event, State, after
@@ -101,7 +101,7 @@ class LiveSession:
     @token_hash.setter
     def token_hash(self, token_hash: str) -> None:
         self._token_hash = token_hash
-        tokens.remember(token_hash, self)
+        redaction.remember(token_hash, self)
 
     @property
     def is_connected(self) -> bool:

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from msgnode import models
 from msgnode.bus.writing import Call, Create, Writer
-from msgnode.core.speaker import Identity
+from msgnode.core.identity import Identity
 
 from .bans import Ban, BanList
 from .session import LiveSession

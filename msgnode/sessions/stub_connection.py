@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from msgnode.core.errors import NodeError
-from msgnode.core.waiting import NotAtHand
+from msgnode.core.pending import NotAtHand
 
 from .connection import Connection
 from .rules import CloseCode

@@ -26,7 +26,7 @@ def provider(issuer: str, lifetimes: dict[str, int], *, is_production: bool) -> 
     return {
         "OIDC_ENABLED": True,
         "OIDC_ISS_ENDPOINT": issuer,
-        # Only asked whether it is there: msgnode.identity.provider_keys has the keys themselves.
+        # Only asked whether it is there: msgnode.identity.provider.keys has the keys themselves.
         "OIDC_RSA_PRIVATE_KEY": "in the database",
         "OIDC_RESPONSE_TYPES_SUPPORTED": ["code"],
         "OAUTH2_RESPONSE_TYPES_SUPPORTED": ["code"],
@@ -36,12 +36,12 @@ def provider(issuer: str, lifetimes: dict[str, int], *, is_production: bool) -> 
         ],
         "OIDC_RP_INITIATED_LOGOUT_ENABLED": True,
         "OIDC_RP_INITIATED_LOGOUT_ALWAYS_PROMPT": False,
-        "OAUTH2_VALIDATOR_CLASS": "msgnode.identity.provider_validator.Validator",
+        "OAUTH2_VALIDATOR_CLASS": "msgnode.identity.provider.validator.Validator",
         "SCOPES": SCOPES,
         "DEFAULT_SCOPES": ["openid"],
         "PKCE_REQUIRED": True,
-        "ACCESS_TOKEN_GENERATOR": "msgnode.identity.provider_grants.new_token",
-        "REFRESH_TOKEN_GENERATOR": "msgnode.identity.provider_grants.new_token",
+        "ACCESS_TOKEN_GENERATOR": "msgnode.identity.provider.grants.new_token",
+        "REFRESH_TOKEN_GENERATOR": "msgnode.identity.provider.grants.new_token",
         "ACCESS_TOKEN_EXPIRE_SECONDS": lifetimes["ACCESS_TOKEN_SECONDS"],
         "ID_TOKEN_EXPIRE_SECONDS": lifetimes["ID_TOKEN_SECONDS"],
         "REFRESH_TOKEN_EXPIRE_SECONDS": lifetimes["REFRESH_TOKEN_SECONDS"],
@@ -64,7 +64,7 @@ def provider(issuer: str, lifetimes: dict[str, int], *, is_production: bool) -> 
 
 
 def content_security_policy() -> dict[str, Any]:
-    """What pages may load: this node's own files and nothing inline. msgnode.headers has the
+    """What pages may load: this node's own files and nothing inline. msgnode.web.headers has the
     exceptions."""
     return {
         "DIRECTIVES": {

@@ -109,10 +109,10 @@ AXES_FAILURE_LIMIT: int = env.int("LOGIN_FAILURES", default=8)
 AXES_COOLOFF_TIME = timedelta(minutes=env.float("LOGIN_COOL_OFF_MINUTES", default=15.0))
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
-AXES_CLIENT_IP_CALLABLE = "msgnode.proxies.address_of"
-AXES_LOCKOUT_CALLABLE = "msgnode.identity.login.locked_out"
+AXES_CLIENT_IP_CALLABLE = "msgnode.web.proxies.address_of"
+AXES_LOCKOUT_CALLABLE = "msgnode.identity.provider.login.locked_out"
 AXES_DISABLE_ACCESS_LOG = True  # the audit log has who came in
-AXES_ENABLE_ADMIN = False  # msgnode.console.logins shows failures in the console's look
+AXES_ENABLE_ADMIN = False  # msgnode.console.failed_logins shows failures in the console's look
 AXES_VERBOSE = False
 AXES_SENSITIVE_PARAMETERS = [
     *("username", "ip_address", "next", "token", "access_token", "id_token", "id_token_hint"),
@@ -296,7 +296,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "msgnode.headers.HeadersMiddleware",
+    "msgnode.web.headers.HeadersMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -304,7 +304,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "msgnode.console.acting.ActorMiddleware",
+    "msgnode.console.actor.ActorMiddleware",
     "axes.middleware.AxesMiddleware",  # last, as it asks for
 ]
 ROOT_URLCONF = "msgnode.urls"
@@ -425,7 +425,7 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
-    "NUM_PROXIES": 0,  # msgnode.proxies has put the client in REMOTE_ADDR
+    "NUM_PROXIES": 0,  # msgnode.web.proxies has put the client in REMOTE_ADDR
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Messaging Node",
@@ -435,7 +435,7 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "msgnode.openapi.describe_refusals",
+        "msgnode.web.openapi.describe_refusals",
     ],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
@@ -453,7 +453,7 @@ LOG_LEVEL: str = env("LOG_LEVEL", default="INFO")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"json": {"()": "msgnode.logs.JsonFormatter"}},
+    "formatters": {"json": {"()": "msgnode.monitoring.logs.JsonFormatter"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {

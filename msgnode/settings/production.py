@@ -20,7 +20,7 @@ if _missing:
 if "*" in ALLOWED_HOSTS:
     raise ImproperlyConfigured("NODE_MODE=production needs ALLOWED_HOSTS without a star.")
 
-# msgnode.proxies has put the scheme the proxy names in its place.
+# msgnode.web.proxies has put the scheme the proxy names in its place.
 SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", default=True)
 SECURE_REDIRECT_EXEMPT = [r"^health/", r"^metrics$"]
 SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=31_536_000)

@@ -7,7 +7,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from .link import Incoming, Outgoing
+from .window import Incoming, Outgoing
 
 
 class Peer:

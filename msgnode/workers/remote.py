@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from msgnode.bus.ports import Taken
-from msgnode.core import tokens
-from msgnode.core.speaker import Speaker
+from msgnode.core import redaction
+from msgnode.core.identity import Speaker
 
 from .peer import Peer
 
@@ -58,7 +58,7 @@ class RemoteSession:
     @token_hash.setter
     def token_hash(self, token_hash: str) -> None:
         self._token_hash = token_hash
-        tokens.remember(token_hash, self)
+        redaction.remember(token_hash, self)
 
     def deliver(self, frame: bytes) -> Taken:
         """Hand a frame to the link. What finds no room is dropped, and the session is told of the

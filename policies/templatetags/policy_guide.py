@@ -7,7 +7,7 @@ from typing import Any
 
 from django import template
 
-from policies import guide
+from policies.authoring import language_reference
 from policies.models import Rule
 
 register = template.Library()
@@ -17,16 +17,16 @@ register = template.Library()
 def policy_guide(adminform: Any) -> dict[str, Any]:
     """`into`: the field that is added to; examples (title, the rule as JSON) for rules only."""
     is_rule = isinstance(adminform.form.instance, Rule)
-    examples = [(each.title, json.dumps(each.as_rule())) for each in guide.EXAMPLES]
+    examples = [(each.title, json.dumps(each.as_rule())) for each in language_reference.EXAMPLES]
     return {
         "into": "condition" if is_rule else "target",
         "examples": examples if is_rule else [],
-        "attributes": guide.ATTRIBUTES,
-        "operators": guide.OPERATORS,
+        "attributes": language_reference.ATTRIBUTES,
+        "operators": language_reference.OPERATORS,
         "tables": {
-            "Attributes": {**{n: m for g in guide.ATTRIBUTES.values() for n, m in g.items()},
-                           **guide.OPEN_NAMES},
-            "Operators": guide.OPERATORS,
-            "Obligations": guide.OBLIGATIONS,
+            "Attributes": {**{n: m for g in language_reference.ATTRIBUTES.values() for n, m in g.items()},
+                           **language_reference.OPEN_NAMES},
+            "Operators": language_reference.OPERATORS,
+            "Obligations": language_reference.OBLIGATIONS,
         },
     }  # fmt: skip

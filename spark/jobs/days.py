@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 
 from spark.jobs import ledger, schema
 from spark.jobs.ledger import DAYS, Entry, Ledger
-from spark.jobs.together import at_once
+from spark.jobs.parallel import at_once
 
 Hours = Mapping[datetime, Entry]
 DAYS_AT_ONCE = 31

@@ -15,8 +15,8 @@ from pyspark.sql import functions as f
 
 from spark.jobs import baseline, histogram, ledger, periods, reports, schema
 from spark.jobs.ledger import Ledger
+from spark.jobs.parallel import at_once
 from spark.jobs.periods import Kind
-from spark.jobs.together import at_once
 
 _HOURLY_ROWS = 50
 

@@ -14,8 +14,8 @@ from pyspark.sql import functions as f
 
 from spark.jobs import compaction, hourly, record, schema
 from spark.jobs.ledger import Entry, Ledger
+from spark.jobs.parallel import at_once
 from spark.jobs.storage import File, Storage
-from spark.jobs.together import at_once
 
 HOURS_AT_ONCE = 24 * 7
 Progress = Callable[[float, str], None]

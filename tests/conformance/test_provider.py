@@ -25,7 +25,7 @@ print(json.dumps(provider_grants.access_token(request)))
 """
 SWITCH_OFF = """
 from django.contrib.auth.models import User
-from msgnode.identity.provider_revocation import end_logins
+from msgnode.identity.provider.revocation import end_logins
 end_logins(User.objects.get(), close=True)
 """
 

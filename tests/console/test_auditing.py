@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.http import HttpRequest
 from django.test import Client
 
-from msgnode.console.acting import acting_as
+from msgnode.console.actor import acting_as
 from msgnode.console.auditing import LEFT_OUT, is_audited
 from msgnode.models import ApiKey, AuditEntry
 from policies.models import PolicySet

@@ -11,7 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from msgnode.console import changes, definitions
+from msgnode.console import definitions, operator_actions
 from msgnode.models import (
     AddressPool,
     AuditEntry,
@@ -38,7 +38,7 @@ def document(tmp_path: Path) -> Path:
     """Three sessions, a pool, two bans: the definitions of a node."""
     fill(3)
     pool = AddressPool.objects.create(scheme="sip", note="guests")
-    changes.fill_pool(pool, ["sip:1@b.org", "sip:2@b.org"])
+    operator_actions.fill_pool(pool, ["sip:1@b.org", "sip:2@b.org"])
     Ban.objects.create(kind="runtime", value="runtime://localhost/bad", reason="spam")
     Ban.objects.create(kind="source", value="192.0.2.0/24", expires_at=timezone.now())
     path = tmp_path / "definitions.json"

@@ -8,7 +8,7 @@ from typing import Any
 from django.test import Client
 from joserfc import jwk
 
-from msgnode.identity.store import issuer_of
+from msgnode.identity.issuer_store import issuer_of
 from msgnode.models import AddressOwner, AuditEntry, ControlMessage, Issuer, Revocation
 
 ADD = "/admin/msgnode/issuer/add/"

@@ -12,10 +12,10 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from msgnode.alarms import raise_alarm
 from msgnode.console.lists import BOUND
 from msgnode.models import Alarm, Allocation, Session, Subscription
-from msgnode.workers.control import post
+from msgnode.storage.alarms import raise_alarm
+from msgnode.storage.control import post
 
 from .rows import fill
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from msgnode.alarms import POOL_EXHAUSTED, raise_alarm
-from msgnode.console import changes
+from msgnode.console import operator_actions
 from msgnode.models import AddressPool, Alarm, Allocation, AuditEntry, ControlMessage, PoolAddress
+from msgnode.storage.alarms import POOL_EXHAUSTED, raise_alarm
 from tests.client import ALLOCATION, code
 
 from .rows import fill
@@ -52,7 +52,7 @@ def test_an_address_that_a_pool_has_stays_where_it_is(operator):
 
 def test_usage_is_shown(operator):
     pool = AddressPool.objects.create(scheme="sip")
-    changes.fill_pool(pool, [f"sip:{n}@b.org" for n in range(5)])
+    operator_actions.fill_pool(pool, [f"sip:{n}@b.org" for n in range(5)])
     session = fill(1)[0]
     for n in range(2):
         Allocation.objects.create(
@@ -66,7 +66,7 @@ def test_usage_is_shown(operator):
 
 def test_a_pool_is_deleted_with_its_addresses(operator):
     pool = AddressPool.objects.create(scheme="sip")
-    changes.fill_pool(pool, [f"sip:{n}@b.org" for n in range(2000)])
+    operator_actions.fill_pool(pool, [f"sip:{n}@b.org" for n in range(2000)])
     page = f"/admin/msgnode/addresspool/{pool.pk}/delete/"
     asked = operator.get(page).content.decode()
     assert "2000" in asked
@@ -79,7 +79,7 @@ def test_a_pool_is_deleted_with_its_addresses(operator):
 def test_filling_a_pool_clears_the_alarm_of_its_exhaustion(db):
     pool = AddressPool.objects.create(scheme="sip")
     raise_alarm(POOL_EXHAUSTED, "sip", "exhausted")
-    changes.fill_pool(pool, ["sip:1@b.org"])
+    operator_actions.fill_pool(pool, ["sip:1@b.org"])
     assert Alarm.objects.get().cleared_at is not None
 
 

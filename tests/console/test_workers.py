@@ -12,8 +12,8 @@ from django.test import Client
 from django.utils import timezone
 
 from msgnode.models import AuditEntry, Worker
-from msgnode.workers import register
-from msgnode.workers.mesh import Me
+from msgnode.workers import membership_store
+from msgnode.workers.transport import Me
 
 pytestmark = pytest.mark.django_db
 
@@ -26,9 +26,9 @@ LINK = {
 @pytest.fixture
 def workers() -> None:
     one, other = (Me(f"host:{number}", f"epoch-{number}", "host", number) for number in (1, 2))
-    register.enrol(one)
-    register.enrol(other)
-    register.seen(one, register.READY, 12, [LINK])
+    membership_store.enrol(one)
+    membership_store.enrol(other)
+    membership_store.seen(one, membership_store.READY, 12, [LINK])
     silent = timezone.now() - timedelta(minutes=1)
     Worker.objects.filter(epoch=other.epoch).update(seen_at=silent)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.client import Client, code, runtime
 from tests.node import Node, free_port
-from tests.servers import redis_program
+from tests.services import redis_program
 
 
 class Pair:

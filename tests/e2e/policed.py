@@ -17,7 +17,7 @@ from typing import Any
 from websockets.sync.client import ClientConnection, connect
 
 from tests.e2e.launched import ROOT, Launched
-from tests.servers import free_port
+from tests.services import free_port
 
 PATIENCE = 10.0
 DOMAIN = "localhost"
@@ -112,7 +112,7 @@ def policed_node(**settings: str) -> Iterator[PolicedNode]:
     with tempfile.TemporaryDirectory(prefix="policed-") as folder:
         data_dir, port = Path(folder), free_port()
         environment = {"DATA_DIR": folder, "PORT": str(port), "DOMAIN": DOMAIN, **settings}
-        command = (sys.executable, "-m", "msgnode.server")
+        command = (sys.executable, "-m", "msgnode.servers.main")
         subprocess.run(
             [sys.executable, "manage.py", "migrate", "-v0"],
             cwd=ROOT,

@@ -177,7 +177,7 @@ async def test_a_revocation_ends_the_subjects_sessions_at_both_workers(
 def _revoke(node: Node, issuer: str, subject: str, closes: bool) -> None:
     """As the console does."""
     call = f"revoke(issuer={issuer!r}, subject={subject!r}, close={closes})"
-    node.manage("shell", "-c", f"from msgnode.identity.revocations import revoke; {call}")
+    node.manage("shell", "-c", f"from msgnode.identity.revocation_store import revoke; {call}")
 
 
 async def test_who_is_logged_in_is_found_from_every_worker(pair: Pair, issuer: Issuer) -> None:

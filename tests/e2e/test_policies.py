@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.launched import Launched
 from tests.e2e.policed import DOMAIN, MANAGER, PolicedNode, Runtime, policed_node
-from tests.servers import free_port
+from tests.services import free_port
 
 pytestmark = pytest.mark.long
 
@@ -227,7 +227,7 @@ def test_a_default_of_refusal_refuses_what_nobody_permits():
 
 
 def test_every_worker_puts_a_publication_in_force(node):
-    command = (sys.executable, "-m", "msgnode.server")
+    command = (sys.executable, "-m", "msgnode.servers.main")
     with Launched(node.process.data_dir, free_port(), command, {"DOMAIN": DOMAIN}) as second:
         second.line_with("The worker is ready")
         number = node.publish(rules(deny({"msgTo": {"like": "*/secret"}})))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.launched import Launched
-from tests.servers import free_port
+from tests.services import free_port
 
 
 def test_it_says_ready_once_everything_answers_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_it_says_ready_once_everything_answers_and_leaves_nothing_behind(tmp_pat
             assert address in line.split()
         assert node.get("/health/live") == 200
         assert node.get("/health/ready") == 200
-        for words in ("supervisord", "msgnode.server", "msgnode worker", "msgnode beat"):
+        for words in ("supervisord", "msgnode.servers.main", "msgnode worker", "msgnode beat"):
             assert node.program(words).is_running()
         node.signal(signal.SIGTERM)
         assert node.status() == 0, node.text()
@@ -178,7 +178,7 @@ def test_it_stops_when_make_is_told_to(tmp_path: Path, turn: signal.Signals) -> 
 def test_several_workers_share_a_port_and_a_redis_of_their_own(tmp_path: Path) -> None:
     with Launched(tmp_path / "data", free_port(), environment={"WORKERS": "2"}) as node:
         node.ready()
-        for words in ("redis-server", "msgnode.server"):
+        for words in ("redis-server", "msgnode.servers.main"):
             assert node.program(words).is_running()
         nodes = [one for one in node.family if one.is_running() and _serves(one.cmdline())]
         assert len(nodes) == 2
@@ -191,4 +191,4 @@ def test_several_workers_share_a_port_and_a_redis_of_their_own(tmp_path: Path) -
 
 
 def _serves(command: list[str]) -> bool:
-    return command[1:] == ["-m", "msgnode.server"]
+    return command[1:] == ["-m", "msgnode.servers.main"]

@@ -10,7 +10,7 @@ from django.utils import timezone
 from oauth2_provider.models import get_application_model
 
 from msgnode.core.rates import VISITS
-from msgnode.identity import provider_keys
+from msgnode.identity.provider import keys as provider_keys
 from msgnode.models import ProviderKey
 from tests.identity.relying_party import BACK, RelyingParty
 

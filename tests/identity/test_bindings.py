@@ -14,10 +14,10 @@ from asgiref.sync import sync_to_async
 
 from msgnode import models, tasks
 from msgnode.core.errors import TooMany, Unavailable
-from msgnode.core.waiting import NotAtHand
+from msgnode.core.pending import NotAtHand
 from msgnode.identity.binding_store import BindingStore
 from msgnode.identity.bindings import Binding, Bindings
-from msgnode.workers.writer import GroupWriter
+from msgnode.storage.writer import GroupWriter
 
 ONE, OTHER = "runtime://d/one", "runtime://d/other"
 

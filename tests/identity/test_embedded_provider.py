@@ -11,9 +11,9 @@ from asgiref.sync import async_to_sync
 from django.conf import settings
 
 from msgnode.identity.ports import AssertionRequest
-from msgnode.identity.provider import EmbeddedProvider
-from msgnode.identity.provider_clients import CONNECTOR, ensure_own_clients
-from msgnode.identity.provider_revocation import end_logins
+from msgnode.identity.provider.backend import EmbeddedProvider
+from msgnode.identity.provider.clients import CONNECTOR, ensure_own_clients
+from msgnode.identity.provider.revocation import end_logins
 from msgnode.models import ControlMessage
 
 from .relying_party import RelyingParty

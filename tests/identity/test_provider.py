@@ -16,7 +16,7 @@ from joserfc import jwt
 from joserfc.jwk import OctKey
 from oauth2_provider.models import get_access_token_model, get_grant_model, get_refresh_token_model
 
-from msgnode.identity import provider_keys
+from msgnode.identity.provider import keys as provider_keys
 from msgnode.models import ControlMessage, ProviderKey
 
 from .relying_party import BACK, RelyingParty, query

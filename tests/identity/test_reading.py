@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from msgnode.core import messages
 from msgnode.identity import claims
-from msgnode.identity.assertions import Rejected, header, present, unverified_claims
+from msgnode.identity.admission_policy import Mode, Modes, needs_no_identity
+from msgnode.identity.credentials import Rejected, header, present, unverified_claims
 from msgnode.identity.issuers import Issuer, IssuerBook
-from msgnode.identity.modes import Mode, Modes, needs_no_identity
 
 ISSUER = Issuer("https://idp.example", ("idp.example",), ("example.org", "example.net"))
 NOW = 1_800_000_000.0

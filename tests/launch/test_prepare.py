@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth import get_user_model
 
 from msgnode.launch import prepare
-from msgnode.launch.faults import StartFailed
+from msgnode.launch.error_messages import StartFailed
 
 
 def test_the_directory_is_held_by_one_and_free_afterwards(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from policies.attributes import Surroundings, Untold, kind_of_message, number_form, text_form
-from policies.cases import facts_of
-from policies.language import CannotEvaluate
+from policies.authoring.cases import facts_of
+from policies.engine.attributes import Surroundings, Untold, kind_of_message, number_form, text_form
+from policies.engine.language import CannotEvaluate
 
 
 def facts(**case):

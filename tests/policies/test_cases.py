@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.cases import run_case
+from policies.authoring.cases import run_case
 
 CASES = [
     json.loads(line) for line in (Path(__file__).parent / "cases.jsonl").read_text().splitlines()

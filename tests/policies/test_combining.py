@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from policies.attributes import Untold
-from policies.cases import facts_of, run_case
-from policies.documents import read_document
-from policies.pdp import compile_sets
+from policies.authoring.cases import facts_of, run_case
+from policies.engine.attributes import Untold
+from policies.engine.documents import read_document
+from policies.engine.pdp import compile_sets
 
 BROKEN = {"msgFrom": {"moreThan": 5}}
 

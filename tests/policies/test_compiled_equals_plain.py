@@ -7,9 +7,9 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.cases import facts_of
-from policies.documents import read_document
-from policies.pdp import compile_sets
+from policies.authoring.cases import facts_of
+from policies.engine.documents import read_document
+from policies.engine.pdp import compile_sets
 
 from . import plain
 

@@ -9,8 +9,8 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.urls import reverse
 
-from policies import pap
-from policies.drafts import draft_document, replace_draft
+from policies.authoring import pap
+from policies.authoring.drafts import draft_document, replace_draft
 from policies.models import DecisionEntry, Policy, PolicySet, PolicyTest, Rule, RuleHits, Version
 
 pytestmark = pytest.mark.django_db

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from policies.cases import facts_of
-from policies.documents import read_document
-from policies.language import MAX_DEPTH
-from policies.pdp import compile_sets
+from policies.authoring.cases import facts_of
+from policies.engine.documents import read_document
+from policies.engine.language import MAX_DEPTH
+from policies.engine.pdp import compile_sets
 
 
 def nested(layers, innermost):

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from policies.cases import facts_of
-from policies.documents import read_document, read_text
-from policies.language import MAX_DEPTH, MAX_SETS, PolicyError
-from policies.pdp import compile_sets
-from policies.vocabulary import Algorithm
+from policies.authoring.cases import facts_of
+from policies.engine.documents import read_document, read_text
+from policies.engine.language import MAX_DEPTH, MAX_SETS, PolicyError
+from policies.engine.pdp import compile_sets
+from policies.engine.vocabulary import Algorithm
 
 
 def document(condition=None, **rule):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from policies.cases import facts_of
-from policies.documents import read_document
-from policies.explain import explain
+from policies.authoring.cases import facts_of
+from policies.authoring.explain import explain
+from policies.engine.documents import read_document
 
 
 def tree(*rules, case=None, **more):

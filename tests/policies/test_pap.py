@@ -11,12 +11,13 @@ from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
-from policies import pap, prp, readymade
-from policies.cases import run_case
-from policies.drafts import add_to_draft, draft_document, draft_lists, replace_draft
-from policies.language import PolicyError
+from policies.authoring import pap, presets
+from policies.authoring.cases import run_case
+from policies.authoring.drafts import add_to_draft, draft_document, draft_lists, replace_draft
+from policies.authoring.transfer import read_bundle, write_bundle
+from policies.enforcement import prp
+from policies.engine.language import PolicyError
 from policies.models import NamedList, PolicySet, PolicyTest, Version
-from policies.transfer import read_bundle, write_bundle
 
 pytestmark = pytest.mark.django_db
 
@@ -246,10 +247,10 @@ def test_a_condition_of_a_runtime_is_read_in_the_words_of_the_language(draft, co
     add_to_draft(bundle.document)
 
 
-@pytest.mark.parametrize("name", readymade.names())
+@pytest.mark.parametrize("name", presets.names())
 def test_what_comes_with_the_node_is_in_order_and_described(name):
     call_command("policy_import", readymade=name, mode="enforce", publish=True)
-    assert readymade.summary(name)
+    assert presets.summary(name)
 
 
 def test_what_comes_with_the_node_does_what_it_says():

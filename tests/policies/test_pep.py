@@ -10,13 +10,13 @@ import pytest
 
 from msgnode.core import messages
 from msgnode.core.decision import Direction, Effect
+from msgnode.core.identity import Identity, Origin, Speaker
 from msgnode.core.rates import Rates
-from msgnode.core.speaker import Identity, Origin, Speaker
-from policies.editions import NO_EDITION, make_edition
-from policies.journal import MASK, Journal, masked
-from policies.pep import PolicyEnforcer
-from policies.pip import InformationPoint
-from policies.verdicts import Defaults
+from policies.enforcement.decision_buffer import MASK, Journal, masked
+from policies.enforcement.defaults import Defaults
+from policies.enforcement.pep import PolicyEnforcer
+from policies.enforcement.pip import InformationPoint
+from policies.enforcement.snapshot import NO_EDITION, make_edition
 
 BOB = Speaker("s1", "runtime://a.com/1", identity=Identity("google", "1", "bob@a.com"))
 COMPONENT = Speaker("", "", Origin.COMPONENT)
@@ -319,7 +319,7 @@ def test_another_speaker_type_or_recipient_is_no_repetition():
 
 
 def test_repetition_is_bounded(monkeypatch):
-    monkeypatch.setattr("policies.pep.MAX_REPEATED", 3)
+    monkeypatch.setattr("policies.enforcement.pep.MAX_REPEATED", 3)
     point = Point(permit())
     for number in range(10):
         assert point.enforce(to=f"hyperty://b.com/{number}").auth

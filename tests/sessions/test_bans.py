@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from msgnode.core.speaker import Identity, Speaker
+from msgnode.core.identity import Identity, Speaker
 from msgnode.sessions.bans import Ban, BanList, network_fault
 
 NOW = 1000.0

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from msgnode.core.waiting import NotAtHand
+from msgnode.core.pending import NotAtHand
 from msgnode.sessions.connection import Connection, ConnectionSettings
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from msgnode.core.errors import Forbidden, TooMany
+from msgnode.sessions.connection_limits import Sockets
 from msgnode.sessions.consumer import SocketConsumer
-from msgnode.sessions.sockets import Sockets
 
 
 async def answered(extensions: dict[str, Any], sockets: Sockets) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark import java, run
+from spark import java, job_main
 
 DAY = datetime(2026, 11, 19, tzinfo=UTC)
 
@@ -21,7 +21,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     place = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", java.environment(place)["JAVA_HOME"])
-        session = run.session(
+        session = job_main.session(
             {
                 "spark.master": "local[2]",
                 "spark.driver.memory": "1g",

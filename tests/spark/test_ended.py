@@ -12,7 +12,7 @@ import pytest
 
 from msgnode.traffic.files import RecordFiles
 from msgnode.traffic.generate import Plan, hours
-from spark import runs
+from spark import report_runs
 from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
 from tests.spark.conftest import DAY
@@ -56,7 +56,7 @@ def half_way(
         family.extend(psutil.Process().children(recursive=True))
         act(family)
 
-    ended = runs.execute(run.pk, watch)
+    ended = report_runs.execute(run.pk, watch)
     assert ended is not None
     assert family, "the run was never seen half-way"
     return ended, family
@@ -66,7 +66,7 @@ def test_a_killed_spark_leaves_no_half_result_and_the_next_attempt_gives_all(rec
     def kill_java(family: list[psutil.Process]) -> None:
         next(each for each in family if each.name() == "java").kill()
 
-    run = runs.queue(Kind.DAILY, DAY)
+    run = report_runs.queue(Kind.DAILY, DAY)
     ended, family = half_way(record, run, kill_java)
     assert (ended.state, ended.attempts) == ("queued", 1)
     assert ended.error
@@ -75,8 +75,8 @@ def test_a_killed_spark_leaves_no_half_result_and_the_next_attempt_gives_all(rec
     _, alive = psutil.wait_procs(family, timeout=20)
     assert alive == []
 
-    assert runs.sweep() == [run.pk]
-    again = runs.execute(run.pk)
+    assert report_runs.sweep() == [run.pk]
+    again = report_runs.execute(run.pk)
     assert again is not None
     assert (again.state, again.rows_read, again.attempts) == ("done", ROWS, 2)
     totals = Report.objects.get().figures["totals"]
@@ -84,8 +84,8 @@ def test_a_killed_spark_leaves_no_half_result_and_the_next_attempt_gives_all(rec
 
 
 def test_cancelling_ends_java_and_its_workers(record: Path) -> None:
-    run = runs.queue(Kind.DAILY, DAY)
-    ended, family = half_way(record, run, lambda _: runs.cancel(run))
+    run = report_runs.queue(Kind.DAILY, DAY)
+    ended, family = half_way(record, run, lambda _: report_runs.cancel(run))
     assert ended.state == "cancelled"
     _, alive = psutil.wait_procs(family, timeout=20)
     assert alive == []

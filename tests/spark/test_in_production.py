@@ -11,7 +11,7 @@ import psycopg
 import pytest
 import redis
 
-from msgnode.launch.tied import tie
+from msgnode.launch.pdeathsig import tie
 from tests.node import ROOT, Node
 from tests.waiting import until
 
@@ -27,7 +27,7 @@ def test_a_run_goes_over_redis_and_is_kept_in_postgresql(
     node.data_dir.mkdir()
     node.migrate()
     node.manage("traffic_generate", "--rows", "5000", "--days", "1", "--seed", "7")
-    asked = "from spark import runs; from spark.asking import tell_worker; " + (
+    asked = "from spark import runs; from spark.enqueue import tell_worker; " + (
         "run = runs.queue('daily', runs.last_full('daily')); tell_worker(run.pk); print(run.pk)"
     )
     number = int(node.manage("shell", "--no-imports", "-c", asked).split()[-1])

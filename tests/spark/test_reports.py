@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from msgnode.traffic.files import RecordFiles
 from msgnode.traffic.generate import Plan, hours
-from spark import pages, run
+from spark import job_main, pages
 from spark.jobs.periods import Kind
 from tests.spark.conftest import DAY
 from tests.spark.independent import Independent
@@ -30,7 +30,7 @@ def fill(record: Path, rows: int, days: int = 2, seed: int = 7, name: str = "w")
 
 
 def daily(spark: SparkSession, record: Path, name: str, **how: Any) -> dict[str, Any]:
-    made = run.make(spark, Kind.DAILY, str(record), DAY, NEXT, name, **how)
+    made = job_main.make(spark, Kind.DAILY, str(record), DAY, NEXT, name, **how)
     return made["reports"][0]
 
 
@@ -86,7 +86,7 @@ def test_a_million_rows_equal_an_independent_computation(spark: SparkSession, re
 
 
 def hourly(spark: SparkSession, record: Path, name: str, **how: Any) -> list[dict[str, Any]]:
-    made = run.make(spark, Kind.HOURLY, record.as_uri(), DAY, NEXT, name, **how)  # file:///…
+    made = job_main.make(spark, Kind.HOURLY, record.as_uri(), DAY, NEXT, name, **how)  # file:///…
     reports: list[dict[str, Any]] = made["reports"]
     return reports
 
@@ -98,7 +98,7 @@ def test_a_week_is_made_of_its_days_and_a_late_hour_makes_its_day_again(
     whole = (monday, monday + timedelta(days=7))
 
     def weekly(name: str, **how: Any) -> dict[str, Any]:
-        made = run.make(spark, Kind.WEEKLY, str(record), *whole, name, **how)
+        made = job_main.make(spark, Kind.WEEKLY, str(record), *whole, name, **how)
         report: dict[str, Any] = made["reports"][0]
         return report
 
@@ -132,7 +132,7 @@ def test_a_month_that_is_partly_recorded_is_told_as_such(spark: SparkSession, re
     month = (DAY.replace(day=1), (DAY + timedelta(days=31)).replace(day=1))
     october = (month[0] - timedelta(days=31), month[0])
     fill(record, 2_000, days=DAY.day + 2)  # the last two days of October, November up to DAY
-    made = run.make(spark, Kind.MONTHLY, str(record), *month, "a")
+    made = job_main.make(spark, Kind.MONTHLY, str(record), *month, "a")
     (report,) = made["reports"]
     truth, before = Independent(record, *month), Independent(record, *october)
     assert report["totals"] == {"dropped": 0, "refused": 0} | truth.totals()

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
 from msgnode.models import Alarm
-from spark import freshness, runs
+from spark import freshness, report_runs
 from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
@@ -56,14 +56,14 @@ def submit(tmp_path: Path, settings: Any) -> Submit:
 
 
 def queued(kind: Kind = Kind.DAILY, start: datetime = DAY) -> ReportRun:
-    return runs.queue(kind, start)
+    return report_runs.queue(kind, start)
 
 
 def test_a_run_makes_its_report_and_a_rerun_replaces_it(submit: Submit) -> None:
     submit(DONE)
     seen: list[float] = []
     for _ in range(2):
-        run = runs.execute(queued().pk, lambda run: seen.append(run.progress))
+        run = report_runs.execute(queued().pk, lambda run: seen.append(run.progress))
         assert run is not None
         assert (run.state, run.rows_read, run.error) == ("done", 7, "")
     report = Report.objects.get()
@@ -72,39 +72,39 @@ def test_a_run_makes_its_report_and_a_rerun_replaces_it(submit: Submit) -> None:
 
 def test_what_waits_already_is_not_queued_twice() -> None:
     first = queued(start=DAY + timedelta(hours=5))
-    assert runs.queue(Kind.DAILY, DAY, again=True) == first
+    assert report_runs.queue(Kind.DAILY, DAY, again=True) == first
     first.refresh_from_db()
     assert (first.start, first.end, first.again) == (DAY, DAY + timedelta(days=1), True)
 
 
 def test_one_runs_at_a_time_and_each_is_claimed_once() -> None:
     first, second = queued(), queued(Kind.HOURLY)
-    assert runs.claim(first.pk) is not None
-    assert runs.claim(first.pk) is None
-    assert runs.claim(second.pk) is None
-    assert runs.sweep() == []
+    assert report_runs.claim(first.pk) is not None
+    assert report_runs.claim(first.pk) is None
+    assert report_runs.claim(second.pk) is None
+    assert report_runs.sweep() == []
 
 
 def test_a_run_that_breaks_down_is_tried_again_and_then_given_up(submit: Submit) -> None:
     submit(BREAKS)
     run = queued()
-    for attempt in range(1, runs.ATTEMPTS + 1):
-        assert runs.sweep() == [run.pk]
-        runs.execute(run.pk)
+    for attempt in range(1, report_runs.ATTEMPTS + 1):
+        assert report_runs.sweep() == [run.pk]
+        report_runs.execute(run.pk)
         run.refresh_from_db()
         assert (run.attempts, "no memory left" in run.error) == (attempt, True)
-    assert (run.state, runs.sweep()) == ("failed", [])
+    assert (run.state, report_runs.sweep()) == ("failed", [])
     assert not Report.objects.exists()
 
 
 def test_a_lost_run_is_queued_again_and_not_for_ever() -> None:
     run = queued()
-    for _ in range(runs.ATTEMPTS):
-        assert runs.sweep() == [run.pk]
-        assert runs.claim(run.pk) is not None
-        assert runs.sweep() == []
-        ReportRun.objects.update(seen_at=timezone.now() - runs.LOST_AFTER - timedelta(seconds=1))
-    assert runs.sweep() == []
+    for _ in range(report_runs.ATTEMPTS):
+        assert report_runs.sweep() == [run.pk]
+        assert report_runs.claim(run.pk) is not None
+        assert report_runs.sweep() == []
+        ReportRun.objects.update(seen_at=timezone.now() - report_runs.LOST_AFTER - timedelta(seconds=1))
+    assert report_runs.sweep() == []
     run.refresh_from_db()
     assert run.state == "failed"
 
@@ -117,7 +117,7 @@ def ends_with_its_children(run: ReportRun, told: Callable[[ReportRun], object]) 
             children.append(psutil.Process(int(run.step)))
             told(run)
 
-    ended = runs.execute(run.pk, watch)
+    ended = report_runs.execute(run.pk, watch)
     assert ended is not None
     _, alive = psutil.wait_procs(children, timeout=20)
     assert (len(children), alive) == (1, [])
@@ -126,24 +126,24 @@ def ends_with_its_children(run: ReportRun, told: Callable[[ReportRun], object]) 
 
 def test_cancelling_ends_the_run_and_all_it_started(submit: Submit) -> None:
     submit(HANGS)
-    ended = ends_with_its_children(queued(), runs.cancel)
+    ended = ends_with_its_children(queued(), report_runs.cancel)
     assert ended.state == "cancelled"
-    assert not runs.cancel(ended)
+    assert not report_runs.cancel(ended)
 
 
 def test_a_run_that_takes_too_long_is_ended(submit: Submit, settings: Any) -> None:
     submit(HANGS)
     settings.REPORTS = settings.REPORTS | {"TIME_LIMIT": 0.0}
-    ended = runs.execute(queued().pk)
+    ended = report_runs.execute(queued().pk)
     assert ended is not None
     assert "took longer" in ended.error
 
 
 def test_a_waiting_run_is_cancelled_at_once() -> None:
     run = queued()
-    assert runs.cancel(run)
+    assert report_runs.cancel(run)
     run.refresh_from_db()
-    assert (run.state, runs.claim(run.pk)) == ("cancelled", None)
+    assert (run.state, report_runs.claim(run.pk)) == ("cancelled", None)
 
 
 def test_a_late_schedule_raises_an_alarm_and_a_run_clears_it() -> None:

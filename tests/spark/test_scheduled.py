@@ -13,7 +13,7 @@ import pytest
 from tests.console.window import opened, operator_page
 from tests.e2e.launched import Launched
 from tests.node import Node
-from tests.servers import free_port
+from tests.services import free_port
 from tests.waiting import until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400), pytest.mark.xdist_group("spark")]

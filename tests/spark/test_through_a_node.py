@@ -13,7 +13,7 @@ import pyarrow.dataset as dataset
 import pytest
 from pyspark.sql import SparkSession
 
-from spark import run
+from spark import job_main
 from spark.jobs.periods import Kind
 from tests.client import Client, address
 from tests.node import Node
@@ -77,7 +77,7 @@ async def test_known_traffic_is_found_in_the_report(
     assert node.status() == 0
     record = node.data_dir / "record"
     begun = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
-    made = run.make(spark, Kind.HOURLY, str(record), begun, begun + timedelta(hours=2), "a")[
+    made = job_main.make(spark, Kind.HOURLY, str(record), begun, begun + timedelta(hours=2), "a")[
         "reports"
     ]
     counted: dict[tuple[str, str], int] = {}

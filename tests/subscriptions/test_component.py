@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from msgnode.bus.owners import LastOwners
+from msgnode.bus.last_owners import LastOwners
 from msgnode.bus.ports import Body
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from django.core.management.base import CommandParser
 
+from msgnode.console.command_base import Tool, could_not_be_done
 from msgnode.console.definitions import PARTS, collect
-from msgnode.console.tool import Tool, could_not_be_done
 
 
 class Command(Tool):

@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from msgnode.console import definitions
-from msgnode.console.tool import Tool, could_not_be_done, not_as_it_should_be
+from msgnode.console.command_base import Tool, could_not_be_done, not_as_it_should_be
 
 
 class Command(Tool):

@@ -12,7 +12,7 @@ from django.core.management.base import CommandParser
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
-from msgnode.console.tool import Tool, could_not_be_done, not_as_it_should_be
+from msgnode.console.command_base import Tool, could_not_be_done, not_as_it_should_be
 from msgnode.sessions.credentials import bearer
 
 SESSION = "mn:/session"

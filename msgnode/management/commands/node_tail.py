@@ -13,7 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from msgnode.console.tool import Tool, could_not_be_done
+from msgnode.console.command_base import Tool, could_not_be_done
 from msgnode.core.messages import TYPES
 from msgnode.core.record import Outcome
 

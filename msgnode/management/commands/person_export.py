@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
 from msgnode.console import persons
-from msgnode.console.tool import Tool, not_as_it_should_be
+from msgnode.console.command_base import Tool, not_as_it_should_be
 
 
 class Command(Tool):

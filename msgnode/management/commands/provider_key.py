@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from msgnode.console.tool import Tool
-from msgnode.identity import provider_keys
+from msgnode.console.command_base import Tool
+from msgnode.identity.provider import keys as provider_keys
 from msgnode.models import ProviderKey
 
 

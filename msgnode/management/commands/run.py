@@ -22,8 +22,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from msgnode.launch import prepare, readiness
-from msgnode.launch.faults import StartFailed
-from msgnode.launch.parent import Make
+from msgnode.launch.error_messages import StartFailed
+from msgnode.launch.make_parent import Make
 from msgnode.launch.programs import Programs
 from msgnode.launch.redis import own_redis
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from policies import pap
-from policies.drafts import draft_lists
-from policies.language import PolicyError
-from policies.transfer import read_bundle
+from policies.authoring import pap
+from policies.authoring.drafts import draft_lists
+from policies.authoring.transfer import read_bundle
+from policies.engine.language import PolicyError
 
 from .policy_test import text_of_file
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from policies.drafts import draft_document, draft_lists
+from policies.authoring.drafts import draft_document, draft_lists
+from policies.authoring.transfer import write_bundle
 from policies.models import Version
-from policies.transfer import write_bundle
 
 
 class Command(BaseCommand):

@@ -7,11 +7,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
-from policies import pap, readymade
-from policies.drafts import add_bundle, draft_document, replace_draft
-from policies.language import PolicyError
+from policies.authoring import pap, presets
+from policies.authoring.drafts import add_bundle, draft_document, replace_draft
+from policies.authoring.transfer import read_bundle
+from policies.engine.language import PolicyError
 from policies.models import PolicySet
-from policies.transfer import read_bundle
 
 from .policy_test import text_of_file
 
@@ -30,7 +30,7 @@ class Command(BaseCommand):
         source = parser.add_mutually_exclusive_group(required=True)
         source.add_argument("file", nargs="?", help="a policy file, - for standard input")
         source.add_argument(
-            "--readymade", choices=readymade.names(), help="a file that comes with the node"
+            "--readymade", choices=presets.names(), help="a file that comes with the node"
         )
         parser.add_argument("--mode", choices=PolicySet.Mode.values, help="mode of the sets")
         parser.add_argument("--replace", action="store_true", help="drop the rest of the draft")
@@ -42,7 +42,7 @@ class Command(BaseCommand):
         """Import, all or nothing."""
         try:
             if options["readymade"]:
-                bundle = readymade.bundle(options["readymade"])
+                bundle = presets.bundle(options["readymade"])
             else:
                 bundle = read_bundle(text_of_file(options["file"]))
             if options["replace"]:

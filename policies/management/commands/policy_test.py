@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from policies.cases import DOCUMENT_KEYS, run_case
-from policies.editions import make_edition
-from policies.language import PolicyError
-from policies.transfer import read_bundle
+from policies.authoring.cases import DOCUMENT_KEYS, run_case
+from policies.authoring.transfer import read_bundle
+from policies.enforcement.snapshot import make_edition
+from policies.engine.language import PolicyError
 
 
 class Command(BaseCommand):

@@ -15,7 +15,7 @@ from pyarrow import fs
 
 from msgnode.traffic.files import files_below, place
 from msgnode.traffic.retention import hour_of, raw_url
-from spark import runs
+from spark import report_runs
 from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
@@ -52,15 +52,15 @@ class Command(BaseCommand):
             raise CommandError("There are no rows in the traffic record yet.")
         trigger = ReportRun.Trigger.COMMAND
         try:
-            run = runs.queue(kind, start, options["end"], trigger=trigger, again=options["again"])
-        except runs.NoSuchPeriod as fault:
+            run = report_runs.queue(kind, start, options["end"], trigger=trigger, again=options["again"])
+        except report_runs.NoSuchPeriod as fault:
             raise CommandError(str(fault)) from fault
         self._quiet = options["json"]
         while run.state not in ReportRun.OVER:
-            if runs.execute(run.pk, self._tell) is None:
+            if report_runs.execute(run.pk, self._tell) is None:
                 self._tell(run, "waiting for the run before")
                 time.sleep(2)
-                runs.sweep()
+                report_runs.sweep()
             run.refresh_from_db()
         if run.state != ReportRun.State.DONE:
             raise CommandError(f"The run {run.state}: {run.error}")

@@ -1,0 +1,64 @@
+"""Ending sessions from the console: the question, and what follows the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from unfold.widgets import UnfoldAdminRadioSelectWidget, UnfoldAdminTextInputWidget
+
+from msgnode.models import Session
+
+from . import operator_actions
+from .confirm import Admin, ask, too_many
+
+RETURN, STAY_AWAY = "return", "stay-away"
+
+
+class EndForm(forms.Form):
+    then = forms.ChoiceField(
+        label="What the runtimes are told",
+        choices=(
+            (STAY_AWAY, "Stay away: close code 4403, stubs do not connect again by themselves"),
+            (RETURN, "Come back: close code 3001, stubs connect again and begin a new session"),
+        ),
+        initial=STAY_AWAY,
+        widget=UnfoldAdminRadioSelectWidget(radio_style=2),
+    )
+    reason = forms.CharField(
+        label="Reason",
+        max_length=100,
+        required=False,
+        help_text="For the audit log and the page of the session; the runtime is not told.",
+        widget=UnfoldAdminTextInputWidget(),
+    )
+
+
+def end(admin: Admin, request: HttpRequest, sessions: QuerySet[Session]) -> HttpResponse | None:
+    """Ask, or end the sessions when the answer was yes; None goes back to the list."""
+    if too_many(request, sessions):
+        return None
+    is_answer = request.POST.get("confirmed") == "yes"
+    form = EndForm(request.POST if is_answer else None)
+    if not is_answer or not form.is_valid():
+        return ask(
+            admin,
+            request,
+            sessions,
+            action="end",
+            title="End sessions",
+            warning="Their sockets are closed, and their addresses and subscriptions are freed.",
+            form=form,
+        )
+    answer: dict[str, Any] = form.cleaned_data
+    ended = operator_actions.end_sessions(
+        sessions,
+        request.user.get_username(),
+        answer["reason"],
+        may_return=answer["then"] == RETURN,
+    )
+    messages.success(request, f"{ended} ended." if ended != 1 else "The session is ended.")
+    return None

@@ -1,0 +1,314 @@
+"""Who speaks: the bus's Witness. Every message passes here, so what is known costs a look-up.
+
+speaker_of(message, session)
+  1 an identity of the session whose time is over is taken from it
+  2 no identity in the message: the session's speaker, if the mode is content with it
+  3 an identity as in one of the session's last messages: the same Speaker
+  4 else it is verified (see verify), and must be of the session's subject if it has one
+
+Rules
+- `identity`, `idToken` and `accessToken` of the body are looked at, found by decoding.
+- An access token identifies a message only where nothing else does, and then logs the session in;
+  one that is not ours is somebody else's business, passes as it is and is shown to nobody.
+- A token that was said in a message binds (see bindings): while a runtime lives that said it first,
+  at any worker, no other may, but one that is logged in as the same subject. So an assertion that
+  was sent to a peer does not make a sender of the peer, nor open a session for it. A runtime's key
+  (`nonce`) for a subject is bound in the same way.
+- What cannot be verified because its issuer is unknown is refused, or passes as not asserted where
+  the settings say so and the mode demands nothing. What is wrong is refused always.
+- A session may ask for `checks` verifications a second that are not at hand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import monotonic, time
+
+import msgspec
+
+from msgnode.bus.ports import Listener, Proof
+from msgnode.core import addresses
+from msgnode.core.errors import BadMessage, Forbidden, NotIdentified, TooMany, Unavailable
+from msgnode.core.identity import Identity, Speaker
+from msgnode.core.messages import Message
+from msgnode.core.pending import NotAtHand
+
+from .admission_policy import Mode, Modes, needs_no_identity
+from .bindings import Binding, Bindings
+from .claims import key_of
+from .credentials import Presented, Rejected, Unknown, present
+from .verifier import Verified, Verifier
+
+_RUNTIMES = addresses.RUNTIME_SCHEMES
+_VOICES = 4
+"""Identities of one session that are remembered as they were said."""
+
+_value = msgspec.json.Decoder().decode
+
+
+@dataclass(slots=True)
+class _Voice:
+    """What came of an identity as a session said it; `base` is the session's own speaker then."""
+
+    base: Speaker
+    until: float
+    speaker: Speaker
+
+
+@dataclass(slots=True)
+class _Checks:
+    """How many verifications a session has left in this second."""
+
+    left: float
+    at: float
+
+
+class IdentityWitness:
+    """One a worker. `log_in(session, verified)` binds a session to a subject, or (None) to none;
+    `identified(session)` hears of one that said who it is in a message where the mode is content
+    with that; `binds` says whether tokens are bound to the runtimes that say them."""
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        modes: Modes,
+        doors: frozenset[str],
+        passes_unknown: bool,
+        checks: float,
+        binds: bool,
+        bindings: Bindings,
+        log_in: Callable[[Listener, Verified | None], object],
+        identified: Callable[[Listener], None] = lambda _: None,
+        now: Callable[[], float] = time,
+    ) -> None:
+        self.modes = modes
+        self._verifier = verifier
+        self._doors = doors
+        self._passes_unknown = passes_unknown
+        self._checks_a_second = checks
+        self._binds = binds
+        self._bindings = bindings
+        self._log_in = log_in
+        self._identified = identified
+        self._now = now
+        self._voices: dict[str, dict[bytes, _Voice]] = {}
+        self._checks: dict[str, _Checks] = {}
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def speaker_of(self, message: Message, session: Listener) -> Speaker:
+        speaker = session.speaker
+        known = speaker.identity
+        if known is not None and 0 < known.expires <= self._now():
+            self._log_in(session, None)
+            speaker = session.speaker
+        said = message.said
+        raw = bytes(said.idToken or said.identity)
+        if not raw or raw == b"null":
+            return self._without(message, session, said.accessToken)
+        voices = self._voices.get(session.id)
+        voice = voices.get(raw) if voices is not None else None
+        if voice is None or voice.base is not speaker or voice.until <= self._now():
+            voice = self._heard(raw, session)
+        mode = self.modes.of(session.runtime_url)
+        if mode is Mode.STRICT:
+            self._check_via(message, session)
+        if voice.speaker.identity is None or (mode is Mode.STRICT and speaker.identity is None):
+            self._demand(message, session)
+        return voice.speaker
+
+    def greet(self, message: Message, speaker: Speaker) -> Verified | None:
+        if message.type not in ("open", "re-open"):
+            return None
+        said = message.said
+        raw = said.accessToken or said.idToken or said.identity
+        presented = _presented(raw) if raw else None
+        if presented is None:
+            return None
+        if not said.accessToken and not presented.idp:
+            presented = self._verifier.ours(presented)
+        try:
+            if presented is None:
+                raise Unknown
+            verified = self._verifier.verify(presented)
+        except Unknown:
+            if self._passes_unknown:
+                return None
+            raise
+        self._check_bound(verified, message.sender.rstrip("/"), speaker)
+        return verified
+
+    def check_login(self, proof: Proof, session: Listener) -> None:
+        """Whether a session may log in by a token. Raises Rejected if it binds somebody else."""
+        self._check_bound(proof, session.runtime_url, session.speaker)
+
+    def holder(self, token_digest: str, runtime_url: str) -> str:
+        """The runtime that a token is bound to which `runtime_url` shows, "" if to none. Raises
+        NotAtHand, and Unavailable."""
+        held = self._bindings.look(token_digest, runtime_url) if self._binds else None
+        return held.runtime_url if held is not None else ""
+
+    def spend(self, session: Listener) -> None:
+        """Count a verification that a session asks for. Raises TooMany."""
+        now = monotonic()
+        checks = self._checks.setdefault(session.id, _Checks(self._checks_a_second, now))
+        grown = checks.left + (now - checks.at) * self._checks_a_second
+        checks.left, checks.at = min(grown, self._checks_a_second), now
+        if checks.left < 1:
+            raise TooMany("This session asks for too many verifications: try again in a second.")
+        checks.left -= 1
+
+    # --- what others tell it ----------------------------------------------------------------------
+
+    def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
+        """A SessionEnd, also of another worker's session: what it said is forgotten."""
+        self.session_let_go(session_id)
+        self._bindings.runtime_ended(runtime_url)
+
+    def session_let_go(self, session_id: str) -> None:
+        """The session is with another worker from now on: what is bound to its runtime stays so."""
+        self._voices.pop(session_id, None)
+        self._checks.pop(session_id, None)
+
+    def forget(self) -> None:
+        """What was found out is no longer good: the issuers or the revocations have changed."""
+        self._voices.clear()
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _demand(self, message: Message, session: Listener) -> None:
+        """Refuse who has not said who they are, where the mode asks for it."""
+        mode = self.modes.of(session.runtime_url)
+        if mode is Mode.ANONYMOUS:
+            return
+        if needs_no_identity(message, self._doors, session.runtime_url):
+            return
+        if mode is Mode.STRICT:
+            raise NotIdentified("Log in first: this node wants to know every session's subject.")
+        raise NotIdentified("Say who you are: log in, or send an identity in `body.identity`.")
+
+    def _without(self, message: Message, session: Listener, token: msgspec.Raw) -> Speaker:
+        """A message without an identity of its own, perhaps with an access token."""
+        speaker = session.speaker
+        if speaker.identity is None and token:
+            presented = self._verifier.ours(_presented(token))
+            try:
+                if presented is not None:
+                    verified = self._verified(presented, session)
+                    self.check_login(verified, session)
+                    self._log_in(session, verified)
+                    speaker = session.speaker
+            except NotAtHand:
+                self._unspend(session)
+                raise
+            except (Rejected, Unknown, Unavailable, TooMany):
+                pass  # not ours, or not now: the mode decides below
+        if speaker.identity is None:
+            self._demand(message, session)
+        elif self.modes.of(session.runtime_url) is Mode.STRICT:
+            self._check_via(message, session)
+        return speaker
+
+    def _heard(self, raw: bytes, session: Listener) -> _Voice:
+        """Verify an identity that is not the one of the session's last message."""
+        base = session.speaker
+        presented = _presented(msgspec.Raw(raw))
+        identity: Identity | None = None
+        until = self._now() + 1.0
+        if presented is not None:
+            try:
+                asked = presented if presented.idp else self._verifier.ours(presented)
+                if asked is None:
+                    raise Unknown
+                verified = self._verified(asked, session)
+                identity, until = verified.identity, verified.until
+                self._check_subject(identity, base)
+                self._bind(verified, session)
+                if base.identity is None and self.modes.of(session.runtime_url) is Mode.IDENTIFIED:
+                    self._identified(session)
+            except NotAtHand:
+                self._unspend(session)
+                raise
+            except Unknown:
+                if not self._passes_unknown or self.modes.of(session.runtime_url):
+                    raise
+            except Unavailable:
+                if presented.is_jwt or self.modes.of(session.runtime_url):
+                    raise
+        elif not self._passes_unknown:
+            raise BadMessage("The identity has no assertion that could be verified.")
+        speaker = base if identity == base.identity else replace(base, identity=identity)
+        voices = self._voices.setdefault(session.id, {})
+        voice = voices[raw] = _Voice(base, until, speaker)
+        if len(voices) > _VOICES:
+            del voices[next(iter(voices))]
+        return voice
+
+    def _verified(self, presented: Presented, session: Listener) -> Verified:
+        self.spend(session)
+        return self._verifier.verify(presented)
+
+    def _unspend(self, session: Listener) -> None:
+        """What has to wait is counted when it is carried again."""
+        self._checks[session.id].left += 1
+
+    def _check_via(self, message: Message, session: Listener) -> None:
+        """In the strict mode a session URL in `via` is this session's (stubs mark with theirs)."""
+        via = message.said.via
+        text = _value(via) if via else None
+        if not isinstance(text, str) or addresses.parse(text).scheme not in _RUNTIMES:
+            return  # a stub's own mark
+        own = session.runtime_url
+        if text not in (own, f"{own}/{session.token.decode()}"):
+            raise Forbidden("`via` is not the URL of this session.")
+
+    def _check_subject(self, identity: Identity, base: Speaker) -> None:
+        if base.identity is not None and not _same(base.identity, identity):
+            raise Forbidden("This session is logged in as somebody else.")
+
+    def _check_bound(self, proof: Proof, runtime_url: str, speaker: Speaker) -> None:
+        """Refuse a token that another runtime, which is still there, has shown to its peers."""
+        self._check_holder(self.holder(proof.digest, runtime_url), proof, runtime_url, speaker)
+
+    @staticmethod
+    def _check_holder(holder: str, proof: Proof, runtime_url: str, speaker: Speaker) -> None:
+        if not holder or addresses.is_under(runtime_url, holder):
+            return
+        known = speaker.identity
+        if known is None or not _same(known, proof.identity):
+            raise Rejected("The token is in use by another runtime.")
+
+    def _bind(self, verified: Verified, session: Listener) -> None:
+        """Bind a token, and the key in it, to the runtime that says it first."""
+        url, ends = session.runtime_url, verified.identity.expires
+        wanted = [Binding(verified.digest, url, url, ends)] if self._binds else []
+        if key_of(verified.nonce) is not None:
+            wanted.append(Binding(_key_name(verified, url), _hash(verified.nonce), url, ends))
+        for held, want in zip(self._bindings.bind(*wanted), wanted, strict=True):
+            if want.name == verified.digest:
+                self._check_holder(held.runtime_url, verified, url, session.speaker)
+            elif held.value != want.value:
+                raise Rejected("The token carries another key than this runtime's before.")
+
+
+def _key_name(verified: Verified, runtime_url: str) -> str:
+    """What the key of a runtime's subject is bound under."""
+    identity = verified.identity
+    return _hash("\n".join((runtime_url, identity.issuer, identity.subject)))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _same(one: Identity, other: Identity) -> bool:
+    return (one.issuer, one.subject) == (other.issuer, other.subject)
+
+
+def _presented(raw: msgspec.Raw) -> Presented | None:
+    try:
+        return present(_value(raw))
+    except (msgspec.DecodeError, RecursionError):
+        raise BadMessage("The identity is not JSON that can be read.") from None

@@ -1,0 +1,172 @@
+"""The issuers' public keys in memory, and when they are fetched again.
+
+find(issuer, kid, alg) -> key at once; or NotAtHand, with what to wait for; or an error:
+
+  the key is there            used, up to `keeps` seconds after the last good fetch; older than
+                              LIFETIME seconds, the set is fetched again in the background
+  nothing was fetched yet     one fetch, shared by all who wait
+  the set has no such key     fetched again, at most once in PAUSE seconds; else Rejected
+  the issuer is out of reach  Unavailable, until the next try in PAUSE seconds
+
+So an issuer that is down costs nobody anything but those whose keys it has not shown yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from time import monotonic
+from typing import Any
+
+import msgspec
+from joserfc import jwk
+from joserfc.errors import JoseError
+
+from msgnode.core.errors import Unavailable
+
+from .credentials import Rejected
+from .issuers import Issuer
+from .pending import waiting_for
+
+log = logging.getLogger(__name__)
+
+LIFETIME = 300.0
+PAUSE = 10.0
+MAX_KEYS = 64
+MIN_RSA_BITS = 2048
+
+Key = jwk.RSAKey | jwk.ECKey | jwk.OKPKey
+Load = Callable[[Issuer], Awaitable[dict[str, Any]]]
+Report = Callable[[Issuer, str], None]
+"""Told after each fetch: why the issuer is out of reach, or ""."""
+
+_FAMILY = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
+
+
+class Keys:
+    """One a worker. `load` brings a JWK set; `keeps` is how long keys outlive an outage."""
+
+    def __init__(
+        self,
+        load: Load,
+        keeps: float,
+        clock: Callable[[], float] = monotonic,
+        report: Report = lambda issuer, fault: None,
+    ) -> None:
+        self._load = load
+        self._report = report
+        self._keeps = keeps
+        self._clock = clock
+        self._rings: dict[str, _Ring] = {}
+
+    def find(self, issuer: Issuer, kid: Any, algorithm: str) -> Key:
+        """The key of this id for this algorithm. See the head of the file for what it raises."""
+        ring = self._ring(issuer)
+        now = self._clock()
+        age = now - ring.loaded_at
+        if age > LIFETIME and not issuer.jwks:
+            self._refresh(issuer, ring, now)
+        if age <= self._keeps or issuer.jwks:
+            key = ring.find(kid, algorithm)
+            if key is not None:
+                return key
+            if not issuer.jwks:
+                self._refresh(issuer, ring, now)
+        if ring.fetching is not None:
+            raise waiting_for("A key of the issuer", ring.fetching)
+        if ring.is_out_of_reach:
+            raise Unavailable("The keys of the identity's issuer are out of reach at the moment.")
+        raise Rejected("The token is signed with a key its issuer does not have.")
+
+    def state(self, issuer: Issuer) -> str:
+        """One word or two for the operator."""
+        ring = self._rings.get(issuer.url)
+        if ring is None or (not ring.keys and not ring.is_out_of_reach):
+            return "not asked yet"
+        return "out of reach" if ring.is_out_of_reach else f"{len(ring.keys)} keys"
+
+    def keep(self, issuers: Iterable[Issuer]) -> None:
+        """The issuers have been changed: keep the keys of those that are as they were. (What the
+        embedded provider has is at hand, and may be what has changed.)"""
+        kept = {each.url: each for each in issuers if not each.is_embedded}
+        self._rings = {
+            url: ring for url, ring in self._rings.items() if kept.get(url) == ring.issuer
+        }
+
+    def _ring(self, issuer: Issuer) -> _Ring:
+        ring = self._rings.get(issuer.url)
+        if ring is None:
+            ring = self._rings[issuer.url] = _Ring(issuer)
+            if issuer.jwks:
+                ring.take(msgspec.json.decode(issuer.jwks), self._clock())
+        return ring
+
+    def _refresh(self, issuer: Issuer, ring: _Ring, now: float) -> None:
+        """Fetch, unless that is under way or was tried a moment ago."""
+        if ring.fetching is None and now >= ring.next_try:
+            ring.next_try = now + PAUSE
+            ring.fetching = asyncio.ensure_future(self._fetch(issuer, ring))
+
+    async def _fetch(self, issuer: Issuer, ring: _Ring) -> None:
+        try:
+            ring.take(await self._load(issuer), self._clock())
+            ring.is_out_of_reach = False
+            self._report(issuer, "")
+        except Exception as error:
+            ring.is_out_of_reach = True
+            self._report(issuer, str(error) or type(error).__name__)
+            log.warning("Keys could not be fetched: %s", error, extra={"issuer": issuer.url})
+        finally:
+            ring.fetching = None
+
+
+class _Ring:
+    """The keys of one issuer."""
+
+    def __init__(self, issuer: Issuer) -> None:
+        self.issuer = issuer
+        self.keys: list[Key] = []
+        self.loaded_at = float("-inf")
+        self.next_try = float("-inf")
+        self.is_out_of_reach = False
+        self.fetching: asyncio.Future[None] | None = None
+
+    def take(self, jwks: dict[str, Any], now: float) -> None:
+        self.keys = public_keys(jwks)
+        self.loaded_at = now
+
+    def find(self, kid: Any, algorithm: str) -> Key | None:
+        """By its id; without one only if there is no choice."""
+        fitting = [key for key in self.keys if _fits(key, algorithm)]
+        if kid is None:
+            return fitting[0] if len(fitting) == 1 else None
+        return next((key for key in fitting if key.kid == kid), None)
+
+
+def public_keys(jwks: Any) -> list[Key]:
+    """The keys of a set that can verify. Secrets, short keys and unknown kinds are left out.
+    Raises ValueError if it is no set."""
+    listed = jwks.get("keys") if isinstance(jwks, dict) else None
+    if not isinstance(listed, list):
+        raise ValueError("This is not a JWK set: it has no list `keys`.")  # noqa: TRY004
+    found: list[Key] = []
+    for each in listed[:MAX_KEYS]:
+        if not isinstance(each, dict) or each.get("use", "sig") != "sig":
+            continue
+        try:
+            key = jwk.import_key(each)
+        except (JoseError, ValueError, TypeError, KeyError) as error:
+            log.warning("A key of an issuer cannot be read: %s", error)
+            continue
+        if isinstance(key, jwk.RSAKey) and key.public_key.key_size < MIN_RSA_BITS:
+            log.warning("A key of an issuer is too short: %s", key.kid)
+        elif isinstance(key, (jwk.RSAKey, jwk.ECKey, jwk.OKPKey)):
+            found.append(key)
+    return found
+
+
+def _fits(key: Key, algorithm: str) -> bool:
+    if _FAMILY.get(algorithm[:2]) != key.key_type:
+        return False
+    return key.alg in (None, algorithm)

@@ -1,0 +1,51 @@
+"""Who is logged in at this moment, by user name, user URL and guid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import time
+
+from msgnode.bus.ports import Listener
+from msgnode.core.identity import Identity
+
+
+class Roll:
+    """One a worker, with the sessions of all workers. Look-ups are dictionary look-ups."""
+
+    def __init__(self, now: Callable[[], float] = time) -> None:
+        self._now = now
+        self._named: dict[str, dict[str, Identity]] = {}  # name -> session id -> identity
+        self._of: dict[str, Identity] = {}
+
+    def enter(self, session: Listener) -> None:
+        """A session is bound to its speaker's subject from now on, or to none."""
+        self.leave(session.id)
+        identity = session.speaker.identity
+        if identity is not None:
+            self._of[session.id] = identity
+            for name in _names(identity):
+                self._named.setdefault(name, {})[session.id] = identity
+
+    def leave(self, session_id: str, runtime_url: str = "", reason: str = "") -> None:
+        """A session is bound no longer; also a SessionEnd."""
+        identity = self._of.pop(session_id, None)
+        for name in _names(identity) if identity is not None else ():
+            bound = self._named.get(name, {})
+            bound.pop(session_id, None)
+            if not bound:
+                self._named.pop(name, None)
+
+    def find(self, name: str) -> Identity | None:
+        """The subject of this name, if one of its sessions is there and its time is not over."""
+        bound = self._named.get(name.lower().rpartition("://")[2], {})
+        now = self._now()
+        return next((each for each in bound.values() if not 0 < each.expires <= now), None)
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+
+def _names(identity: Identity) -> Iterator[str]:
+    """`identity.user_url` and the guid stand without their schemes, which have two spellings."""
+    named = (identity.username, identity.user_url, identity.guid)
+    yield from {each.lower().rpartition("://")[2] for each in named if each}

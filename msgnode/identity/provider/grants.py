@@ -1,0 +1,227 @@
+"""What the provider gives without a browser's round trip: assertions and tokens for a grant.
+
+A grant is one of
+- a session that is bound to one of our users (its subject),
+- an identity token of ours that is valid, and carries the contents asked for as its nonce,
+- the URL with which a log-in that `login_url` began came back: its code, redeemed once.
+
+The log-in that `login_url` begins is that of the node's own client CONNECTOR. Its PKCE verifier is
+derived from the `state`, so that any worker can redeem the code and none has to remember it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import uuid
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.db import transaction
+from django.utils import timezone
+from jwcrypto import jwt
+from oauth2_provider.models import (
+    get_access_token_model,
+    get_application_model,
+    get_grant_model,
+    get_id_token_model,
+    set_token_value,
+)
+
+from msgnode.identity.ports import AssertionRequest
+
+from . import keys
+from .validator import claims_of, subject_of, user_url_of, verified_claims
+
+CONNECTOR = "idm"
+"""Client id of the node's own identity connector."""
+
+_SCOPE = "openid email profile"
+_MAX_NONCE = 4096  # a key's text of an RSA-2048 public key is about 1,100 characters
+
+
+def returns_to() -> str:
+    """Where a log-in for the connector ends: a page that says so; its URL carries the code."""
+    return f"{settings.PROVIDER['ISSUER']}/done"
+
+
+def login_url(request: AssertionRequest) -> str:
+    state = secrets.token_urlsafe(24)
+    query = {
+        "response_type": "code",
+        "client_id": CONNECTOR,
+        "redirect_uri": returns_to(),
+        "scope": _SCOPE,
+        "state": state,
+        "code_challenge": _challenge(_verifier(state)),
+        "code_challenge_method": "S256",
+        **({"nonce": request.contents[:_MAX_NONCE]} if request.contents else {}),
+    }
+    return f"{settings.PROVIDER['ISSUER']}/authorize/?{urlencode(query)}"
+
+
+def assertion(request: AssertionRequest) -> dict[str, Any] | None:
+    """An identity object (reference 3), or None where a log-in is needed first."""
+    if request.token and (claims := verified_claims(request.token)):
+        if request.contents and claims.get("nonce") != request.contents:
+            return None
+        user = _user(str(claims.get("sub", "")))
+        return _identity(user, request.token, claims) if user else None
+    user, nonce = _granted(request)
+    if user is None:
+        return None
+    token, claims = mint(user, nonce or request.contents)
+    return _identity(user, token, claims)
+
+
+def new_token(_request: Any = None) -> str:
+    """A new access or refresh token; core.tokens knows by its beginning that it is one."""
+    return f"mna_{secrets.token_urlsafe(32)}"
+
+
+def access_token(request: AssertionRequest) -> dict[str, Any] | None:
+    """An access-token object (reference 3); `request.token` is given back for the new one."""
+    user = _owner(request.token) if request.token else None
+    if user is None:
+        user, _ = _granted(request)
+    if user is None:
+        return None
+    text = new_token()
+    lifetime = settings.PROVIDER["ACCESS_TOKEN_SECONDS"]
+    row = get_access_token_model()(
+        user=user,
+        application=_client(),
+        expires=timezone.now() + timedelta(seconds=lifetime),
+        scope=_SCOPE,
+    )
+    set_token_value(row, text)
+    with transaction.atomic():
+        if request.token:
+            _tokens(request.token).delete()
+        row.save()
+    return {
+        "domain": settings.DOMAIN,
+        "resources": list(request.resources),
+        "accessToken": text,
+        "expires": int(row.expires.timestamp()),
+        "input": {"user": user_url_of(user)},
+    }
+
+
+def claims_of_token(text: str) -> dict[str, Any] | None:
+    """What introspection says of an access token; None if it is not valid now."""
+    row = _tokens(text).select_related("user", "application").first()
+    if row is None or not row.is_valid() or row.user is None or not row.user.is_active:
+        return None
+    return {
+        "iss": settings.PROVIDER["ISSUER"],
+        "sub": subject_of(row.user),
+        "exp": int(row.expires.timestamp()),
+        "iat": int(row.created.timestamp()),
+        "client_id": row.application.client_id if row.application else "",
+        "scope": row.scope,
+        **claims_of(row.user),
+    }
+
+
+def mint(user: Any, nonce: str) -> tuple[str, dict[str, Any]]:
+    """A signed identity token for the connector's client, and its claims."""
+    now = timezone.now()
+    expires = now + timedelta(seconds=settings.PROVIDER["ID_TOKEN_SECONDS"])
+    jti = uuid.uuid4()
+    claims = {
+        "iss": settings.PROVIDER["ISSUER"],
+        "aud": CONNECTOR,
+        "sub": subject_of(user),
+        "iat": int(now.timestamp()),
+        "exp": int(expires.timestamp()),
+        "jti": str(jti),
+        **claims_of(user),
+        **({"nonce": nonce} if nonce else {}),
+    }
+    kid, key = keys.signer()
+    made = jwt.JWT(header={"typ": "JWT", "alg": keys.ALGORITHM, "kid": kid}, claims=claims)
+    made.make_signed_token(key)
+    get_id_token_model().objects.create(
+        jti=jti, user=user, application=_client(), expires=expires, scope=_SCOPE
+    )
+    return str(made.serialize()), claims
+
+
+def _granted(request: AssertionRequest) -> tuple[Any, str]:
+    """The user a grant is of, and the nonce it was asked for with."""
+    issuer, subject = request.subject
+    if subject and issuer == settings.PROVIDER["ISSUER"]:
+        return _user(subject), request.contents
+    return _redeemed(request.username_hint)
+
+
+@transaction.atomic
+def _redeemed(returned_url: str) -> tuple[Any, str]:
+    """The user and nonce of a code, which is used up by being looked at."""
+    query = {name: values[0] for name, values in parse_qs(urlsplit(returned_url).query).items()}
+    code, state = query.get("code", ""), query.get("state", "")
+    if not code or not state or "\x00" in code:
+        return None, ""
+    grants = get_grant_model().objects.select_for_update().select_related("user", "application")
+    grant = grants.filter(code=code, application__client_id=CONNECTOR).first()
+    if grant is None:
+        return None, ""
+    grant.delete()
+    is_ours = hmac.compare_digest(grant.code_challenge, _challenge(_verifier(state)))
+    if grant.is_expired() or not is_ours or not grant.user.is_active:
+        return None, ""
+    return grant.user, grant.nonce
+
+
+def _identity(user: Any, token: str, claims: dict[str, Any]) -> dict[str, Any]:
+    wrapped = {"tokenID": token, "tokenIDJSON": {name: _text(v) for name, v in claims.items()}}
+    return {
+        "assertion": base64.b64encode(json.dumps(wrapped).encode()).decode(),
+        "idp": {"domain": settings.DOMAIN, "protocol": "OIDC"},
+        "userProfile": {**claims_of(user), "sub": subject_of(user), "userURL": user_url_of(user)},
+        "expires": int(claims["exp"]),
+    }
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _user(subject: str) -> Any:
+    users = get_user_model().objects
+    return users.filter(pk=subject, is_active=True).first() if subject.isdecimal() else None
+
+
+def _owner(token: str) -> Any:
+    row = _tokens(token).select_related("user").first()
+    is_good = row is not None and row.is_valid() and row.user is not None and row.user.is_active
+    return row.user if is_good else None
+
+
+def _tokens(text: str) -> Any:
+    checksum = hashlib.sha256(text.encode()).hexdigest()
+    return get_access_token_model().objects.filter(token_checksum=checksum)
+
+
+def _client() -> Any:
+    return get_application_model().objects.get(client_id=CONNECTOR)
+
+
+def _verifier(state: str) -> str:
+    digest = hmac.new(settings.SECRET_KEY.encode(), f"pkce {state}".encode(), hashlib.sha256)
+    return _base64url(digest.digest())
+
+
+def _challenge(verifier: str) -> str:
+    return _base64url(hashlib.sha256(verifier.encode()).digest())
+
+
+def _base64url(octets: bytes) -> str:
+    return base64.urlsafe_b64encode(octets).rstrip(b"=").decode()

@@ -1,0 +1,131 @@
+"""The embedded provider's signing keys: made, published, used, retired, all by the clock.
+
+Rules
+- A key is published from the moment it is made and signs from KEY_LEAD_SECONDS later, so that those
+  who keep a copy of the JWK set know it before they meet it. The first key signs at once.
+- The newest key that may sign signs. The one before stays published until all it signed has
+  expired; then its row may be deleted.
+- `replace_now` is for a key that has leaked: the new one signs at once, the others are gone.
+- Private keys are sealed in the database (see sealing.py); nothing of them is ever logged or shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+from jwcrypto.jwk import JWK
+
+from msgnode.identity.encryption import seal, unseal
+from msgnode.models import ProviderKey
+
+
+class CannotSign(RuntimeError):
+    """The private key cannot be opened here; the text says what to do."""
+
+
+ALGORITHM = "RS256"
+BITS = 2048
+_LEEWAY = timedelta(minutes=5)
+
+
+def jwk_set() -> dict[str, Any]:
+    """The published keys as a JWK set; makes the first key if there is none."""
+    return {"keys": [row.public for row in published(_rows())]}
+
+
+def signer() -> tuple[str, JWK]:
+    """The key that signs now, with its `kid`."""
+    row = signing(_rows())
+    return row.kid, _opened(row.kid, row.sealed)
+
+
+def public_key(kid: str) -> JWK | None:
+    """The published key with this `kid`, to verify what we signed ourselves."""
+    found = next((row for row in published(_rows()) if row.kid == kid), None)
+    return JWK(**found.public) if found else None
+
+
+def signing(rows: Sequence[ProviderKey], now: datetime | None = None) -> ProviderKey:
+    """Of keys, oldest first: the one that signs."""
+    now = now or timezone.now()
+    ready = [row for row in rows if row.signs_from <= now]
+    return ready[-1] if ready else rows[0]
+
+
+def published(rows: Sequence[ProviderKey], now: datetime | None = None) -> list[ProviderKey]:
+    """Of keys, oldest first: those whose tokens may still be met, and those that will sign."""
+    now = now or timezone.now()
+    keep = timedelta(seconds=settings.PROVIDER["ID_TOKEN_SECONDS"]) + _LEEWAY
+    later = [row.signs_from for row in rows[1:]]
+    ends = [*(start + keep for start in later), None]
+    return [row for row, end in zip(rows, ends, strict=True) if end is None or end > now]
+
+
+@transaction.atomic
+def rotate() -> ProviderKey:
+    """Publish a new key, and delete those whose time is over."""
+    rows = list(ProviderKey.objects.select_for_update())
+    lead = timedelta(seconds=settings.PROVIDER["KEY_LEAD_SECONDS"] if rows else 0)
+    made = _make(timezone.now() + lead)
+    kept = {row.pk for row in published([*rows, made])}
+    ProviderKey.objects.exclude(pk__in=kept).delete()
+    return made
+
+
+@transaction.atomic
+def replace_now() -> ProviderKey:
+    """A new key that signs at once; everything signed before is refused from now on."""
+    ProviderKey.objects.all().delete()
+    return _make(timezone.now())
+
+
+def rotate_if_due() -> ProviderKey | None:
+    """What the schedule does: rotate when the newest key is KEY_DAYS old."""
+    newest = _rows()[-1]
+    due = newest.signs_from + timedelta(days=settings.PROVIDER["KEY_DAYS"])
+    return rotate() if timezone.now() >= due else None
+
+
+def _rows() -> list[ProviderKey]:
+    rows = list(ProviderKey.objects.all())
+    if rows:
+        return rows
+    with transaction.atomic():
+        if not ProviderKey.objects.select_for_update().exists():
+            _make(timezone.now())
+    return list(ProviderKey.objects.all())
+
+
+def _make(signs_from: datetime) -> ProviderKey:
+    private = rsa.generate_private_key(public_exponent=65537, key_size=BITS)
+    pem = private.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    key = JWK.from_pem(pem)
+    kid = key.thumbprint()
+    public = {**json.loads(key.export_public()), "kid": kid, "use": "sig", "alg": ALGORITHM}
+    return ProviderKey.objects.create(
+        kid=kid, public=public, sealed=seal(pem.decode()), signs_from=signs_from
+    )
+
+
+@lru_cache(maxsize=4)
+def _opened(kid: str, sealed: str) -> JWK:
+    pem = unseal(sealed)
+    if not pem:
+        raise CannotSign(
+            "The provider's signing key was sealed with another key: name that one in "
+            "SECRET_KEY_FALLBACKS, or make a new one (manage.py provider_key --replace-now)."
+        )
+    return JWK.from_pem(pem.encode())

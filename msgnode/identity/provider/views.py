@@ -1,0 +1,188 @@
+"""The provider's pages and endpoints where they are more than django-oauth-toolkit's.
+
+Discovery, keys and token information may be read by every origin; the token, user-info and
+revocation endpoints by the origins of registered clients (they use no cookies).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.decorators import method_decorator
+from django.views import View
+from django.views.decorators.csrf import csrf_exempt
+from oauth2_provider import views as toolkit
+from oauth2_provider.exceptions import InvalidOIDCClientError
+from oauth2_provider.models import get_application_model
+
+from msgnode.identity.revocation_store import revoke
+
+from . import keys
+from .login import leads_on, origin_of_client
+from .revocation import end_logins, told_of
+from .validator import verified_claims
+
+Answer = Callable[..., HttpResponse]
+_MAX_TOKEN = 16 * 1024
+
+
+class Authorization(toolkit.AuthorizationView):
+    """Asks the user for consent."""
+
+    def render_to_response(self, context: dict[str, Any], **kwargs: Any) -> Any:
+        response = super().render_to_response(context, **kwargs)
+        client_id, back = context.get("client_id", ""), context.get("redirect_uri", "")
+        return leads_on(response, origin_of_client(client_id or "", back or ""))
+
+
+class Discovery(toolkit.ConnectDiscoveryInfoView):
+    """What there is, and nothing that is not: RS256, S256, the code flow."""
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        response = super().get(request, *args, **kwargs)
+        said = json.loads(response.content)
+        base = settings.PUBLIC_URL  # as of the toolkit's own endpoints
+        said |= {
+            "id_token_signing_alg_values_supported": [keys.ALGORITHM],
+            "code_challenge_methods_supported": ["S256"],
+            "grant_types_supported": ["authorization_code", "refresh_token"],
+            "response_modes_supported": ["query"],
+            "claims_supported": sorted(set(said["claims_supported"])),
+            "revocation_endpoint": base + reverse("oauth2_provider:revoke-token"),
+            "introspection_endpoint": base + reverse("oauth2_provider:introspect"),
+            "tokeninfo_endpoint": base + reverse("oauth2_provider:token-info"),
+        }
+        return for_all(JsonResponse(said))
+
+
+class Revoke(toolkit.RevokeTokenView):
+    """RFC 7009; sessions that were bound by the token are told."""
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        with transaction.atomic():
+            said = told_of(request.POST.get("token", ""))
+            response = super().post(request, *args, **kwargs)
+            if response.status_code == HTTPStatus.OK and said:
+                revoke(**said)
+        return response
+
+
+class UserInfo(toolkit.UserInfoView):
+    """Takes tokens in the header only: a URL ends up in logs and histories."""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if "access_token" in request.GET:
+            text = "Send the token in the header Authorization."
+            error = {"error": "invalid_request", "error_description": text}
+            return JsonResponse(error, status=400)
+        return super().dispatch(request, *args, **kwargs)
+
+
+class Logout(toolkit.RPInitiatedLogoutView):
+    """RP-initiated log-out: the browser's log-in, the user's tokens and what they had bound."""
+
+    def get_request_application(self, id_token: Any, client_id: str | None) -> Any:
+        if client_id and not get_application_model().objects.filter(client_id=client_id).exists():
+            raise InvalidOIDCClientError
+        return super().get_request_application(id_token, client_id)
+
+    def do_logout(
+        self,
+        application: Any = None,
+        post_logout_redirect_uri: str | None = None,
+        state: str | None = None,
+        token_user: Any = None,
+    ) -> Any:
+        user = token_user or self.request.user
+        if user.is_authenticated:
+            end_logins(user, close=False)
+        return super().do_logout(application, post_logout_redirect_uri, state, token_user)
+
+
+def done(request: HttpRequest) -> HttpResponse:
+    """Where a log-in ends that a runtime began: its address, with the code, is the grant."""
+    return render(request, "access/done.html", {"failed": "error" in request.GET})
+
+
+class Keys(View):
+    """`.well-known/jwks.json`."""
+
+    http_method_names = ["get", "head", "options"]  # noqa: RUF012
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        response = JsonResponse(keys.jwk_set())
+        age = settings.OAUTH2_PROVIDER["OIDC_JWKS_MAX_AGE_SECONDS"]
+        response["Cache-Control"] = f"public, max-age={age}"
+        return for_all(response)
+
+
+@method_decorator(csrf_exempt, name="dispatch")  # reads only, and no cookie
+class TokenInfo(View):
+    """`tokeninfo?id_token=…`: the claims of a valid token of ours, every value as text, which is
+    the form that identity proxies put into assertions. It proves nothing: verify the token."""
+
+    http_method_names = ["get", "post", "options"]  # noqa: RUF012
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self._told(request.GET.get("id_token", ""))
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        return self._told(request.POST.get("id_token", ""))
+
+    def _told(self, token: str) -> HttpResponse:
+        claims = verified_claims(token) if 0 < len(token) <= _MAX_TOKEN else None
+        if claims is None:
+            error = {"error": "invalid_token", "error_description": "Invalid Value"}
+            return for_all(JsonResponse(error, status=400))
+        return for_all(JsonResponse({name: _text(value) for name, value in claims.items()}))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def for_all(response: HttpResponse) -> HttpResponse:
+    """Readable from every origin; never with credentials."""
+    response["Access-Control-Allow-Origin"] = "*"
+    return response
+
+
+def for_clients(view: Answer) -> Answer:
+    """Readable from the origins of registered clients, preflight included."""
+
+    @csrf_exempt
+    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        origin = request.headers.get("Origin", "")
+        is_asked_first = request.method == "OPTIONS"
+        response = HttpResponse(status=204) if is_asked_first else view(request, *args, **kwargs)
+        response["Vary"] = "Origin"
+        if origin and _is_of_a_client(origin):
+            response["Access-Control-Allow-Origin"] = origin
+            if is_asked_first:
+                response["Access-Control-Allow-Methods"] = "GET, POST"
+                response["Access-Control-Allow-Headers"] = "Authorization, Content-Type"
+                response["Access-Control-Max-Age"] = "600"
+        return response
+
+    return answer
+
+
+def _is_of_a_client(origin: str) -> bool:
+    for allowed, redirects in get_application_model().objects.values_list(
+        "allowed_origins", "redirect_uris"
+    ):
+        if origin in allowed.split():
+            return True
+        parts = (urlsplit(uri) for uri in redirects.split())
+        if any(origin == f"{part.scheme}://{part.netloc}" for part in parts):
+            return True
+    return False

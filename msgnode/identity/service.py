@@ -1,0 +1,288 @@
+"""Identity in a worker: the room's parts wired to sessions, the connector and the control messages.
+
+Rules
+- Issuers and revocations are read in the writer's thread and put in place on the loop; a database
+  out of reach leaves them as they are.
+- A change of a session's identity reaches the roll of who is here, the witness and the policies.
+- A revocation ends what it meets at once: sessions are closed (4401) or go on as anonymous.
+- Where the mode asks for an identity a session has IDENTIFY_TIMEOUT seconds to get one: by login,
+  or in the identified mode by a message.
+- With several workers tokens are bound in the database, and sessions of others are on the roll too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from django.conf import settings
+
+from msgnode.bus.ports import Listener, Proof
+from msgnode.bus.table import RoutingTable
+from msgnode.bus.writing import Call, Writer
+from msgnode.connectors.identity import IdentityConnector
+from msgnode.core.identity import Identity, Speaker
+from msgnode.identity import issuer_store
+from msgnode.identity import revocation_list as revoking
+from msgnode.identity.admission_policy import WORDS, Mode, Modes
+from msgnode.identity.async_verifier import IdentityDesk
+from msgnode.identity.authenticator import IdentityWitness
+from msgnode.identity.binding_store import BindingStore
+from msgnode.identity.bindings import Bindings
+from msgnode.identity.credentials import Rejected
+from msgnode.identity.http import Fetcher
+from msgnode.identity.identify_timeout import Unidentified
+from msgnode.identity.issuers import Issuer, IssuerBook
+from msgnode.identity.jwks import Keys
+from msgnode.identity.ports import ISSUERS_CHANGED, REVOKED, AssertionRequest, Provider
+from msgnode.identity.presence import Roll
+from msgnode.identity.revocation_list import Revocations
+from msgnode.identity.verifier import Verifier
+from msgnode.sessions.connection import Connection
+from msgnode.sessions.manager import SessionLife
+from msgnode.sessions.rules import CloseCode
+from msgnode.sessions.session import LiveSession
+
+log = logging.getLogger(__name__)
+
+
+OUT_OF_REACH = "issuer-out-of-reach"
+
+
+class Identities:
+    """One a worker."""
+
+    def __init__(
+        self,
+        domain: str,
+        table: RoutingTable,
+        sessions: SessionLife,
+        writer: Writer,
+        connections: Callable[[], Iterable[Connection]],
+        decide_again: Callable[[Listener], None],
+        raise_alarm: Callable[[str, str, str], None],
+        clear_alarm: Callable[[str, str], None],
+        provider: Provider | None = None,
+    ) -> None:
+        options: dict[str, Any] = settings.IDENTITY
+        self._domain = domain
+        self._sessions = sessions
+        self._writer = writer
+        self._connections = connections
+        self._decide_again = decide_again
+        self._raise_alarm = raise_alarm
+        self._clear_alarm = clear_alarm
+        self._provider = provider
+        self._fetcher = Fetcher(options["TIMEOUT"], options["HOSTS"], options["LOOPBACK_HTTP"])
+        self._out_of_reach: set[str] = set()
+        self.keys = Keys(self._load_keys, options["STALE_KEYS"], report=self._report)
+        self.roll = Roll()
+        self._unidentified = Unidentified(options["IDENTIFY_TIMEOUT"])
+        self.verifier = Verifier(
+            self.keys,
+            self._fetcher,
+            provider,
+            options["LEEWAY"],
+            options["CACHE"],
+            options["INTROSPECTIONS_PER_SECOND"],
+        )
+        self.desk = IdentityDesk(self.verifier, provider)
+        self._table = table
+        limit: int = options["BINDINGS_PER_RUNTIME"]
+        bindings = Bindings(
+            table.runtimes.__contains__,
+            options["CACHE"],
+            limit,
+            BindingStore(writer, limit) if settings.REDIS_URL else None,
+            options["TIMEOUT"],
+        )
+        domains = {name.lower(): WORDS[word] for name, word in settings.ADMISSION_DOMAINS.items()}
+        self.witness = IdentityWitness(
+            self.verifier,
+            Modes(WORDS[settings.ADMISSION], domains),
+            frozenset({f"domain://idm.{domain}", f"domain-idp://{domain}"}),
+            passes_unknown=options["PASSES_UNKNOWN"],
+            checks=options["CHECKS_PER_SECOND"],
+            binds=options["BINDS_TOKENS"],
+            bindings=bindings,
+            log_in=self._log_in,
+            identified=self._identified,
+        )
+        self.connector = IdentityConnector(
+            domain, self.desk, AssertionRequest, self._log_in, self.witness.spend, self.roll.find
+        )
+
+    def load(self) -> None:
+        """Read issuers and revocations. Blocks: for the start."""
+        if self._provider is not None:
+            issuer_store.enter_embedded(self._provider.issuer, self._domain)
+        book, self.verifier.revocations = issuer_store.load()
+        self.verifier.use(book)
+
+    def restore(self) -> None:
+        """After the sessions were restored: who is bound, and who is revoked by now."""
+        for session in self._sessions.sessions.values():
+            identity = session.speaker.identity
+            if identity is not None and self._is_revoked(identity, session.proof):
+                session.speaker = session.speaker.without_identity()
+            self.roll.enter(session)
+
+    async def stop(self) -> None:
+        await self._fetcher.close()
+
+    async def watch(self, every: float = 1.0) -> None:
+        """End the sessions that do not say who they are. Runs until cancelled."""
+        while True:
+            await asyncio.sleep(every)
+            try:
+                for id_ in self._unidentified.over():
+                    session = self._sessions.sessions.get(id_)
+                    if session is not None:
+                        text = "not identified in time"
+                        self._sessions.end(session, CloseCode.NOT_IDENTIFIED, text, text)
+            except Exception:
+                log.exception("Sessions without an identity could not be ended.")
+
+    def control_handlers(self) -> dict[str, Callable[[dict[str, Any]], None]]:
+        return {ISSUERS_CHANGED: self._issuers_changed, REVOKED: self._revoked}
+
+    # --- what happens to sessions -----------------------------------------------------------------
+
+    def session_identified(self, session: LiveSession) -> None:
+        """A session is new here, or bound to another subject, or to none."""
+        self.roll.enter(session)
+        self._decide_again(session)
+        mode = self.witness.modes.of(session.runtime_url)
+        if session.speaker.identity is not None or not mode:
+            self._unidentified.leave(session.id)
+        elif mode is Mode.STRICT or not session.has_said_who:
+            self._unidentified.enter(session.id)
+
+    def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
+        """A SessionEnd."""
+        self.roll.leave(session_id)
+        self._unidentified.leave(session_id)
+        self.witness.session_closed(session_id, runtime_url, reason)
+
+    def session_let_go(self, session_id: str) -> None:
+        """A session is with another worker from now on."""
+        self._unidentified.leave(session_id)
+        self.witness.session_let_go(session_id)
+
+    def remote_entered(self, session: Listener) -> None:
+        """A session of another worker is there, or is bound to somebody else."""
+        self.roll.enter(session)
+
+    def remote_left(self, session: Listener) -> None:
+        """A session of another worker has ended."""
+        self.session_closed(session.id, session.runtime_url, "")
+
+    def vouch(self, runtime_url: str, speaker: Speaker, proof: str, is_new: bool) -> None:
+        """Whether somebody may come to a runtime's session, a new one or one that is kept, by this
+        proof. Raises Rejected if peers have seen the token: it shows no longer who is who, but to
+        its runtime while that has no connection."""
+        if speaker.identity is None or not proof:
+            return
+        holder = self.witness.holder(proof, runtime_url)
+        others = self._table.runtimes.get(holder, ()) if is_new else ()
+        if holder and (holder != runtime_url or any(each.is_connected for each in others)):
+            raise Rejected("The token is in use by another runtime, or by another of this one's.")
+
+    def _identified(self, session: Listener) -> None:
+        """A session without a login has said who it is in a message, where that is enough."""
+        live = self._sessions.sessions.get(session.id)
+        if live is not None:
+            self._sessions.said_who(live)
+            self._unidentified.leave(session.id)
+
+    def _log_in(self, session: Listener, proof: Proof | None) -> asyncio.Future[Any] | None:
+        live = self._sessions.sessions.get(session.id)
+        if live is None:
+            return None
+        if proof is None:
+            return self._sessions.identify(live, None)
+        self.witness.check_login(proof, live)
+        return self._sessions.identify(live, proof.identity, proof.digest)
+
+    # --- control messages -------------------------------------------------------------------------
+
+    def _issuers_changed(self, payload: dict[str, Any]) -> None:
+        loaded: list[tuple[IssuerBook, Revocations]] = []
+
+        def load() -> None:
+            loaded[:] = [issuer_store.read()]
+
+        def use(done: asyncio.Future[Any]) -> None:
+            if done.cancelled() or done.exception() is not None:
+                log.error("The issuers could not be read; those before stay in force.")
+                return
+            book, self.verifier.revocations = loaded[0]
+            self.verifier.use(book)
+            self.witness.forget()
+            self._end_disbelieved()
+
+        self._writer.submit(Call(load)).add_done_callback(use)
+
+    def _end_disbelieved(self) -> None:
+        """Nobody is believed any more on the word of an issuer that was taken out."""
+        for session in tuple(self._sessions.sessions.values()):
+            identity = session.speaker.identity
+            if identity is not None and self.verifier.book.named(identity.issuer) is None:
+                self._sessions.identify(session, None)
+
+    def _revoked(self, payload: dict[str, Any]) -> None:
+        revoked = revoking.from_payload(payload)
+        self.verifier.revocations.add(revoked)
+        self.verifier.forget()
+        self.witness.forget()
+        closes = payload.get("close", True)
+
+        def is_met(identity: Identity | None, proof: str) -> bool:
+            if identity is None:
+                return False
+            if revoked.token:
+                return proof == revoked.token
+            return (identity.issuer, identity.subject) == (revoked.issuer, revoked.subject)
+
+        for session in tuple(self._sessions.sessions.values()):
+            if not is_met(session.speaker.identity, session.proof):
+                continue
+            if closes:
+                self._sessions.end(session, CloseCode.NOT_IDENTIFIED, "identity revoked")
+            else:
+                self._sessions.identify(session, None)
+        for connection in tuple(self._connections()):
+            if connection.session is None and is_met(connection.speaker.identity, connection.proof):
+                connection.end(CloseCode.NOT_IDENTIFIED, "identity revoked")
+
+    def _is_revoked(self, identity: Identity, proof: str) -> bool:
+        """Whether a bound identity was revoked while the node was away; a subject's revocation
+        counts however old, a new login is the way back."""
+        known = self.verifier.revocations
+        return known.covers(identity.issuer, identity.subject, 0.0, proof)
+
+    # --- keys -------------------------------------------------------------------------------------
+
+    def _report(self, issuer: Issuer, fault: str) -> None:
+        """An alarm stands while an issuer is out of reach."""
+        if fault:
+            self._out_of_reach.add(issuer.url)
+            self._raise_alarm(
+                OUT_OF_REACH, issuer.url, f"Its keys cannot be fetched: {fault}"[:500]
+            )
+        elif issuer.url in self._out_of_reach:
+            self._out_of_reach.discard(issuer.url)
+            self._clear_alarm(OUT_OF_REACH, issuer.url)
+        down = len(self._out_of_reach)
+        self.connector.card.state = f"{down} issuers out of reach" if down else "live"
+
+    async def _load_keys(self, issuer: Issuer) -> dict[str, Any]:
+        if not issuer.is_embedded:
+            return await self._fetcher.jwks(issuer.jwks_url, issuer.url)
+        if self._provider is None:
+            raise LookupError("this node has no provider of its own")
+        async with asyncio.timeout(settings.IDENTITY["TIMEOUT"]):
+            self.verifier.client_ids = await self._provider.client_ids()
+            return await self._provider.keys()

@@ -1,0 +1,242 @@
+"""Verification: from what a runtime presents to an Identity, or to the reason why not.
+
+verify(presented) -> Verified, at once; or NotAtHand, with what to wait for; or an error:
+
+  Unknown      no issuer of ours stands behind it
+  Rejected     the issuer is ours and the identity is not good
+  Unavailable  the issuer is out of reach, and it takes the issuer to tell
+
+Rules
+- The signature's algorithm is one of the issuer's list and fits its key; `none` and shared secrets
+  are in no list. Keys come from the issuer's configuration (see keys), never from the token.
+- What was found out about a token is kept by its SHA-256: the good for min(its end, KEPT) seconds,
+  the bad for BAD_KEPT; both bounded, the longest unused is forgotten first.
+- A revoked token, or one issued to a revoked subject before that moment, is bad whatever was kept.
+- Opaque tokens are asked about (RFC 7662, or the embedded provider in-process), `rate` a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import time
+from typing import Any
+
+from joserfc import jwt
+from joserfc.errors import JoseError
+
+from msgnode.core.errors import NodeError, TooMany, Unavailable
+from msgnode.core.identity import Identity
+
+from . import claims, credentials
+from .claims import Statement
+from .credentials import Presented, Rejected, Unknown
+from .http import Fetcher
+from .issuers import Issuer, IssuerBook
+from .jwks import Keys
+from .pending import waiting_for
+from .ports import Provider, digest
+from .revocation_list import Revocations
+
+log = logging.getLogger(__name__)
+
+KEPT = 300.0
+BAD_KEPT = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """An identity, the digest of the token behind it, and until when this may be relied on."""
+
+    identity: Identity
+    digest: str
+    nonce: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What came of a token: what its issuer says, or why it is refused; good until a moment."""
+
+    found: Statement | NodeError
+    until: float
+
+
+class Verifier:
+    """One a worker."""
+
+    def __init__(
+        self,
+        keys: Keys,
+        fetcher: Fetcher,
+        provider: Provider | None,
+        leeway: float,
+        room: int,
+        rate: float,
+        now: Callable[[], float] = time,
+    ) -> None:
+        self.book = IssuerBook()
+        self.revocations = Revocations()
+        self.verifications = 0
+        self.client_ids: frozenset[str] = frozenset()
+        self._keys = keys
+        self._fetcher = fetcher
+        self._provider = provider
+        self._leeway = leeway
+        self._room = room
+        self._rate = rate
+        self._asks_left, self._counted_at = rate, now()
+        self._now = now
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._asking: dict[str, asyncio.Future[None]] = {}
+
+    def use(self, book: IssuerBook) -> None:
+        """These issuers are believed from now on; what was kept is found out anew."""
+        self.book = book
+        self._kept.clear()
+        self._keys.keep(book.all)
+
+    def forget(self, token_digest: str = "") -> None:
+        """What was found out about a token, or about all of them, is no longer good."""
+        if token_digest:
+            self._kept.pop(token_digest, None)
+        else:
+            self._kept.clear()
+
+    def ours(self, presented: Presented | None) -> Presented | None:
+        """A token found in a message, if it may be one of ours: an opaque one is shown to nobody
+        but the node's own provider, because it may open doors elsewhere."""
+        if presented is None or presented.is_jwt:
+            return presented
+        own = self.book.embedded
+        return replace(presented, idp=own.all_domains[0]) if own is not None else None
+
+    def verify(self, presented: Presented) -> Verified:
+        """See the head of the file."""
+        name = digest(presented.token)
+        now = self._now()
+        kept = self._kept.get(name)
+        if kept is None or kept.until <= now:
+            kept = self._find_out(presented, name, now)
+        else:
+            self._kept.move_to_end(name)
+        said = kept.found
+        if isinstance(said, NodeError):
+            raise type(said)(said.description)
+        if self.revocations.covers(said.issuer.url, said.subject, said.issued, name):
+            raise Rejected("The identity has been revoked.")
+        return Verified(claims.agree(said, presented), name, said.nonce, kept.until)
+
+    # --- what is not known yet --------------------------------------------------------------------
+
+    def _find_out(self, presented: Presented, name: str, now: float) -> _Kept:
+        try:
+            if presented.is_jwt:
+                said = self._read_jwt(presented.token, now)
+            else:
+                return self._ask_about(presented, name)
+        except (Rejected, Unknown) as error:
+            return self._keep(name, _Kept(error, now + BAD_KEPT))
+        return self._keep(name, _Kept(said, min(said.ends, now + KEPT)))
+
+    def _keep(self, name: str, found: _Kept) -> _Kept:
+        self._kept[name] = found
+        self._kept.move_to_end(name)
+        if len(self._kept) > self._room:
+            self._kept.popitem(last=False)
+        return found
+
+    def _read_jwt(self, token: str, now: float) -> Statement:
+        issuer = self.book.named(credentials.unverified_claims(token).get("iss"))
+        if issuer is None:
+            raise Unknown
+        head = credentials.header(token)
+        algorithm = head.get("alg")
+        if algorithm not in issuer.algorithms:
+            raise Rejected("The token is not signed in a way its issuer signs.")
+        if "crit" in head:
+            raise Rejected("The token asks for extensions this node does not have.")
+        key = self._keys.find(issuer, head.get("kid"), algorithm)
+        self.verifications += 1
+        try:
+            content = jwt.decode(token, key, algorithms=[algorithm]).claims
+        except (JoseError, ValueError, TypeError) as error:
+            log.info("A token was refused: %s", type(error).__name__)
+            raise Rejected("The token's signature is not its issuer's.") from None
+        audiences = issuer.audiences or (self.client_ids if issuer.is_embedded else frozenset())
+        return claims.read(content, issuer, audiences, now, self._leeway)
+
+    def _ask_about(self, presented: Presented, name: str) -> _Kept:
+        """Opaque: whom to ask is said by the configured domain, else everybody who can be asked."""
+        if presented.idp:
+            issuer = self.book.of_domain(presented.idp)
+            asked = [issuer] if issuer is not None else []
+        else:
+            able = (each for each in self.book.all if each.introspects)
+            asked = sorted(able, key=lambda each: not each.is_embedded)
+        if not asked:
+            raise Unknown
+        if not any(each.introspects for each in asked):
+            raise Rejected("The assertion has no token that could be verified.")
+        waiting = self._asking.get(name)
+        if waiting is None:
+            self._spend()
+            waiting = asyncio.ensure_future(self._introspect(asked, presented.token, name))
+            self._asking[name] = waiting
+        raise waiting_for("What an issuer says of a token", waiting)
+
+    def _spend(self) -> None:
+        """One more question to an issuer, if there may be one."""
+        now = self._now()
+        grown = self._asks_left + (now - self._counted_at) * self._rate
+        self._asks_left, self._counted_at = min(self._rate, grown), now
+        if self._asks_left < 1:
+            raise TooMany("Too many tokens are being asked about: try again in a second.")
+        self._asks_left -= 1
+
+    async def _introspect(self, asked: list[Issuer], token: str, name: str) -> None:
+        """Ask one after the other; what came of it is kept for whoever asked."""
+        error: NodeError = Rejected("No issuer of this node knows the token.")
+        try:
+            for issuer in asked:
+                try:
+                    answer = await self._introspected(issuer, token)
+                except Exception as fault:
+                    log.warning("An issuer does not answer: %s", fault, extra={"iss": issuer.url})
+                    error = Unavailable("The issuer of the token is out of reach at the moment.")
+                    continue
+                if answer is not None:
+                    said = self._from_answer(issuer, answer)
+                    until = min(said.ends, self._now() + KEPT)
+                    self._keep(name, _Kept(said, until))
+                    return
+        except Rejected as fault:
+            error = fault
+        finally:
+            del self._asking[name]
+        self._keep(name, _Kept(error, self._now() + BAD_KEPT))
+
+    async def _introspected(self, issuer: Issuer, token: str) -> dict[str, Any] | None:
+        if not issuer.is_embedded:
+            answer = await self._fetcher.introspection(
+                issuer.introspection_url, token, issuer.client_id, issuer.client_secret
+            )
+            return answer if answer.get("active") is True else None
+        if self._provider is None:
+            return None
+        async with asyncio.timeout(3.0):
+            return await self._provider.introspect(token)
+
+    def _from_answer(self, issuer: Issuer, answer: dict[str, Any]) -> Statement:
+        """An issuer's answer about a token, checked like the claims of one."""
+        now = self._now()
+        told = {"iss": issuer.url, "exp": now + KEPT, **answer}
+        clients = issuer.audiences
+        if clients and answer.get("client_id") in clients:
+            told["aud"] = answer["client_id"]
+        elif not clients:
+            clients, told["aud"] = frozenset({"-"}), "-"
+        return claims.read(told, issuer, clients, now, self._leeway)

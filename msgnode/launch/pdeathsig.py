@@ -1,0 +1,36 @@
+"""Starts a program tied to its parent: when the parent dies, even by `kill -9`, the program gets a
+signal. `python -m msgnode.launch.pdeathsig TERM program argument …`
+
+Linux only; elsewhere the program starts untied. The tie outlasts the change into the program.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def tie(death_signal: signal.Signals) -> None:
+    """Ask the kernel to send us `death_signal` when our parent ends."""
+    if sys.platform != "linux":
+        return
+    parent = os.getppid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:  # it ended before we asked
+        os.kill(os.getpid(), death_signal)
+
+
+def main(arguments: list[str]) -> None:
+    name, *command = arguments
+    tie(signal.Signals[f"SIG{name}"])
+    os.execvp(command[0], command)  # noqa: S606  (no shell is what we want)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

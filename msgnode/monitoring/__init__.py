@@ -1,0 +1,1 @@
+"""What a worker reports: metrics, component status, the live tail, logs."""

@@ -1,0 +1,68 @@
+"""Writes down, every few seconds, what a worker says of its components, for the console."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+from django.utils import timezone
+
+from msgnode import models
+from msgnode.bus.ports import Card
+from msgnode.bus.writing import Call, Writer
+from msgnode.core.redaction import cut
+
+log = logging.getLogger(__name__)
+
+_FIELDS = ("kind", "address", "state", "since", "answered", "failed", "last_error", "seen_at")
+_GONE_AFTER = timedelta(minutes=5)
+
+
+class StatusReport:
+    def __init__(
+        self, writer: Writer, worker: str, cards: Callable[[], list[Card]], every: float = 5.0
+    ) -> None:
+        self._writer = writer
+        self._worker = worker
+        self._cards = cards
+        self._every = every
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        while True:
+            try:
+                await self.write()
+            except Exception as error:
+                log.warning("The status of the components could not be written: %s", error)
+            await asyncio.sleep(self._every)
+
+    async def write(self) -> None:
+        now = timezone.now()
+        rows = [
+            models.ComponentStatus(
+                worker=self._worker,
+                name=card.name,
+                kind=card.kind,
+                address=card.address,
+                state=card.state,
+                since=card.since,
+                answered=card.answered,
+                failed=card.failed,
+                last_error=cut(card.last_error),
+                seen_at=now,
+            )
+            for card in self._cards()
+        ]
+
+        def save() -> None:
+            models.ComponentStatus.objects.filter(seen_at__lt=now - _GONE_AFTER).delete()
+            models.ComponentStatus.objects.bulk_create(
+                rows,
+                update_conflicts=True,
+                update_fields=_FIELDS,
+                unique_fields=("worker", "name"),
+            )
+
+        await self._writer.submit(Call(save))

@@ -1,0 +1,38 @@
+"""Structured logs: one JSON object a line, with tokens cut out."""
+
+from __future__ import annotations
+
+import logging
+import re
+from datetime import UTC, datetime
+
+import msgspec
+
+from msgnode.core.redaction import cut
+
+_RANDOM = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.I)
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def masked(text: str) -> str:
+    """Text without tokens, and without what could be a session's: they and many addresses are
+    random UUIDs, so only the last four characters of any stay."""
+    return _RANDOM.sub(lambda found: "…" + found[0][-4:], cut(text))
+
+
+class JsonFormatter(logging.Formatter):
+    """time, level, logger, message, whatever came in `extra`, and the trace of an exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": masked(record.getMessage()),
+        }
+        for key, value in vars(record).items():
+            if key not in _OWN and not key.startswith("_"):
+                line[key] = masked(str(value))
+        if record.exc_info:
+            line["trace"] = masked(self.formatException(record.exc_info))
+        return msgspec.json.encode(line).decode()

@@ -1,0 +1,70 @@
+"""What the workers of a node ask one another for a scrape or a page: their numbers, and the
+messages that pass. The functions that ask block: they are for threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from msgnode.monitoring.collector import Family, families
+from msgnode.workers.rpc import MAX_BYTES, Asking
+from policies.authoring import live_messages
+
+if TYPE_CHECKING:
+    from msgnode.node import Node
+
+_METRICS, _PASSING = "metrics", "passing"
+
+
+class _Watch(msgspec.Struct):
+    seconds: float
+    enough: int
+
+
+def answers(node: Node) -> dict[str, Callable[[bytes], Awaitable[bytes]]]:
+    """What this worker answers, by the kind of question."""
+
+    async def metrics(_: bytes) -> bytes:
+        return await asyncio.to_thread(lambda: msgspec.msgpack.encode(families(node)))
+
+    async def passing(text: bytes) -> bytes:
+        watch = msgspec.msgpack.decode(text, type=_Watch)
+        seconds = min(watch.seconds, live_messages.SECONDS)
+        seen = await asyncio.to_thread(live_messages.messages_here, seconds, watch.enough)
+        return msgspec.msgpack.encode(_that_fit(map(msgspec.json.encode, seen)))
+
+    return {_METRICS: metrics, _PASSING: passing}
+
+
+def metrics(asking: Asking, seconds: float) -> dict[str, list[Family] | None]:
+    """The numbers of the other workers by their names, None of one that did not answer in time."""
+    told = asking.ask_from_thread(_METRICS, seconds=seconds)
+    return {
+        worker: msgspec.msgpack.decode(answer, type=list[Family]) if answer else None
+        for worker, answer in told.items()
+    }
+
+
+def passing(asking: Asking, seconds: float, enough: int) -> list[msgspec.Raw]:
+    """Messages that pass the other workers within so many seconds, as JSON."""
+    text = msgspec.msgpack.encode(_Watch(seconds, enough))
+    told = asking.ask_from_thread(_PASSING, text, seconds + 1.0)
+    return [
+        msgspec.Raw(message)
+        for answer in told.values()
+        for message in msgspec.msgpack.decode(answer or b"\x90", type=list[bytes])
+    ]
+
+
+def _that_fit(messages: map[bytes]) -> list[bytes]:
+    """The first of them that one answer has room for."""
+    room, kept = MAX_BYTES - 1024, []
+    for message in messages:
+        room -= len(message) + 8
+        if room < 0:
+            break
+        kept.append(message)
+    return kept

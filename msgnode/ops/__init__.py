@@ -1,0 +1,1 @@
+"""What supervisors and scrapers ask over HTTP: health and metrics."""

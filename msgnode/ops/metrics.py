@@ -1,0 +1,74 @@
+"""`/metrics`: the numbers of all workers of the node in Prometheus' text format.
+
+Whichever worker is asked, asks the others over their links, PATIENCE seconds at most, so that one
+scrape of a shared port has the whole node. Numbers of a worker carry its name as the label
+`worker`; a node that has no REDIS_URL is one worker, and its numbers carry none. `?worker=this`
+asks for the worker that answers alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from msgnode import models
+from msgnode.monitoring import peer_queries
+from msgnode.monitoring.collector import Family, families
+from msgnode.node import get_node
+
+PATIENCE = 1.0
+
+
+def metrics(request: HttpRequest) -> HttpResponse:
+    """The numbers of the node, or of the worker that answers."""
+    asked = request.GET.get("worker", "")
+    if asked not in ("", "this"):
+        return HttpResponseBadRequest("`worker` is `this`, or is left out.", "text/plain")
+    node = get_node()
+    own = families(node)
+    if node.fellowship is None:
+        told: dict[str, list[Family] | None] = {"": own}
+    else:
+        told = {node.worker: own}
+        if not asked:
+            told |= peer_queries.metrics(node.fellowship.asking, PATIENCE)
+    registry = CollectorRegistry()
+    registry.register(_All(told))
+    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+
+
+class _All(Collector):
+    """The numbers of workers by their names (None: it did not tell), and of the node."""
+
+    def __init__(self, told: Mapping[str, list[Family] | None]) -> None:
+        self._told = told
+
+    def collect(self) -> Iterator[Metric]:
+        yield from _joined(self._told)
+        answered = GaugeMetricFamily(
+            "msgnode_worker_answered", "Whether a worker has told its numbers.", labels=("worker",)
+        )
+        for worker, own in self._told.items():
+            if worker:
+                answered.add_metric((worker,), own is not None)
+        yield answered
+        standing = models.Alarm.objects.filter(cleared_at=None).count()
+        yield GaugeMetricFamily("msgnode_alarms", "Standing alarms of the node.", value=standing)
+
+
+def _joined(told: Mapping[str, Iterable[Family] | None]) -> Iterable[Metric]:
+    joined: dict[str, Metric] = {}
+    for worker, own in told.items():
+        label = {"worker": worker} if worker else {}
+        for family in own or ():
+            metric = joined.get(family.name)
+            if metric is None:
+                metric = joined[family.name] = Metric(family.name, family.text, family.kind)
+            for each in family.samples:
+                metric.add_sample(each.name, {**each.labels, **label}, each.value)
+    return joined.values()

@@ -1,0 +1,113 @@
+"""Facts policies ask the node for: who holds an address, what the registry knows of a user.
+
+Rules
+- A policy decision does not wait. What the registry knows is fetched in a thread and kept; whoever
+  sent the message is held back until it is there.
+- What does not come within LONGEST seconds is given up for FRESH seconds: a condition that asks for
+  it cannot be evaluated, and the message is refused by default.
+- What is kept is used for KEPT seconds, and fetched again in the background once it is FRESH
+  seconds old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from django.db import connection
+
+from msgnode.bus.ports import Listener
+from msgnode.bus.table import RoutingTable
+from msgnode.core.identity import Identity
+from msgnode.core.pending import NotAtHand
+from policies.engine.language import CannotEvaluate
+from registry import api as registry
+
+log = logging.getLogger(__name__)
+
+FRESH, KEPT, LONGEST = 2.0, 60.0, 3.0
+MAX_KEPT = 10_000
+
+
+class NodeDirectory:
+    """What the routing table and the registry tell policies. `find` gives entries of a user."""
+
+    def __init__(self, table: RoutingTable, find: Callable[[str], list[str]] | None = None) -> None:
+        self._table = table
+        self._find = find or registered_hyperties
+        self._kept: dict[str, tuple[float, list[str] | None]] = {}  # None: given up
+        self._asked: dict[str, list[Callable[[], None]]] = {}
+
+    def identity_of(self, address: str) -> Identity | None:
+        """The verified identity behind an address."""
+        session = self._session(address)
+        return session.speaker.identity if session is not None else None
+
+    def runtime_of(self, address: str) -> str | None:
+        """The runtime that holds an address."""
+        session = self._session(address)
+        return session.runtime_url if session is not None else None
+
+    def entries_of(self, user_url: str) -> list[Any] | None:
+        """URLs of the hyperties a user has registered. Raises CannotEvaluate if not known."""
+        at, entries = self._kept.get(user_url, (-KEPT, None))
+        age = monotonic() - at
+        if age > FRESH:
+            self._ask(user_url)
+        if entries is None or age > KEPT:
+            raise CannotEvaluate(f"the registry entries of {user_url} could not be had")
+        return entries
+
+    def prepare(self, user_url: str) -> None:
+        """Raise NotAtHand if a user's entries must be waited for."""
+        at, entries = self._kept.get(user_url, (-KEPT, None))
+        if monotonic() - at <= (FRESH if entries is None else KEPT):
+            return
+        self._ask(user_url)
+        raise NotAtHand(f"What the registry knows of {user_url}", self._asked[user_url].append)
+
+    def _ask(self, user_url: str) -> None:
+        if user_url in self._asked:
+            return
+        self._asked[user_url] = []
+        loop = asyncio.get_running_loop()
+        answer = loop.run_in_executor(None, self._find, user_url)
+        limit = loop.call_later(LONGEST, self._keep, user_url, None)
+        answer.add_done_callback(partial(self._answered, user_url, limit))
+
+    def _answered(
+        self, user_url: str, limit: asyncio.TimerHandle, answer: asyncio.Future[list[str]]
+    ) -> None:
+        limit.cancel()
+        error = None if answer.cancelled() else answer.exception()
+        if answer.cancelled() or error is not None:
+            log.warning("The registry did not answer a policy: %s", error)
+            self._keep(user_url, None)
+        else:
+            self._keep(user_url, answer.result())
+
+    def _keep(self, user_url: str, entries: list[str] | None) -> None:
+        """Keep an answer, or that there was none where nothing better is known."""
+        at, known = self._kept.get(user_url, (-KEPT, None))
+        if entries is not None or known is None or monotonic() - at > KEPT:
+            if user_url not in self._kept and len(self._kept) >= MAX_KEPT:
+                self._kept.pop(next(iter(self._kept)))
+            self._kept[user_url] = (monotonic(), entries)
+        for known_now in self._asked.pop(user_url, ()):
+            known_now()
+
+    def _session(self, address: str) -> Listener | None:
+        return self._table.owner_of(address) or self._table.at_runtime(address)
+
+
+def registered_hyperties(user_url: str) -> list[str]:
+    """URLs of a user's registered hyperties. Blocks."""
+    try:
+        found = registry.find(registry.Search.by(registry.Kind.HYPERTY, "user", user_url))
+    finally:
+        connection.close()
+    return [entry.url for entry in found]

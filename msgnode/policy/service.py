@@ -1,0 +1,148 @@
+"""Policies in a worker: the edition in force, what the journal holds, who may still listen.
+
+Rules
+- A publication is read and compiled in a thread and put in place by one assignment on the loop.
+- A database out of reach leaves the edition as it is; reading is tried again.
+- A subscription is decided again on every new edition, and each minute if a rule uses the clock;
+  one that is not allowed any more ends, in memory at once and then in the database.
+- The journal is written down every second, by the group writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from time import monotonic
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+
+from msgnode.bus.ports import Listener
+from msgnode.bus.table import RoutingTable
+from msgnode.bus.writing import Call, Writer
+from msgnode.policy.attribute_source import NodeDirectory
+from policies.enforcement import decision_log, environment, prp
+from policies.enforcement.decision_buffer import Journal
+from policies.enforcement.obligations import do_deeds
+from policies.enforcement.pep import PolicyEnforcer
+from policies.enforcement.pip import InformationPoint
+
+log = logging.getLogger(__name__)
+
+_LOOKS_AGAIN = 5.0
+_DECIDES_AGAIN = 60.0
+_AT_ONCE = 1000
+
+
+class Policing:
+    """One a worker. `subscribed` lists (session, address); `drop` ends a subscription."""
+
+    def __init__(
+        self,
+        table: RoutingTable,
+        writer: Writer,
+        raise_alarm: Callable[[str, str, str], None],
+        subscribed: Callable[[], list[tuple[Listener, str]]],
+        drop: Callable[[str, Listener], None],
+    ) -> None:
+        policy: dict[str, Any] = settings.POLICY
+        zone = environment.zone()
+        self._writer = writer
+        self._raise_alarm = raise_alarm
+        self._subscribed = subscribed
+        self._drop = drop
+        self._manager = f"domain://msg-node.{settings.DOMAIN}/sm"
+        self._wanted = asyncio.Event()
+        self._decided_at = monotonic()
+        self.enforcer = PolicyEnforcer(
+            InformationPoint(NodeDirectory(table)),
+            Journal(policy["LOG_SAMPLE"], policy["LOG_ROOM"], policy["LOG_MASKS_BODIES"]),
+            environment.defaults(),
+            lambda: datetime.now(zone),
+            environment.node_facts(),
+        )
+
+    def load(self) -> None:
+        """Take what is published. Blocks: for the start."""
+        edition = prp.active_sets()
+        if edition is not None:
+            self.enforcer.edition = edition
+
+    def published(self, payload: dict[str, Any]) -> None:
+        """A control message: a version is out."""
+        self._wanted.set()
+
+    async def watch(self) -> None:
+        """Put new versions in place; also looks by itself, should the word of one get lost."""
+        while True:
+            try:
+                async with asyncio.timeout(_LOOKS_AGAIN):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+            self._wanted.clear()
+            try:
+                edition = await asyncio.to_thread(self._newer)
+            except Exception as error:
+                log.warning("Policies could not be read, the last ones stay: %s", error)
+                await asyncio.sleep(0.5)
+                self._wanted.set()
+                continue
+            if edition is not None:
+                self.enforcer.edition = edition
+                log.info("Policies of version %d are in force.", edition.version)
+                await self.decide_again()
+
+    async def write(self) -> None:
+        """Write the journal down every second; decide subscriptions again each minute."""
+        while True:
+            await asyncio.sleep(1.0)
+            self.write_down()
+            if self.enforcer.edition.uses_clock and monotonic() - self._decided_at > _DECIDES_AGAIN:
+                await self.decide_again()
+
+    def write_down(self) -> None:
+        """Hand the journal to the writer."""
+        entries, deeds, hits = self.enforcer.journal.take()
+        if entries:
+            self._writer.submit(Call(lambda: decision_log.write_entries(entries)))
+            if any(entry.effect == "indeterminate" for entry in entries):
+                text = "A policy could not be evaluated; see the decision log."
+                self._raise_alarm("policy-indeterminate", "", text)
+        if hits:
+            self._writer.submit(Call(lambda: decision_log.add_hits(hits)))
+        if deeds:
+            asyncio.get_running_loop().run_in_executor(None, do_deeds, deeds)
+
+    async def decide_again(self) -> None:
+        """End the subscriptions that are not allowed any more."""
+        self._decided_at = monotonic()
+        if self.enforcer.is_idle:
+            return
+        for number, (session, address) in enumerate(self._subscribed(), 1):
+            speaker = session.speaker
+            allows = self.enforcer.still_allows
+            if not allows(session.runtime_url, self._manager, address, speaker):
+                log.info("A subscription ended by policy.", extra={"address": address})
+                self._drop(address, session)
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def decide_again_for(self, session: Listener, subscribed: Iterable[str]) -> None:
+        """The identity behind a session has changed: may it still listen to what it hears?"""
+        if self.enforcer.is_idle:
+            return
+        allows = self.enforcer.still_allows
+        for address in tuple(subscribed):
+            if not allows(session.runtime_url, self._manager, address, session.speaker):
+                log.info("A subscription ended by policy.", extra={"address": address})
+                self._drop(address, session)
+
+    def _newer(self) -> Any:
+        try:
+            return prp.active_sets(self.enforcer.edition.version)
+        finally:
+            connection.close()

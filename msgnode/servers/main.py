@@ -1,0 +1,128 @@
+"""Starts a worker of the node: `python -m msgnode.servers.main`.
+
+Loads the routing table, listens on HOST:PORT, and stops on SIGTERM or SIGINT: sessions are told to
+come back (3001), what is under way is committed, status 0. ASGI_SERVER names the server.
+uvloop is installed before anything imports Twisted, because Daphne takes the loop it finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import uvloop
+
+from msgnode.servers.base import Serving
+
+log = logging.getLogger("msgnode.servers.main")
+
+_BACKLOG = 4096
+_SWITCH_INTERVAL = 0.001
+"""Seconds the writer's thread may keep the interpreter: the loop gives it away at every system call
+and would wait Python's 5 ms to have it back."""
+
+
+def main() -> int:
+    """The exit status: 0 after a stop that was asked for, 1 if the node could not start."""
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgnode.settings")
+    import django
+
+    django.setup()
+    return Worker().run()
+
+
+def listening_socket(host: str, port: int, is_shared: bool) -> socket.socket:
+    """A socket that listens; a shared one several workers may have, each with connections of its
+    own."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_shared:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if family == socket.AF_INET6:
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    made.bind(address)
+    made.listen(_BACKLOG)
+    made.setblocking(False)
+    return made
+
+
+class Worker:
+    """One process of the node: its server, its start and its stop."""
+
+    def __init__(self) -> None:
+        from django.conf import settings
+
+        from msgnode.asgi import application
+        from msgnode.node import get_node
+
+        self._node = get_node()
+        self._drain_seconds = settings.NODE["DRAIN_SECONDS"]
+        self._where = f"{settings.HOST}:{settings.PORT}"
+        self._stopping: asyncio.Task[None] | None = None
+        self._serving = _serving(settings.ASGI_SERVER)(application, settings.NODE)
+        self._loop = self._serving.loop
+        self._shares_port = settings.WORKERS > 1
+        self._address = settings.HOST, settings.PORT
+
+    def run(self) -> int:
+        if self._shares_port and self._node.fellowship is None:
+            log.critical("The node cannot start: several WORKERS need a REDIS_URL.")
+            return 1
+        try:
+            self._loop.run_until_complete(self._node.start())
+        except Exception as error:
+            log.critical("The node cannot start: %s", error, exc_info=True)
+            return 1
+        gc.collect()
+        gc.freeze()  # what was loaded stays: no later collection stops the loop to look at it
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._stop)
+        try:
+            listening = listening_socket(*self._address, self._shares_port)
+        except OSError as error:
+            log.critical("Cannot listen on %s: %s", self._where, error)
+            return 1
+        self._serving.run(listening)
+        return 0
+
+    def _stop(self) -> None:
+        if self._stopping is None:
+            self._stopping = self._loop.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        log.info("The worker stops.")
+        self._serving.stop_listening()
+        try:
+            await self._node.drain()
+            if not await self._serving.drained(self._drain_seconds):
+                log.warning("Some connections did not close in time.")
+            await self._node.stop()
+        finally:
+            self._serving.stop()
+
+
+def _serving(name: str) -> Callable[[Any, dict[str, Any]], Serving]:
+    """The server of that name; the other is not imported, which Twisted would not take well."""
+    if name == "uvicorn":
+        from msgnode.servers.uvicorn import UvicornServing
+
+        return UvicornServing
+    from msgnode.servers.daphne import DaphneServing
+
+    return DaphneServing
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,387 @@
+"""mn:/session: opens, resumes and closes sessions, each answered in the words of its handshake.
+
+A session is answered after its row is committed; from then on its addresses and subscriptions
+survive the process. The order of frames at a resumption: the answer, what waited, what comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgnode.bus.ports import Card, Listener
+from msgnode.bus.table import RoutingTable
+from msgnode.bus.writing import Barrier
+from msgnode.core import addresses, messages
+from msgnode.core.errors import (
+    BadMessage,
+    Conflict,
+    Forbidden,
+    NodeError,
+    NotIdentified,
+    TooMany,
+    Unavailable,
+)
+from msgnode.core.identity import Speaker
+from msgnode.core.messages import Message
+from msgnode.core.pending import NotAtHand
+
+from . import rules
+from .manager import SessionLife, SessionSettings
+from .rules import CloseCode, Event
+from .session import LiveSession
+from .store import SessionStore
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+ADDRESS = "mn:/session"
+
+Answer = Callable[[dict[str, Any]], None]
+"""Gives the body of an answer to the caller, in the words of its handshake."""
+
+
+class SessionComponent(SessionLife):
+    """The door to the sessions of this worker. Implements the bus's SessionDoor.
+
+    `vouch(runtime URL, speaker, proof, is new)` raises if this proof opens no session there. With
+    several workers, `bring` has a session of another one come here, and `barrier` waits until all
+    of them know what this one has told them.
+    """
+
+    name = "session"
+
+    def __init__(
+        self,
+        settings: SessionSettings,
+        table: RoutingTable,
+        store: SessionStore,
+        raise_alarm: Callable[[str, str, str], None],
+    ) -> None:
+        super().__init__(settings, table, store, raise_alarm)
+        self.card = Card(self.name, "component", ADDRESS)
+        self.bring: Callable[[str], Awaitable[None]] | None = None
+        self.barrier: Barrier = lambda: None
+        self.vouch: Callable[[str, Speaker, str, bool], None] = lambda *_: None
+        self._given_up: set[str] = set()
+
+    # --- session frames ---------------------------------------------------------------------------
+
+    def handle(self, message: Message, caller: Connection) -> None:
+        """Session frames of reference 2.2; what is refused is answered by the pipeline."""
+        try:
+            match message.type:
+                case "open":
+                    self._open(message, caller)
+                case "re-open":
+                    self._reopen(message, caller)
+                case "close":
+                    self._close_by(message, caller)
+                case "response":
+                    pass
+                case _:
+                    raise BadMessage(f"{ADDRESS} takes open, re-open and close.")
+        except NodeError as error:
+            self.card.failed += 1
+            self.card.last_error = error.description
+            raise
+        self.card.answered += 1
+
+    def _open(self, message: Message, caller: Connection) -> None:
+        own = caller.session
+        runtime_url = message.sender.rstrip("/") or (
+            own.runtime_url if own else caller.last_runtime_url
+        )
+        if own is not None:
+            if own.runtime_url != runtime_url:
+                raise Conflict("This connection already has a session: close it first.")
+            self._resume(
+                own, caller, rules.new_token(), self._reply_to(message, caller), fresh=True
+            )
+        elif not runtime_url:
+            self._open_provisional(message, caller)
+        else:
+            self.enter(runtime_url, caller, self._reply_to(message, caller))
+
+    def enter(self, runtime_url: str, caller: Connection, answer: Answer | None = None) -> None:
+        """Give the caller a session of this runtime: the idle one it left, where the settings
+        allow that, else a new one. `answer` gets the body of the answer after the commit."""
+        runtime_url = runtime_url.rstrip("/")  # or it would be another runtime of the same name
+        siblings = self._table.runtimes.get(runtime_url, ())
+        idle = [session for session in siblings if not session.is_connected]
+        token = rules.new_token()
+        if (
+            len(idle) == 1
+            and (len(siblings) == 1 or self._settings.resume == "always")
+            and caller.speaker.may_follow(idle[0].speaker, self._settings.resume != "with-proof")
+        ):
+            self._resume(self._here(idle[0]), caller, token, answer, fresh=True)
+            return
+        self._enter_new(runtime_url, caller, token, answer)
+
+    def _enter_new(
+        self, runtime_url: str, caller: Connection, token: str, answer: Answer | None
+    ) -> None:
+        if caller.session is not None:
+            raise Conflict("This connection already has a session: close it first.")
+        self._check_name(runtime_url, caller)
+        session = self._new(runtime_url, token, caller)
+        self._begin(session, caller)
+
+        def give_up() -> None:
+            self.close(session, Event.CLOSE, "could not be stored")
+
+        committed = self._store.opened(session)
+        body = {"code": 200, "runtimeToken": token}
+        self._answer_when(committed, session, caller, body, answer, give_up)
+
+    def _open_provisional(self, message: Message, caller: Connection) -> None:
+        """`open` without `from`: the runtime becomes known by the first message's `via`."""
+        self._check_bans("", caller)
+        token = rules.new_token()
+        caller.session = self._new("", token, caller)
+        self._reply_to(message, caller)({"code": 200, "runtimeToken": token})
+
+    def bind(self, session: LiveSession, message: Message, caller: Connection) -> None:
+        """Name the runtime of a provisional session by `via` = `<runtime URL>/<token>`."""
+        via = message.fields().get("via")
+        runtime_url, token = rules.session_url(via) if isinstance(via, str) else ("", "")
+        if not token or not rules.opens(token, session.token_hash):
+            raise NotIdentified(
+                "The session has no runtime yet: give `from` in `open`, or its URL in `via`."
+            )
+        self._check_name(runtime_url, caller)
+        session.runtime_url = runtime_url
+        session.speaker = _speaker(session.id, runtime_url, caller)
+        session.proof = caller.proof
+        self._begin(session, caller)
+        self._store.opened(session)
+        session.attach(caller)
+
+    def _check_name(self, runtime_url: str, caller: Connection) -> None:
+        """Whether the caller may have a new session under this runtime URL. Raises NodeError."""
+        if why := rules.runtime_url_fault(runtime_url):
+            raise BadMessage(f"The runtime URL {why}.")
+        self._check_bans(runtime_url, caller)
+        self.vouch(runtime_url, caller.speaker, caller.proof, True)
+        runtimes = self._table.runtimes
+        if above := next(filter(runtimes.__contains__, addresses.ancestors(runtime_url)), ""):
+            raise Forbidden(f"{runtime_url} lies below the runtime {above}.")
+        siblings = runtimes.get(runtime_url, ())
+        shares = self._settings.shares
+        for each in (*siblings, *runtimes.get(addresses.runtime_twin(runtime_url), ())):
+            is_in_use = each.is_connected or (each.speaker.identity is not None and not shares)
+            if is_in_use and not caller.speaker.may_follow(each.speaker, shares):
+                raise Forbidden(f"{runtime_url} is in use by another connection.")
+        if len(siblings) >= self._settings.max_per_runtime:
+            raise TooMany(f"{runtime_url} has {len(siblings)} sessions already.")
+        if len(self.sessions) >= self._settings.max_sessions:
+            raise Unavailable("The node has as many sessions as it may have.")
+
+    def _reopen(self, message: Message, caller: Connection) -> None:
+        runtime_url, token = rules.session_url(message.sender)
+        if not message.sender or not token:
+            self._open(message, caller)
+            return
+        answer = self._reply_to(message, caller)
+        session = self._find(runtime_url, token)
+        if session is not None:
+            self._resume(self._here(session), caller, token, answer, fresh=False)
+        else:
+            # A token nobody has (any more). A stub of the field gets stuck on an error, so it is
+            # given a fresh one and an empty session; nothing of anybody is resumed.
+            self._enter_new(runtime_url, caller, rules.new_token(), answer)
+
+    def _close_by(self, message: Message, caller: Connection) -> None:
+        session = caller.session
+        token = rules.session_url(message.sender).token
+        if session is not None and not _names(message.sender, token, session):
+            raise Forbidden("The session URL in `from` is not this connection's.")
+        self._reply_to(message, caller)({"code": 200})
+        self.leave(caller)
+
+    def leave(self, caller: Connection) -> None:
+        """The runtime says good-bye: free what it holds and close its socket."""
+        if caller.session is not None:
+            self.close(caller.session, Event.CLOSE, "closed by the runtime")
+        caller.end(CloseCode.NORMAL, "closed")
+
+    def _check_bans(self, runtime_url: str, caller: Connection) -> None:
+        """Raises Forbidden for who is kept out; its socket is closed after the answer."""
+        ban = self.bans.of_session(runtime_url, caller.speaker, time.time())
+        if ban is not None:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(caller.end, CloseCode.REFUSED, "banned from this node")
+            raise Forbidden(f"{runtime_url or 'This runtime'} is banned from this node.")
+
+    def adopt(self, session: LiveSession) -> None:
+        self._given_up.discard(session.id)
+        super().adopt(session)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _find(self, runtime_url: str, token: str) -> Listener | None:
+        for session in self._table.runtimes.get(runtime_url, ()):
+            if rules.opens(token, session.token_hash):
+                return session
+        return None
+
+    def _here(self, session: Listener) -> LiveSession:
+        """The session, once it is with this worker. Raises NotAtHand while it comes from another,
+        and Unavailable if it cannot be had."""
+        live = self.sessions.get(session.id)
+        if live is not None:
+            return live
+        if self.bring is None or session.id in self._given_up:
+            self._given_up.discard(session.id)
+            raise Unavailable("The session is with a part of the node that does not answer.")
+        raise NotAtHand("The session", partial(self._bring, self.bring, session.id))
+
+    def _bring(
+        self, bring: Callable[[str], Awaitable[None]], id_: str, known: Callable[[], None]
+    ) -> None:
+        def done(_: asyncio.Future[None]) -> None:
+            if id_ not in self.sessions:
+                self._given_up.add(id_)
+            known()
+
+        asyncio.ensure_future(bring(id_)).add_done_callback(done)
+
+    def _new(self, runtime_url: str, token: str, caller: Connection) -> LiveSession:
+        id_ = uuid.uuid4().hex
+        return LiveSession(
+            id_=id_,
+            runtime_url=runtime_url,
+            token=token,
+            token_hash=rules.token_hash(token),
+            handshake=caller.handshake,
+            speaker=_speaker(id_, runtime_url, caller),
+            outbox_bytes=self._settings.outbox_bytes,
+            stores=self._settings.stores,
+            proof=caller.proof,
+        )
+
+    def _begin(self, session: LiveSession, caller: Connection) -> None:
+        session.step(Event.OPEN)
+        self.sessions[session.id] = session
+        self._bound(session, caller)
+        for on_identified in self.on_identified:
+            on_identified(session)
+
+    def _bound(self, session: LiveSession, caller: Connection) -> None:
+        session.bound_at = time.time()
+        self._table.add_runtime(session)
+        caller.session = session
+        caller.last_runtime_url = session.runtime_url
+        session.socket = caller
+
+    def _resume(
+        self,
+        session: LiveSession,
+        caller: Connection,
+        token: str,
+        answer: Answer | None,
+        *,
+        fresh: bool,
+    ) -> None:
+        """Bind a session to the caller; with a fresh token its old one is no longer good."""
+        if caller.session is not None and caller.session is not session:
+            raise Conflict("This connection already has a session: close it first.")
+        self._check_bans(session.runtime_url, caller)
+        if session.speaker.identity is None:
+            self.vouch(session.runtime_url, caller.speaker, caller.proof, False)
+        speaker = _speaker(session.id, session.runtime_url, caller)
+        bound = session.speaker.identity
+        if bound is not None and speaker.identity is None:
+            speaker, caller.proof = replace(speaker, identity=bound), session.proof
+        elif bound is not None and not speaker.is_same_subject(session.speaker):
+            raise Forbidden("The session is bound to another subject.")
+        before, old_hash = session.socket, session.token_hash
+        is_changed = speaker.identity != session.speaker.identity
+        session.step(Event.RESUME)
+        if before is not None and before is not caller:
+            before.session = None
+            before.end(CloseCode.REPLACED, "resumed on another connection")
+            session.detach()
+        session.token_hash = rules.token_hash(token)
+        session.token = token.encode()
+        session.handshake = caller.handshake
+        session.speaker, session.proof = speaker, caller.proof
+        self._detached.pop(session.id, None)
+        self._bound(session, caller)
+        for on_identified in self.on_identified if is_changed else ():
+            on_identified(session)
+
+        def give_up() -> None:
+            session.token_hash = old_hash
+            self._detach(session)
+
+        body: dict[str, Any] = {"code": 200, "runtimeToken": token} if fresh else {"code": 200}
+        committed = self._store.resumed(session)
+        self._answer_when(committed, session, caller, body, answer, give_up)
+
+    def _answer_when(
+        self,
+        committed: asyncio.Future[Any],
+        session: LiveSession,
+        caller: Connection,
+        body: dict[str, Any],
+        answer: Answer | None,
+        give_up: Callable[[], None],
+    ) -> None:
+        """Answer after the commit, then let the session's frames flow. If the database did not
+        take it nothing is acknowledged, and the stub may try again."""
+        caller.answer_pending(+1)
+
+        def finish(done: asyncio.Future[Any]) -> None:
+            caller.answer_pending(-1)
+            if done.cancelled() or session.socket is not caller:
+                return
+            if done.exception() is None:
+                if answer is not None:
+                    answer(body)
+                session.attach(caller)
+                self._signal_gap(session)
+                return
+            give_up()
+            caller.session = None
+            if answer is not None:
+                answer(messages.error_body(Unavailable("The session could not be stored.")))
+            else:
+                caller.end(CloseCode.GOING_AWAY, "the session could not be stored")
+
+        def settle(done: asyncio.Future[Any]) -> None:
+            waiting = self.barrier()
+            if waiting is None or done.cancelled() or done.exception() is not None:
+                finish(done)
+            else:
+                waiting.add_done_callback(lambda _: finish(done))
+
+        committed.add_done_callback(settle)
+
+    def _reply_to(self, message: Message, caller: Connection) -> Answer:
+        """An Answer that is a response to `message`, before anything of the session's outbox."""
+
+        def reply(body: dict[str, Any]) -> None:
+            to = message.sender or caller.last_runtime_url
+            caller.link.write(messages.response(message.id, ADDRESS, to, body))
+
+        return reply
+
+
+def _speaker(session_id: str, runtime_url: str, caller: Connection) -> Speaker:
+    known = caller.speaker
+    return Speaker(
+        session_id, runtime_url, known.origin, known.remote_address, identity=known.identity
+    )
+
+
+def _names(sender: str, token: str, session: LiveSession) -> bool:
+    """Whether the `from` of a `close` means this session: by its runtime URL, its token, or not
+    at all (stubs that forgot their session URL)."""
+    return sender in ("", session.runtime_url) or rules.opens(token, session.token_hash)

@@ -1,0 +1,253 @@
+"""The life of a worker's sessions after they were opened: detached, resumed elsewhere, ended.
+
+Rules
+- A session that has lost its socket is kept for the grace period, oldest first in `_detached`.
+- `close` is the one end of a session: what it holds is free at once, whoever ends it and why.
+- A session that changes its worker keeps its rows; only this worker's memory of it goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from msgnode.bus.ports import SessionEnd
+from msgnode.bus.table import RoutingTable
+from msgnode.core import messages
+from msgnode.core.errors import Forbidden
+from msgnode.core.identity import Identity, Speaker
+
+from .bans import BanList
+from .rules import CloseCode, Event, State
+from .session import LiveSession, Socket
+from .store import SessionStore
+
+if TYPE_CHECKING:
+    from msgnode import models
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """resume: always, when-idle (embedded default) or with-proof. Times are in seconds."""
+
+    resume: str
+    shares: bool
+    stores: bool
+    grace: float
+    outbox_bytes: int
+    max_sessions: int
+    max_per_runtime: int
+    node_address: str
+
+
+class SessionLife:
+    """All sessions of this worker."""
+
+    def __init__(
+        self,
+        settings: SessionSettings,
+        table: RoutingTable,
+        store: SessionStore,
+        raise_alarm: Callable[[str, str, str], None],
+    ) -> None:
+        self.sessions: dict[str, LiveSession] = {}
+        self.on_closed: list[SessionEnd] = []
+        self.on_identified: list[Callable[[LiveSession], None]] = []
+        self.on_let_go: list[Callable[[str], None]] = []
+        self.bans = BanList()
+        self._settings = settings
+        self._table = table
+        self._store = store
+        self._raise_alarm = raise_alarm
+        self._detached: dict[str, LiveSession] = {}  # oldest first
+        self._event_ids = itertools.count(1)
+
+    def lost(self, caller: Socket) -> None:
+        """The caller's socket is gone: its session is kept for the grace period."""
+        session = caller.session
+        caller.session = None
+        if session is None or session.id not in self.sessions or session.socket is not caller:
+            return
+        self._detach(session)
+        self._store.detached(session)
+        if session.outbox.has_gap:
+            self._raise_alarm("gap", session.runtime_url, "Messages to a session were lost.")
+
+    def expire(self) -> None:
+        """End the sessions whose grace period is over."""
+        oldest_kept = time.monotonic() - self._settings.grace
+        while self._detached:
+            session = next(iter(self._detached.values()))
+            if session.detached_at > oldest_kept:
+                return
+            self.close(session, Event.EXPIRE, "grace period over")
+
+    def close(self, session: LiveSession, event: Event, reason: str) -> None:
+        """End a session: its addresses and subscriptions are free at once. Idempotent."""
+        if self.sessions.pop(session.id, None) is None:
+            return
+        session.step(event)
+        self._detached.pop(session.id, None)
+        self._table.remove_runtime(session)
+        self._forget_learned(session)
+        if session.socket is not None:
+            session.socket.session = None
+        session.detach()
+        session.outbox.clear()
+        for on_closed in self.on_closed:
+            on_closed(session.id, session.runtime_url, reason)
+        self._store.closed(session, reason)
+
+    def end(
+        self, session: LiveSession, code: int, reason: str, told: str = "ended by the operator"
+    ) -> None:
+        """The operator ends a session, or a rule does; the code tells its socket whether to return,
+        `reason` stays with the row."""
+        socket = session.socket
+        self.close(session, Event.END, reason)
+        if socket is not None:
+            socket.end(code, told)
+
+    def identify(
+        self, session: LiveSession, identity: Identity | None, proof: str = ""
+    ) -> asyncio.Future[Any] | None:
+        """Bind a session to a verified subject (a login), or to none (a logout, an end of the
+        identity); the future is done with the commit, None if there is nothing to store.
+
+        Raises Forbidden for another subject than it is bound to, and for one that is banned.
+        """
+        speaker = replace(session.speaker, identity=identity)
+        if identity is not None and session.speaker.identity is not None:
+            if not speaker.is_same_subject(session.speaker):
+                raise Forbidden("This session is logged in as somebody else: log out first.")
+        elif identity is not None and self.bans.of_session("", speaker, time.time()) is not None:
+            raise Forbidden("This subject is banned from this node.")
+        session.speaker, session.proof = speaker, proof
+        if session.socket is not None:
+            session.socket.learn(identity, proof)
+        if session.id not in self.sessions:
+            return None
+        self._table.touch(session)
+        for on_identified in self.on_identified:
+            on_identified(session)
+        return self._store.identified(session)
+
+    def said_who(self, session: LiveSession) -> None:
+        """A session that nobody has logged in at has said who it is in a message."""
+        if not session.has_said_who:
+            session.has_said_who = True
+            self._store.identified(session)
+
+    def enforce(self, bans: BanList) -> None:
+        """These bans are in force from now on: end the sessions that the new ones meet."""
+        new, self.bans = bans.beyond(self.bans), bans
+        if not new:
+            return
+        now = time.time()
+        for session in tuple(self.sessions.values()):
+            ban = new.of_session(session.runtime_url, session.speaker, now)
+            if ban is not None:
+                self.end(session, CloseCode.REFUSED, f"banned: {ban.reason}")
+
+    def restore(self, rows: Iterable[models.Session]) -> int:
+        """Take over the sessions of the database at start: all are detached. Those that did not end
+        in a clean stop may have missed something; how many they are is returned."""
+        with_gap = 0
+        for row in rows:
+            session = self.restored(row)
+            with_gap += session.outbox.has_gap
+            self.adopt(session)
+            self._table.add_runtime(session)
+        return with_gap
+
+    def restored(self, row: models.Session) -> LiveSession:
+        """The session of a row, detached, not yet known to anybody."""
+        identity = SessionStore.identity_of(row)
+        session = LiveSession(
+            id_=row.id.hex,
+            runtime_url=row.runtime_url,
+            token="",
+            token_hash=row.token_hash,
+            handshake=row.handshake,
+            speaker=Speaker(
+                row.id.hex, row.runtime_url, remote_address=row.remote_address, identity=identity
+            ),
+            outbox_bytes=self._settings.outbox_bytes,
+            stores=self._settings.stores,
+            state=State.DETACHED,
+            proof=row.identity.get("proof", ""),
+        )
+        session.bound_at = row.opened_at.timestamp()
+        session.has_said_who = row.identity.get("said", False)
+        session.outbox.has_gap = bool(row.epoch)
+        return session
+
+    def stop(self) -> asyncio.Future[Any]:
+        """Write down, at a clean stop, which sessions miss nothing: those without a queue."""
+        complete = [
+            session
+            for session in self.sessions.values()
+            if not session.outbox.has_gap and not session.outbox.waiting_bytes
+        ]
+        return self._store.stopped(complete)
+
+    # --- sessions that change their worker --------------------------------------------------------
+
+    def adopt(self, session: LiveSession) -> None:
+        """A session, detached, is one of this worker's from now on."""
+        self.sessions[session.id] = session
+        self._detached[session.id] = session
+        for on_identified in self.on_identified:
+            on_identified(session)
+
+    def release(self, session: LiveSession) -> None:
+        """A session is to leave this worker: end its socket, let it go on as a detached one."""
+        if session.socket is not None:
+            socket, session.socket.session = session.socket, None
+            socket.end(CloseCode.REPLACED, "resumed on another connection")
+        if session.state is State.OPEN:
+            self._detach(session)
+        self._detached.pop(session.id, None)
+
+    def let_go(self, session_id: str) -> None:
+        """A session is with another worker from now on; its rows stay as they are."""
+        self.sessions.pop(session_id, None)
+        self._detached.pop(session_id, None)
+        for on_let_go in self.on_let_go:
+            on_let_go(session_id)
+
+    def missed(self, session_id: str) -> None:
+        """Frames for a session were lost on their way to this worker: tell it, or tell it when it
+        comes back."""
+        session = self.sessions.get(session_id)
+        if session is None:
+            return
+        session.outbox.has_gap = True
+        if session.is_connected and session.socket is not None:
+            self._signal_gap(session)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _detach(self, session: LiveSession) -> None:
+        session.step(Event.LOSE)
+        session.detach()
+        self._forget_learned(session)
+        self._table.touch(session)
+        self._detached[session.id] = session
+
+    def _signal_gap(self, session: LiveSession) -> None:
+        if not session.outbox.has_gap:
+            return
+        session.outbox.has_gap = False
+        status = f"{session.runtime_url}/status"
+        number = next(self._event_ids)
+        session.deliver(messages.event(self._settings.node_address, status, "gap", number))
+
+    def _forget_learned(self, session: LiveSession) -> None:
+        for address in session.learned:
+            self._table.forget(address, session)
+        session.learned.clear()

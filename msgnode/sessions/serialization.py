@@ -1,0 +1,61 @@
+"""What goes along with a session that changes its worker, apart from what it holds."""
+
+from __future__ import annotations
+
+import msgspec
+
+from msgnode.core.identity import Speaker
+
+from .rules import State
+from .session import LiveSession
+
+
+class SessionState(msgspec.Struct):
+    """`token_hash` only: a worker does not need the token, and it never leaves."""
+
+    id: str
+    runtime_url: str
+    token_hash: str
+    handshake: str
+    speaker: Speaker
+    bound_at: float
+    has_gap: bool
+    withdrawn: list[str]
+    proof: str = ""
+    has_said_who: bool = False
+
+
+def state_of(session: LiveSession) -> SessionState:
+    return SessionState(
+        session.id,
+        session.runtime_url,
+        session.token_hash,
+        session.handshake,
+        session.speaker,
+        session.bound_at,
+        session.outbox.has_gap,
+        list(session.withdrawn),
+        session.proof,
+        session.has_said_who,
+    )
+
+
+def session_of(state: SessionState, outbox_bytes: int, stores: bool) -> LiveSession:
+    """The session, detached; nobody knows of it yet."""
+    session = LiveSession(
+        id_=state.id,
+        runtime_url=state.runtime_url,
+        token="",
+        token_hash=state.token_hash,
+        handshake=state.handshake,
+        speaker=state.speaker,
+        outbox_bytes=outbox_bytes,
+        stores=stores,
+        state=State.DETACHED,
+        proof=state.proof,
+    )
+    session.bound_at = state.bound_at
+    session.has_said_who = state.has_said_who
+    session.outbox.has_gap = state.has_gap
+    session.withdrawn = frozenset(state.withdrawn)
+    return session

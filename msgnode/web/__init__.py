@@ -1,0 +1,1 @@
+"""HTTP around the pages: proxies, security headers, API schema, the landing page."""

@@ -1,0 +1,422 @@
+"""This worker among the others of its node: joins the rooms to the mesh, and looks after the dead.
+
+Rules
+- A worker is enrolled in the database before it has a session; it takes the sessions of epochs that
+  are not enrolled, and only then meets the others.
+- A worker has died if its process has ended on this machine, or if it is not heard of over the
+  layer and its row does not change either. All that are left take its sessions, each row by one of
+  them; the sessions come back with a gap, because their queues are lost.
+- At the end, what sessions are left are given to the others, queues and all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.db import connection
+
+from msgnode import models
+from msgnode.allocation.component import AllocationComponent
+from msgnode.allocation.store import AllocationStore
+from msgnode.bus.ports import Listener
+from msgnode.bus.table import RoutingTable
+from msgnode.core.rates import Rates
+from msgnode.identity.service import Identities
+from msgnode.sessions.handshake import SessionComponent
+from msgnode.sessions.serialization import SessionState, session_of, state_of
+from msgnode.sessions.session import LiveSession
+from msgnode.sessions.store import SessionStore
+from msgnode.subscriptions.component import SubscriptionComponent
+from msgnode.subscriptions.store import SubscriptionStore
+from msgnode.workers import membership_store
+from msgnode.workers.counter_sync import Counts
+from msgnode.workers.handover import Moves
+from msgnode.workers.peer import Peer
+from msgnode.workers.protocol import Bye, Counted, Question, Reply
+from msgnode.workers.remote import RemoteSession
+from msgnode.workers.replication import Interest
+from msgnode.workers.rpc import Asking
+from msgnode.workers.transport import Me, Mesh
+
+log = logging.getLogger(__name__)
+
+_SIGN_EVERY = 2.0  # seconds between two signs of life in the database
+
+
+class _Luggage(msgspec.Struct):
+    """A session and what it holds: addresses with their allocation keys, subscribed addresses."""
+
+    session: SessionState
+    owned: dict[str, str]
+    subscribed: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """patience  seconds until a worker that is not heard of is taken for dead
+    link_bytes  bytes that may wait for another worker      outbox_bytes, stores  of sessions"""
+
+    patience: float
+    link_bytes: int
+    outbox_bytes: int
+    stores: bool
+
+
+class Fellowship:
+    """One a worker that has a layer to meet others on. Implements the workers' House and Hall."""
+
+    def __init__(
+        self,
+        layer: Any,
+        me: Me,
+        secret: str,
+        limits: Limits,
+        table: RoutingTable,
+        sessions: SessionComponent,
+        allocation: AllocationComponent,
+        subscriptions: SubscriptionComponent,
+        store: SessionStore,
+        raise_alarm: Callable[[str, str, str], None],
+        bounce: Callable[[bytes], None],
+        identities: Identities,
+        counters: Mapping[str, Rates],
+    ) -> None:
+        self.me = me
+        self.state = membership_store.STARTING
+        self.mesh = Mesh(layer, me, secret, limits.patience, limits.link_bytes, raise_alarm)
+        self.interest = Interest(table, self.mesh, self)
+        self.moves = Moves(self.mesh, self.interest, self, limits.patience, limits.outbox_bytes)
+        self.counts = Counts(self.mesh, counters)
+        self.asking = Asking(self.mesh)
+        self._limits = limits
+        self._table = table
+        self._sessions = sessions
+        self._allocation = allocation
+        self._subscriptions = subscriptions
+        self._store = store
+        self._raise_alarm = raise_alarm
+        self._bounce = bounce
+        self._identities = identities
+        self._expected: set[str] = set()
+        self._unseen: dict[str, tuple[Any, float]] = {}  # epoch -> its last sign, since when
+        self._buried: set[str] = set()
+        self._jobs: list[asyncio.Task[None]] = []
+        self._burials: set[asyncio.Task[None]] = set()
+        sessions.bring = self.moves.bring
+        sessions.barrier = self.mesh.barrier
+
+    # --- start and stop ---------------------------------------------------------------------------
+
+    def enrol(self) -> list[models.Session]:
+        """Enter the register; the sessions that are ours by it. Blocks: for the start."""
+        for worker in membership_store.enrol(self.me):
+            if self._has_ended(worker.host, worker.pid):
+                membership_store.take_out(worker.epoch)
+            else:
+                self._expected.add(worker.epoch)
+        taken = self._store.take_over(None)
+        return [row for rows in taken for row in rows]
+
+    async def join(self) -> None:
+        """Meet the others and learn what they have. Raises if the layer stays out of reach."""
+        self.asking.loop = asyncio.get_running_loop()
+        limit = monotonic() + self._limits.patience
+        while True:
+            try:
+                await self.mesh.start()
+                break
+            except Exception as error:
+                if monotonic() > limit:
+                    raise
+                log.info("The channel layer is not there yet: %s", error)
+                await asyncio.sleep(0.2)
+        self._jobs = [asyncio.create_task(job) for job in (self._watch(), self.counts.run())]
+        await self.mesh.join(self._expected)
+        self.state = membership_store.READY
+
+    def close(self) -> None:
+        """Take no more sessions."""
+        self.state = membership_store.DRAINING
+        self.mesh.close()
+
+    async def leave(self, seconds: float) -> None:
+        """Give away the sessions that are left; at most so long."""
+        await self.moves.give_all(list(self._sessions.sessions), seconds)
+
+    async def stop(self) -> None:
+        """The end: of this worker nothing is heard any more."""
+        jobs = [*self._jobs, *self._burials]
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        self.counts.tell()
+        self.mesh.tell(Bye())
+        await self.mesh.stop()
+        await asyncio.to_thread(_closing, membership_store.take_out, self.me.epoch)
+
+    # --- the House: what the workers' room asks of ours -------------------------------------------
+
+    @property
+    def sessions(self) -> dict[str, LiveSession]:
+        return self._sessions.sessions
+
+    def holdings(self, session_id: str) -> tuple[list[str], list[str], list[str]]:
+        session = self.sessions[session_id]
+        return (
+            list(self._allocation.holdings(session_id)),
+            self._subscriptions.holdings(session_id),
+            list(session.learned),
+        )
+
+    def withdraw(self, address: str, session: Listener) -> None:
+        self._allocation.drop(address, session)
+
+    def remote_entered(self, session: Listener) -> None:
+        self._identities.remote_entered(session)
+
+    def remote_left(self, session: Listener) -> None:
+        self._identities.remote_left(session)
+
+    def missed(self, session_id: str) -> None:
+        self._sessions.missed(session_id)
+
+    def stray(self, frame: bytes) -> None:
+        self._bounce(frame)
+
+    def said(self, peer: Peer, word: Counted | Question | Reply) -> None:
+        if isinstance(word, Counted):
+            self.counts.heard(peer, word)
+        else:
+            self.asking.heard(peer, word)
+
+    # --- the Hall: sessions that leave and arrive -------------------------------------------------
+
+    def pack(self, session_id: str) -> bytes | None:
+        session = self.sessions.get(session_id)
+        if session is None:
+            return None
+        self._sessions.release(session)
+        owned = self._allocation.holdings(session_id)
+        subscribed = self._subscriptions.holdings(session_id)
+        return msgspec.msgpack.encode(_Luggage(state_of(session), owned, subscribed))
+
+    def next_frame(self, session_id: str) -> bytes | None:
+        session = self.sessions.get(session_id)
+        return session.outbox.take() if session is not None else None
+
+    def keep(self, session_id: str) -> None:
+        session = self.sessions.get(session_id)
+        if session is not None:
+            session.outbox.has_gap = True
+            self._sessions.adopt(session)
+
+    def send_off(self, session_id: str, remote: RemoteSession) -> None:
+        session = self.sessions.get(session_id)
+        if session is None:
+            return
+        remote.runtime_url = session.runtime_url
+        remote.token_hash = session.token_hash
+        remote.speaker = session.speaker
+        remote.bound_at = session.bound_at
+        remote.owned = set(self._allocation.holdings(session_id))
+        remote.subscribed = set(self._subscriptions.holdings(session_id))
+        self._sessions.release(session)
+        self._table.replace(session, remote, remote.owned, remote.subscribed)
+        self._sessions.let_go(session_id)
+        self._allocation.let_go(session_id)
+        self._subscriptions.let_go(session_id)
+        self._identities.remote_entered(remote)
+
+    def unpack(self, state: bytes, remote: RemoteSession | None) -> LiveSession:
+        luggage = msgspec.msgpack.decode(state, type=_Luggage)
+        session = session_of(luggage.session, self._limits.outbox_bytes, self._limits.stores)
+        self._put_in_place(session, remote, luggage.owned, luggage.subscribed)
+        return session
+
+    def welcome(self, session: Any) -> None:
+        self._sessions.adopt(session)
+        self._store.moved(session)
+        self.interest.announce(session)
+
+    async def inherit(self, session_id: str) -> None:
+        await self._inherit([], [session_id])
+
+    def has_died(self, peer: Peer) -> bool:
+        if self._has_ended(peer.host, peer.pid):
+            self._bury(peer.epoch)
+            return True
+        return False
+
+    def left(self, peer: Peer) -> None:
+        self._bury(peer.epoch)
+
+    # --- the dead ---------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """Give signs of life, and look for those who give none."""
+        signed = 0.0
+        while True:
+            await asyncio.sleep(min(0.5, self._limits.patience / 5))
+            try:
+                for peer in tuple(self.mesh.peers.values()):
+                    self.has_died(peer)
+                if monotonic() - signed >= min(_SIGN_EVERY, self._limits.patience / 3):
+                    signed = monotonic()
+                    await asyncio.to_thread(
+                        _closing, membership_store.seen, self.me, self.state, len(self.sessions),
+                        self.mesh.figures(),
+                    )  # fmt: skip
+                    self._look(await asyncio.to_thread(_closing, membership_store.others, self.me))
+            except Exception as error:
+                log.warning("The other workers could not be looked after: %s", error)
+
+    def _look(self, rows: Sequence[models.Worker]) -> None:
+        now = monotonic()
+        enrolled = {row.epoch: row for row in rows}
+        up = {peer.epoch for peer in self.mesh.peers.values() if peer.is_up}
+        for epoch in tuple(self.mesh.peers):
+            if epoch not in up and epoch not in enrolled:
+                self._bury(epoch)
+        for epoch, row in enrolled.items():
+            seen, since = self._unseen.get(epoch, (None, now))
+            if row.seen_at != seen or epoch in up:
+                self._unseen[epoch] = (row.seen_at, now)
+            elif now - since > self._limits.patience or self._has_ended(row.host, row.pid):
+                self._bury(epoch)
+        for epoch in tuple(self._unseen):
+            if epoch not in enrolled:
+                del self._unseen[epoch]
+
+    def _bury(self, epoch: str) -> None:
+        """A worker has ended: take what it had, then forget it."""
+        if epoch in self._buried:
+            return
+        self._buried.add(epoch)
+        peer = self.mesh.peers.get(epoch)
+        if peer is not None:
+            self.mesh.forget(peer)
+            self.interest.peer_down(peer)
+        task = asyncio.create_task(self._burial(epoch, peer))
+        self._burials.add(task)
+        task.add_done_callback(self._burials.discard)
+
+    async def _burial(self, epoch: str, peer: Peer | None) -> None:
+        log.info("A worker has ended.", extra={"worker": peer.name if peer else epoch})
+        while True:
+            try:
+                await asyncio.to_thread(_closing, membership_store.take_out, epoch)
+                await self._inherit([epoch], [])
+                break
+            except Exception as error:
+                log.warning("The sessions of a worker could not be taken over yet: %s", error)
+                await asyncio.sleep(1.0)
+        await asyncio.sleep(self._limits.patience)  # the others say what they took meanwhile
+        if peer is not None:
+            self.interest.forget(peer)
+        self._buried.discard(epoch)
+
+    async def _inherit(self, epochs: list[str], ids: list[str]) -> None:
+        """Take sessions from the database, some at a time."""
+        with_gap = 0
+        taking = self._store.take_over(epochs, ids)
+        while (rows := await asyncio.to_thread(_closing, next, taking, None)) is not None:
+            keys = [row.id for row in rows]
+            owned, subscribed = await asyncio.to_thread(_closing, _holdings, keys)
+            for row in rows:
+                id_ = row.id.hex
+                if id_ not in self.sessions:
+                    with_gap += bool(row.epoch)
+                    self._settle_in(row, owned.get(id_, {}), subscribed.get(id_, []))
+        if with_gap:
+            text = f"A worker has ended: {with_gap} of its sessions may have missed messages."
+            self._raise_alarm("unclean-stop", epochs[0] if epochs else "", text)
+
+    def _settle_in(self, row: models.Session, owned: dict[str, str], subscribed: list[str]) -> None:
+        session = self._sessions.restored(row)
+        remote = self.interest.remotes.pop(session.id, None)
+        self._put_in_place(session, remote, owned, subscribed)
+        self._sessions.adopt(session)
+        self.interest.announce(session)
+
+    def _put_in_place(
+        self,
+        session: LiveSession,
+        remote: RemoteSession | None,
+        owned: dict[str, str],
+        subscribed: list[str],
+    ) -> None:
+        """Let the routing table name a session of ours where it named a remote one."""
+        table = self._table
+        had_owned = remote.owned if remote is not None else set()
+        had_subscribed = remote.subscribed if remote is not None else set()
+        if remote is not None:
+            self.interest.forget_learned(remote)
+            table.replace(remote, session, had_owned, had_subscribed)
+            remote.relieve()
+        else:
+            table.add_runtime(session)
+        for address in had_owned.difference(owned):
+            table.release(address, session)
+        for address in had_subscribed.difference(subscribed):
+            table.unsubscribe(address, session)
+        for address in set(owned) - had_owned:
+            table.allocate(address, session)
+        for address in set(subscribed) - had_subscribed:
+            table.subscribe(address, session)
+        self._allocation.adopt(session.id, dict(owned))
+        self._subscriptions.adopt(session.id, subscribed)
+
+    def _has_ended(self, host: str, pid: int) -> bool:
+        return host == self.me.host and not _runs(pid)
+
+
+def this_host() -> str:
+    """A name no other machine has, nor a container with process ids of its own."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    namespace = Path("/proc/self/ns/pid")
+    marks = [boot.read_text().strip()[:13]] if boot.exists() else []
+    marks += [namespace.readlink().name] if namespace.is_symlink() else []
+    return "/".join([socket.gethostname(), *marks])[:255]
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process of this machine is there and has not ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return True
+
+
+def _holdings(keys: Sequence[UUID]) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
+    """By session: the addresses it owns with their keys, and those it has subscribed. Blocks."""
+    owned: dict[str, dict[str, str]] = {}
+    for row in AllocationStore.load(keys):
+        owned.setdefault(row.session, {})[row.address] = row.key
+    subscribed: dict[str, list[str]] = {}
+    for address, session in SubscriptionStore.load(keys):
+        subscribed.setdefault(session, []).append(address)
+    return owned, subscribed
+
+
+def _closing(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call in a thread that is not ours to keep a connection in."""
+    try:
+        return call(*arguments)
+    finally:
+        connection.close()

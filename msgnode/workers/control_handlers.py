@@ -1,0 +1,113 @@
+"""What an operator orders of the running workers: the kinds of control messages and their effects.
+
+The console and the commands write a row (msgnode.storage.control); each worker's ControlReader
+hands it to the handler of its kind, on the event loop. An order about a session of another worker
+changes nothing here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from msgnode.allocation.component import AllocationComponent
+from msgnode.allocation.store import AllocationStore
+from msgnode.bus.last_owners import LastOwners
+from msgnode.bus.writing import Call, Writer
+from msgnode.sessions.bans import BanList
+from msgnode.sessions.connection_limits import Sockets
+from msgnode.sessions.handshake import SessionComponent
+from msgnode.sessions.rules import CloseCode
+from msgnode.sessions.session import LiveSession
+from msgnode.sessions.store import SessionStore
+from msgnode.subscriptions.component import SubscriptionComponent
+
+log = logging.getLogger(__name__)
+
+Order = dict[str, Any]
+
+
+class Orders:
+    """Carries out orders about sessions, what they hold, bans, pools and owners."""
+
+    def __init__(
+        self,
+        sessions: SessionComponent,
+        sockets: Sockets,
+        allocation: AllocationComponent,
+        subscriptions: SubscriptionComponent,
+        owners: LastOwners,
+        writer: Writer,
+    ) -> None:
+        self._sessions = sessions
+        self._sockets = sockets
+        self._allocation = allocation
+        self._subscriptions = subscriptions
+        self._owners = owners
+        self._writer = writer
+
+    def handlers(self) -> dict[str, Callable[[Order], None]]:
+        """Kind of the control message → what is done."""
+        return {
+            "session.end": self._end_session,
+            "allocation.delete": self._drop_allocation,
+            "subscription.add": self._add_subscription,
+            "subscription.delete": self._drop_subscription,
+            "pools.changed": self._pools_changed,
+            "bans.changed": self._bans_changed,
+            "owners.changed": self._owners_changed,
+            AllocationStore.LEFT: self._owner_left,
+        }
+
+    def _session_of(self, order: Order) -> LiveSession | None:
+        return self._sessions.sessions.get(order["session"])
+
+    def _end_session(self, order: Order) -> None:
+        session = self._session_of(order)
+        if session is not None:
+            may_return = order.get("may_return", False)
+            code = CloseCode.GOING_AWAY if may_return else CloseCode.REFUSED
+            self._sessions.end(session, code, order.get("reason") or "ended by the operator")
+
+    def _drop_allocation(self, order: Order) -> None:
+        session = self._session_of(order)
+        if session is not None:
+            self._allocation.drop(order["address"], session)
+            session.withdrawn |= {order["address"]}
+
+    def _add_subscription(self, order: Order) -> None:
+        session = self._session_of(order)
+        if session is not None:
+            self._subscriptions.enter_subscription(order["address"], session)
+
+    def _drop_subscription(self, order: Order) -> None:
+        session = self._session_of(order)
+        if session is not None:
+            self._subscriptions.drop_subscription(order["address"], session)
+
+    def _pools_changed(self, order: Order) -> None:
+        self._allocation.pool_schemes = frozenset(order["schemes"])
+
+    def _owner_left(self, order: Order) -> None:
+        self._owners.note(order["addresses"], (order["issuer"], order["subject"]))
+
+    def _owners_changed(self, order: Order) -> None:
+        self._owners.forget()
+        self._writer.submit(Call(lambda: AllocationStore.load_owners(self._owners)))
+
+    def _bans_changed(self, order: Order) -> None:
+        loaded: list[BanList] = []
+
+        def load() -> None:
+            loaded[:] = [SessionStore.load_bans()]
+
+        def enforce(done: asyncio.Future[Any]) -> None:
+            if done.cancelled() or done.exception() is not None:
+                log.error("The bans could not be read; those before stay in force.")
+                return
+            self._sessions.enforce(loaded[0])
+            self._sockets.end_banned(CloseCode.REFUSED)
+
+        self._writer.submit(Call(load)).add_done_callback(enforce)

@@ -1,0 +1,109 @@
+"""Counters that are common to the workers of a node: each counts at once, and tells the others.
+
+Rules
+- Every EVERY seconds a worker tells what its counters have come to since. So the count that a
+  decision sees lacks at most what other workers took in within EVERY and the way to it.
+- A worker that is new, or was not heard of, is told everything; also what ended workers counted.
+- At most MOST counters are told to a worker at once, and none while its link is behind: they wait,
+  each once, so what waits is bounded by the counters there are.
+- A worker that cannot reach the others counts by itself. When they meet again each adds what it did
+  not know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+from msgnode.core.rates import Counter, Rates, Report
+
+from .peer import Peer
+from .protocol import Counted
+from .transport import Mesh
+
+log = logging.getLogger(__name__)
+
+EVERY = 0.05
+MOST = 2000
+_NUMBERS = 32  # bytes of a report beside its key
+
+
+@dataclass(slots=True)
+class _Unsaid:
+    """What a peer is still to be told, in the stream it is to be told in; the counters marked with
+    True with what ended workers counted."""
+
+    stream: int
+    counters: dict[str, dict[Counter, bool]] = field(default_factory=dict)
+
+
+class Counts:
+    """One a worker. `shared` are sets of counters by a name that all workers know."""
+
+    def __init__(self, mesh: Mesh, shared: Mapping[str, Rates]) -> None:
+        self._mesh = mesh
+        self._shared = shared
+        self._unsaid: dict[str, _Unsaid] = {}
+        for rates in shared.values():
+            rates.share()
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY)
+            try:
+                self.tell()
+            except Exception:
+                log.exception("The other workers could not be told what was counted.")
+
+    def tell(self) -> None:
+        """Tell the others what is new."""
+        changed = {name: rates.take_changed() for name, rates in self._shared.items()}
+        up = {epoch: peer for epoch, peer in self._mesh.peers.items() if peer.is_up}
+        for epoch in self._unsaid.keys() - up.keys():
+            del self._unsaid[epoch]
+        for epoch, peer in up.items():
+            unsaid = self._unsaid.get(epoch)
+            if unsaid is None or unsaid.stream != peer.out.stream:
+                unsaid = self._unsaid[epoch] = _Unsaid(peer.out.stream)
+                for name, rates in self._shared.items():
+                    unsaid.counters[name] = dict.fromkeys(rates.everything(), True)
+            else:
+                for name, counters in changed.items():
+                    waiting = unsaid.counters[name]
+                    for counter in counters:
+                        waiting.setdefault(counter, False)
+                    if len(waiting) > MOST + 2 * len(self._shared[name]):
+                        kept = self._shared[name].everything()  # what is forgotten is not told
+                        unsaid.counters[name] = {each: waiting.get(each, False) for each in kept}
+            for name, waiting in unsaid.counters.items():
+                if waiting and peer.out.has_room:
+                    self._tell(peer, name, waiting, up)
+
+    def heard(self, peer: Peer, word: Counted) -> None:
+        """Another worker says what was counted."""
+        rates = self._shared.get(word.counters)
+        worker = word.epoch or peer.epoch
+        if rates is not None and worker != self._mesh.me.epoch:
+            rates.hear(worker, word.reports)
+
+    def _tell(
+        self, peer: Peer, name: str, waiting: dict[Counter, bool], up: Mapping[str, Peer]
+    ) -> None:
+        reports: dict[str, list[Report]] = {}
+        for counter in list(islice(waiting, MOST)):
+            is_new = waiting.pop(counter)
+            if (own := counter.report()) is not None:
+                reports.setdefault("", []).append(own)
+            for worker in [each for each in counter.others if each not in up] if is_new else ():
+                if (heard := counter.report_of(worker)) is not None:
+                    reports.setdefault(worker, []).append(heard)
+        for worker, each in reports.items():
+            peer.out.put(Counted(name, worker, each), sum(map(_size, each)))
+
+
+def _size(report: Report) -> int:
+    return _NUMBERS + sum(map(len, report[0]))

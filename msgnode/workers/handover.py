@@ -1,0 +1,267 @@
+"""Sessions that change their worker, with all they hold and what waits for them.
+
+A runtime comes back to whichever worker takes its connection; the session follows it. Rules
+- `Give` names the state; the queue follows as frames; then the giver puts a remote session in the
+  place of its own, tells everybody (`Move`), waits until all have done so, and says `Given`.
+- What reaches the giver until then goes the same way, behind the queue. What others send to the
+  receiver directly waits there until `Given`. So no frame overtakes another of the same sender.
+- A giver that is down, or too slow, loses the session: it is taken from the database, with a gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Protocol
+
+from msgnode.bus.ports import Taken
+
+from . import protocol
+from .peer import Peer
+from .protocol import Bye, Give, Given, Move, Refuse, Want
+from .remote import RemoteSession
+from .replication import Interest
+from .transport import Mesh
+
+log = logging.getLogger(__name__)
+
+GIVEN_AT_ONCE = 64
+
+
+class Guest(Protocol):
+    """A session of this worker as it arrives: what it does with a frame can be put aside."""
+
+    id: str
+    deliver: Callable[[bytes], Taken]
+
+
+class Hall(Protocol):
+    """What the rooms of this worker do for a session that leaves or arrives."""
+
+    def pack(self, session_id: str) -> bytes | None:
+        """The state of a session, its socket ended; None if there is no such session."""
+        ...
+
+    def next_frame(self, session_id: str) -> bytes | None:
+        """Take the next frame out of the session's queue."""
+        ...
+
+    def keep(self, session_id: str) -> None:
+        """A session that was to leave stays, and has missed frames."""
+        ...
+
+    def send_off(self, session_id: str, remote: RemoteSession) -> None:
+        """The session is remote from now on."""
+        ...
+
+    def unpack(self, state: bytes, remote: RemoteSession | None) -> Guest:
+        """Set a session up in the place of a remote one; it is not answerable yet."""
+        ...
+
+    def welcome(self, session: Guest) -> None:
+        """The session is one of this worker's."""
+        ...
+
+    def missed(self, session_id: str) -> None:
+        """Frames for the session were lost: tell it."""
+        ...
+
+    async def inherit(self, session_id: str) -> None:
+        """Take a session whose worker does not answer from the database."""
+        ...
+
+    def has_died(self, peer: Peer) -> bool:
+        """Whether it is certain that the process of a peer has ended."""
+        ...
+
+    def left(self, peer: Peer) -> None:
+        """The peer has said good-bye."""
+        ...
+
+
+class _Arrival:
+    """A session on its way to us. `early` came from others than the giver, in order."""
+
+    def __init__(self, session: Guest, giver: Peer, limit: int) -> None:
+        self.session = session
+        self.giver = giver
+        self.put = session.deliver
+        self.early: list[bytes] = []
+        self.has_gap = False
+        self._room = limit
+        session.deliver = self.hold
+
+    def hold(self, frame: bytes) -> Taken:
+        self._room -= len(frame)
+        if self._room < 0:
+            self.has_gap = True
+            return Taken.DROPPED
+        self.early.append(frame)
+        return Taken.QUEUED
+
+
+class Moves:
+    """One a worker. Implements the interest's Moves."""
+
+    def __init__(
+        self, mesh: Mesh, interest: Interest, hall: Hall, seconds: float, limit: int
+    ) -> None:
+        self._mesh = mesh
+        self._interest = interest
+        self._hall = hall
+        self._seconds = seconds
+        self._limit = limit
+        self._arrivals: dict[str, _Arrival] = {}
+        self._leaving: dict[str, Peer] = {}
+        self._wanted: dict[str, asyncio.Future[None]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        interest.moves = self
+
+    # --- receiving --------------------------------------------------------------------------------
+
+    async def bring(self, session_id: str) -> None:
+        """Have a session of another worker come here, if it can be had at all."""
+        limit = monotonic() + 2 * self._seconds
+        while session_id in self._interest.remotes or session_id in self._arrivals:
+            if monotonic() > limit:
+                log.warning("A session could not be brought here.")
+                return
+            remote = self._interest.remotes.get(session_id)
+            wanted = self._wanted.setdefault(session_id, asyncio.get_running_loop().create_future())
+            if remote is not None and session_id not in self._arrivals:
+                if not remote.peer.is_up or self._hall.has_died(remote.peer):
+                    self._wanted.pop(session_id, None)
+                    await self._hall.inherit(session_id)
+                    await asyncio.sleep(0.01)
+                    continue
+                remote.peer.out.put(Want(session_id))
+            done, _ = await asyncio.wait([wanted], timeout=self._seconds)
+            if not done:
+                self._wanted.pop(session_id, None)
+                await self._hall.inherit(session_id)
+
+    def take(self, peer: Peer, session_id: str, frame: bytes) -> bool:
+        arrival = self._arrivals.get(session_id)
+        if arrival is not None:
+            (arrival.put if peer is arrival.giver else arrival.hold)(frame)
+            return True
+        remote = self._interest.remotes.get(session_id)
+        if remote is None:
+            return False
+        remote.deliver(frame)  # it has moved, maybe to the very worker that did not know it yet
+        return True
+
+    def heard(self, peer: Peer, word: protocol.Said) -> None:
+        match word:
+            case Want(session):
+                self._start(self._give(session, peer))
+            case Refuse(session):
+                self._settle(session)
+            case Give(session, state):
+                self._arrives(session, state, peer)
+            case Given(session):
+                self._has_arrived(session)
+            case Move(sessions, epoch):
+                self._moved(peer, sessions, epoch)
+            case Bye():
+                self._hall.left(peer)
+
+    def _arrives(self, session_id: str, state: bytes, peer: Peer) -> None:
+        remote = self._interest.remotes.pop(session_id, None)
+        session = self._hall.unpack(state, remote)
+        self._arrivals[session_id] = _Arrival(session, peer, self._limit)
+
+    def _has_arrived(self, session_id: str) -> None:
+        arrival = self._arrivals.pop(session_id, None)
+        if arrival is None:
+            return
+        session = arrival.session
+        session.deliver = arrival.put
+        for frame in arrival.early:
+            session.deliver(frame)
+        self._hall.welcome(session)
+        if arrival.has_gap or not arrival.giver.is_up:
+            self._hall.missed(session_id)
+        self._settle(session_id)
+
+    def _moved(self, peer: Peer, sessions: list[str], epoch: str) -> None:
+        to = self._mesh.peers.get(epoch)
+        for id_ in sessions:
+            remote = self._interest.remotes.get(id_)
+            if remote is not None and remote.peer is peer and to is not None:
+                remote.peer = to
+
+    def _settle(self, session_id: str) -> None:
+        wanted = self._wanted.pop(session_id, None)
+        if wanted is not None and not wanted.done():
+            wanted.set_result(None)
+
+    def taken_over(self, session_id: str) -> None:
+        """A peer has a session that we have too: it could not reach us and took it."""
+        peer = next(iter(self._mesh.peers.values()))  # the word that follows names the right one
+        self._leave(session_id, peer)
+
+    def down(self, peer: Peer) -> None:
+        """What a peer was giving us is all that will come of it; what we were giving it stays."""
+        for id_, arrival in tuple(self._arrivals.items()):
+            if arrival.giver is peer:
+                self._has_arrived(id_)
+
+    # --- giving -----------------------------------------------------------------------------------
+
+    async def give_all(self, session_ids: list[str], seconds: float) -> None:
+        """Give sessions to the peers that take them, in turn, at most so long."""
+        turns = asyncio.Semaphore(GIVEN_AT_ONCE)
+
+        async def give(id_: str, peer: Peer) -> None:
+            async with turns:
+                if peer.is_up and peer.takes:
+                    await self._give(id_, peer)
+
+        peers = [peer for peer in self._mesh.peers.values() if peer.is_up and peer.takes]
+        if not peers:
+            return
+        left = [id_ for id_ in session_ids if id_ not in self._leaving]
+        jobs = [give(id_, peers[at % len(peers)]) for at, id_ in enumerate(left)]
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*jobs)
+                while self._leaving:  # for a runtime that has come to another worker already
+                    await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            log.warning("Not all sessions could be given to other workers in time.")
+
+    async def _give(self, session_id: str, peer: Peer) -> None:
+        state = None if session_id in self._leaving else self._hall.pack(session_id)
+        if state is None:
+            peer.out.put(Refuse(session_id))
+            return
+        self._leaving[session_id] = peer
+        try:
+            peer.out.put(Give(session_id, state), len(state))
+            while (frame := self._hall.next_frame(session_id)) is not None:
+                await peer.room()
+                if not peer.is_up or not peer.out.put_frame(session_id, frame):
+                    self._hall.keep(session_id)
+                    return
+            self._leave(session_id, peer)
+            self._mesh.tell(Move([session_id], peer.epoch))
+            settled = self._mesh.barrier()
+            if settled is not None:
+                await settled
+            if peer.is_up:
+                peer.out.put(Given(session_id))
+        finally:
+            del self._leaving[session_id]
+
+    def _leave(self, session_id: str, peer: Peer) -> None:
+        remote = RemoteSession(session_id, peer)
+        self._interest.remotes[session_id] = remote
+        self._hall.send_off(session_id, remote)
+
+    def _start(self, job: Any) -> None:
+        task = asyncio.ensure_future(job)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,383 @@
+"""Who listens to what on the other workers: their sessions stand in our routing table, ours in
+theirs.
+
+Rules
+- A worker tells every change it makes for its own sessions, and all of it to a worker that is new.
+  So a look-up never asks anybody, and what nobody listens to is known at once.
+- Two workers may give one address to two sessions before they hear of each other. An allocated
+  address is settled by the database's unique commit: what a peer says it holds, a session here
+  holds no longer. A learned one belongs to the session with the smaller id. So all tables end
+  equal, whatever the order of the words.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Protocol
+
+from msgnode.bus.ports import Layer, Listener, Taken
+from msgnode.bus.table import RoutingTable
+
+from . import protocol
+from .peer import Peer
+from .protocol import (
+    Asked,
+    Behind,
+    Counted,
+    Drop,
+    Enter,
+    Frame,
+    Gap,
+    Hold,
+    Holdings,
+    Leave,
+    Question,
+    Reply,
+    SnapshotBegins,
+    SnapshotEnds,
+    Word,
+)
+from .remote import RemoteSession
+from .transport import Mesh
+
+log = logging.getLogger(__name__)
+
+
+class Moves(Protocol):
+    """What is to be done with the words about sessions that change their worker."""
+
+    def heard(self, peer: Peer, word: protocol.Said) -> None: ...
+
+    def take(self, peer: Peer, session_id: str, frame: bytes) -> bool:
+        """A frame for a session that is not here; whether it was taken."""
+        ...
+
+    def taken_over(self, session_id: str) -> None:
+        """A peer has a session that we have as well: theirs counts."""
+        ...
+
+    def down(self, peer: Peer) -> None: ...
+
+
+class House(Protocol):
+    """The sessions of this worker, and what they hold."""
+
+    @property
+    def sessions(self) -> Mapping[str, Listener]: ...
+
+    def holdings(self, session_id: str) -> tuple[list[str], list[str], list[str]]:
+        """The addresses a session owns, has subscribed, has learned."""
+        ...
+
+    def withdraw(self, address: str, session: Listener) -> None:
+        """The session does not own the address any more."""
+        ...
+
+    def remote_entered(self, session: Listener) -> None:
+        """A session of another worker is there, or it speaks for somebody else now."""
+        ...
+
+    def remote_left(self, session: Listener) -> None:
+        """A session of another worker has ended."""
+        ...
+
+    def missed(self, session_id: str) -> None:
+        """Frames for the session were lost: tell it."""
+        ...
+
+    def stray(self, frame: bytes) -> None:
+        """A frame came for a session that has ended meanwhile."""
+        ...
+
+    def said(self, peer: Peer, word: Counted | Question | Reply) -> None:
+        """Another worker says what is not about a session."""
+        ...
+
+
+class Interest:
+    """Implements the bus's Watcher and the mesh's Client. One a worker."""
+
+    def __init__(self, table: RoutingTable, mesh: Mesh, house: House) -> None:
+        self.remotes: dict[str, RemoteSession] = {}
+        self.moves: Moves
+        self._table = table
+        self._mesh = mesh
+        self._house = house
+        self._old: dict[str, set[str]] = {}  # epoch -> sessions its snapshot has not named yet
+        self._rivals: dict[str, dict[str, Listener]] = {}  # learned address -> who learned it
+        self._owners: dict[str, dict[str, RemoteSession]] = {}  # owned by several, for a moment
+        self._behind: set[str] = set()
+        mesh.client = self
+        table.watcher = self
+
+    # --- what we say ------------------------------------------------------------------------------
+
+    def entered(self, session: Listener) -> None:
+        self._mesh.tell(_enter(session))
+
+    def left(self, session: Listener) -> None:
+        self._mesh.tell(Leave(session.id))
+
+    def changed(
+        self,
+        layer: Layer,
+        address: str,
+        session: Listener,
+        holds: bool,
+        before: Listener | None = None,
+    ) -> None:
+        word = Hold if holds else Drop
+        self._mesh.tell(word(session.id, layer.value, [address]), len(address))
+        if layer is Layer.LEARNED:
+            if holds and before is not None:
+                self._contest(address, before, session)
+            elif not holds:
+                self._give_in(address, session)
+        elif layer is Layer.OWNED and not holds:
+            self._fall_back(address)
+
+    def asked(self, sender: str, id_key: str, session: Listener) -> None:
+        self._mesh.tell(Asked(sender, id_key, session.id))
+
+    def snapshot(self) -> Iterator[Word]:
+        for id_, session in tuple(self._house.sessions.items()):
+            if id_ in self._house.sessions and session.runtime_url:
+                yield _enter(session)
+                yield Holdings(id_, *self._house.holdings(id_))
+
+    # --- what we hear -----------------------------------------------------------------------------
+
+    def heard(self, peer: Peer, word: protocol.Said) -> None:
+        match word:
+            case Frame():
+                self._frame(peer, word)
+            case Hold():
+                self._hold(peer, word)
+            case Drop():
+                self._drop(peer, word)
+            case Enter():
+                self._enter(peer, word)
+            case Leave(session):
+                self._leave(session, peer)
+            case Asked():
+                self._asked(word)
+            case Behind():
+                self._is_behind(word)
+            case Holdings():
+                self._holdings(peer, word)
+            case SnapshotBegins():
+                self._old[peer.epoch] = {
+                    session.id for session in self.remotes.values() if session.peer is peer
+                }
+            case SnapshotEnds():
+                for id_ in self._old.pop(peer.epoch, ()):
+                    self._leave(id_, peer)
+            case Counted() | Question() | Reply():
+                self._house.said(peer, word)
+            case Gap(sessions):
+                for id_ in sessions:
+                    self._house.missed(id_)
+            case _:
+                self.moves.heard(peer, word)
+
+    def peer_down(self, peer: Peer) -> None:
+        for session in self.remotes.values():
+            if session.peer is peer:
+                session.relieve()
+        self.moves.down(peer)
+
+    def announce(self, session: Listener) -> None:
+        """Tell everybody of a session that has come to this worker, and of all it holds."""
+        holdings = Holdings(session.id, *self._house.holdings(session.id))
+        self._mesh.tell(_enter(session))
+        self._mesh.tell(holdings, sum(map(len, (*holdings.owned, *holdings.subscribed))))
+
+    def forget_learned(self, session: RemoteSession) -> None:
+        """What a session has learned ends with its worker."""
+        for address in tuple(session.learned):
+            self._unlearn(session, address)
+
+    def forget(self, peer: Peer) -> None:
+        """A worker has ended for good: nobody listens there."""
+        for session in [each for each in self.remotes.values() if each.peer is peer]:
+            self.remove(session)
+        self._old.pop(peer.epoch, None)
+
+    def remove(self, session: RemoteSession) -> None:
+        """A session of another worker is no more."""
+        self.remotes.pop(session.id, None)
+        for address in tuple(session.owned):
+            self._disown(session, address)
+        for address in session.subscribed:
+            self._table.unsubscribe(address, session)
+        self.forget_learned(session)
+        self._table.remove_runtime(session)
+        self._house.remote_left(session)
+        session.relieve()
+
+    def _frame(self, peer: Peer, word: Frame) -> None:
+        sessions = self._house.sessions
+        for id_ in word.sessions:
+            session = sessions.get(id_)
+            if session is None:
+                if not self.moves.take(peer, id_, word.frame) and len(word.sessions) == 1:
+                    self._house.stray(word.frame)
+            elif session.deliver(word.frame) is Taken.BEHIND and id_ not in self._behind:
+                self._behind.add(id_)
+                self._mesh.tell(Behind(id_, True))
+                session.when_relieved(partial(self._caught_up, id_))
+
+    def _caught_up(self, id_: str) -> None:
+        self._behind.discard(id_)
+        self._mesh.tell(Behind(id_, False))
+
+    def _is_behind(self, word: Behind) -> None:
+        session = self.remotes.get(word.session)
+        if session is None:
+            return
+        if word.is_behind:
+            session.is_behind = True
+        else:
+            session.relieve()
+
+    def _enter(self, peer: Peer, word: Enter) -> None:
+        if word.session in self._house.sessions:
+            self.moves.taken_over(word.session)
+        session = self.remotes.get(word.session)
+        if session is None:
+            session = self.remotes[word.session] = RemoteSession(word.session, peer)
+        session.peer = peer
+        session.runtime_url = word.runtime_url
+        session.token_hash = word.token_hash
+        session.is_connected = word.is_connected
+        session.bound_at = word.bound_at
+        session.speaker = word.speaker
+        self._table.add_runtime(session)
+        self._house.remote_entered(session)
+
+    def _leave(self, id_: str, peer: Peer) -> None:
+        session = self.remotes.get(id_)
+        if session is not None and session.peer is peer:
+            self.remove(session)
+
+    def _hold(self, peer: Peer, word: Hold) -> None:
+        session = self.remotes.get(word.session)
+        if session is None or session.peer is not peer:
+            return
+        for address in word.addresses:
+            if word.layer == Layer.OWNED.value:
+                self._own(session, address)
+            elif word.layer == Layer.SUBSCRIBED.value:
+                session.subscribed.add(address)
+                self._table.subscribe(address, session)
+            else:
+                self._learn(session, address)
+
+    def _drop(self, peer: Peer, word: Drop) -> None:
+        session = self.remotes.get(word.session)
+        if session is None or session.peer is not peer:
+            return
+        for address in word.addresses:
+            if word.layer == Layer.OWNED.value:
+                self._disown(session, address)
+            elif word.layer == Layer.SUBSCRIBED.value:
+                session.subscribed.discard(address)
+                self._table.unsubscribe(address, session)
+            else:
+                self._unlearn(session, address)
+
+    def _holdings(self, peer: Peer, word: Holdings) -> None:
+        session = self.remotes.get(word.session)
+        if session is None or session.peer is not peer:
+            return
+        self._old.get(peer.epoch, set()).discard(word.session)
+        kept = set(word.subscribed)
+        for address in session.owned - set(word.owned):
+            self._disown(session, address)
+        for address in session.subscribed - kept:
+            self._table.unsubscribe(address, session)
+        session.subscribed = kept
+        for address in session.learned - set(word.learned):
+            self._unlearn(session, address)
+        for address in word.owned:
+            self._own(session, address)
+        for address in word.subscribed:
+            self._table.subscribe(address, session)
+        for address in word.learned:
+            self._learn(session, address)
+
+    def _asked(self, word: Asked) -> None:
+        session = self.remotes.get(word.session)
+        if session is not None:
+            self._table.remember_return(word.sender, word.id_key, session)
+
+    # --- addresses that two sessions hold for a moment --------------------------------------------
+
+    def _own(self, session: RemoteSession, address: str) -> None:
+        session.owned.add(address)
+        before = self._table.owners.get(address)
+        if isinstance(before, RemoteSession) and before is not session:
+            rivals = self._owners.setdefault(address, {before.id: before})
+            rivals[session.id] = session
+        self._table.allocate(address, session)
+        if before is not None and before.is_here:
+            self._house.withdraw(address, before)
+
+    def _disown(self, session: RemoteSession, address: str) -> None:
+        session.owned.discard(address)
+        self._table.release(address, session)
+        rivals = self._owners.get(address)
+        if rivals is not None:
+            rivals.pop(session.id, None)
+            if len(rivals) < 2:
+                del self._owners[address]
+            if address not in self._table.owners and rivals:
+                self._table.allocate(address, next(iter(rivals.values())))
+
+    def _fall_back(self, address: str) -> None:
+        """A session here has released an address; one elsewhere may have it already."""
+        for session in self._owners.get(address, {}).values():
+            if address not in self._table.owners:
+                self._table.allocate(address, session)
+
+    def _learn(self, session: RemoteSession, address: str) -> None:
+        session.learned.add(address)
+        before = self._table.learned.get(address)
+        if before is None or before is session:
+            self._table.learned[address] = session
+        else:
+            self._contest(address, before, session)
+
+    def _unlearn(self, session: RemoteSession, address: str) -> None:
+        session.learned.discard(address)
+        if self._table.learned.get(address) is session:
+            del self._table.learned[address]
+        self._give_in(address, session)
+
+    def _contest(self, address: str, one: Listener, other: Listener) -> None:
+        rivals = self._rivals.setdefault(address, {})
+        rivals.update({one.id: one, other.id: other})
+        self._table.learned[address] = rivals[min(rivals)]
+
+    def _give_in(self, address: str, session: Listener) -> None:
+        rivals = self._rivals.get(address)
+        if rivals is None:
+            return
+        rivals.pop(session.id, None)
+        if rivals:
+            self._table.learned[address] = rivals[min(rivals)]
+        if len(rivals) < 2:
+            del self._rivals[address]
+
+
+def _enter(session: Listener) -> Enter:
+    return Enter(
+        session.id,
+        session.runtime_url,
+        session.token_hash,
+        session.bound_at,
+        session.is_connected,
+        session.speaker,
+    )

@@ -1,0 +1,116 @@
+"""Questions from one worker to all others: what they know only of themselves (figures, messages
+that pass), for a page or a scrape, never on the path of a message.
+
+Rules
+- A question of a kind is asked once at a time; who asks it meanwhile gets the same answers.
+- Every wait has an end: who has not answered by then is left out, with None.
+- At most MOST answers are worked on at once; what is asked beyond is not answered. An answer longer
+  than MAX_BYTES is not sent: a link is for messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, field
+
+from .peer import Peer
+from .protocol import Question, Reply
+from .transport import Mesh
+
+log = logging.getLogger(__name__)
+
+MOST = 8
+_TURN = 5.0  # seconds until an event loop that is busy is given up
+MAX_BYTES = 256 * 1024
+
+Answers = dict[str, bytes | None]
+"""By the name of the worker; None if it did not answer in time."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A question whose answers are waited for, by epoch."""
+
+    waited_for: set[str]
+    answers: dict[str, bytes] = field(default_factory=dict)
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Asking:
+    """One a worker. `answers` by the kind of question; they are given on the event loop."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.answers: dict[str, Callable[[bytes], Awaitable[bytes]]] = {}
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._mesh = mesh
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, _Asked] = {}
+        self._asking: dict[tuple[str, bytes], asyncio.Task[Answers]] = {}
+        self._answering: set[asyncio.Task[None]] = set()
+
+    async def ask(self, kind: str, text: bytes = b"", seconds: float = 1.0) -> Answers:
+        """What the other workers answer within so many seconds."""
+        task = self._asking.get((kind, text))
+        if task is None:
+            task = asyncio.create_task(self._ask(kind, text, seconds))
+            self._asking[kind, text] = task
+            task.add_done_callback(lambda _: self._asking.pop((kind, text)))
+        return await asyncio.shield(task)
+
+    def ask_from_thread(self, kind: str, text: bytes = b"", seconds: float = 1.0) -> Answers:
+        """The same, for a thread: blocks."""
+        if self.loop is None or self.loop.is_closed():
+            return {}
+        asking = asyncio.run_coroutine_threadsafe(self.ask(kind, text, seconds), self.loop)
+        try:
+            return asking.result(seconds + _TURN)
+        except FutureTimeout:
+            asking.cancel()
+            return {}
+
+    def heard(self, peer: Peer, word: Question | Reply) -> None:
+        """Another worker asks, or answers."""
+        if isinstance(word, Reply):
+            asked = self._asked.get(word.number)
+            if asked is not None and peer.epoch in asked.waited_for:
+                asked.answers[peer.epoch] = word.text
+                if len(asked.answers) == len(asked.waited_for):
+                    asked.done.set()
+        elif word.kind in self.answers and len(self._answering) < MOST:
+            task = asyncio.create_task(self._answer(peer, word))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+
+    async def _ask(self, kind: str, text: bytes, seconds: float) -> Answers:
+        peers = list(self._mesh.peers.values())
+        up = [peer for peer in peers if peer.is_up]
+        asked = _Asked({peer.epoch for peer in up})
+        if up:
+            number = next(self._numbers)
+            self._asked[number] = asked
+            for peer in up:
+                peer.out.put(Question(number, kind, text), len(text))
+            try:
+                async with asyncio.timeout(seconds):
+                    await asked.done.wait()
+            except TimeoutError:
+                late = [peer.name for peer in up if peer.epoch not in asked.answers]
+                log.info("Workers did not answer in time: %s", ", ".join(late))
+            finally:
+                del self._asked[number]
+        return {peer.name: asked.answers.get(peer.epoch) for peer in peers}
+
+    async def _answer(self, peer: Peer, word: Question) -> None:
+        try:
+            text = await self.answers[word.kind](word.text)
+        except Exception:
+            log.exception("A question of another worker could not be answered.")
+            return
+        if len(text) > MAX_BYTES:
+            log.warning("An answer to another worker is too long.", extra={"kind": word.kind})
+        elif peer.is_up:
+            peer.out.put(Reply(word.number, text), len(text))

@@ -1,0 +1,475 @@
+"""Where the workers of a node meet: each has one inbox on the channel layer, and a link to each
+other (link.py). Knows nothing of what they say.
+
+Rules
+- A worker subscribes its inbox before it says that it is there. A beat in the workers' group says
+  it to all, several times in `patience` seconds, with how far every link has come: so a lost last
+  batch is noticed as well.
+- What is said in one turn of the event loop leaves together, as one batch for each peer.
+- A peer without a beat for `patience` seconds, or that does not settle in that time, is down:
+  nobody waits for it, frames for it are dropped and remembered as lost. When it is heard of again
+  a new stream begins with a snapshot.
+- `barrier` is done when every peer that takes sessions has done what was said before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Protocol
+
+from channels.layers import get_channel_layer
+
+from . import protocol
+from .peer import Peer
+from .protocol import Gap, Ready, Settle, Settled, SnapshotBegins, SnapshotEnds, Word
+
+log = logging.getLogger(__name__)
+
+_ASK_AGAIN = 0.05  # seconds between two requests for the same lost batch
+_RETRY = 0.1  # seconds until a layer that refused is tried again
+_READER_PATIENCE = 5.0  # seconds that a full link may hold senders back
+_ACKNOWLEDGED_PART = 64  # of a link's bytes: so much may come before it is acknowledged
+
+
+@dataclass(frozen=True, slots=True)
+class Me:
+    """This worker: its name, and the epoch of this start."""
+
+    name: str
+    epoch: str
+    host: str
+    pid: int
+
+
+class Client(Protocol):
+    """What the mesh needs of those who speak over it."""
+
+    def snapshot(self) -> Iterator[Word]:
+        """Everything a new peer must know; each word is true when it is taken."""
+        ...
+
+    def heard(self, peer: Peer, word: protocol.Said) -> None: ...
+
+    def peer_down(self, peer: Peer) -> None:
+        """It is not heard of; its sessions may come back with it."""
+        ...
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they are done: one that waits for Redis may miss it the first time."""
+    left = {task for task in tasks if not task.done()}
+    for _ in range(10):
+        if not left:
+            return
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=0.2)
+
+
+def channel_layer() -> Any:
+    """The layer of the settings."""
+    return get_channel_layer()
+
+
+class Mesh:
+    """One a worker. `layer` is a channel layer, `secret` what only workers of this node know."""
+
+    def __init__(
+        self,
+        layer: Any,
+        me: Me,
+        secret: str,
+        patience: float,
+        link_bytes: int,
+        raise_alarm: Callable[[str, str, str], None],
+    ) -> None:
+        self.me = me
+        self.patience = patience
+        self.peers: dict[str, Peer] = {}
+        self.takes = True
+        self.client: Client
+        self._layer = layer
+        self._group = f"node-{hashlib.sha256(secret.encode()).hexdigest()[:32]}"
+        self._link_bytes = link_bytes
+        self._raise_alarm = raise_alarm
+        self._inbox = ""
+        self._changes = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None], float]] = deque()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_ready = False
+        self._learned = asyncio.Event()
+        self._gone: dict[str, None] = {}
+
+    # --- start and stop ---------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the inbox and say that we are there. Raises if the layer cannot be reached."""
+        self._inbox = await self._layer.new_channel()
+        await self._layer.group_add(self._group, self._inbox)
+        await self._beat()
+        self._tasks = [
+            asyncio.create_task(self._receive()),
+            asyncio.create_task(self._keep()),
+        ]
+
+    async def join(self, expected: set[str]) -> None:
+        """Wait until we know what the workers of these epochs have (at most `patience` seconds for
+        those that do not answer), and until all know that we take sessions."""
+        limit = monotonic() + self.patience
+        while monotonic() < limit:
+            known = {peer.epoch for peer in self.peers.values() if peer.is_known}
+            if expected <= known and all(peer.is_known for peer in self._up()):
+                break
+            self._learned.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.patience / 10):
+                    await self._learned.wait()
+        self._is_ready = True
+        self.tell(Ready())
+        for peer in self._up():
+            peer.is_ready = True  # they may not take sessions yet, but have to have heard it
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.patience):
+                if (settled := self.barrier()) is not None:
+                    await settled
+
+    async def stop(self) -> None:
+        """Publish what was said, then leave."""
+        tasks = [*self._tasks, *(task for peer in self.peers.values() for task in peer.tasks)]
+        await _end(tasks)
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(self.patience):
+                for peer in self._up():
+                    while (batch := peer.out.take()) is not None:
+                        await self._send(peer, number=batch.number, words=batch.words)
+        with contextlib.suppress(Exception):
+            await self._layer.group_discard(self._group, self._inbox)
+
+    # --- saying -----------------------------------------------------------------------------------
+
+    def tell(self, word: Word, size: int = 0) -> None:
+        """Say something to every peer."""
+        self._changes += 1
+        for peer in self.peers.values():
+            if peer.is_up:
+                peer.out.put(word, size)
+
+    def barrier(self) -> asyncio.Future[None] | None:
+        """Done when every peer that takes sessions has done what was said until now."""
+        mark = self._changes
+        late = [peer for peer in self._up() if peer.is_ready and peer.settled < mark]
+        if not late:
+            return None
+        for peer in late:
+            if peer.asked < mark and peer.is_synced:  # else its snapshot ends with the question
+                peer.asked = mark
+                peer.out.put(Settle(mark))
+        waiting = self._waiting
+        if waiting and waiting[-1][0] == mark:
+            return waiting[-1][1]
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting.append((mark, future, monotonic()))
+        return future
+
+    @property
+    def number_ready(self) -> int:
+        """How many other workers take sessions."""
+        return sum(peer.is_up and peer.is_ready for peer in self.peers.values())
+
+    def close(self) -> None:
+        """Take no more sessions, and let the others know."""
+        self.takes = False
+        self._tasks.append(asyncio.create_task(self._beat_now()))
+
+    def figures(self) -> list[dict[str, Any]]:
+        """The links as they are, for the operator."""
+        return [
+            {
+                "to": peer.name,
+                "state": "up" if peer.is_up else "down",
+                "waiting_bytes": peer.out.bytes,
+                "batches": peer.out.batches,
+                "resent": peer.out.resent,
+                "gaps": peer.incoming.gaps,
+                "missed": peer.incoming.missed,
+                "lost": peer.given_up,
+            }
+            for peer in tuple(self.peers.values())  # asked from threads, too
+        ]
+
+    def _up(self) -> list[Peer]:
+        return [peer for peer in self.peers.values() if peer.is_up]
+
+    def _release(self) -> None:
+        """Let go on who waits for no peer any more."""
+        marks = [peer.settled for peer in self.peers.values() if peer.is_up and peer.is_ready]
+        least = min(marks, default=self._changes)
+        while self._waiting and self._waiting[0][0] <= least:
+            future = self._waiting.popleft()[1]
+            if not future.done():
+                future.set_result(None)
+
+    # --- the layer --------------------------------------------------------------------------------
+
+    async def _receive(self) -> None:
+        while True:
+            try:
+                message = await self._layer.receive(self._inbox)
+            except Exception as error:
+                log.warning("The channel layer does not give what came: %s", error)
+                await asyncio.sleep(_RETRY)
+                continue
+            try:
+                self._take(message)
+            except Exception:
+                log.exception("A message of another worker could not be read.")
+
+    async def _publish(self, peer: Peer) -> None:
+        """Publish what waits for a peer, batch by batch, while it is up."""
+        while asyncio.current_task() in peer.tasks:
+            await peer.wake.wait()
+            peer.wake.clear()
+            while (batch := peer.out.take()) is not None:
+                stream = peer.out.stream
+                try:
+                    async with asyncio.timeout(self.patience):
+                        await self._send(peer, number=batch.number, words=batch.words)
+                except Exception as error:  # full or out of reach; redis and layers differ in them
+                    log.debug("The channel layer did not take a batch: %s", error)
+                    await asyncio.sleep(_RETRY)
+                    if peer.out.stream == stream:
+                        peer.out.go_back(batch.number)
+                        peer.wake.clear()
+
+    async def _send(self, peer: Peer, **more: Any) -> None:
+        peer.unacknowledged = 0
+        await self._layer.send(
+            peer.inbox,
+            {
+                "type": "worker.batch",
+                "epoch": self.me.epoch,
+                "stream": peer.out.stream,
+                "have": [peer.incoming.stream, peer.incoming.next],
+                **more,
+            },
+        )
+
+    async def _beat(self) -> None:
+        links = {
+            peer.epoch: [
+                peer.out.stream, peer.out.published, peer.incoming.stream, peer.incoming.next
+            ]
+            for peer in self._up()
+        }  # fmt: skip
+        await self._layer.group_send(
+            self._group,
+            {
+                "type": "worker.beat",
+                "inbox": self._inbox,
+                "is_ready": self._is_ready,
+                "takes": self._is_ready and self.takes,
+                "links": links,
+                "name": self.me.name,
+                "epoch": self.me.epoch,
+                "host": self.me.host,
+                "pid": self.me.pid,
+            },
+        )
+
+    async def _beat_now(self) -> None:
+        with contextlib.suppress(Exception):  # the next one comes soon
+            await self._beat()
+
+    async def _keep(self) -> None:
+        """Beat, and look after the peers."""
+        while True:
+            await asyncio.sleep(min(1.0, self.patience / 10))
+            try:
+                async with asyncio.timeout(self.patience):
+                    await self._beat()
+            except Exception as error:
+                log.debug("The channel layer did not take a beat: %s", error)
+            try:
+                self._look_after()
+            except Exception:
+                log.exception("The links of the worker could not be looked after.")
+
+    def _look_after(self) -> None:
+        now = monotonic()
+        if self._waiting and now - self._waiting[0][2] > self.patience:
+            mark = self._waiting[0][0]
+            for peer in self._up():
+                if peer.is_ready and peer.settled < mark:
+                    self.down(peer, "does not do what it is told")
+        for peer in self._up():
+            if now - peer.heard_at > self.patience:
+                self.down(peer, "is not heard of")
+                continue
+            if peer.lost:
+                peer.given_up += len(peer.lost)
+                peer.out.put(Gap(list(peer.lost)))
+                peer.lost.clear()
+            if not peer.out.is_behind:
+                peer.full_since = now
+            elif now - peer.full_since > _READER_PATIENCE:
+                peer.out.relieve()
+
+    # --- hearing ----------------------------------------------------------------------------------
+
+    def _take(self, message: dict[str, Any]) -> None:
+        epoch = message["epoch"]
+        if epoch == self.me.epoch or epoch in self._gone:
+            return
+        if message["type"] == "worker.beat":
+            self._heard_beat(message)
+            return
+        peer = self.peers.get(epoch)
+        if peer is None or not peer.is_up:
+            return  # its beat comes first, and what is lost here is asked for again
+        peer.heard_at = monotonic()
+        self._acknowledged(peer, *message["have"])
+        if "again" in message and not self._go_back(peer, *message["again"]):
+            self._begin(peer)
+        if "number" in message:
+            self._take_batch(peer, message["stream"], message["number"], message["words"])
+
+    def _heard_beat(self, beat: dict[str, Any]) -> None:
+        peer = self.peers.get(beat["epoch"])
+        if peer is None:
+            peer = self.peers[beat["epoch"]] = Peer(beat, self._link_bytes)
+            log.info("A worker is there.", extra={"worker": peer.name})
+        peer.heard_at = monotonic()
+        peer.inbox = beat["inbox"]
+        peer.takes = beat["takes"]
+        if not peer.is_up:
+            peer.is_up = True
+            peer.tasks = [asyncio.create_task(self._publish(peer))]
+            self._begin(peer)
+            peer.is_ready = beat["is_ready"]
+            peer.tasks.append(asyncio.create_task(self._beat_now()))
+        if (link := beat["links"].get(self.me.epoch)) is not None:
+            stream, published, have_stream, have = link
+            self._acknowledged(peer, have_stream, have)
+            if peer.incoming.hears_of(stream, published):
+                self._noticed(peer)
+        if peer.incoming.is_missing:
+            self._ask_again(peer)
+
+    def _acknowledged(self, peer: Peer, stream: int, until: int) -> None:
+        if stream == peer.out.stream:
+            peer.out.acknowledge(until)
+
+    def _go_back(self, peer: Peer, stream: int, number: int) -> bool:
+        """False if only a new stream can help. A request about an earlier one is out of date."""
+        return stream < peer.out.stream or (stream == peer.out.stream and peer.out.go_back(number))
+
+    def _take_batch(self, peer: Peer, stream: int, number: int, batch: bytes) -> None:
+        incoming = peer.incoming
+        gaps = incoming.gaps
+        takes = incoming.takes(stream, number)
+        if incoming.gaps > gaps:
+            self._noticed(peer)
+        if not takes:
+            if incoming.is_missing:
+                self._ask_again(peer)
+            return
+        for word in protocol.decode(batch):
+            match word:
+                case Settle():
+                    peer.out.put(Settled(word.mark))
+                case Settled():
+                    peer.settled = word.mark
+                    self._release()
+                case Ready():  # it takes nobody before it has done what we said until now
+                    peer.is_ready = True
+                    peer.settled = max(peer.settled, self._changes)
+                case _:
+                    if isinstance(word, SnapshotEnds):
+                        peer.is_known = True
+                        self._learned.set()
+                    self._pass_on(peer, word)
+        peer.unacknowledged += len(batch)
+        if peer.unacknowledged >= self._link_bytes // _ACKNOWLEDGED_PART:
+            peer.unacknowledged = 0
+            self._answer(peer)
+
+    def _pass_on(self, peer: Peer, word: protocol.Said) -> None:
+        try:
+            self.client.heard(peer, word)
+        except Exception:
+            log.exception("A word of another worker failed.", extra={"worker": peer.name})
+
+    def _noticed(self, peer: Peer) -> None:
+        text = f"Messages of the worker {peer.name} were lost on the way and are asked for again."
+        self._raise_alarm("worker-gap", peer.name, text)
+
+    def _ask_again(self, peer: Peer) -> None:
+        now = monotonic()
+        if now - peer.asked_again_at >= _ASK_AGAIN:
+            peer.asked_again_at = now
+            self._answer(peer, again=[peer.incoming.stream, peer.incoming.next])
+
+    def _answer(self, peer: Peer, **more: Any) -> None:
+        """Send what carries no batch: an acknowledgement, or a request for what is missing."""
+        task = asyncio.create_task(self._answer_soon(peer, more))
+        peer.tasks = [each for each in peer.tasks if not each.done()] + [task]
+
+    async def _answer_soon(self, peer: Peer, more: dict[str, Any]) -> None:
+        with contextlib.suppress(Exception):  # the next beat says the same
+            await self._send(peer, **more)
+
+    # --- the life of a peer -----------------------------------------------------------------------
+
+    def _begin(self, peer: Peer) -> None:
+        """Begin a new stream to a peer, with all it must know."""
+        peer.lost |= peer.out.begin()
+        peer.settled = peer.asked = 0
+        peer.is_synced = False
+        peer.out.put(SnapshotBegins())
+        peer.tasks = [each for each in peer.tasks if not each.done()]
+        peer.tasks.append(asyncio.create_task(self._snapshot(peer, peer.out.stream)))
+
+    async def _snapshot(self, peer: Peer, stream: int) -> None:
+        for word in self.client.snapshot():
+            if peer.out.stream != stream:
+                return
+            peer.out.put(word, len(protocol.encode([word])))
+            await peer.room()
+        if peer.out.stream != stream:
+            return
+        peer.out.put(SnapshotEnds())
+        peer.is_synced = True
+        peer.asked = self._changes
+        peer.out.put(Settle(peer.asked))
+        if self._is_ready:
+            peer.out.put(Ready())
+
+    def down(self, peer: Peer, why: str) -> None:
+        """Wait no longer for a peer; what it has not acknowledged is lost, and it will be told."""
+        if not peer.is_up:
+            return
+        peer.is_up = peer.is_ready = False
+        peer.end()
+        peer.lost |= peer.out.begin()
+        log.warning("A worker %s.", why, extra={"worker": peer.name})
+        self._raise_alarm("worker-down", peer.name, f"The worker {peer.name} {why}.")
+        self.client.peer_down(peer)
+        self._release()
+
+    def forget(self, peer: Peer) -> None:
+        """The peer has ended; nothing of it is heard any more."""
+        self.peers.pop(peer.epoch, None)
+        self._gone[peer.epoch] = None
+        if len(self._gone) > 10_000:
+            self._gone.pop(next(iter(self._gone)))
+        peer.is_up = peer.is_ready = False
+        peer.end()
+        peer.out.begin()
+        self._release()

@@ -1,0 +1,206 @@
+"""One worker's side of a link to another: words arrive once and in order, or the loss is known.
+
+The channel layer loses messages silently (capacity, a Redis that restarts). So batches carry a
+stream and a number; the receiver asks again for what it misses, the sender keeps a batch until it
+is acknowledged, within `limit` bytes. What is given up (the peer was taken for dead) is known by
+session. No I/O here: the mesh carries what these two say.
+
+Outgoing  words and frames wait, are cut into batches, and are kept until acknowledged
+Incoming  takes batches in order, notices what is missing
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from time import time
+from typing import NamedTuple
+
+from . import protocol as words
+from .protocol import Frame, Word
+
+BATCH_BYTES = 256 * 1024
+_WORD = 96  # bytes of memory a waiting word costs besides its text
+_SESSION = 40  # and each further session of a frame
+
+
+class Batch(NamedTuple):
+    """Words as they are published. `sessions` are those with a frame in it."""
+
+    number: int
+    words: bytes
+    size: int
+    sessions: frozenset[str]
+
+
+class Outgoing:
+    """What is to reach a peer. `wake` is called when there is something to publish."""
+
+    def __init__(self, limit: int, wake: Callable[[], None]) -> None:
+        self.stream = 0
+        self.published = 0  # the number of the next batch that has not been published
+        self.batches = 0
+        self.resent = 0
+        self.bytes = 0
+        self._limit = limit
+        self._wake = wake
+        self._words: list[Word] = []
+        self._words_bytes = 0
+        self._number = 0
+        self._kept: deque[Batch] = deque()
+        self._relief: list[Callable[[], None]] = []
+
+    def put(self, word: Word, size: int = 0) -> None:
+        """Say something; never refused, so whoever says much waits for `has_room`."""
+        size += _WORD
+        self._words.append(word)
+        self._words_bytes += size
+        self.bytes += size
+        self._wake()
+
+    def put_frame(self, session: str, frame: bytes) -> bool:
+        """Send a frame; False if there is no room. A frame for many sessions is sent once."""
+        last = self._words[-1] if self._words else None
+        if last.__class__ is Frame and last.frame is frame:
+            last.sessions.append(session)
+            self.bytes += _SESSION
+            self._words_bytes += _SESSION
+            return True
+        if self.bytes + len(frame) > self._limit:
+            return False
+        self.put(Frame(frame, [session]), len(frame))
+        return True
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more waits than a quarter of the limit."""
+        return self.bytes > self._limit // 4
+
+    @property
+    def has_room(self) -> bool:
+        return self.bytes <= self._limit // 8
+
+    def when_relieved(self, callback: Callable[[], None]) -> None:
+        """Call back, once, when half of that quarter is left, or nothing more is to be hoped."""
+        self._relief.append(callback)
+
+    def relieve(self) -> None:
+        callbacks, self._relief = self._relief, []
+        for callback in callbacks:
+            callback()
+
+    def take(self) -> Batch | None:
+        """The next batch to publish."""
+        first = self._kept[0].number if self._kept else self._number
+        if self.published == self._number:
+            if not self._words:
+                return None
+            self._cut()
+        batch: Batch = self._kept[self.published - first]
+        self.published += 1
+        self.batches += 1
+        return batch
+
+    def go_back(self, number: int) -> bool:
+        """Publish again from this batch on; False if it is not kept any more."""
+        first = self._kept[0].number if self._kept else self._number
+        if not first <= number <= self._number:
+            return False
+        if number < self.published:
+            self.resent += self.published - number
+            self.published = number
+        self._wake()
+        return True
+
+    def acknowledge(self, until: int) -> None:
+        """The peer has all batches before `until`."""
+        while self._kept and self._kept[0].number < until:
+            self.bytes -= self._kept.popleft().size
+        if self._kept and self.published < self._kept[0].number:
+            self.published = self._kept[0].number
+        elif not self._kept:
+            self.published = self._number
+        if self._relief and self.has_room:
+            self.relieve()
+
+    def begin(self) -> set[str]:
+        """Give up what is not acknowledged and begin a new stream; the sessions that miss frames
+        by it."""
+        lost = {session for batch in self._kept for session in batch.sessions}
+        lost.update(*(each.sessions for each in self._words if isinstance(each, Frame)))
+        self._kept.clear()
+        self._words.clear()
+        self._words_bytes = self.bytes = self._number = self.published = 0
+        self.stream = max(self.stream + 1, int(time() * 1000))
+        self.relieve()
+        return lost
+
+    def _cut(self) -> None:
+        """Make a batch of what waits, or of the first part of it."""
+        said, size = self._words, self._words_bytes
+        if size <= BATCH_BYTES:
+            self._words, self._words_bytes = [], 0
+        else:
+            size = count = 0
+            for word in said:
+                size += _size(word)
+                count += 1
+                if size >= BATCH_BYTES:
+                    break
+            said, self._words = said[:count], list(islice(said, count, None))
+            size = min(size, self._words_bytes) if self._words else self._words_bytes
+            self._words_bytes -= size
+        sessions = [word.sessions for word in said if word.__class__ is Frame]
+        batch = Batch(self._number, words.encode(said), size, frozenset().union(*sessions))
+        self._kept.append(batch)
+        self._number += 1
+
+
+def _size(word: Word) -> int:
+    if isinstance(word, Frame):
+        return _WORD + len(word.frame) + _SESSION * (len(word.sessions) - 1)
+    return _WORD
+
+
+class Incoming:
+    """What comes from a peer. `gaps` and `missed` count the losses that were noticed, and what
+    was to be sent again: what came after a loss is not kept."""
+
+    def __init__(self) -> None:
+        self.stream = -1
+        self.next = 0
+        self.gaps = 0
+        self.missed = 0
+        self.is_missing = False
+        self._known = 0
+
+    def takes(self, stream: int, number: int) -> bool:
+        """Whether this batch is the next one; if not it is one we had, or one after a loss."""
+        if stream > self.stream:
+            self.stream, self.next, self._known, self.is_missing = stream, 0, 0, False
+        if stream < self.stream or number < self.next:
+            return False
+        if number > self.next:
+            self.hears_of(stream, number + 1)
+            return False
+        self.next += 1
+        if self.next >= self._known:
+            self.is_missing = False
+        return True
+
+    def hears_of(self, stream: int, until: int) -> bool:
+        """The peer says that it has published the batches before `until`; whether one is new to be
+        missed."""
+        if stream > self.stream:
+            self.stream, self.next, self._known, self.is_missing = stream, 0, 0, False
+        if stream < self.stream or until <= max(self.next, self._known):
+            return False
+        before, self._known = max(self.next, self._known), until
+        is_first = not self.is_missing
+        self.is_missing = True
+        if self.next == 0:  # the stream began before we knew of the peer
+            return False
+        self.gaps += is_first
+        self.missed += until - before
+        return True

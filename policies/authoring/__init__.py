@@ -1,0 +1,1 @@
+"""Writing policies: drafts, publishing, test cases, import and export."""

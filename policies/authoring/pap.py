@@ -1,0 +1,132 @@
+"""The administration point: check a draft, publish it, take it back.
+
+    check    read and compile the draft, run the policies' own tests
+    publish  check, number, keep, tell the workers; all in one transaction
+    roll back   publish an earlier version again, and make it the draft
+
+Rules
+- A version is a copy: what is edited later does not change it.
+- Nothing that cannot be compiled, and nothing whose tests fail, is ever published.
+- Workers are told through the node's control outbox in the same transaction, so that a version and
+  the word of it become visible together.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.apps import apps
+from django.db import transaction
+
+from policies.enforcement import environment
+from policies.enforcement.snapshot import Edition, Lists, make_edition
+from policies.engine.language import PolicyError, Problem
+from policies.models import PolicyTest, Version
+
+from .cases import run_case
+from .drafts import draft_document, draft_lists, replace_draft
+
+PUBLISHED = "policies.published"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What a check found. It is fit for publication if there are neither problems nor failures."""
+
+    problems: tuple[Problem, ...] = ()
+    failures: tuple[str, ...] = ()
+    passed: int = 0
+    edition: Edition | None = field(default=None, repr=False)
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether it may be published."""
+        return not self.problems and not self.failures
+
+
+class NotFit(Exception):
+    """A draft that may not be published; `report` says why."""
+
+    def __init__(self, report: CheckReport) -> None:
+        faults = [str(problem) for problem in report.problems] + list(report.failures)
+        super().__init__("\n".join(faults))
+        self.report = report
+
+
+def check(document: Sequence[Any], lists: Lists) -> CheckReport:
+    """Compile a document and run the active tests against it."""
+    try:
+        edition = make_edition(document, lists)
+    except PolicyError as error:
+        return CheckReport(problems=tuple(error.problems))
+    failures = []
+    active = list(PolicyTest.objects.filter(is_active=True))
+    for test in active:
+        case = {"id": test.name, "node": environment.node_facts(), **test.case}
+        result = run_case(case, edition.enforced, environment.defaults())
+        if result.faults:
+            failures.append(f"{test.name}: {'; '.join(result.faults)}")
+    return CheckReport((), tuple(failures), len(active) - len(failures), edition)
+
+
+def check_draft() -> CheckReport:
+    """Check what is being edited."""
+    return check(draft_document(), draft_lists())
+
+
+@transaction.atomic
+def publish(author: Any = None, note: str = "") -> Version:
+    """Publish the draft. Raises NotFit."""
+    return _publish(draft_document(), draft_lists(), author, note)
+
+
+@transaction.atomic
+def roll_back(version: Version, author: Any = None) -> Version:
+    """Publish an earlier version again; the draft becomes the same."""
+    replace_draft(version.document, version.lists)
+    note = f"back to version {version.number}"
+    return _publish(version.document, version.lists, author, note, tested=False)
+
+
+def current() -> Version | None:
+    """The version in force."""
+    return Version.objects.order_by("-number").first()
+
+
+def difference(before: Version | None, after: Version | None) -> list[str]:
+    """Lines that changed from one version to another (None: nothing; after None: the draft)."""
+    old = _lines(before.document, before.lists) if before else []
+    if after is None:
+        new = _lines(draft_document(), draft_lists())
+    else:
+        new = _lines(after.document, after.lists)
+    return list(difflib.unified_diff(old, new, "before", "after", lineterm="", n=4))
+
+
+def _publish(
+    document: list[Any], lists: dict[str, Any], author: Any, note: str, tested: bool = True
+) -> Version:
+    report = check(document, lists)
+    if report.problems or (tested and report.failures):
+        raise NotFit(report)
+    newest = Version.objects.select_for_update().order_by("-number").first()
+    version = Version(
+        number=newest.number + 1 if newest else 1,
+        document=document,
+        lists=lists,
+        note=note[:255],
+        author=author,
+    )
+    version.save()
+    outbox = apps.get_model("msgnode", "ControlMessage")
+    outbox.objects.create(kind=PUBLISHED, payload={"version": version.number})
+    return version
+
+
+def _lines(document: list[Any], lists: dict[str, Any]) -> list[str]:
+    text = json.dumps({"sets": document, "lists": lists}, indent=2, sort_keys=True)
+    return text.splitlines()

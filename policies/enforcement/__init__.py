@@ -1,0 +1,1 @@
+"""Decisions in the node: enforcement, attributes, log and obligations."""

@@ -1,0 +1,191 @@
+"""The journal: what is to be told of decisions, kept off the message path.
+
+The enforcement point notes entries and deeds (log lines, mails) into bounded memory; the worker
+takes them away every second, in one go.
+
+Rules
+- Every refusal and every error is an entry, also what a set in shadow mode would have done; of
+  permits one in `sample` is.
+- When more comes than is taken away, the newest are dropped and counted: the node goes on.
+- Bodies are masked: shape and scalars that are not texts stay, texts are cut out, except for the
+  few keys that say what a message is about. Where they are not, tokens are cut out all the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from time import time
+from typing import Any
+
+import msgspec
+
+from msgnode.core.decision import Decision, Effect
+from msgnode.core.errors import NodeError
+from msgnode.core.redaction import MASK, cut, without_tokens
+from policies.engine.attributes import Facts
+from policies.engine.combining import Outcome
+from policies.engine.language import Duty
+from policies.engine.vocabulary import RATE
+
+KEPT = frozenset({"resource", "resources", "type", "method", "scheme", "number", "code"})
+OF_SENDER = (
+    *("srcUsername", "srcIDP", "srcIDPDomain", "srcGroups", "srcSession", "srcAddress"),
+    *("srcOrigin", "srcRuntime"),
+)
+LOOKED_UP = frozenset({"dstRuntime", "dstUsername", "userRegistries", "addrAllastMin"})
+MAX_FACT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One decision worth telling. `shadow` is the decision of sets that are not in force, `facts`
+    are what was known beside the message."""
+
+    at: float
+    direction: str
+    effect: str
+    passes: bool
+    shadow: str
+    path: str
+    version: int
+    type: str
+    sender: str
+    to: str
+    username: str
+    session: str
+    message: str
+    errors: str
+    microseconds: float
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """A duty to be done after the decision."""
+
+    duty: Duty
+    summary: str
+
+
+class Journal:
+    """Bounded memory between the message path and the database.
+
+    left     decisions that pass until one of them is told
+    """
+
+    def __init__(self, sample: int = 1000, room: int = 10_000, masks: bool = True) -> None:
+        self._sample = sample or sys.maxsize
+        self._room = room
+        self._masks = masks
+        self.left = self._sample
+        self.entries: list[Entry] = []
+        self.deeds: list[Deed] = []
+        self._hits: dict[tuple[str, ...], list[int]] = {}
+        self.dropped = 0
+
+    def hits_of(self, path: tuple[str, ...]) -> list[int]:
+        """The counter of a rule: one number, to be counted up in place."""
+        found = self._hits.get(path)
+        if found is None:
+            found = self._hits[path] = [0]
+        return found
+
+    def is_due(self, effect: Effect, passes: bool) -> bool:
+        """Whether a decision is to be told: every refusal and error, one in `sample` others."""
+        if not passes or effect is Effect.INDETERMINATE:
+            return True
+        self.left -= 1
+        if self.left > 0:
+            return False
+        self.left = self._sample
+        return True
+
+    def note(
+        self, facts: Facts, outcome: Outcome, decision: Decision, shadow: str, seconds: float
+    ) -> None:
+        """Keep an entry."""
+        if len(self.entries) >= self._room:
+            self.dropped += 1
+            return
+        message, identity = facts.message, facts.speaker.identity
+        self.entries.append(
+            Entry(
+                at=time(),
+                direction=facts.direction.value,
+                effect=outcome.effect.value,
+                passes=decision.passes,
+                shadow=shadow,
+                path="/".join(outcome.deciding),
+                version=decision.version,
+                type=message.type,
+                sender=cut(message.sender),
+                to=cut(facts.to),
+                username=identity.username if identity else "",
+                session=facts.speaker.session_id,
+                message=self._shown(facts),
+                errors=cut("\n".join(outcome.errors)),
+                microseconds=seconds * 1e6,
+                facts=without_tokens(beside(facts)),
+            )
+        )
+
+    def do(self, duty: Duty, facts: Facts, effect: str) -> None:
+        """Keep a duty to be done."""
+        if len(self.deeds) >= self._room:
+            self.dropped += 1
+            return
+        summary = f"{effect}: {facts.message.type} from {facts.message.sender} to {facts.to}"
+        self.deeds.append(Deed(duty, cut(summary)))
+
+    def take(self) -> tuple[list[Entry], list[Deed], Counter[tuple[str, ...]]]:
+        """Everything noted since the last time."""
+        hits: Counter[tuple[str, ...]] = Counter()
+        for path, counter in self._hits.items():
+            if counter[0]:
+                hits[path], counter[0] = counter[0], 0
+        taken = self.entries, self.deeds, hits
+        self.entries, self.deeds = [], []
+        return taken
+
+    def _shown(self, facts: Facts) -> str:
+        message = facts.message
+        try:
+            body: Any = message.fields()
+        except NodeError:
+            body = {}
+        shown = {
+            "id": msgspec.Raw(cut((message.id or b"0").decode()).encode()),
+            "type": message.type,
+            "from": cut(message.sender),
+            "to": cut(facts.to),
+            "body": masked(body) if self._masks else without_tokens(body),
+        }
+        return msgspec.json.encode(shown)[:20_000].decode(errors="ignore")
+
+
+def beside(facts: Facts) -> dict[str, Any]:
+    """Who sent the message, and what the decision has looked up: as it was at that moment."""
+    looked_up = [name for name in facts if name in LOOKED_UP or RATE.fullmatch(name)]
+    values = {name: facts[name] for name in (*OF_SENDER, *looked_up)}
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, (str, int, float, list, tuple)) and not _is_long(value)
+    }
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) > MAX_FACT
+
+
+def masked(value: Any, key: str = "") -> Any:
+    """A value without its texts."""
+    if isinstance(value, dict):
+        return {cut(name): masked(item, name) for name, item in value.items()}
+    if isinstance(value, list):
+        return [masked(item, key) for item in value[:50]]
+    if isinstance(value, str):
+        return cut(value) if key in KEPT else MASK
+    return value

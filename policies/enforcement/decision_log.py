@@ -1,0 +1,67 @@
+"""Writing the journal down: rows of the decision log, hit counts, retention.
+
+Blocks on the database: for a thread, never for the event loop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from django.db.models import F
+from django.utils import timezone
+
+from policies.models import DecisionEntry, RuleHits
+
+from .decision_buffer import Entry
+
+BATCH = 500
+
+
+def write_entries(entries: Sequence[Entry]) -> None:
+    """Keep decisions."""
+    rows = [
+        DecisionEntry(
+            at=datetime.fromtimestamp(entry.at, UTC),
+            direction=entry.direction,
+            effect=entry.effect,
+            passes=entry.passes,
+            shadow=entry.shadow[:255],
+            path=entry.path[:255],
+            version=entry.version,
+            type=entry.type[:16],
+            sender=entry.sender[:600],
+            to=entry.to[:600],
+            username=entry.username[:255],
+            session=entry.session[:64],
+            message=entry.message,
+            errors=entry.errors,
+            microseconds=entry.microseconds,
+            facts=entry.facts,
+        )
+        for entry in entries
+    ]
+    DecisionEntry.objects.bulk_create(rows, batch_size=BATCH)
+
+
+def add_hits(hits: Counter[tuple[str, ...]]) -> None:
+    """Add to the counts of rules."""
+    now = timezone.now()
+    for path, count in hits.items():
+        name = "/".join(path)[:255]
+        rows = RuleHits.objects.filter(path=name)
+        if not rows.update(hits=F("hits") + count, last_hit=now):
+            RuleHits.objects.get_or_create(path=name, defaults={"last_hit": now})
+            rows.update(hits=F("hits") + count)  # another worker may have been first
+
+
+def purge(days: float) -> int:
+    """Delete entries older than so many days, at most 1,000 in a transaction; how many went."""
+    limit = timezone.now() - timedelta(days=days)
+    gone = 0
+    while True:
+        old = list(DecisionEntry.objects.filter(at__lt=limit).values_list("pk", flat=True)[:1000])
+        if not old:
+            return gone
+        gone += DecisionEntry.objects.filter(pk__in=old).delete()[0]

@@ -1,0 +1,39 @@
+"""Verdicts: what a decision means for the message, after the node's defaults.
+
+| decision       | goes on              | body.auth |
+| permit         | yes                  | true      |
+| deny           | no                   | false     |
+| notApplicable  | as the default says  | false     |
+| indeterminate  | as the default says  | false     |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgnode.core.decision import Effect
+from policies.engine.combining import Outcome
+from policies.engine.language import Duty
+from policies.engine.rewriting import REWRITES
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """The node's settings for messages that no policy decides."""
+
+    deliver_not_applicable: bool = True
+    deliver_indeterminate: bool = False
+
+
+def verdict(effect: Effect, defaults: Defaults) -> tuple[bool, bool]:
+    """Whether the message goes on, and its mark `body.auth`."""
+    if effect is Effect.PERMIT:
+        return True, True
+    if effect is Effect.NOT_APPLICABLE:
+        return defaults.deliver_not_applicable, False
+    return effect is Effect.INDETERMINATE and defaults.deliver_indeterminate, False
+
+
+def rewrites_of(outcome: Outcome) -> tuple[Duty, ...]:
+    """The obligations that change the message."""
+    return tuple(duty for duty in outcome.obligations if duty.name in REWRITES)

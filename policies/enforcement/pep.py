@@ -1,0 +1,240 @@
+"""The enforcement point: implements the bus's Enforcer over the edition in force.
+
+    enforce(message, speaker, direction)
+      1 decide      the edition's snapshot on fresh facts; a fault of ours is "indeterminate"
+      2 shadow      what the sets in shadow mode would have changed
+      3 limits      rateLimit obligations of a permit may still refuse
+      4 rewriting   limit obligations of a permit; one that cannot be done refuses
+      5 afterwards  log and mail, off the message path
+    still_allows(...)  whether a subscription made before is allowed now
+
+Rules
+- Synchronous, without I/O; raises nothing but NotAtHand, on the way in, before anything is counted.
+- A message that passed on its way in is not judged again on its way out, unless a rule asks for the
+  direction or the message has changed: the facts would be the same.
+- A decision that passes, has nothing to be done and asked only for what a repetition shares (ends,
+  type, speaker) is kept for the next message of the kind, until the edition changes.
+- Who sends is told no names of policies, only the words of an `inform` obligation.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from msgnode.core import messages
+from msgnode.core.decision import Decision, Direction, Effect, Obligation
+from msgnode.core.errors import NodeError
+from msgnode.core.identity import Origin, Speaker
+from msgnode.core.messages import Message
+from policies.engine.attributes import REPEATABLE, Facts
+from policies.engine.combining import NOTHING, Outcome
+from policies.engine.language import Duty, PolicyError
+from policies.engine.rewriting import rewritten
+from policies.engine.vocabulary import RATE, WINDOWS
+
+from .decision_buffer import Journal
+from .defaults import Defaults, rewrites_of, verdict
+from .pip import InformationPoint
+from .snapshot import NO_EDITION, Edition
+
+log = logging.getLogger(__name__)
+
+_FAULT = Outcome(Effect.INDETERMINATE, "DP", errors=("a fault of the node, see its log",))
+_TOO_MANY = "Too many messages"
+MAX_REPEATED = 10_000
+
+_Key = tuple[str, str, str, int]
+
+
+class PolicyEnforcer:
+    """One a worker. `edition` is swapped by assignment."""
+
+    def __init__(
+        self,
+        information: InformationPoint,
+        journal: Journal,
+        defaults: Defaults,
+        now: Callable[[], datetime],
+        node: Mapping[str, Any],
+    ) -> None:
+        self.information = information
+        self.journal = journal
+        self.defaults = defaults
+        self.around = information.surroundings(now, node)
+        self._edition = NO_EDITION
+        self._known: dict[tuple[str, ...], Decision] = {}
+        self._repeated: dict[_Key, tuple[Decision, list[int], Speaker]] = {}
+        self._judged: Message | None = None
+        self.edition = NO_EDITION
+
+    @property
+    def edition(self) -> Edition:
+        """What is in force."""
+        return self._edition
+
+    @edition.setter
+    def edition(self, edition: Edition) -> None:
+        passes, auth = verdict(Effect.NOT_APPLICABLE, self.defaults)
+        self._nothing = Decision(Effect.NOT_APPLICABLE, passes, auth, version=edition.version)
+        self._known, self._repeated = {}, {}
+        self._judged, self._judgement = None, self._nothing
+        self._is_empty = edition.is_empty
+        self._judges_once = not edition.uses_direction
+        self._may_repeat = not edition.counted and edition.shadow is None
+        self._edition = edition
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every message passes without a look at it."""
+        return self._edition.is_empty and self.defaults.deliver_not_applicable
+
+    def enforce(self, message: Message, speaker: Speaker, direction: Direction) -> Decision:
+        """The decision on a message; it has one recipient, or the first is meant."""
+        if direction is Direction.OUT and self._judged is message:
+            return self._judgement
+        if self._is_empty:
+            return self._nothing
+        to = message.recipients[0]
+        key = (message.sender, to, message.type, id(speaker))
+        known = self._repeated.get(key)
+        if known is not None and self.journal.left > 1:
+            self.journal.left -= 1
+            decision, hits, _ = known
+            hits[0] += 1
+        else:
+            decision = self._judge(Facts(message, speaker, direction, to, self.around), key)
+        if direction is Direction.IN and self._judges_once:
+            self._judged, self._judgement = message, decision
+        return decision
+
+    def _judge(self, facts: Facts, key: _Key) -> Decision:
+        """A decision on fresh facts, told to the journal, and kept if it can be repeated."""
+        began = perf_counter()
+        edition = self._edition
+        if edition.fetched and facts.direction is Direction.IN:
+            self.information.prepare(facts)
+        if facts.direction is Direction.IN and edition.counted:
+            self.information.note(edition.counted, facts)
+        outcome = self._decide(edition.enforced.evaluate, facts)
+        decision = self._decision(outcome, facts)
+        hits = self.journal.hits_of(outcome.deciding)
+        hits[0] += bool(outcome.deciding)
+        if (
+            decision.passes
+            and not (outcome.obligations or outcome.advice or outcome.errors)
+            and self._may_repeat
+            and facts.keys() <= REPEATABLE
+        ):
+            if len(self._repeated) >= MAX_REPEATED:
+                self._repeated.clear()
+            self._repeated[key] = (decision, hits if outcome.deciding else [0], facts.speaker)
+        shadow = self._shadow(edition, facts, decision)
+        if shadow or self.journal.is_due(outcome.effect, decision.passes):
+            self.journal.note(facts, outcome, decision, shadow, perf_counter() - began)
+        return decision
+
+    def still_allows(self, runtime_url: str, manager: str, address: str, speaker: Speaker) -> bool:
+        """Whether a session may (still) subscribe to an address."""
+        body = {"resource": address, "resources": [address], "subscribe": [address]}
+        raw = {"id": 0, "type": "subscribe", "from": f"{runtime_url}/sm", "to": manager}
+        message = messages.parse(msgspec.json.encode({**raw, "body": body}))
+        facts = Facts(message, speaker, Direction.IN, manager, self.around)
+        outcome = self._decide(self._edition.enforced.evaluate, facts)
+        return verdict(outcome.effect, self.defaults)[0]
+
+    def _decide(self, evaluate: Callable[[Facts], Outcome], facts: Facts) -> Outcome:
+        try:
+            return evaluate(facts)
+        except Exception:
+            log.exception("A policy decision failed.")
+            return _FAULT
+
+    def _decision(self, outcome: Outcome, facts: Facts) -> Decision:
+        if outcome is NOTHING:
+            return self._nothing
+        if not outcome.obligations and not outcome.errors and not outcome.advice:
+            known = self._known.get((outcome.effect, *outcome.deciding))
+            if known is None:
+                known = self._new_decision(outcome)
+                self._known[(outcome.effect, *outcome.deciding)] = known
+            return known
+        return self._obeyed(self._new_decision(outcome), outcome, facts)
+
+    def _new_decision(self, outcome: Outcome) -> Decision:
+        passes, auth = verdict(outcome.effect, self.defaults)
+        return Decision(
+            outcome.effect,
+            passes,
+            auth,
+            outcome.deciding,
+            tuple(_obligation(duty) for duty in outcome.obligations),
+            outcome.errors,
+            self._edition.version,
+        )
+
+    def _obeyed(self, decision: Decision, outcome: Outcome, facts: Facts) -> Decision:
+        """The decision after its obligations."""
+        if decision.passes:
+            if any(self._exceeds(duty, facts) for duty in outcome.obligations):
+                decision = replace(decision, passes=False, auth=False, reason=_TOO_MANY, code=429)
+            elif rewrites := rewrites_of(outcome):
+                decision = _with_body(decision, rewrites, facts)
+        again = facts.direction is Direction.OUT and facts.speaker.origin is not Origin.COMPONENT
+        if again and decision.passes and not self._edition.uses_direction:
+            return decision  # what is to be done was done on its way in
+        for duty in (*outcome.obligations, *outcome.advice):
+            if duty.name in ("inform", "info") and not decision.passes:
+                decision = replace(decision, reason=decision.reason or str(duty.value))
+            elif duty.name in ("log", "emailto", "inform", "info"):
+                self.journal.do(duty, facts, outcome.effect.value)
+        return decision
+
+    def _exceeds(self, duty: Duty, facts: Facts) -> bool:
+        """Count a message under a rateLimit obligation, once; whether that is too many."""
+        if duty.name != "rateLimit":
+            return False
+        for name, limit in duty.value.items():
+            rate = RATE.fullmatch(name)
+            value = facts[rate[1]] if rate else None
+            if rate is None or not isinstance(value, str):
+                return True  # a limit that cannot be kept lets nothing through
+            key, window = (duty.source, name, value), WINDOWS[rate[2]]
+            rates = self.information.rates
+            if facts.direction is Direction.IN and rates.count(key, window) + 1 > limit:
+                return True
+            if facts.direction is Direction.IN:
+                rates.note(key, window)
+        return False
+
+    def _shadow(self, edition: Edition, facts: Facts, decision: Decision) -> str:
+        """What would have become of the message otherwise, "" if the same."""
+        if edition.shadow is None:
+            return ""
+        outcome = self._decide(edition.shadow.evaluate, facts)
+        passes, _ = verdict(outcome.effect, self.defaults)
+        if passes == decision.passes:
+            return ""
+        return f"{outcome.effect.value} by {'/'.join(outcome.deciding) or 'default'}"
+
+
+def _obligation(duty: Duty) -> Obligation:
+    return Obligation(duty.name, {"value": duty.value, "source": duty.source})
+
+
+def _with_body(decision: Decision, rewrites: tuple[Duty, ...], facts: Facts) -> Decision:
+    try:
+        before = facts.message.fields()
+        after = rewritten(before, rewrites)
+    except (NodeError, PolicyError, AttributeError, TypeError):
+        log.exception("An obligation could not be carried out.")
+        return replace(decision, passes=False, auth=False)
+    if after is before or after == before:
+        return decision
+    return replace(decision, body=msgspec.json.encode(after))

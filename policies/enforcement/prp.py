@@ -1,0 +1,34 @@
+"""The retrieval point: the published sets, for the workers.
+
+Blocks on the database: for a thread, never for the event loop. A worker that cannot reach the
+database keeps the edition it has.
+"""
+
+from __future__ import annotations
+
+import gc
+
+from policies.models import Version
+
+from .snapshot import NO_EDITION, Edition, make_edition
+
+
+def active_sets(known: int = -1) -> Edition | None:
+    """The edition of the highest version, None if that is the one already `known`."""
+    newest = Version.objects.order_by("-number").values_list("number", flat=True).first()
+    if newest is None:
+        return None if known == 0 else NO_EDITION
+    if newest == known:
+        return None
+    return compiled(Version.objects.get(number=newest))
+
+
+def compiled(version: Version) -> Edition:
+    """A version made ready to decide."""
+    was_on = gc.isenabled()
+    gc.disable()  # a collection per few thousand new objects would double the time
+    try:
+        return make_edition(version.document, version.lists, version.number)
+    finally:
+        if was_on:
+            gc.enable()

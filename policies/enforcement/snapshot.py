@@ -1,0 +1,80 @@
+"""Editions: a published version as the workers hold it, compiled and ready to decide.
+
+Rules
+- A set's mode says what it may do: `enforce` decides, `shadow` only tells what it would have
+  decided together with the enforced ones, `off` is not compiled.
+- An edition is made whole and put in place by one assignment; nobody ever sees half of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from policies.engine.documents import MODES, read_document
+from policies.engine.pdp import Snapshot, compile_sets
+
+from .pip import ALLOCATIONS, FETCHED
+
+CLOCK = frozenset({"time", "date", "weekday"})
+
+Lists = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """What is in force.
+
+    shadow     the decision if the sets in shadow mode were enforced too, None if there are none
+    counted    attributes that count messages
+    fetched    attributes that must be fetched before a message is judged
+    """
+
+    version: int
+    enforced: Snapshot
+    shadow: Snapshot | None
+    counted: frozenset[str]
+    fetched: frozenset[str]
+    uses_clock: bool
+    uses_direction: bool
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no rule can decide anything."""
+        return not self.enforced.rules and self.shadow is None
+
+
+def make_edition(document: Sequence[Any], lists: Lists, version: int = 0) -> Edition:
+    """Compile a document whose sets carry their mode. Raises PolicyError."""
+    kept = {name: tuple(members) for name, members in lists.items()}
+    modes = [_mode(each) for each in document]
+    # Faults of a set that is off do not matter, but its place does: for the paths of the others.
+    seen = [
+        {"id": f"(off, {number})"} if mode == "off" else each
+        for number, (each, mode) in enumerate(zip(document, modes, strict=True))
+    ]
+    sets = list(zip(modes, read_document(seen, kept), strict=True))
+    enforced = compile_sets([each for mode, each in sets if mode == "enforce"], version)
+    shadow = None
+    if "shadow" in modes:
+        both = [each for mode, each in sets if mode != "off"]
+        shadow = compile_sets(both, version)
+    used = enforced.attributes | (shadow.attributes if shadow else frozenset())
+    return Edition(
+        version=version,
+        enforced=enforced,
+        shadow=shadow,
+        counted=frozenset(n for n in used if n == ALLOCATIONS or n.startswith("rate.")),
+        fetched=used & FETCHED,
+        uses_clock=bool(used & CLOCK),
+        uses_direction="direction" in used,
+    )
+
+
+def _mode(policy_set: Any) -> str:
+    mode = policy_set.get("mode", "enforce") if isinstance(policy_set, dict) else "enforce"
+    return mode if mode in MODES else "enforce"
+
+
+NO_EDITION = make_edition([], {})

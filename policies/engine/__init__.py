@@ -1,0 +1,1 @@
+"""The policy language and its evaluation. Pure."""

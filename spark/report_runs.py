@@ -1,0 +1,261 @@
+"""The life of a run: queued → running → done | failed | cancelled.
+
+- The row is the truth. A task only names it; whoever claims the row runs it, once.
+- One run at a time (a constraint of the database); a task that finds another running leaves its row
+  queued, and the end of that run, or the sweep, takes it up.
+- A run that broke down, and one without a sign of life, which was lost with its process, is queued
+  again, until it had ATTEMPTS; the sweep takes it up.
+- Cancelling sets a flag; who runs it sees the flag within a second or two and ends the group.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import F, Q
+from django.utils import timezone
+
+from spark import java, process
+from spark.jobs import periods
+from spark.jobs.periods import Kind
+from spark.models import Report, ReportRun
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 3
+LOST_AFTER = timedelta(seconds=90)
+OLDEST, NEWEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+LONGEST = timedelta(days=1_200)
+_SIGN_OF_LIFE = 5.0
+_AT_ONCE = 50
+Watcher = Callable[[ReportRun], None]
+
+
+class NoSuchPeriod(ValueError):
+    """A run was asked for that no record can have rows of, or of more than one run should do."""
+
+
+def check_period(start: datetime, end: datetime | None) -> None:
+    """Raises NoSuchPeriod."""
+    if not OLDEST <= start <= NEWEST:
+        raise NoSuchPeriod(f"start is not between {OLDEST:%Y-%m-%d} and {NEWEST:%Y-%m-%d}.")
+    if end is not None and not start < end <= start + LONGEST:
+        raise NoSuchPeriod(f"end is not after start and at most {LONGEST.days} days later.")
+
+
+def queue(
+    kind: str,
+    start: datetime,
+    end: datetime | None = None,
+    *,
+    trigger: str = ReportRun.Trigger.OPERATOR,
+    asked_by: Any = None,
+    again: bool = False,
+) -> ReportRun:
+    """A row for the periods that begin from `start` to before `end` (one, if None). A run for the
+    same that already waits is the one. Raises NoSuchPeriod."""
+    check_period(start, end)
+    first = periods.start_of(Kind(kind), start.astimezone(UTC))
+    last = periods.after(Kind(kind), first)
+    while end is not None and last < end:
+        last = periods.after(Kind(kind), last)
+    same = {"kind": kind, "start": first, "end": last, "state": ReportRun.State.QUEUED}
+    try:
+        with transaction.atomic():
+            return ReportRun.objects.create(**same, trigger=trigger, asked_by=asked_by, again=again)
+    except IntegrityError:
+        waiting = ReportRun.objects.get(**same)
+        if again and not waiting.again:
+            ReportRun.objects.filter(pk=waiting.pk).update(again=True)
+        return waiting
+
+
+def last_full(kind: str, now: datetime | None = None) -> datetime:
+    return periods.last_full(Kind(kind), now or datetime.now(UTC))
+
+
+def claim(pk: int) -> ReportRun | None:
+    """The run, now ours to run; None if it does not wait any more or another one runs."""
+    now = timezone.now()
+    try:
+        with transaction.atomic():
+            ours = ReportRun.objects.filter(pk=pk, state=ReportRun.State.QUEUED).update(
+                state=ReportRun.State.RUNNING, started_at=now, seen_at=now, ended_at=None,
+                progress=0.0, step="", error="", attempts=F("attempts") + 1,
+            )  # fmt: skip
+    except IntegrityError:
+        return None
+    return ReportRun.objects.get(pk=pk) if ours else None
+
+
+def execute(pk: int, told: Watcher | None = None) -> ReportRun | None:
+    """Run what waits under this number, here and now; None if it is not ours to run."""
+    run = claim(pk)
+    if run is None:
+        return None
+    log.info("report run begins", extra={"run": str(run), "attempt": run.attempts})
+    work = settings.DATA_DIR / "reports" / f"{run.pk}-{run.attempts}-{secrets.token_hex(3)}"
+    try:
+        result = _spark(run, work, told)
+        _store(run, result["reports"])
+        _end(run, ReportRun.State.DONE, result)
+    except process.Cancelled:
+        _end(run, ReportRun.State.CANCELLED)
+    except process.Ended as error:
+        run.error = str(error)[-4_000:]
+        _end_or_again(run)
+    except (java.NoJava, OSError, ValueError) as error:
+        run.error = str(error)[-4_000:]
+        _end(run, ReportRun.State.FAILED)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    log.info("report run ended", extra={"run": str(run), "state": run.state, "error": run.error})
+    return run
+
+
+def cancel(run: ReportRun) -> bool:
+    """Ask for the end of a run. False if it was over already."""
+    now = timezone.now()
+    mine = ReportRun.objects.filter(pk=run.pk)
+    if mine.filter(state=ReportRun.State.QUEUED).update(
+        state=ReportRun.State.CANCELLED, ended_at=now, cancel_asked=True
+    ):
+        return True
+    return bool(mine.filter(state=ReportRun.State.RUNNING).update(cancel_asked=True))
+
+
+def sweep() -> list[int]:
+    """Queue lost runs again, give up those lost too often; the numbers of all that can be run."""
+    now = timezone.now()
+    lost = ReportRun.objects.filter(
+        Q(seen_at__lt=now - LOST_AFTER) | Q(seen_at=None), state=ReportRun.State.RUNNING
+    )
+    for run in lost:
+        over = run.cancel_asked or run.attempts >= ATTEMPTS
+        state = ReportRun.State.QUEUED
+        if over:
+            cancelled = run.cancel_asked
+            state = ReportRun.State.CANCELLED if cancelled else ReportRun.State.FAILED
+        try:
+            with transaction.atomic():
+                lost.filter(pk=run.pk).update(
+                    state=state, ended_at=now if over else None, step="", queued_at=now,
+                    error="its process vanished",
+                )  # fmt: skip
+        except IntegrityError:  # the same was asked for again and waits already
+            lost.filter(pk=run.pk).update(
+                state=ReportRun.State.FAILED, ended_at=now, error="its process vanished"
+            )
+    if ReportRun.objects.filter(state=ReportRun.State.RUNNING).exists():
+        return []
+    waiting = ReportRun.objects.filter(state=ReportRun.State.QUEUED).order_by("queued_at")
+    return list(waiting.values_list("pk", flat=True))
+
+
+def command_for(run: ReportRun, result: Path, name: str) -> list[str]:
+    """The command line of the run's process."""
+    options = settings.REPORTS
+    conf = {"spark.master": options["MASTER"], "spark.driver.memory": options["MEMORY"]}
+    conf |= dict(pair.split("=", 1) for pair in options["CONF"])
+    program = str(Path(__file__).with_name("job_main.py"))
+    if options["SUBMIT"]:
+        start = [options["SUBMIT"], *(f"--conf={k}={v}" for k, v in conf.items()), program]
+        conf = {}
+    else:
+        start = [sys.executable, program]
+    classes: list[str] = []
+    if options["KEEP_CLASSES"] and not options["SUBMIT"]:
+        kept = java.class_archive(settings.DATA_DIR)
+        classes = [] if kept is None else ["--classes", str(kept)]
+    return [
+        *start, run.kind, "--record", settings.RECORD["URL"], "--start", run.start.isoformat(),
+        "--end", run.end.isoformat(), "--run", name, "--result", str(result), "--tied",
+        *(["--again"] if run.again else []), *classes,
+        *(word for name, value in conf.items() for word in ("--conf", f"{name}={value}")),
+    ]  # fmt: skip
+
+
+def _spark(run: ReportRun, work: Path, told: Watcher | None) -> dict[str, Any]:
+    work.mkdir(parents=True)
+    result = work / "result.json"
+    seen = time.monotonic()
+
+    def watch(progress: float | None, step: str) -> bool:
+        nonlocal seen
+        if progress is not None or time.monotonic() - seen >= _SIGN_OF_LIFE:
+            seen = time.monotonic()
+            if progress is not None:
+                run.progress, run.step = progress, step
+            run.seen_at = timezone.now()
+            run.save(update_fields=["progress", "step", "seen_at"])
+            if told is not None:
+                told(run)
+        return not ReportRun.objects.filter(pk=run.pk, cancel_asked=True).exists()
+
+    process.run(
+        command_for(run, result, work.name),
+        java.environment(settings.DATA_DIR),
+        work / "log",
+        time_limit=settings.REPORTS["TIME_LIMIT"],
+        watch=watch,
+    )
+    loaded: dict[str, Any] = json.loads(result.read_text())
+    return loaded
+
+
+def _store(run: ReportRun, reports: list[dict[str, Any]]) -> None:
+    """Put the reports in place of older ones, a few in each transaction."""
+    now = timezone.now()
+    for first in range(0, len(reports), _AT_ONCE):
+        with transaction.atomic():
+            for figures in reports[first : first + _AT_ONCE]:
+                Report.objects.update_or_create(
+                    kind=figures["kind"],
+                    start=datetime.fromisoformat(figures["start"]),
+                    defaults={
+                        "end": datetime.fromisoformat(figures["end"]),
+                        "made_at": now,
+                        "run": run,
+                        "rows": figures["rows"],
+                        "hours_recorded": len(figures["hours_recorded"]),
+                        "hours_of_period": figures["hours_of_period"],
+                        "figures": figures,
+                    },
+                )
+
+
+def _end_or_again(run: ReportRun) -> None:
+    """A run that broke down waits for another attempt, if it has one left."""
+    if run.attempts >= ATTEMPTS:
+        return _end(run, ReportRun.State.FAILED)
+    try:
+        with transaction.atomic():
+            _end(run, ReportRun.State.QUEUED)
+    except IntegrityError:  # the same was asked for again and waits already
+        _end(run, ReportRun.State.FAILED)
+
+
+def _end(run: ReportRun, state: str, result: dict[str, Any] | None = None) -> None:
+    run.state, run.ended_at = state, timezone.now()
+    run.seen_at = run.ended_at
+    if result is not None:
+        run.progress, run.step = 1.0, ""
+        for name in ("rows_read", "hours_rolled", "peak_memory_mb"):
+            setattr(run, name, result[name])
+    run.save(
+        update_fields=[
+            "state", "ended_at", "seen_at", "progress", "step", "error", "rows_read",
+            "hours_rolled", "peak_memory_mb",
+        ]
+    )  # fmt: skip

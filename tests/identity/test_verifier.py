@@ -1,0 +1,287 @@
+"""Verification in one worker: what is kept, for how long, how much of it, and who may say it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from msgnode.bus.table import RoutingTable
+from msgnode.core import messages
+from msgnode.core.errors import Forbidden, NotIdentified, TooMany, Unavailable
+from msgnode.core.identity import Identity, Speaker
+from msgnode.core.pending import NotAtHand
+from msgnode.identity.admission_policy import Mode, Modes
+from msgnode.identity.authenticator import IdentityWitness
+from msgnode.identity.bindings import Bindings
+from msgnode.identity.credentials import Presented, Rejected, Unknown, present
+from msgnode.identity.http import Fetcher, OutOfReach, url_fault
+from msgnode.identity.issuers import Issuer, IssuerBook
+from msgnode.identity.jwks import Keys
+from msgnode.identity.revocation_list import Revocation
+from msgnode.identity.verifier import BAD_KEPT, KEPT, Verifier
+from tests.fakes import FakeSession
+from tests.issuer import AUDIENCE
+from tests.issuer import Issuer as Authority
+
+
+class Scene:
+    """A verifier with a clock, and an issuer whose keys are pasted."""
+
+    def __init__(self, authority: Authority, room: int = 100, rate: float = 100.0) -> None:
+        self.authority = authority
+        self.now = float(authority.claims()["iat"])
+        key = authority.keys["k1"].as_dict(private=False, kid="k1")
+        self.issuer = Issuer(
+            authority.url,
+            domains=(authority.domain,),
+            audiences=frozenset({AUDIENCE}),
+            jwks=json.dumps({"keys": [key]}),
+            introspection_url=f"{authority.url}/introspect",
+        )
+        self.verifier = Verifier(
+            Keys(_nothing, 60), Fetcher(2.0, (), True), None, 60, room, rate, lambda: self.now
+        )
+        self.verifier.use(IssuerBook([self.issuer]))
+
+    def verify(self, token: str) -> Any:
+        presented = present(token)
+        assert presented is not None
+        return self.verifier.verify(presented)
+
+    async def ask(self, token: str) -> Any:
+        """For an opaque token, as a message does: once more when the answer is there."""
+        presented = Presented(token, False)
+        try:
+            return self.verifier.verify(presented)
+        except NotAtHand as fact:
+            known = asyncio.Event()
+            fact.when_known(known.set)
+            await asyncio.wait_for(known.wait(), 10)
+            return self.verifier.verify(presented)
+
+
+async def _nothing(issuer: Issuer) -> dict[str, Any]:
+    return {"keys": []}
+
+
+def test_a_good_token_is_verified_once_in_five_minutes(issuer: Authority) -> None:
+    scene = Scene(issuer)
+    token = issuer.token()
+    for _ in range(100):
+        assert scene.verify(token).identity.username == f"alice@{issuer.domain}"
+    assert scene.verifier.verifications == 1
+    scene.now += KEPT + 1
+    scene.verify(token)
+    assert scene.verifier.verifications == 2
+
+
+def test_a_bad_token_is_looked_at_again_after_seconds(issuer: Authority) -> None:
+    scene = Scene(issuer)
+    early = issuer.token(nbf=int(scene.now) + 62)
+    with pytest.raises(Rejected, match="future"):
+        scene.verify(early)
+    scene.now += 3
+    with pytest.raises(Rejected):
+        scene.verify(early)
+    assert scene.verifier.verifications == 1
+    scene.now += BAD_KEPT
+    assert scene.verify(early).identity.subject == "sub-alice"
+
+
+def test_what_is_kept_is_bounded_and_a_flood_of_tokens_costs_no_memory(issuer: Authority) -> None:
+    scene = Scene(issuer, room=10)
+    known = issuer.token()
+    for number in range(200):
+        scene.verify(known)
+        with pytest.raises(Unknown):
+            scene.verify(f"eyJhbGciOiJSUzI1NiJ9.e30.{number}")
+    assert scene.verifier.verifications == 1  # what is used stays
+    assert len(scene.verifier._kept) == 10
+
+
+def test_a_revocation_counts_for_what_was_issued_before(issuer: Authority) -> None:
+    scene = Scene(issuer)
+    before, after = issuer.token(), issuer.token(iat=int(scene.now) + 10)
+    without = issuer.token(iat=None)
+    other = issuer.token("bob")
+    for token in (before, after, without, other):
+        scene.verify(token)
+    scene.verifier.revocations.add(Revocation(issuer.url, "sub-alice", at=scene.now + 5))
+    for token in (before, without):
+        with pytest.raises(Rejected, match="revoked"):
+            scene.verify(token)
+    scene.verify(after)
+    digest = scene.verify(other).digest
+    scene.verifier.revocations.add(Revocation(token=digest))
+    with pytest.raises(Rejected, match="revoked"):
+        scene.verify(other)
+
+
+def test_an_issuer_taken_out_is_believed_no_longer(issuer: Authority) -> None:
+    scene = Scene(issuer)
+    token = issuer.token()
+    scene.verify(token)
+    scene.verifier.use(IssuerBook())
+    with pytest.raises(Unknown):
+        scene.verify(token)
+
+
+async def test_opaque_tokens_are_asked_about_so_often_and_no_more(issuer: Authority) -> None:
+    scene = Scene(issuer, rate=3.0)
+    asked = issuer.asked["/introspect"]
+    for number in range(3):
+        with pytest.raises(Rejected):
+            await scene.ask(f"nobody-knows-{number}")
+    with pytest.raises(TooMany):
+        await scene.ask("one-too-many")
+    with pytest.raises(Rejected):
+        await scene.ask("nobody-knows-1")  # known to be bad
+    assert issuer.asked["/introspect"] == asked + 3
+
+
+async def test_an_answer_that_is_no_answer_counts_as_out_of_reach(issuer: Authority) -> None:
+    scene = Scene(issuer)
+    issuer.is_up = False
+    try:
+        with pytest.raises(Unavailable):
+            await scene.ask("anything")
+    finally:
+        issuer.is_up = True
+    issuer.opaque["long"] = {"sub": "s", "client_id": AUDIENCE, "padding": "x" * 300_000}
+    with pytest.raises(Unavailable):
+        await scene.ask("long")
+    issuer.opaque["other"] = {"sub": "s", "iss": "https://other.example", "client_id": AUDIENCE}
+    with pytest.raises(Rejected):
+        await scene.ask("other")
+
+
+async def test_a_discovery_document_names_its_own_hosts_only(issuer: Authority) -> None:
+    fetcher = Fetcher(2.0, (), True)
+    assert (await fetcher.jwks("", issuer.url))["keys"]
+    with pytest.raises(OutOfReach):
+        await fetcher.jwks("", issuer.url.replace("127.0.0.1", "localhost"))
+    with pytest.raises(OutOfReach, match="not HTTPS"):
+        await Fetcher(2.0, (), False).jwks("", issuer.url)
+    for url in ("file:///etc/passwd", "http://10.0.0.1/", "https://u:p@idp/", "https://[", "//x"):
+        assert url_fault(url, True), url
+    assert not url_fault("https://idp.example:8443/keys", False)
+
+
+# --- who may say it -------------------------------------------------------------------------------
+
+
+class Stage(Scene):
+    """Sessions that say identities to a witness."""
+
+    def __init__(self, authority: Authority, mode: Mode = Mode.ANONYMOUS, **more: Any) -> None:
+        super().__init__(authority)
+        self.table = RoutingTable()
+        self.bound: list[tuple[str, Any]] = []
+        options = {"passes_unknown": True, "checks": 5.0, "binds": True, **more}
+        is_live = self.table.runtimes.__contains__
+        self.bindings = Bindings(is_live, 100, 10, now=lambda: self.now)
+        self.witness = IdentityWitness(
+            self.verifier, Modes(mode, {}), frozenset(),
+            bindings=self.bindings, log_in=self.log_in,
+            now=lambda: self.now, **options,
+        )  # fmt: skip
+
+    def log_in(self, session: Any, proof: Any) -> None:
+        self.bound.append((session.id, proof))
+        identity = proof.identity if proof is not None else None
+        session.speaker = Speaker(session.id, session.runtime_url, identity=identity)
+
+    def session(self, name: str) -> FakeSession:
+        session = FakeSession(f"runtime://d/{name}")
+        self.table.add_runtime(session)
+        return session
+
+    def say(self, session: FakeSession, **body: Any) -> Identity | None:
+        raw = {"id": 1, "type": "create", "from": session.runtime_url, "to": "hyperty://d/9"}
+        message = messages.parse(json.dumps({**raw, "body": body}).encode())
+        return self.witness.speaker_of(message, session).identity
+
+
+def test_the_speaker_of_one_identity_is_one_value(issuer: Authority) -> None:
+    stage = Stage(issuer)
+    one = stage.session("1")
+    raw = {"id": 1, "type": "create", "from": one.runtime_url, "to": "hyperty://d/9"}
+    frame = json.dumps({**raw, "body": {"identity": issuer.identity()}}).encode()
+    speakers = {
+        id(stage.witness.speaker_of(messages.parse(frame), one)) for _ in range(5)
+    }  # what policies have decided of a speaker is found again
+    assert len(speakers) == 1
+
+
+def test_an_unknown_issuer_passes_as_not_asserted_only_where_nothing_is_demanded(
+    issuer: Authority,
+) -> None:
+    unknown = issuer.identity(token=issuer.token(iss="https://unknown.example"))
+    odd: tuple[Any, ...] = (unknown, {"token": "x"}, 17, ["x"], {"assertion": 7}, None, "")
+    for identity in odd:
+        assert Stage(issuer).say(Stage(issuer).session("1"), identity=identity) is None
+    for stage in (Stage(issuer, Mode.IDENTIFIED), Stage(issuer, Mode.STRICT)):
+        for identity in odd:
+            with pytest.raises(NotIdentified):
+                stage.say(stage.session("1"), identity=identity)
+
+
+def test_an_opaque_token_is_shown_to_the_provider_it_names_only(issuer: Authority) -> None:
+    stage = Stage(issuer)
+    assert stage.say(stage.session("1"), idToken="0paque") is None
+    assert stage.say(stage.session("1"), accessToken="0paque") is None
+    foreign = {"assertion": "0paque", "idp": {"domain": "elsewhere.example"}}
+    assert stage.say(stage.session("1"), identity=foreign) is None
+    assert not stage.verifier._asking
+
+
+def test_an_identity_of_the_session_ends_with_its_token(issuer: Authority) -> None:
+    stage = Stage(issuer)
+    one = stage.session("1")
+    assert stage.say(one, accessToken=issuer.token(exp=int(stage.now) + 10)) is not None
+    stage.now += 60
+    assert stage.say(one) is not None
+    stage.now += 11
+    assert stage.say(one) is None
+    assert [proof is None for _, proof in stage.bound] == [False, True]
+
+
+def test_a_bound_session_speaks_for_one_subject(issuer: Authority) -> None:
+    stage = Stage(issuer)
+    one = stage.session("1")
+    stage.say(one, accessToken=issuer.token())
+    assert stage.say(one, identity=issuer.identity()) is not None
+    with pytest.raises(Forbidden):
+        stage.say(one, identity=issuer.identity("bob"))
+    unverifiable = issuer.identity(token=issuer.token(iss="https://unknown.example"))
+    assert stage.say(one, identity=unverifiable) is None  # not asserted, though logged in
+
+
+def test_a_token_that_was_said_is_its_runtimes_while_that_lives(issuer: Authority) -> None:
+    stage = Stage(issuer)
+    one, other, own = stage.session("1"), stage.session("2"), stage.session("3")
+    identity = issuer.identity()
+    stage.say(one, identity=identity)
+    with pytest.raises(Rejected):
+        stage.say(other, identity=identity)
+    stage.say(own, accessToken=issuer.token())
+    assert stage.say(own, identity=identity) is not None  # logged in as the same subject
+    stage.table.remove_runtime(one)
+    assert stage.say(other, identity=identity) is not None
+    free = Stage(issuer, binds=False)
+    free.say(free.session("1"), identity=identity)
+    assert free.say(free.session("2"), identity=identity) is not None
+
+
+def test_a_session_has_so_many_checks_a_second_and_no_other_pays(issuer: Authority) -> None:
+    stage = Stage(issuer)
+    one, other = stage.session("1"), stage.session("2")
+    with pytest.raises(TooMany):
+        for number in range(10):
+            stage.say(one, idToken=issuer.token(iss=f"https://unknown{number}.example"))
+    assert stage.say(other, identity=issuer.identity()) is not None
+    stage.witness.session_closed(one.id, one.runtime_url, "")
+    assert stage.say(one, idToken=issuer.token("bob")) is not None

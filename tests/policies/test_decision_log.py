@@ -1,0 +1,104 @@
+"""What the journal holds is written down, done and forgotten in time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.core import mail
+from django.utils import timezone
+
+from policies import tasks
+from policies.enforcement import decision_log
+from policies.enforcement.decision_buffer import Deed, Entry
+from policies.enforcement.obligations import do_deeds, post
+from policies.engine.language import Duty
+from policies.models import DecisionEntry, RuleHits
+
+pytestmark = pytest.mark.django_db
+
+ENTRY = Entry(
+    at=1_500_000_000.0,
+    direction="in",
+    effect="deny",
+    passes=False,
+    shadow="",
+    path="S/P/R",
+    version=3,
+    type="create",
+    sender="hyperty://a.com/1",
+    to="hyperty://b.com/2",
+    username="bob@a.com",
+    session="s",
+    message="{}",
+    errors="",
+    microseconds=12.5,
+)
+
+
+def test_entries_become_rows_however_long_their_texts():
+    decision_log.write_entries([ENTRY, replace(ENTRY, sender="x" * 5000, path="y" * 5000)])
+    first, second = DecisionEntry.objects.order_by("id")
+    assert (first.at.year, first.path, first.version) == (2017, "S/P/R", 3)
+    assert (len(second.sender), len(second.path)) == (600, 255)
+
+
+def test_hits_add_up():
+    for _ in range(2):
+        decision_log.add_hits(Counter({("S", "P", "R"): 5, ("S", "P", "Q"): 1}))
+    assert dict(RuleHits.objects.values_list("path", "hits")) == {"S/P/R": 10, "S/P/Q": 2}
+
+
+def test_old_entries_are_forgotten_and_new_ones_kept(settings):
+    settings.POLICY = {**settings.POLICY, "LOG_DAYS": 2.0}
+    decision_log.write_entries([ENTRY] * 3)
+    kept = replace(ENTRY, at=(timezone.now() - timedelta(days=1)).timestamp())
+    decision_log.write_entries([kept])
+    assert tasks.purge_decision_log() == 3
+    assert DecisionEntry.objects.count() == 1
+
+
+def test_a_mail_is_sent_to_everybody_named():
+    tasks.send_mail_of_policy(["a@x.com", "b@x.com"], "R", "deny: create from a to b")
+    (sent,) = mail.outbox
+    assert sent.to == ["a@x.com", "b@x.com"]
+    assert sent.subject == "Policy R"
+    assert sent.body == "deny: create from a to b"
+
+
+def test_a_mail_is_handed_to_the_nodes_celery_worker(settings):
+    Path(settings.CELERY_BROKER_TRANSPORT_OPTIONS["data_folder_in"]).mkdir(
+        parents=True, exist_ok=True
+    )
+    settings.CELERY_TASK_ALWAYS_EAGER = False
+    post.cache_clear()
+    do_deeds([Deed(Duty("emailto", "a@x.com", "R"), "deny: create")])
+    with post().connection() as connection, connection.SimpleQueue("celery") as queue:
+        message = queue.get(timeout=5)
+        message.ack()
+    assert message.headers["task"] == tasks.send_mail_of_policy.name
+    assert message.payload[0] == [["a@x.com"], "R", "deny: create"]
+
+
+def test_many_refusals_by_a_rule_are_one_mail(monkeypatch):
+    sent = []
+    monkeypatch.setattr(post(), "send_task", lambda name, args, **_: sent.append(args))
+    deeds = [Deed(Duty("emailto", "a@x.com", "R"), f"deny {n}") for n in range(1000)]
+    do_deeds([*deeds, Deed(Duty("emailto", "a@x.com", "Q"), "deny")])
+    (to, source, text), other = sent
+    assert (to, source, other[1]) == (["a@x.com"], "R", "Q")
+    assert text.splitlines()[-1] == "and 980 more"
+
+
+def test_a_mail_that_cannot_be_handed_over_stops_no_other_deed(monkeypatch, caplog):
+    def fail(*_, **__):
+        raise OSError("no broker")
+
+    monkeypatch.setattr(post(), "send_task", fail)
+    caplog.set_level("INFO")
+    do_deeds([Deed(Duty("emailto", "a@x.com"), ""), Deed(Duty("log", "seen"), "")])
+    assert "could not be handed over" in caplog.text
+    assert "seen" in caplog.text

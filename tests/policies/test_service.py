@@ -1,0 +1,197 @@
+"""Policies in a worker: versions taken, kept when the database is away, subscriptions ended."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from django.db import OperationalError
+
+from msgnode.bus.table import RoutingTable
+from msgnode.core.identity import Identity, Speaker
+from msgnode.core.pending import NotAtHand
+from msgnode.policy import attribute_source
+from msgnode.policy.attribute_source import NodeDirectory
+from msgnode.policy.service import Policing
+from policies.enforcement import prp
+from policies.enforcement.snapshot import make_edition
+from policies.engine.language import CannotEvaluate
+from tests.policies.test_pep import IN, parsed
+
+
+class Listener:
+    """A session as the table sees it."""
+
+    token = b""
+    is_connected = True
+
+    def __init__(self, name, identity=None):
+        self.id = name
+        self.runtime_url = f"runtime://localhost/{name}"
+        self.speaker = Speaker(name, self.runtime_url, identity=identity)
+
+
+class Writer:
+    """Takes changes and applies none."""
+
+    def __init__(self):
+        self.submitted = []
+
+    def submit(self, *changes, result=None):
+        self.submitted.extend(changes)
+
+
+BOB = Listener("bob", Identity("google", "1", "bob@a.com"))
+FEED, OTHER = "comm://localhost/feed/changes", "comm://localhost/other/changes"
+
+
+def deny_feed(number):
+    rule = {"effect": "deny", "condition": {"subscribeTo": {"contains": FEED}}}
+    return make_edition([{"policies": [{"rules": [rule]}]}], {}, number)
+
+
+@pytest.fixture
+def ended():
+    return []
+
+
+@pytest.fixture
+def alarms():
+    return []
+
+
+@pytest.fixture
+def policing(ended, alarms):
+    return Policing(
+        RoutingTable(),
+        Writer(),
+        lambda *alarm: alarms.append(alarm),
+        lambda: [(BOB, FEED), (BOB, OTHER)],
+        lambda address, session: ended.append((address, session)),
+    )
+
+
+async def until(is_so):
+    async with asyncio.timeout(10):
+        while not is_so():  # noqa: ASYNC110 (what is waited for is a fact, not an event)
+            await asyncio.sleep(0.01)
+
+
+async def test_a_publication_is_taken_and_ends_what_it_does_not_allow(policing, ended, monkeypatch):
+    monkeypatch.setattr(prp, "active_sets", lambda known: deny_feed(1) if known < 1 else None)
+    watching = asyncio.create_task(policing.watch())
+    policing.published({"version": 1})
+    await until(lambda: ended)
+    watching.cancel()
+    assert policing.enforcer.edition.version == 1
+    assert ended == [(FEED, BOB)]
+
+
+async def test_with_the_database_away_the_last_edition_stays_and_reading_is_tried_again(
+    policing, monkeypatch, caplog
+):
+    calls = []
+
+    def active_sets(known):
+        calls.append(known)
+        if len(calls) < 3:
+            raise OperationalError("gone")
+        return deny_feed(8)
+
+    policing.enforcer.edition = deny_feed(7)
+    monkeypatch.setattr(prp, "active_sets", active_sets)
+    watching = asyncio.create_task(policing.watch())
+    policing.published({})
+    await until(lambda: len(calls) == 1)
+    assert policing.enforcer.edition.version == 7
+    await until(lambda: policing.enforcer.edition.version == 8)
+    watching.cancel()
+    assert calls[:3] == [7, 7, 7]
+    assert "the last ones stay: gone" in caplog.text
+
+
+async def test_without_policies_no_subscription_is_looked_at(policing, ended):
+    await policing.decide_again()
+    assert ended == []
+
+
+async def test_an_error_in_a_policy_raises_an_alarm(policing, alarms):
+    broken = {"effect": "deny", "condition": {"msgTo": {"moreThan": 1}}}
+    policing.enforcer.edition = make_edition([{"policies": [{"rules": [broken]}]}], {}, 1)
+    allowed = policing.enforcer.still_allows(BOB.runtime_url, "domain://m/sm", FEED, BOB.speaker)
+    assert not allowed
+    policing.enforcer.enforce(parsed(), BOB.speaker, IN)
+    policing.write_down()
+    assert [kind for kind, _, _ in alarms] == ["policy-indeterminate"]
+
+
+def test_the_directory_knows_who_holds_an_address():
+    table = RoutingTable()
+    table.allocate("hyperty://localhost/1", BOB)
+    directory = NodeDirectory(table)
+    assert directory.identity_of("hyperty://localhost/1").username == "bob@a.com"
+    assert directory.runtime_of("hyperty://localhost/1") == BOB.runtime_url
+    assert directory.identity_of("hyperty://localhost/2") is None
+    assert directory.runtime_of("hyperty://localhost/2") is None
+
+
+USER = "user://a.com/bob"
+
+
+def entered(*answers):
+    """A directory whose registry gives these answers, the last one for ever; what it was asked."""
+    asked = []
+
+    def find(user):
+        asked.append(user)
+        answer = answers[min(len(asked), len(answers)) - 1]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer() if callable(answer) else answer
+
+    return NodeDirectory(RoutingTable(), find), asked
+
+
+async def until_known(directory):
+    known = asyncio.Event()
+    with pytest.raises(NotAtHand) as fact:
+        directory.prepare(USER)
+    fact.value.when_known(known.set)
+    await asyncio.wait_for(known.wait(), 5)
+
+
+async def test_registry_entries_are_fetched_once_and_then_at_hand():
+    directory, asked = entered(["hyperty://localhost/1"])
+    await asyncio.gather(until_known(directory), until_known(directory))
+    directory.prepare(USER)
+    assert directory.entries_of(USER) == ["hyperty://localhost/1"]
+    assert asked == [USER]
+
+
+async def test_a_registry_that_fails_is_given_up_for_a_while_and_then_asked_again(
+    caplog, monkeypatch
+):
+    directory, asked = entered(OSError("away"), ["hyperty://localhost/1"])
+    await until_known(directory)
+    assert "away" in caplog.text
+    directory.prepare(USER)  # not waited for again
+    with pytest.raises(CannotEvaluate, match="could not be had"):
+        directory.entries_of(USER)
+    assert asked == [USER]
+    monkeypatch.setattr(attribute_source, "FRESH", 0.0)
+    await until_known(directory)
+    assert directory.entries_of(USER) == ["hyperty://localhost/1"]
+
+
+async def test_a_registry_that_does_not_answer_is_given_up_in_time(monkeypatch):
+    monkeypatch.setattr(attribute_source, "LONGEST", 0.01)
+    answers = threading.Event()
+    directory, _ = entered(lambda: answers.wait(5) and ["hyperty://localhost/1"])
+    try:
+        await until_known(directory)
+        directory.prepare(USER)
+        with pytest.raises(CannotEvaluate):
+            directory.entries_of(USER)
+    finally:
+        answers.set()

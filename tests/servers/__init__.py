@@ -1,0 +1,1 @@
+"""The servers and the framing they share."""

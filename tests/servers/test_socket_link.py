@@ -1,0 +1,106 @@
+"""The way out: frames of one turn leave together, in order, and nothing overtakes what waits."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from msgnode.servers.daphne import DaphneLink
+
+
+class Transport:
+    """A Twisted transport whose socket takes `room` bytes."""
+
+    connected = 1
+
+    def __init__(self, room: int = 1 << 30) -> None:
+        self.room = room
+        self.dataBuffer = b""
+        self._tempDataBuffer: list[bytes] = []
+        self.sent: list[bytes] = []
+
+    def writeSomeData(self, data: bytes) -> int:  # noqa: N802 (Twisted's name)
+        taken = data[: self.room]
+        self.room -= len(taken)
+        self.sent.append(taken)
+        return len(taken)
+
+    def write(self, data: bytes) -> None:
+        self._tempDataBuffer.append(data)
+
+    @property
+    def all(self) -> bytes:
+        return b"".join([*self.sent, *self._tempDataBuffer])
+
+
+class Protocol:
+    """An open WebSocket."""
+
+    STATE_OPEN = state = 3
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+
+
+def make(room: int = 1 << 30) -> tuple[DaphneLink, Transport]:
+    transport = Transport(room)
+    protocol: Any = Protocol(transport)
+    return DaphneLink(protocol), transport
+
+
+async def test_frames_of_one_turn_leave_in_one_piece_and_in_order() -> None:
+    link, transport = make()
+    for text in (b"{}", b"[]", b"{}"):
+        link.write(text)
+    assert transport.sent == []
+    await asyncio.sleep(0)
+    assert transport.sent == [b"\x81\x02{}\x81\x02[]\x81\x02{}"]
+    link.write(b"{}")
+    await asyncio.sleep(0)
+    assert len(transport.sent) == 2
+
+
+@pytest.mark.parametrize(
+    ("size", "header"),
+    [
+        (125, b"\x81\x7d"),
+        (126, b"\x81\x7e\x00\x7e"),
+        (65535, b"\x81\x7e\xff\xff"),
+        (65536, b"\x81\x7f\x00\x00\x00\x00\x00\x01\x00\x00"),
+    ],
+)
+async def test_a_frame_has_the_shortest_header_for_its_size(size: int, header: bytes) -> None:
+    link, transport = make()
+    link.write(b"x" * size)
+    await asyncio.sleep(0)
+    assert transport.all == header + b"x" * size
+
+
+async def test_what_the_socket_does_not_take_waits_and_is_not_overtaken() -> None:
+    link, transport = make(room=5)
+    link.write(b"first")
+    await asyncio.sleep(0)
+    transport.room = 1 << 30
+    link.write(b"second")
+    await asyncio.sleep(0)
+    assert transport.sent == [b"\x81\x05fir"]
+    assert transport.all == b"\x81\x05first\x81\x06second"
+
+
+async def test_much_in_one_turn_is_handed_over_before_its_end() -> None:
+    link, transport = make()
+    for _ in range(3):
+        link.write(b"x" * 40_000)
+    assert len(transport.sent) == 1
+    await asyncio.sleep(0)
+    assert len(transport.all) == 3 * 40_004
+
+
+async def test_a_closed_socket_is_written_to_no_more() -> None:
+    link, transport = make()
+    link.write(b"{}")
+    transport.connected = 0
+    await asyncio.sleep(0)
+    assert transport.all == b""

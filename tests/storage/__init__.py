@@ -1,0 +1,1 @@
+"""Group commits and the control outbox."""

@@ -1,0 +1,97 @@
+"""The control outbox: every row reaches its handler once, whatever order the ids have."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.db import transaction
+from django.utils import timezone
+
+from msgnode import models
+from msgnode.storage.control import ControlReader, post
+from msgnode.storage.writer import GroupWriter
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+async def writer() -> AsyncIterator[GroupWriter]:
+    writer = GroupWriter(patience=2.0)
+    writer.start()
+    yield writer
+    await writer.stop()
+
+
+@pytest.fixture
+def seen() -> list[int]:
+    return []
+
+
+@pytest.fixture
+def reader(writer: GroupWriter, seen: list[int]) -> ControlReader:
+    def broken(payload: dict[str, Any]) -> None:
+        raise ValueError(payload)
+
+    return ControlReader(writer, {"n": lambda p: seen.append(p["n"]), "broken": broken})
+
+
+async def send(kind: str, **payload: Any) -> None:
+    await sync_to_async(post)(kind, **payload)
+
+
+async def test_a_row_is_applied_once(reader: ControlReader, seen: list[int]) -> None:
+    await send("n", n=1)
+    await reader.read()
+    await reader.read()
+    await send("n", n=2)
+    await reader.read()
+    assert seen == [1, 2]
+
+
+async def test_every_reader_applies_every_row(
+    reader: ControlReader, writer: GroupWriter, seen: list[int]
+) -> None:
+    other: list[int] = []
+    second = ControlReader(writer, {"n": lambda payload: other.append(payload["n"])})
+    await send("n", n=1)
+    await reader.read()
+    await second.read()
+    assert seen == other == [1]
+
+
+async def test_an_unknown_kind_and_a_broken_handler_hold_up_nothing(
+    reader: ControlReader, seen: list[int]
+) -> None:
+    await send("unknown")
+    await send("broken")
+    await send("n", n=1)
+    await reader.read()
+    assert seen == [1]
+
+
+async def test_what_was_before_the_start_is_not_applied(
+    writer: GroupWriter, seen: list[int]
+) -> None:
+    old = timezone.now() - timedelta(hours=1)
+    await sync_to_async(models.ControlMessage.objects.create)(
+        kind="n", payload={"n": 1}, created_at=old
+    )
+    await ControlReader(writer, {"n": lambda payload: seen.append(payload["n"])}).read()
+    assert seen == []
+
+
+async def test_a_row_that_is_rolled_back_reaches_nobody(
+    reader: ControlReader, seen: list[int]
+) -> None:
+    def change_its_mind() -> None:
+        with transaction.atomic():
+            post("n", n=1)
+            transaction.set_rollback(True)
+
+    await sync_to_async(change_its_mind)()
+    await reader.read()
+    assert seen == []

@@ -1,0 +1,194 @@
+"""Workers without a server: a routing table, rooms and a mesh each, joined by any channel layer."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgnode.bus.ports import Listener
+from msgnode.bus.table import RoutingTable
+from msgnode.core.rates import Rates
+from msgnode.workers.counter_sync import Counts
+from msgnode.workers.handover import Moves
+from msgnode.workers.peer import Peer
+from msgnode.workers.protocol import Counted, Question, Reply
+from msgnode.workers.remote import RemoteSession
+from msgnode.workers.replication import Interest
+from msgnode.workers.rpc import Asking
+from msgnode.workers.transport import Me, Mesh
+from tests.fakes import FakeSession
+
+PATIENCE = 1.0
+
+
+class Fellow:
+    """One worker. Implements the House and the Hall over sessions that are fakes."""
+
+    def __init__(self, layer: Any, name: str, secret: str, link_bytes: int = 1024 * 1024) -> None:
+        self.alarms: list[str] = []
+        self.strays: list[bytes] = []
+        self.gaps: list[str] = []
+        self.sessions: dict[str, FakeSession] = {}
+        self.table = RoutingTable()
+        self.mesh = Mesh(
+            layer,
+            Me(name, str(uuid.uuid4()), "host", 1),
+            secret,
+            PATIENCE,
+            link_bytes,
+            lambda kind, subject, text: self.alarms.append(kind),
+        )
+        self.interest = Interest(self.table, self.mesh, self)
+        self.rates = Rates()
+        self.counts = Counts(self.mesh, {"test": self.rates})
+        self.asking = Asking(self.mesh)
+        self.moves = Moves(self.mesh, self.interest, self, PATIENCE, 1024 * 1024)
+
+    # --- what a test does -------------------------------------------------------------------------
+
+    async def start(self, *others: Fellow) -> Fellow:
+        await self.mesh.start()
+        await self.mesh.join({other.mesh.me.epoch for other in others})
+        return self
+
+    async def settled(self) -> None:
+        """Until every other worker has done what this one has said."""
+        barrier = self.mesh.barrier()
+        if barrier is not None:
+            await asyncio.wait_for(barrier, 10)
+
+    def enter(self, runtime_url: str = "") -> FakeSession:
+        session = FakeSession(runtime_url or f"runtime://localhost/{uuid.uuid4().hex}")
+        session.id = uuid.uuid4().hex
+        self.sessions[session.id] = session
+        self.table.add_runtime(session)
+        return session
+
+    def end(self, session: FakeSession) -> None:
+        del self.sessions[session.id]
+        for owned, subscribed, learned in [self._holdings(session)]:
+            for address in owned:
+                self.table.release(address, session)
+            for address in subscribed:
+                self.table.unsubscribe(address, session)
+            for address in learned:
+                self.table.forget(address, session)
+        self.table.remove_runtime(session)
+
+    def seen(self) -> dict[str, Any]:
+        """The routing table by the ids of sessions, comparable between workers."""
+        table = self.table
+        return {
+            "owners": {address: session.id for address, session in table.owners.items()},
+            "learned": {address: session.id for address, session in table.learned.items()},
+            "subscribers": {
+                address: {session.id for session in sessions}
+                for address, sessions in table._subscribers.items()
+            },
+            "runtimes": {
+                url: {session.id for session in sessions}
+                for url, sessions in table.runtimes.items()
+            },
+        }
+
+    # --- House and Hall ---------------------------------------------------------------------------
+
+    def holdings(self, session_id: str) -> tuple[list[str], list[str], list[str]]:
+        return self._holdings(self.sessions[session_id])
+
+    def _holdings(self, session: FakeSession) -> tuple[list[str], list[str], list[str]]:
+        table = self.table
+        return (
+            [address for address, owner in table.owners.items() if owner is session],
+            [to for to, sessions in table._subscribers.items() if session in sessions],
+            [address for address, maker in table.learned.items() if maker is session],
+        )
+
+    def withdraw(self, address: str, session: Listener) -> None:
+        self.table.release(address, session)
+
+    def remote_entered(self, session: Listener) -> None:
+        """Nobody here wants to know."""
+
+    def remote_left(self, session: Listener) -> None:
+        """Nor that it has gone."""
+
+    def missed(self, session_id: str) -> None:
+        self.gaps.append(session_id)
+
+    def stray(self, frame: bytes) -> None:
+        self.strays.append(frame)
+
+    def said(self, peer: Peer, word: Counted | Question | Reply) -> None:
+        if isinstance(word, Counted):
+            self.counts.heard(peer, word)
+        else:
+            self.asking.heard(peer, word)
+
+    def pack(self, session_id: str) -> bytes | None:
+        session = self.sessions.get(session_id)
+        return session.runtime_url.encode() if session is not None else None
+
+    def next_frame(self, session_id: str) -> bytes | None:
+        frames = self.sessions[session_id].frames
+        return frames.pop(0) if frames else None
+
+    def keep(self, session_id: str) -> None:
+        self.gaps.append(session_id)
+
+    def send_off(self, session_id: str, remote: RemoteSession) -> None:
+        session = self.sessions.pop(session_id)
+        owned, subscribed, _ = self._holdings(session)
+        remote.runtime_url = session.runtime_url
+        remote.owned, remote.subscribed = set(owned), set(subscribed)
+        self.table.replace(session, remote, owned, subscribed)
+
+    def unpack(self, state: bytes, remote: RemoteSession | None) -> FakeSession:
+        assert remote is not None
+        session = FakeSession(state.decode())
+        session.id = remote.id
+        self.table.replace(remote, session, remote.owned, remote.subscribed)
+        return session
+
+    def welcome(self, session: Any) -> None:
+        self.sessions[session.id] = session
+        self.interest.announce(session)
+
+    async def inherit(self, session_id: str) -> None:
+        """There is no database here."""
+
+    def has_died(self, peer: Peer) -> bool:
+        return False
+
+    def left(self, peer: Peer) -> None:
+        self.mesh.forget(peer)
+        self.interest.forget(peer)
+
+
+class LossyLayer:
+    """A channel layer that loses what it is told to lose, as Redis does when it restarts."""
+
+    def __init__(self, layer: Any) -> None:
+        self._layer = layer
+        self.loses: Callable[[dict[str, Any]], bool] = lambda message: False
+        self.refuses = False
+
+    async def send(self, channel: str, message: dict[str, Any]) -> None:
+        if self.refuses:
+            raise ConnectionError("refused")
+        if not self.loses(message):
+            await self._layer.send(channel, message)
+
+    async def group_send(self, group: str, message: dict[str, Any]) -> None:
+        if self.refuses:
+            raise ConnectionError("refused")
+        if not self.loses(message):
+            await self._layer.group_send(group, message)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._layer, name)
+
+
+Meet = Callable[..., Awaitable[list[Fellow]]]

@@ -1,0 +1,302 @@
+"""Workers joined by a channel layer: the same suite on the layer in memory and on a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from channels.layers import InMemoryChannelLayer
+from channels_redis.pubsub import RedisPubSubChannelLayer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from msgnode.bus.ports import Taken
+from msgnode.workers.protocol import Asked
+from tests.node import eventually
+from tests.workers.cluster import Fellow, LossyLayer, Meet
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def layer(request: pytest.FixtureRequest) -> AsyncIterator[LossyLayer]:
+    if request.param == "memory":
+        yield LossyLayer(InMemoryChannelLayer(capacity=20))  # soon full: then it refuses
+        return
+    redis = RedisPubSubChannelLayer(hosts=[request.getfixturevalue("redis_url")])
+    yield LossyLayer(redis)
+    with contextlib.suppress(TimeoutError):  # its reader may miss that it was cancelled
+        async with asyncio.timeout(1):
+            await redis.flush()
+
+
+@pytest.fixture
+async def meet(layer: LossyLayer) -> AsyncIterator[Meet]:
+    """Workers that know each other: `one, other = await meet(2)`."""
+    secret = uuid.uuid4().hex
+    there: list[Fellow] = []
+
+    async def meet(number: int, **options: Any) -> list[Fellow]:
+        for _ in range(number):
+            fellow = Fellow(layer, f"worker-{len(there)}", secret, **options)
+            there.append(await fellow.start(*there))
+        return there
+
+    yield meet
+    await asyncio.gather(*(fellow.mesh.stop() for fellow in there))
+
+
+async def test_what_one_worker_routes_all_do(meet: Meet) -> None:
+    one, other, third = await meet(3)
+    session = one.enter()
+    one.table.allocate("hyperty://d/1", session)
+    one.table.subscribe("comm://d/1/changes", session)
+    await one.settled()
+    assert one.seen() == other.seen() == third.seen()
+    assert other.table.listeners("hyperty://d/1")[0].id == session.id
+    one.end(session)
+    await one.settled()
+    assert other.seen() == third.seen() == one.seen()
+    assert not other.table.owners
+
+
+async def test_a_worker_that_comes_later_knows_it_all_before_it_takes_sessions(meet: Meet) -> None:
+    (one,) = await meet(1)
+    for number in range(300):
+        session = one.enter()
+        one.table.allocate(f"hyperty://d/{number}", session)
+        one.table.subscribe(f"comm://d/{number}/changes", session)
+    one, other = await meet(1)
+    assert other.seen() == one.seen()
+
+
+async def test_frames_come_in_order_and_a_fan_out_is_sent_once(meet: Meet) -> None:
+    one, other = await meet(2)
+    listeners = [other.enter() for _ in range(20)]
+    for listener in listeners:
+        other.table.subscribe("comm://d/1/changes", listener)
+    await other.settled()
+    remotes = one.table.listeners("comm://d/1/changes")
+    for number in range(200):
+        frame = b"frame %d" % number
+        for remote in remotes:
+            assert remote.deliver(frame) is Taken.WRITTEN
+        if number % 10 == 0:
+            await asyncio.sleep(0)
+    one.table.touch(one.enter())
+    await one.settled()
+    for listener in listeners:
+        assert listener.frames == [b"frame %d" % number for number in range(200)]
+
+
+async def test_what_the_layer_loses_is_noticed_counted_and_sent_again(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    one, other = await meet(2)
+    session = other.enter()
+    await other.settled()
+    (remote,) = one.table.runtimes[session.runtime_url]
+    lost = iter([True, True, False, True])
+    layer.loses = lambda message: "number" in message and next(lost, False)
+    for number in range(20):
+        remote.deliver(b"%d" % number)
+        one.enter()
+        await one.settled()
+    assert session.frames == [b"%d" % number for number in range(20)]
+    (peer,) = other.mesh.peers.values()
+    assert peer.incoming.gaps >= 1
+    assert peer.incoming.missed >= 1
+    assert "worker-gap" in other.alarms
+    assert other.gaps == []
+
+
+async def test_while_the_layer_refuses_everything_waits(meet: Meet, layer: LossyLayer) -> None:
+    one, other = await meet(2)
+    session = other.enter()
+    await other.settled()
+    (remote,) = one.table.runtimes[session.runtime_url]
+    layer.refuses = True
+    for number in range(10):
+        remote.deliver(b"%d" % number)
+        await asyncio.sleep(0)
+    one.enter()
+    barrier = one.mesh.barrier()
+    assert barrier is not None
+    assert not barrier.done()
+    layer.refuses = False
+    await asyncio.wait_for(barrier, 10)
+    assert session.frames == [b"%d" % number for number in range(10)]
+
+
+async def test_what_is_given_up_is_told_to_the_sessions_that_miss_it(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    one, other = await meet(2)
+    missing, whole = other.enter(), other.enter()
+    await other.settled()
+    (remote,) = one.table.runtimes[missing.runtime_url]
+    layer.loses = lambda message: True
+    remote.deliver(b"never comes")
+    one.enter()
+    barrier = one.mesh.barrier()
+    assert barrier is not None
+    await asyncio.wait_for(barrier, 10)  # a worker that is not heard of is waited for no longer
+    assert remote.deliver(b"nor this") is Taken.DROPPED
+    assert "worker-down" in one.alarms
+    layer.loses = lambda message: False
+    await _until(lambda: missing.id in other.gaps)
+    assert whole.id not in other.gaps
+    assert remote.deliver(b"again") is Taken.WRITTEN
+    await _until(lambda: missing.frames == [b"again"])
+    assert one.seen() == other.seen()
+
+
+async def test_a_full_link_holds_its_senders_back_and_is_relieved(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    one, other = await meet(2, link_bytes=100_000)
+    session = other.enter()
+    await other.settled()
+    (remote,) = one.table.runtimes[session.runtime_url]
+    layer.refuses = True
+    relieved: list[int] = []
+    taken = [remote.deliver(b"%d" % number * 1000) for number in range(60)]
+    assert taken[0] is Taken.WRITTEN
+    assert Taken.BEHIND in taken
+    assert Taken.DROPPED in taken
+    remote.when_relieved(lambda: relieved.append(1))
+    assert not relieved
+    layer.refuses = False
+    await _until(lambda: bool(relieved))
+    await _until(lambda: len(session.frames) == 60 - taken.count(Taken.DROPPED))
+    await _until(lambda: other.gaps == [session.id])
+
+
+async def test_a_slow_reader_holds_back_the_senders_of_all_workers(meet: Meet) -> None:
+    one, other = await meet(2)
+    session = other.enter()
+    await other.settled()
+    (remote,) = one.table.runtimes[session.runtime_url]
+    session.taken = Taken.BEHIND
+    callbacks: list[Any] = []
+    session.when_relieved = callbacks.append  # type: ignore[method-assign]
+    remote.deliver(b"1")
+    await _until(lambda: remote.deliver(b"2") is Taken.BEHIND)
+    relieved: list[int] = []
+    remote.when_relieved(lambda: relieved.append(1))
+    session.taken = Taken.WRITTEN
+    callbacks[0]()
+    await _until(lambda: bool(relieved))
+    assert remote.deliver(b"3") is Taken.WRITTEN
+
+
+async def test_a_session_moves_with_its_queue_and_no_frame_overtakes_another(meet: Meet) -> None:
+    one, other, third = await meet(3)
+    session = one.enter()
+    one.table.allocate("hyperty://d/1", session)
+    await one.settled()
+    remote = third.table.listeners("hyperty://d/1")[0]
+    for number in range(10):
+        remote.deliver(b"%d" % number)
+    bringing = asyncio.create_task(other.moves.bring(session.id))
+    number = 10
+    while not bringing.done():
+        remote.deliver(b"%d" % number)
+        number += 1
+        await asyncio.sleep(0)
+    await bringing
+    here = other.sessions[session.id]
+    third.enter()
+    await third.settled()
+    assert here.frames == [b"%d" % each for each in range(number)]
+    assert session.id not in one.sessions
+    await other.settled()
+    assert one.seen() == other.seen() == third.seen()
+    assert other.table.owners["hyperty://d/1"] is here
+
+
+async def test_the_answer_finds_the_session_that_asked(meet: Meet) -> None:
+    one, other = await meet(2)
+    asks, twin = one.enter("runtime://d/1"), one.enter("runtime://d/1")
+    one.table.remember_return("runtime://d/1", "7", asks)
+    await one.settled()
+    found = other.table.returning("runtime://d/1", "7")
+    assert found is not None
+    assert (found.id, twin.id == found.id) == (asks.id, False)
+
+
+async def test_a_frame_for_a_session_that_has_just_ended_is_not_passed_over(meet: Meet) -> None:
+    one, other = await meet(2)
+    session = other.enter()
+    await other.settled()
+    (remote,) = one.table.runtimes[session.runtime_url]
+    other.end(session)
+    remote.deliver(b"late")
+    await _until(lambda: other.strays == [b"late"])
+
+
+DEEDS = st.lists(
+    st.tuples(
+        st.integers(0, 1),  # worker
+        st.sampled_from(
+            ["enter", "end", "allocate", "release", "subscribe", "unsubscribe", "learn", "forget"]
+        ),
+        st.integers(0, 2),  # session of the worker
+        st.integers(0, 3),  # address
+        st.integers(0, 2),  # turns of the loop until the next
+    ),
+    max_size=40,
+)
+
+
+@given(DEEDS)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_whatever_two_workers_do_at_once_their_tables_end_equal(deeds: list[Any]) -> None:
+    asyncio.run(_do(deeds))
+
+
+async def _do(deeds: list[Any]) -> None:
+    layer = InMemoryChannelLayer(capacity=50)
+    workers = [Fellow(layer, "one", "secret"), Fellow(layer, "other", "secret")]
+    await workers[0].start()
+    await workers[1].start(workers[0])
+    for at, deed, number, address, turns in deeds:
+        worker = workers[at]
+        table = worker.table
+        sessions = list(worker.sessions.values())
+        if deed == "enter" or not sessions:
+            worker.enter(f"runtime://d/{address}")
+            continue
+        session = sessions[number % len(sessions)]
+        match deed:
+            case "end":
+                worker.end(session)
+            case "allocate" if f"hyperty://d/{address}" not in table.owners:
+                table.allocate(f"hyperty://d/{address}", session)
+            case "release":
+                table.release(f"hyperty://d/{address}", session)
+            case "subscribe":
+                table.subscribe(f"comm://d/{address}/changes", session)
+            case "unsubscribe":
+                table.unsubscribe(f"comm://d/{address}/changes", session)
+            case "learn" if f"comm://d/{address}" not in table.learned:
+                table.learn(f"comm://d/{address}", session)
+            case "forget":
+                table.forget(f"comm://d/{address}", session)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    for _ in range(3):  # what one hears may make it say something
+        for worker in workers:
+            worker.mesh.tell(Asked("", "", ""))
+            await worker.settled()
+    assert workers[0].seen() == workers[1].seen()
+    await asyncio.gather(*(worker.mesh.stop() for worker in workers))
+
+
+async def _until(is_so: Any, seconds: float = 10.0) -> None:
+    """Something that no event announces."""
+    async with asyncio.timeout(seconds):
+        while not is_so():
+            await eventually()

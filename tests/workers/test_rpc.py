@@ -1,0 +1,142 @@
+"""Questions between workers: all that are there answer, and no wait is without end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from channels.layers import InMemoryChannelLayer
+
+from msgnode.core.record import Outcome, TrafficRecord
+from msgnode.monitoring import peer_queries
+from msgnode.monitoring.tail import Tail
+from msgnode.workers import rpc
+from policies.authoring import live_messages
+from tests.node import eventually
+from tests.workers.cluster import Fellow, LossyLayer
+
+RECORD = TrafficRecord(
+    1.0, "s", "7", "create", "hyperty://a.com/1", "hyperty://b.com/2", 99, 1, Outcome.DELIVERED
+)
+
+
+@pytest.fixture
+async def three() -> AsyncIterator[list[Fellow]]:
+    layer, secret = LossyLayer(InMemoryChannelLayer(capacity=100)), uuid.uuid4().hex
+    there: list[Fellow] = []
+    for number in range(3):
+        fellow = await Fellow(layer, f"worker-{number}", secret).start(*there)
+        fellow.asking.loop = asyncio.get_running_loop()
+        there.append(fellow)
+    yield there
+    await asyncio.gather(*(fellow.mesh.stop() for fellow in there))
+
+
+def says(text: bytes) -> Callable[[bytes], Awaitable[bytes]]:
+    async def answer(question: bytes) -> bytes:
+        return question + text
+
+    return answer
+
+
+async def test_every_other_worker_answers(three: list[Fellow]) -> None:
+    one, other, third = three
+    other.asking.answers = {"name": says(b" other")}
+    third.asking.answers = {"name": says(b" third")}
+    told = {"worker-1": b"I am other", "worker-2": b"I am third"}
+    assert await one.asking.ask("name", b"I am", 10) == told
+    assert await asyncio.to_thread(one.asking.ask_from_thread, "name", b"I am", 10) == told
+
+
+async def test_who_does_not_answer_is_left_out_in_time(three: list[Fellow]) -> None:
+    one, other, third = three
+
+    async def never(_: bytes) -> bytes:
+        return await asyncio.get_running_loop().create_future()
+
+    async def fails(_: bytes) -> bytes:
+        raise ValueError("a fault")
+
+    other.asking.answers = {"a": says(b"here"), "b": fails, "c": says(b"x" * rpc.MAX_BYTES * 2)}
+    third.asking.answers = {"a": never}
+    (peer,) = [each for each in one.mesh.peers.values() if each.name == "worker-2"]
+    assert await one.asking.ask("a", b"", 0.2) == {"worker-1": b"here", "worker-2": None}
+    assert await one.asking.ask("b", b"", 0.2) == {"worker-1": None, "worker-2": None}
+    assert await one.asking.ask("c", b"", 0.2) == {"worker-1": None, "worker-2": None}
+    one.mesh.down(peer, "is cut off by the test")
+    assert await one.asking.ask("a", b"", 10) == {"worker-1": b"here", "worker-2": None}
+
+
+async def test_a_question_is_asked_once_at_a_time(three: list[Fellow]) -> None:
+    one, other, third = three
+    asked: list[bytes] = []
+
+    async def answer(text: bytes) -> bytes:
+        asked.append(text)
+        return b"x"
+
+    other.asking.answers = third.asking.answers = {"a": answer}
+    answers = await asyncio.gather(*(one.asking.ask("a", b"", 10) for _ in range(20)))
+    assert answers == [{"worker-1": b"x", "worker-2": b"x"}] * 20
+    assert len(asked) == 2
+
+
+async def test_of_many_questions_only_so_many_are_worked_on(three: list[Fellow]) -> None:
+    one, other, _ = three
+    begun, enough = [], asyncio.Event()
+
+    async def slow(text: bytes) -> bytes:
+        begun.append(text)
+        await enough.wait()
+        return text
+
+    other.asking.answers = {"a": slow}
+    texts = [b"%d" % number for number in range(rpc.MOST + 5)]
+    under_way = [asyncio.create_task(one.asking.ask("a", text, 1.0)) for text in texts]
+    while len(begun) < rpc.MOST:
+        await eventually()
+    enough.set()
+    told = [(await each)["worker-1"] for each in under_way]
+    assert len([each for each in told if each is not None]) == rpc.MOST
+
+
+async def test_messages_that_pass_another_worker_are_seen(
+    three: list[Fellow], settings: Any
+) -> None:
+    one, other, _ = three
+    other.asking.answers = peer_queries.answers(node=None)  # type: ignore[arg-type]
+    with tempfile.TemporaryDirectory() as folder:
+        settings.DATA_DIR = Path(folder)
+        attached = asyncio.Event()
+        taps: list[Any] = []
+
+        def attach(tap: Any) -> None:
+            if tap:
+                taps.append(tap)
+                attached.set()
+
+        tail = Tail(Path(folder), "w", attach)
+        await tail.start()
+        seen = asyncio.create_task(
+            asyncio.to_thread(partial(peer_queries.passing, one.asking), 3.0, 1)
+        )
+        await attached.wait()
+        taps[0](RECORD, b'{"value":{"number":3}}')
+        (message,) = await seen
+        await tail.stop()
+    assert json.loads(bytes(message))["body"] == {"value": {"number": 3}}
+
+
+def test_the_playground_shows_what_passes_here_and_elsewhere(
+    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.DATA_DIR = tmp_path
+    monkeypatch.setattr(live_messages, "elsewhere", lambda seconds, enough: ["there"] * (enough + 1))
+    assert live_messages.messages_now(0.1, 3) == ["there"] * 3
