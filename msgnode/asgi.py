@@ -1,7 +1,7 @@
 """The ASGI application: HTTP to Django, WebSockets to the session room.
 
-Neutral to the server: `msgnode.servers.main` starts the node before it listens; a server that speaks the
-lifespan protocol has it started here.
+Neutral to the server: `msgnode.servers.main` starts the node before it listens; a server that
+speaks the lifespan protocol has it started here.
 """
 
 from __future__ import annotations

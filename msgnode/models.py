@@ -273,7 +273,7 @@ class Issuer(models.Model):
         max_length=500, blank=True, help_text="Where opaque tokens are asked about (RFC 7662)."
     )
     client_id = models.CharField(max_length=255, blank=True, help_text="For introspection.")
-    client_secret = models.TextField(blank=True, editable=False)  # sealed, see identity.sealing
+    client_secret = models.TextField(blank=True, editable=False)  # sealed, see identity.encryption
     is_enabled = models.BooleanField("enabled", default=True)
     changed_at = models.DateTimeField(auto_now=True)
 

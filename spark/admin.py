@@ -180,6 +180,8 @@ class ReportRunAdmin(ConsoleAdmin):
     def repeat(self, request: HttpRequest, queryset: QuerySet[ReportRun]) -> None:
         for run in queryset[:20]:
             end = run.end if run.end > periods.after(Kind(run.kind), run.start) else None
-            waiting = report_runs.queue(run.kind, run.start, end, asked_by=request.user, again=run.again)
+            waiting = report_runs.queue(
+                run.kind, run.start, end, asked_by=request.user, again=run.again
+            )
             tell_worker(waiting.pk)
         self.message_user(request, "The runs are queued.", messages.SUCCESS)

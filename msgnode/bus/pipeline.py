@@ -27,7 +27,7 @@ from msgnode.core.errors import Forbidden, InternalFault, NodeError, NotFound, U
 from msgnode.core.identity import Speaker
 from msgnode.core.messages import Message, Refused
 from msgnode.core.pending import NotAtHand
-from msgnode.core.record import Outcome, TrafficRecord
+from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
 from msgnode.core.redaction import cut
 
 from . import delivery, routes
@@ -259,7 +259,7 @@ class Pipeline:
             time(),
             speaker.session_id,
             _id(message.id),
-            message.type,
+            message.type if message.type in messages.TYPES else OTHER_TYPE,
             cut(message.sender),
             cut(to),
             len(message.frame),

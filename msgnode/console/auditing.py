@@ -2,7 +2,7 @@
 
 A row that is saved or deleted while somebody acts (see acting.py) becomes one AuditEntry, with its
 fields before and after, in the same transaction. What the node writes by itself has no actor. Kinds
-of rows that are many, or whose changes console.changes words itself, are left out by name. Secrets
+of rows that are many, or whose changes operator_actions words itself, are left out by name. Secrets
 are never written down, only that they are new.
 """
 
@@ -32,7 +32,7 @@ AUDITED_APPS = ("msgnode", "policies", "spark", "django_celery_beat")
 AUDITED = frozenset({"auth.User", "auth.Group", "oauth2_provider.Application"})
 LEFT_OUT = frozenset(
     {
-        # written by the workers, or worded by console.changes
+        # written by the workers, or worded by operator_actions
         *("msgnode.Session", "msgnode.Allocation", "msgnode.Subscription", "msgnode.PoolAddress"),
         "msgnode.Revocation",  # worded by console.issuers; people who log out leave them, too
         *("msgnode.ControlMessage", "msgnode.ComponentStatus", "msgnode.Alarm"),

@@ -143,7 +143,8 @@ def _take_subscriptions(wanted: list[SubscriptionDefinition], actor: str) -> tup
         if session is None:
             lost += 1
         elif not Subscription.objects.filter(session=session, address=each.address).exists():
-            operator_actions.add_subscription(Subscription(session=session, address=each.address), actor)
+            row = Subscription(session=session, address=each.address)
+            operator_actions.add_subscription(row, actor)
             taken += 1
     return taken, lost
 

@@ -6,8 +6,9 @@ Message  what the node needs of it, and `forwarded()`: the frame for a recipient
 reply()  a response to a message.
 
 Rules
-- A frame is a JSON object. `from` is one address, `to` one or a list, `type` a word of reference
-  1.1 in any case, `id` any JSON scalar and given back exactly as it was written.
+- A frame is a JSON object. `from` is one address, `to` one or a list, `type` a word in any case,
+  `id` any JSON scalar and given back exactly as it was written.
+- A `type` that is none of TYPES is for the recipient to understand: it is passed on unread.
 - The same envelope key twice is refused: readers differ in which of the two they believe.
 - `body.auth` and `body.assertedIdentity` are statements of the node. What a sender claims there is
   dropped by decoding, never by searching the text, because keys can be escaped.
@@ -33,7 +34,9 @@ TYPES = frozenset(
         *("open", "re-open", "close"),
     }
 )
+"""The types of reference 1.1."""
 MAX_ID_LENGTH = 256
+MAX_TYPE_LENGTH = 64
 MAX_RECIPIENTS = 1000
 
 _EMPTY = msgspec.Raw(b"")
@@ -309,8 +312,11 @@ def _problem(
             return f"The message lacks {', '.join(missing)}."
     if id_ and (not _is_scalar(id_) or len(id_) > MAX_ID_LENGTH):
         return f"The id must be a number, a text or a boolean of at most {MAX_ID_LENGTH} bytes."
-    if type_ not in TYPES:
-        return f"The type {_shown(envelope.type)} is none of: {', '.join(sorted(TYPES))}."
+    if type_ not in TYPES and (len(type_) > MAX_TYPE_LENGTH or not type_.isprintable()):
+        return (
+            f"The type {_shown(envelope.type)} is none: at most {MAX_TYPE_LENGTH} characters that "
+            "can be printed."
+        )
     if body and body[0] != 123 and body != b"null":
         return "The body must be a JSON object."
     if len(recipients) > MAX_RECIPIENTS:

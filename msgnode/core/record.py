@@ -6,6 +6,10 @@ from enum import StrEnum
 
 import msgspec
 
+OTHER_TYPE = "other"
+"""The type in the record of a message whose own type the node does not know: types are labels of
+metrics, and so must be few."""
+
 
 class Outcome(StrEnum):
     """What became of a message at one recipient."""

@@ -1,1 +1,1 @@
-"""The runtime's side of the node: a bus and the protostub, for Python programs, tools and tests."""
+"""The runtime's side of the node: `js/` for browsers and Node.js, `python/` for Python programs."""

@@ -50,6 +50,7 @@ class SessionAdmission:
         self._max_learned = max_learned
 
     def greet(self, message: Message, caller: Connection) -> None:
+        _check_refusal(caller)
         try:
             proof = self._witness.greet(message, caller.speaker)
         except NodeError:
@@ -61,6 +62,7 @@ class SessionAdmission:
     def admit(self, message: Message, caller: Connection) -> tuple[LiveSession, Speaker]:
         session = caller.session
         if session is None:
+            _check_refusal(caller)
             raise NotIdentified("There is no session: send `open` to mn:/session first.")
         if not session.runtime_url:
             self._sessions.bind(session, message, caller)
@@ -150,3 +152,9 @@ class SessionAdmission:
             oldest = next(iter(session.learned))
             del session.learned[oldest]
             self._table.forget(oldest, session)
+
+
+def _check_refusal(caller: Connection) -> None:
+    """Raises what the connection was refused with, where that is still to be said."""
+    if caller.refusal is not None:
+        raise caller.refusal.with_traceback(None)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from msgnode.bus.ports import Listener
+from msgnode.core.errors import NodeError
 from msgnode.core.identity import Identity, Speaker
 from msgnode.core.pending import NotAtHand
 
@@ -54,6 +55,7 @@ class Connection:
         self.link = link
         self.session: LiveSession | None = None
         self.last_runtime_url = ""
+        self.refusal: NodeError | None = None  # why it was given no session, if that was not said
         self.proof = ""  # digest of the token that proved who is behind it
         self._stranger = Speaker("", "", remote_address=remote_address)
         self._sessions = sessions
@@ -91,6 +93,10 @@ class Connection:
         self._failures += 1
         if self._failures >= MAX_FAILURES:
             self._loop.call_soon(self.end, CloseCode.NOT_IDENTIFIED, "no identity was good")
+
+    def banned(self) -> None:
+        """Who is behind this connection is kept out, and has been told so."""
+        self.end(CloseCode.REFUSED, "banned from this node")
 
     def learn(self, identity: Identity | None, proof: str) -> None:
         """Whom the sessions of this connection are bound to from now on."""

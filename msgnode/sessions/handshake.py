@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from msgnode.core.identity import Speaker
 from msgnode.core.messages import Message
 from msgnode.core.pending import NotAtHand
 
-from . import rules
+from . import rules, selection
 from .manager import SessionLife, SessionSettings
 from .rules import CloseCode, Event
 from .session import LiveSession
@@ -109,18 +109,14 @@ class SessionComponent(SessionLife):
             self.enter(runtime_url, caller, self._reply_to(message, caller))
 
     def enter(self, runtime_url: str, caller: Connection, answer: Answer | None = None) -> None:
-        """Give the caller a session of this runtime: the idle one it left, where the settings
-        allow that, else a new one. `answer` gets the body of the answer after the commit."""
+        """Give the caller a session of this runtime: one it left, where the settings allow that,
+        else a new one. `answer` gets the body of the answer after the commit."""
         runtime_url = runtime_url.rstrip("/")  # or it would be another runtime of the same name
         siblings = self._table.runtimes.get(runtime_url, ())
-        idle = [session for session in siblings if not session.is_connected]
+        left = selection.to_resume(siblings, caller.speaker, self._settings.resume)
         token = rules.new_token()
-        if (
-            len(idle) == 1
-            and (len(siblings) == 1 or self._settings.resume == "always")
-            and caller.speaker.may_follow(idle[0].speaker, self._settings.resume != "with-proof")
-        ):
-            self._resume(self._here(idle[0]), caller, token, answer, fresh=True)
+        if left is not None:
+            self._resume(self._here(left), caller, token, answer, fresh=True)
             return
         self._enter_new(runtime_url, caller, token, answer)
 
@@ -179,9 +175,19 @@ class SessionComponent(SessionLife):
             if is_in_use and not caller.speaker.may_follow(each.speaker, shares):
                 raise Forbidden(f"{runtime_url} is in use by another connection.")
         if len(siblings) >= self._settings.max_per_runtime:
-            raise TooMany(f"{runtime_url} has {len(siblings)} sessions already.")
+            self._make_room(runtime_url, siblings, caller)
         if len(self.sessions) >= self._settings.max_sessions:
             raise Unavailable("The node has as many sessions as it may have.")
+
+    def _make_room(
+        self, runtime_url: str, siblings: Sequence[Listener], caller: Connection
+    ) -> None:
+        """End a detached session of a runtime URL that has as many as it may have. Raises TooMany
+        if there is none."""
+        oldest = selection.to_end(siblings, caller.speaker)
+        if oldest is None:
+            raise TooMany(f"{runtime_url} has {len(siblings)} sessions already, all in use.")
+        self.close(self._here(oldest), Event.END, "made room for a newer session")
 
     def _reopen(self, message: Message, caller: Connection) -> None:
         runtime_url, token = rules.session_url(message.sender)
@@ -215,8 +221,7 @@ class SessionComponent(SessionLife):
         """Raises Forbidden for who is kept out; its socket is closed after the answer."""
         ban = self.bans.of_session(runtime_url, caller.speaker, time.time())
         if ban is not None:
-            loop = asyncio.get_running_loop()
-            loop.call_soon(caller.end, CloseCode.REFUSED, "banned from this node")
+            asyncio.get_running_loop().call_soon(caller.banned)
             raise Forbidden(f"{runtime_url or 'This runtime'} is banned from this node.")
 
     def adopt(self, session: LiveSession) -> None:

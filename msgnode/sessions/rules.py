@@ -60,6 +60,7 @@ class CloseCode:
     REFUSED = 4403
     REPLACED = 4409
     TOO_LARGE = 4413
+    NO_ROOM = 4429
 
 
 def after(state: State, event: Event) -> State:

@@ -1,12 +1,18 @@
-"""The handshake of the Matrix-type stubs: `/stub/connect`, with `cmd` frames (cases 12-14)."""
+"""The handshake of the Matrix-type stubs: `/stub/connect`, with `cmd` frames (cases 12-14).
+
+A stub that names its runtime in the URL is live for its runtime as soon as the socket is open, and
+reads no close code. So a refusal is said to it twice: what it sends is answered with the code for
+as long as the socket stays open, and the socket is closed with a code for those who read it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 
-from msgnode.core.errors import NodeError
+from msgnode.core.errors import Forbidden, NodeError, TooMany, Unavailable
 from msgnode.core.pending import NotAtHand
 
 from .connection import Connection
@@ -24,6 +30,9 @@ class _Command(msgspec.Struct):
     body: _CommandData = msgspec.field(default_factory=_CommandData)
 
 
+REFUSED_SECONDS = 2.0
+"""How long a stub that was refused is answered until its socket is closed."""
+
 _commands = msgspec.json.Decoder(_Command)
 
 
@@ -31,17 +40,18 @@ class StubConnection(Connection):
     """A socket whose session is named by its URL, or by a `connect` command as first frame."""
 
     handshake = "stub-connect"
+    _farewell: asyncio.TimerHandle | None = None
 
     def _take(self, frame: bytes) -> None:
         command = _command(frame) if self.session is None or b'"cmd"' in frame else None
-        if command is None and self.session is not None:
-            super()._take(frame)
+        if self.refusal is not None or (command is None and self.session is not None):
+            super()._take(frame)  # a refused one is answered with its refusal
         elif command is not None and command.cmd == "disconnect" and self.session is not None:
             self._disconnect(command)
         elif command is not None and command.cmd == "connect" and self.session is None:
             self._connect(command, frame)
         elif self.session is None:
-            self._refuse(403, "Invalid handshake!")
+            self._refuse(Forbidden("Invalid handshake!"))
 
     def begin(self, runtime_url: str) -> None:
         """Enter the session that the socket's URL names."""
@@ -50,7 +60,21 @@ class StubConnection(Connection):
         except NotAtHand as fact:
             self.wait_until(fact, lambda: self.begin(runtime_url))
         except NodeError as error:
-            self.end(CloseCode.REFUSED, error.description[:100])
+            self.refusal = error
+            self._deadline.cancel()
+            self._farewell = asyncio.get_running_loop().call_later(
+                REFUSED_SECONDS, self.end, _close_code(error), error.description[:100]
+            )
+
+    def banned(self) -> None:
+        """One that was refused by its URL has not been told yet."""
+        if self.refusal is None:
+            super().banned()
+
+    def _stop(self) -> None:
+        super()._stop()
+        if self._farewell is not None:
+            self._farewell.cancel()
 
     def _connect(self, command: _Command, frame: bytes) -> None:
         runtime_url = command.data.runtime_url or command.body.runtime_url
@@ -59,7 +83,7 @@ class StubConnection(Connection):
         except NotAtHand as fact:
             self.hold(frame, fact)
         except NodeError as error:
-            self._refuse(error.code, error.description)
+            self._refuse(error)
 
     def _disconnect(self, command: _Command) -> None:
         named = (command.data.runtime_url, command.body.runtime_url)
@@ -70,13 +94,18 @@ class StubConnection(Connection):
         text = "Connection accepted!" if body["code"] == 200 else body["description"]
         self._answer(body["code"], text)
 
-    def _refuse(self, code: int, text: str) -> None:
-        self._answer(code, text)
-        self.end(CloseCode.REFUSED, "refused")
+    def _refuse(self, error: NodeError) -> None:
+        self._answer(error.code, error.description)
+        self.end(_close_code(error), "refused")
 
     def _answer(self, code: int, text: str) -> None:
         frame = msgspec.json.encode({"cmd": "connect", "response": code, "data": {"msg": text}})
         self.link.write(frame)
+
+
+def _close_code(error: NodeError) -> int:
+    """The close code of a refusal: where a limit was met the stub may try again later."""
+    return CloseCode.NO_ROOM if isinstance(error, TooMany | Unavailable) else CloseCode.REFUSED
 
 
 def _command(frame: bytes) -> _Command | None:

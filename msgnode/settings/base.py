@@ -350,6 +350,7 @@ USE_I18N = True
 FORMAT_MODULE_PATH = ["msgnode.console.formats"]
 USE_TZ = True
 STATIC_URL = "/static/"
+STATICFILES_DIRS = [("msgnode/runtime", BASE_DIR / "msgnode" / "runtime" / "js" / "src")]
 STATIC_ROOT: str | None = None  # served from where the packages keep them, nothing to collect
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False

@@ -107,7 +107,7 @@ class ServedStub:
 SERVED = (
     ServedStub(
         name=DEFAULT,
-        path=_PACKAGE / "static" / "msgnode" / "protostub.js",
+        path=_PACKAGE / "runtime" / "js" / "src" / "protostub.js",
         language="JAVASCRIPT_ECMA6",
         class_name="MessagingNodeProtoStub",
         platforms=("browser", "node", "windowSandbox"),
@@ -117,7 +117,7 @@ SERVED = (
     ),
     ServedStub(
         name="python",
-        path=_PACKAGE / "runtime" / "protostub.py",
+        path=_PACKAGE / "runtime" / "python" / "protostub.py",
         language="PYTHON",
         class_name="Protostub",
         platforms=("python",),

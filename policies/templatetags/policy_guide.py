@@ -24,8 +24,10 @@ def policy_guide(adminform: Any) -> dict[str, Any]:
         "attributes": language_reference.ATTRIBUTES,
         "operators": language_reference.OPERATORS,
         "tables": {
-            "Attributes": {**{n: m for g in language_reference.ATTRIBUTES.values() for n, m in g.items()},
-                           **language_reference.OPEN_NAMES},
+            "Attributes": {
+                **{n: m for g in language_reference.ATTRIBUTES.values() for n, m in g.items()},
+                **language_reference.OPEN_NAMES,
+            },
             "Operators": language_reference.OPERATORS,
             "Obligations": language_reference.OBLIGATIONS,
         },

@@ -204,6 +204,14 @@ def test_no_token_comes_into_the_record(frame: dict[str, Any]) -> None:
     assert TOKEN not in repr(scene.recorder.rows)
 
 
+def test_a_type_the_node_does_not_know_is_recorded_as_other() -> None:
+    scene = Scene()
+    scene.say("telepathy")
+    scene.say("UPDATE")
+    assert [row.type for row in scene.recorder.rows] == ["other", "update"]
+    assert len(scene.target.frames) == 2
+
+
 def test_whoever_has_no_session_is_answered_401() -> None:
     scene, stranger = Scene(), FakeCaller()
     message = {"id": 1, "type": "create", "from": "runtime://d/9", "to": "runtime://d/2"}

@@ -75,7 +75,11 @@ async def test_no_more_sessions_of_a_runtime_than_it_may_have(guest: Come, stric
     async with strict.ws() as third:
         assert code(await third.reopen(url, "made-up")) == 429
     async with strict.stub(url) as third:
-        assert await third.close_code() == 4403
+        assert await third.close_code() == 4429
+    async with strict.stub() as third:
+        await third.send_raw(json.dumps({"cmd": "connect", "data": {"runtimeURL": url}}))
+        assert (await third.receive())["response"] == 429
+        assert await third.close_code() == 4429
 
 
 async def test_a_session_bound_by_its_via_counts_too(guest: Come, strict: Node) -> None:

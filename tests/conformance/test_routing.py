@@ -11,7 +11,7 @@ import json
 
 import pytest
 
-from tests.client import DOMAIN, SM, address, code, runtime
+from tests.client import ALLOCATION, DOMAIN, REGISTRY, SESSION, SM, address, code, runtime
 from tests.conftest import Come
 
 BOTH = pytest.mark.parametrize("handshake", ["ws", "stub"])
@@ -211,3 +211,25 @@ async def test_the_domain_of_a_component_is_compared_without_case_and_one_slash_
 ) -> None:
     answer = await (await come()).ask("subscribe", to, {"resources": [address()]})
     assert (code(answer), answer["from"]) == (200, to)
+
+
+@pytest.mark.parametrize("type_", ["telepathy", "Télépathie", "x" * 64])
+async def test_a_type_the_node_does_not_know_is_relayed_unread_and_can_be_answered(
+    come: Come, type_: str
+) -> None:
+    asker, answerer = await come(), await come()
+    id_ = await asker.send(type_, answerer.runtime_url, {"value": 1})
+    heard = await answerer.expect(id=id_)
+    assert (heard["type"], heard["body"]["value"]) == (type_, 1)
+    await answerer.send("response", asker.runtime_url, {"code": 200}, id=id_)
+    assert code(await asker.answer(id_)) == 200
+    assert code(await asker.ask(type_, address())) == 404
+
+
+@pytest.mark.parametrize(
+    "to", [SESSION, SM, ALLOCATION, REGISTRY, "global://registry", "domain://idm.localhost"]
+)
+async def test_components_answer_400_to_a_type_they_do_not_know(come: Come, to: str) -> None:
+    client = await come()
+    answer = await client.ask("telepathy", to, {"resource": address()})
+    assert (code(answer), answer["from"]) == (400, to)

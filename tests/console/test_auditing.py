@@ -20,7 +20,7 @@ from registry.models import Hyperty
 
 pytestmark = pytest.mark.django_db
 
-# Rows that are changed in other words than a form's: noted by console.changes or the registry.
+# Rows that are changed in other words than a form's: by operator_actions or the registry.
 WORDED = frozenset(
     {
         *("msgnode.Session", "msgnode.Allocation", "msgnode.Subscription", "msgnode.PoolAddress"),

@@ -103,7 +103,8 @@ def test_a_lost_run_is_queued_again_and_not_for_ever() -> None:
         assert report_runs.sweep() == [run.pk]
         assert report_runs.claim(run.pk) is not None
         assert report_runs.sweep() == []
-        ReportRun.objects.update(seen_at=timezone.now() - report_runs.LOST_AFTER - timedelta(seconds=1))
+        lost = timezone.now() - report_runs.LOST_AFTER - timedelta(seconds=1)
+        ReportRun.objects.update(seen_at=lost)
     assert report_runs.sweep() == []
     run.refresh_from_db()
     assert run.state == "failed"

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, mock, test } from "node:test";
-import Stub, { DEFAULTS, activate, backOff } from "../../msgnode/static/msgnode/protostub.js";
+import Stub, { DEFAULTS, activate, backOff } from "../../msgnode/runtime/js/src/protostub.js";
 
 const STUB = "runtime://d/protostub/1";
 const ME = "runtime://d/me";
@@ -229,7 +229,7 @@ for (const code of [4403, 4409]) {
   });
 }
 
-for (const code of [1000, 1001, 1006, 3008, 4400, 4401, 4413]) {
+for (const code of [1000, 1001, 1006, 3008, 4400, 4401, 4413, 4429]) {
   test(`after ${code} it returns`, () => {
     goLive();
     socket().closes(code);

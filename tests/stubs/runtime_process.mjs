@@ -7,7 +7,7 @@
  */
 
 import { createInterface } from "node:readline";
-import Stub, { activate } from "../../msgnode/static/msgnode/protostub.js";
+import Stub, { activate } from "../../msgnode/runtime/js/src/protostub.js";
 
 const { stubURL, loader, ...config } = JSON.parse(process.argv[2]);
 const outgoing = [];

@@ -11,7 +11,7 @@ import json
 import sys
 from typing import Any
 
-from msgnode.runtime.protostub import activate
+from msgnode.runtime.python.protostub import activate
 
 
 class Bus:

@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 import queue
-import shutil
 import subprocess
 import sys
 import threading
@@ -23,6 +22,7 @@ from typing import Any, Protocol
 import pytest
 
 from tests.node import ROOT
+from tests.services import NotAvailable, nodejs_path
 
 Message = dict[str, Any]
 Wanted = Callable[[Message], bool]
@@ -155,15 +155,13 @@ class _Page:
 
 
 def node_js() -> list[str]:
-    """The command that runs a script in a Node.js with a WebSocket class (20.10 or newer)."""
-    program = shutil.which("node")
-    flag = "--experimental-websocket"
-    lacks = "no Node.js with a WebSocket class: install version 20.10 or newer"
-    if program is None or subprocess.run([program, flag, "-e", ""], capture_output=True).returncode:
+    """The command that runs a script in a Node.js with a WebSocket class."""
+    try:
+        return [nodejs_path(), "--experimental-websocket", "--no-warnings"]
+    except NotAvailable as lack:
         if os.environ.get("CI"):
-            pytest.fail(lacks)
-        pytest.skip(lacks)
-    return [program, flag, "--no-warnings"]
+            pytest.fail(f"CI has {lack}")
+        pytest.skip(str(lack))
 
 
 class Cast:

@@ -58,7 +58,7 @@ def test_case_52_all_forms_agree(http: Client) -> None:
 
 def test_case_52_the_script_is_the_one_of_the_static_files(http: Client) -> None:
     source = catalogue.SERVED[0].path.read_bytes()
-    assert catalogue.SERVED[0].path.match("msgnode/static/msgnode/protostub.js")
+    assert catalogue.SERVED[0].path.match("msgnode/runtime/js/src/protostub.js")
     answer = http.get(f"{DEFAULT}.ps.js")
     assert answer.content == source
     assert answer["Content-Type"] == "text/javascript; charset=utf-8"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
-from msgnode.runtime.minibus import MiniBus
-from msgnode.runtime.protostub import Protostub, Settings, activate, back_off
+from msgnode.runtime.python.minibus import MiniBus
+from msgnode.runtime.python.protostub import Protostub, Settings, activate, back_off
 
 STUB = "runtime://d/protostub/1"
 ME = "runtime://d/me"
@@ -261,7 +261,7 @@ async def test_after_this_close_code_it_does_not_return(
     assert stub.state == "failed"
 
 
-@pytest.mark.parametrize("code", [1000, 1001, 3001, 3008, 4400, 4401, 4413])
+@pytest.mark.parametrize("code", [1000, 1001, 3001, 3008, 4400, 4401, 4413, 4429])
 async def test_after_this_close_code_it_returns(
     scripted: ScriptedNode, load: Load, code: int
 ) -> None:
@@ -423,14 +423,18 @@ async def test_the_minibus_never_sends_out_what_came_in() -> None:
     out: list[Message] = []
     local: list[Message] = []
     bus.add_listener("*", out.append)
-    remove = bus.add_listener("comm://d/o", local.append)
-    bus.post_message(request(1, via=STUB))
-    remove()
-    bus.post_message(request(2, via=STUB))
+    listening = bus.add_listener("comm://d/o", local.append)
+    bus.post_message({**request(1, via=STUB), "type": "update"})
+    await asyncio.sleep(0)
+    listening.remove()
+    bus.post_message({**request(2, via=STUB), "type": "response"})
+    await asyncio.sleep(0)
     assert [each["id"] for each in local] == [1]
     assert out == []
 
 
 async def test_a_request_that_nobody_answers_times_out() -> None:
+    bus = MiniBus()
+    bus.add_listener("*", lambda _: None)
     with pytest.raises(TimeoutError):
-        await MiniBus().request(request(1), seconds=0.01)
+        await bus.request(request(1), seconds=0.01)

@@ -100,7 +100,8 @@ async def test_apart_each_counts_by_itself_and_together_again_nothing_is_counted
 
 async def test_more_counters_than_are_told_at_once_are_all_told(meeting: Meeting) -> None:
     one = await meeting.come()
-    keys = [("rate.srcUsername.hour", f"user {number}") for number in range(counter_sync.MOST + 100)]
+    number_of_keys = counter_sync.MOST + 100
+    keys = [("rate.srcUsername.hour", f"user {number}") for number in range(number_of_keys)]
     for key in keys:
         one.rates.note(key, HOUR)
     other = await meeting.come()

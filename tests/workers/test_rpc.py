@@ -138,5 +138,6 @@ def test_the_playground_shows_what_passes_here_and_elsewhere(
     settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.DATA_DIR = tmp_path
-    monkeypatch.setattr(live_messages, "elsewhere", lambda seconds, enough: ["there"] * (enough + 1))
+    others = ["there"] * 4
+    monkeypatch.setattr(live_messages, "elsewhere", lambda seconds, enough: others)
     assert live_messages.messages_now(0.1, 3) == ["there"] * 3

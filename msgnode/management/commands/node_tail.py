@@ -15,7 +15,7 @@ from django.core.management.base import CommandParser
 
 from msgnode.console.command_base import Tool, could_not_be_done
 from msgnode.core.messages import TYPES
-from msgnode.core.record import Outcome
+from msgnode.core.record import OTHER_TYPE, Outcome
 
 _LONGEST_LINE = 64 * 1024 * 1024
 
@@ -33,7 +33,7 @@ class Command(Tool):
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("--address", default="", help="sent from or to this, or below it")
-        parser.add_argument("--type", nargs="+", default=[], choices=sorted(TYPES))
+        parser.add_argument("--type", nargs="+", default=[], choices=[*sorted(TYPES), OTHER_TYPE])
         parser.add_argument("--outcome", nargs="+", default=[], choices=[*map(str, Outcome)])
         parser.add_argument("--bodies", action="store_true", help="show what the messages say")
         parser.add_argument("--count", type=int, default=0, help="end after so many messages")

@@ -52,7 +52,9 @@ class Command(BaseCommand):
             raise CommandError("There are no rows in the traffic record yet.")
         trigger = ReportRun.Trigger.COMMAND
         try:
-            run = report_runs.queue(kind, start, options["end"], trigger=trigger, again=options["again"])
+            run = report_runs.queue(
+                kind, start, options["end"], trigger=trigger, again=options["again"]
+            )
         except report_runs.NoSuchPeriod as fault:
             raise CommandError(str(fault)) from fault
         self._quiet = options["json"]

@@ -52,6 +52,7 @@ const CLOSE_CODES = {
   4403: { text: "The node refuses this runtime.", final: true },
   4409: { text: "The session goes on over another connection.", final: true },
   4413: { text: "A message was too large for the node." },
+  4429: { text: "The node has no room for another session at the moment." },
 };
 
 /** Milliseconds before try number `attempt` (from 0): doubling, and between half and all of it. */

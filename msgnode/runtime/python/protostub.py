@@ -83,13 +83,14 @@ CLOSE_CODES = {
     4403: Closing("The node refuses this runtime.", final=403),
     4409: Closing("The session goes on over another connection.", final=403),
     4413: Closing("A message was too large for the node."),
+    4429: Closing("The node has no room for another session at the moment."),
 }
 _DROPPED = Closing("The connection was lost.")
 
 
 def back_off(attempt: int, settings: Settings, jitter: float | None = None) -> float:
     """Seconds before try number `attempt` (from 0): doubling, and between half and all of it."""
-    whole = min(settings.max_delay, settings.min_delay * 2 ** min(attempt, 30))
+    whole = min(settings.max_delay, settings.min_delay * float(2 ** min(attempt, 30)))
     return whole * (0.5 + (random.random() if jitter is None else jitter) / 2)  # noqa: S311
 
 

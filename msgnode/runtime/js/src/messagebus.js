@@ -1,0 +1,235 @@
+/**
+ * The MessageBUS: the router of the runtime. It looks at `to` alone; the first line that fits decides.
+ *
+ *  1 an answer somebody waits for           him
+ *  2 listeners of exactly `to`              all of them; a published address goes outside as well,
+ *                                           unless the message came from there
+ *  3 below the own runtime URL              404
+ *  4 came in through a stub                 404: a runtime is no relay between two stubs
+ *  5 anything else                          the resolver names the stub, or keeps the message until
+ *                                           there is one, or refuses it
+ *
+ * Rules
+ * - What leaves passes `pipelineOut`, what enters `pipelineIn`; what stays inside passes neither, nor do
+ *   answers, `read`, the `delete` of a hyperty, talk between components, and signalling of P2P stubs.
+ * - Messages of one sender to one address keep their order, also while a handler or the resolver takes
+ *   its time with one of them.
+ * - What cannot be delivered is answered, or else counted. An error answer nobody takes is reported.
+ */
+
+import { INFRASTRUCTURE, isBelow, isP2P, schemeOf, twinOf } from "./addresses.js";
+import { Bus } from "./bus.js";
+import { MAX_RECIPIENTS, answerTo, codeOf, copyFor, errorBody, isAnswerable, recipientsOf, taken } from "./messages.js";
+import { Pipeline, isRefusal } from "./pipeline.js";
+
+const MAX_WAITING = 1000; // messages behind slow handlers, together
+
+export class MessageBus extends Bus {
+  /** Names the stub for what nobody here listens to: {route(message) -> stub URL or undefined}. */
+  resolver = null;
+  #published = new Map(); // address -> how often
+  #lanes = new Map(); // sender and `to` of messages that wait behind a handler -> entries
+  #waiting = 0;
+
+  /**
+   * @param runtimeURL the address of this runtime
+   * @param options those of Bus, and {handlerTime: ms}
+   */
+  constructor(runtimeURL, options = {}) {
+    super(options);
+    this.runtimeURL = runtimeURL;
+    this.pipelineOut = new Pipeline("out", options);
+    this.pipelineIn = new Pipeline("in", options);
+  }
+
+  /** Send what is posted to `address` outside too, even if somebody here listens to it. */
+  addPublish(address) {
+    this.#published.set(address, (this.#published.get(address) ?? 0) + 1);
+    let isActive = true;
+    const remove = () => {
+      if (!isActive) return;
+      isActive = false;
+      const left = this.#published.get(address) - 1;
+      if (left) this.#published.set(address, left);
+      else this.#published.delete(address);
+    };
+    return { remove };
+  }
+
+  /** Give the listeners of `to`, too, what comes to `from`, unchanged. */
+  addForward(from, to) {
+    return this.addListener(from, (message) => this.deliver(this.listenersOf(to), message));
+  }
+
+  /** Whether an address is of this runtime: below its URL, or listened to here. */
+  isLocal(address) {
+    return isBelow(address, this.runtimeURL) || this.listenersOf(address).length > 0;
+  }
+
+  /** A message that the stub `via` brought in. The core alone says who brought it. */
+  postFrom(via, message) {
+    const copy = taken(message, this.newId(), this.maxMessage);
+    const body = { ...copy.body, via };
+    this.enqueue({ message: Object.freeze({ ...copy, body }), via });
+  }
+
+  /** Hand a message to the listener of a stub. */
+  forward(stubURL, message) {
+    const items = this.listenersOf(stubURL);
+    if (items.length) this.deliver(items, message);
+    else this.refuse(message, 503, `The stub ${stubURL} is gone.`);
+  }
+
+  /** Say that a message is not delivered, to who sent it; count it if he does not want to know. */
+  refuse(message, code, text) {
+    if (isAnswerable(message)) {
+      this.enqueue({ message: taken(answerTo(message, errorBody(code, text)), 0), via: undefined });
+    } else if (message.type === "response") {
+      this.#drop(message);
+    } else {
+      this.report("message.undelivered", { message, isQuiet: true });
+    }
+  }
+
+  // --- for Bus ------------------------------------------------------------------------------------
+
+  accept(message) {
+    if (message.body?.via !== undefined) delete message.body.via; // the core alone says it
+    this.enqueue({ message, via: undefined });
+  }
+
+  postToMany(message, all, id) {
+    const to = recipientsOf(all);
+    if (!to.length || to.length > MAX_RECIPIENTS) {
+      const text = `A message has 1 to ${MAX_RECIPIENTS} recipients, not ${to.length}.`;
+      this.refuse({ ...message, id, to: message.from }, 400, text);
+      return;
+    }
+    for (const each of to) this.accept(taken({ ...message, to: each }, id, this.maxMessage));
+  }
+
+  tooLarge(message, error) {
+    this.refuse(message, 413, error.message);
+  }
+
+  process(entry) {
+    const { message, via } = entry;
+    if (this.#lanes.size) {
+      const lane = this.#lanes.get(laneOf(message));
+      if (lane) {
+        this.#queueIn(lane, entry);
+        return;
+      }
+    }
+    if (message.type === "response" && this.answers.take(message)) return;
+    const own = this.#ownListeners(message.to);
+    if (via !== undefined) this.#enter(message, via, own);
+    else if (own.length) {
+      const isPublished = this.#published.has(message.to);
+      this.deliver(own, isPublished ? copyFor(message) : message);
+      if (isPublished) this.#leave(message);
+    } else if (isBelow(message.to, this.runtimeURL)) this.#nobody(message);
+    else this.#leave(message);
+  }
+
+  // --- in and out -----------------------------------------------------------------------------------
+
+  #enter(message, via, own) {
+    if (!own.length) this.#nobody(message);
+    else if (this.pipelineIn.isEmpty || isExempt(message)) this.deliver(own, message);
+    else {
+      this.#pass(this.pipelineIn, message, via, (passed) => {
+        const items = this.#ownListeners(passed.to);
+        if (items.length) this.deliver(items, passed);
+        else this.#nobody(passed);
+      });
+    }
+  }
+
+  #leave(message) {
+    if (this.pipelineOut.isEmpty || isExempt(message)) this.#send(message);
+    else this.#pass(this.pipelineOut, message, undefined, (passed) => this.#send(passed));
+  }
+
+  #send(message) {
+    if (!this.resolver) {
+      this.refuse(message, 404, `Nobody listens to ${message.to}.`);
+      return;
+    }
+    const stubURL = this.resolver.route(message);
+    if (stubURL !== undefined) this.forward(stubURL, message);
+  }
+
+  #pass(pipeline, message, via, next) {
+    const result = pipeline.run(message, via);
+    if (typeof result?.then !== "function") {
+      this.#passed(result, message, next);
+      return;
+    }
+    const key = laneOf(message);
+    const lane = [];
+    this.#lanes.set(key, lane);
+    result.then((late) => {
+      this.#lanes.delete(key);
+      this.#passed(late, message, next);
+      this.#resume(lane);
+    });
+  }
+
+  #passed(result, message, next) {
+    if (isRefusal(result)) {
+      if (result.error) this.report("pipeline.failed", { error: result.error, message });
+      this.refuse(message, result.code, result.desc ?? result.description ?? "Refused.");
+    } else next(result === message ? message : taken(result, message.id, this.maxMessage));
+  }
+
+  /** Process what has waited; the rest goes on waiting if one of them is held up again. */
+  #resume(lane) {
+    this.#waiting -= lane.length;
+    while (lane.length) {
+      const entry = lane.shift();
+      this.process(entry);
+      const again = this.#lanes.get(laneOf(entry.message));
+      if (again) {
+        this.#waiting += lane.length;
+        again.push(...lane.splice(0));
+      }
+    }
+  }
+
+  #queueIn(lane, entry) {
+    if (this.#waiting >= MAX_WAITING) {
+      this.refuse(entry.message, 503, "Too many messages wait for a handler of the pipeline.");
+      return;
+    }
+    this.#waiting += 1;
+    lane.push(entry);
+  }
+
+  #ownListeners(to) {
+    const exact = this.listenersOf(to);
+    if (exact.length || !isBelow(to, this.runtimeURL)) return exact;
+    return this.listenersOf(twinOf(to));
+  }
+
+  #nobody(message) {
+    this.refuse(message, 404, `Nobody listens to ${message.to}.`);
+  }
+
+  #drop(message) {
+    const isQuiet = codeOf(message.body) < 400;
+    this.report("answers.unexpected", { message, isQuiet });
+  }
+}
+
+function laneOf({ from, to }) {
+  return `${from}\n${to}`;
+}
+
+/** What no pipeline looks at. */
+function isExempt({ type, from, to, body }) {
+  if (type === "response" || type === "read") return true;
+  if (type === "delete" && from.startsWith("hyperty://")) return true;
+  if (INFRASTRUCTURE.has(schemeOf(from)) && INFRASTRUCTURE.has(schemeOf(to))) return true;
+  return [from, to, body?.source, body?.subscriber].some((end) => typeof end === "string" && isP2P(end));
+}

@@ -1,0 +1,268 @@
+"""The MessageBUS: message delivery of a runtime, between its sandboxes and to other domains.
+
+What becomes of one copy of a message; the first line that holds decides:
+
+    an answer somebody waits for     to him
+    exactly `to` has listeners       to all of them; if `to` is published here and the copy did not
+                                     come in from outside, outside as well
+    `to` is below this runtime       404 to a request
+    it came in through a stub        404 to a request: a runtime is never a relay between two stubs
+    any other                        `outside` finds the protostub that reaches `to`, or loads it
+
+What crosses the border of the runtime passes a pipeline (`pipeline_out`, `pipeline_in`); while a
+handler is awaited, the messages of the same sender to the same address wait behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import Counter, OrderedDict, deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from msgnode.core import addresses
+
+from .bus import ANSWER_SECONDS, Bus, Listening, OnAnswer
+from .messages import Message, body_of, copy_of, is_answerable
+from .pipeline import Pipeline, Refused, is_exempt
+
+MAX_SIZE = 1024 * 1024  # characters of one message
+MAX_LANE = 1_000  # messages of one sender to one address that wait for a handler
+_OWN = "own"  # marks an answer of the bus itself to a sender in this runtime: it never leaves it
+RETURN_PATHS = 10_000  # requests from outside whose way back is remembered
+
+Then = Callable[[Message], None]
+
+
+class Outside(Protocol):
+    """The way to other runtimes."""
+
+    def send(self, message: Message, size: int, stub: str) -> str:
+        """Take a message out, through `stub` if one is named. Returns the URL of the stub it went
+        or will go through, "" if it was refused (and answered)."""
+        ...
+
+
+class Publishing:
+    """An address whose messages go outside too, until remove()."""
+
+    def __init__(self, published: Counter[str], address: str) -> None:
+        self._published = published
+        self._address = address
+        self._is_removed = False
+        published[address] += 1
+
+    def remove(self) -> None:
+        """Publish no more, unless others publish the same address."""
+        if not self._is_removed:
+            self._is_removed = True
+            self._published[self._address] -= 1
+            if not self._published[self._address]:
+                del self._published[self._address]
+
+
+class MessageBus(Bus):
+    """The bus of one runtime."""
+
+    def __init__(
+        self,
+        runtime_url: str,
+        outside: Outside | None = None,
+        max_size: int = MAX_SIZE,
+    ) -> None:
+        super().__init__(max_size)
+        self.runtime_url = runtime_url
+        self.outside = outside
+        self.pipeline_in = Pipeline("in")
+        self.pipeline_out = Pipeline("out")
+        self._own = (runtime_url, addresses.runtime_twin(runtime_url) or runtime_url)
+        self._published: Counter[str] = Counter()
+        self._lanes: dict[tuple[str, str], deque[tuple[Pipeline, Message, Then]]] = {}
+        self._working: set[asyncio.Task[None]] = set()
+        self._return_paths: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    # --- what management code does ----------------------------------------------------------------
+
+    def add_publish(self, address: str) -> Publishing:
+        """Send what is posted to this local address outside as well (`…/changes` of an object)."""
+        return Publishing(self._published, address)
+
+    def is_published(self, address: str) -> bool:
+        """Whether what is posted to this local address goes outside as well."""
+        return address in self._published
+
+    def add_forward(self, address: str, to: str) -> Listening:
+        """Deliver what goes to `address` unchanged to the listeners of `to` as well."""
+        return self.add_listener(
+            address, lambda message: self._give(self._found(to) or [], message)
+        )
+
+    def receive(self, message: Message, stub_url: str) -> None:
+        """Take in a message that a stub brought from outside. It carries the stub as `via`."""
+        body = message.get("body")
+        body = {"value": body} if isinstance(body, str) else body or {}
+        self._post({**message, "body": {**body, "via": stub_url}}, stub_url)
+
+    def is_local(self, address: str) -> bool:
+        """Whether an address belongs to this runtime: below its URL, or listened to here, itself or
+        the object it is a part of."""
+        if any(addresses.is_under(address, own) for own in self._own):
+            return True
+        return address in self._listeners or addresses.resource_of(address) in self._listeners
+
+    async def close(self) -> None:
+        """End the handlers that are awaited."""
+        for task in self._working:
+            task.cancel()
+        if self._working:
+            await asyncio.wait(self._working)
+
+    # --- the decision -----------------------------------------------------------------------------
+
+    def _route(self, message: Message, via: str, size: int) -> None:
+        is_own = via == _OWN
+        if message["type"] == "response" and self._take_answer(message, "" if is_own else via):
+            return
+        to = message["to"]
+        found = self._found(to)
+        if is_own:
+            if found:
+                self._give(found, message)
+            else:
+                self._unclaimed(message)
+        elif via:
+            self._from_outside(message, via, found)
+        elif found:
+            if self._published and to in self._published:
+                self._to_outside(copy_of(message)[0], size)
+            self._give(found, message)
+        elif any(addresses.is_under(to, own) for own in self._own):
+            self._undeliverable(message, 404, f"Nobody listens to {to} in this runtime.")
+        else:
+            self._to_outside(message, size)
+
+    def _from_outside(self, message: Message, via: str, found: list[Listening] | None) -> None:
+        if is_answerable(message):
+            key = (message["from"], str(message["id"]))
+            self._return_paths[key] = via
+            self._return_paths.move_to_end(key)
+            if len(self._return_paths) > RETURN_PATHS:
+                self._return_paths.popitem(last=False)
+        if not found:
+            self._undeliverable(message, 404, f"Nobody listens to {message['to']} in this runtime.")
+        elif self.pipeline_in and not is_exempt(message):
+            self._pass(self.pipeline_in, message, self._deliver_here)
+        else:
+            self._give(found, message)
+
+    def _deliver_here(self, message: Message) -> None:
+        found = self._found(message["to"])
+        if found:
+            self._give(found, message)
+        else:
+            self._undeliverable(message, 404, f"Nobody listens to {message['to']} in this runtime.")
+
+    def _to_outside(self, message: Message, size: int) -> None:
+        if self.pipeline_out and not is_exempt(message):
+            self._pass(self.pipeline_out, message, lambda passed: self._send(passed, size))
+        elif self._lanes and (message["from"], message["to"]) in self._lanes:
+            self._pass(_NO_HANDLERS, message, lambda passed: self._send(passed, size))
+        else:
+            self._send(message, size)
+
+    def _send(self, message: Message, size: int) -> None:
+        to = message["to"]
+        if self.outside is None:
+            self._undeliverable(message, 404, f"There is no way from this runtime to {to}.")
+            return
+        stub = ""
+        if message["type"] == "response":
+            stub = self._return_paths.pop((to, str(message["id"])), "")
+        stub = self.outside.send(message, size, stub)
+        if self._waits and message["type"] != "response":
+            wait = self._waits.get((message["from"], str(message["id"])))
+            if wait is not None:
+                wait.stub = stub
+
+    def post_message(
+        self, message: Message, on_answer: OnAnswer | None = None, seconds: float = ANSWER_SECONDS
+    ) -> Any:
+        """As of any bus. What is posted comes from inside: a `via` that it claims is taken away."""
+        body = body_of(message)
+        if "via" in body:
+            body = {key: value for key, value in body.items() if key != "via"}
+            message = {**message, "body": body}
+        return super().post_message(message, on_answer, seconds)
+
+    def _answer(self, answer: Message) -> None:
+        is_to_outside = (answer["to"], str(answer["id"])) in self._return_paths
+        self._enqueue(answer, "" if is_to_outside else _OWN, 0)
+
+    def refuse(self, message: Message, code: int, text: str) -> None:
+        """Answer a message that `outside` cannot deliver; one that has no answer is counted."""
+        wait = self._waits.get((message["from"], str(message["id"])))
+        if wait is not None and message["type"] != "response":
+            wait.stub = ""  # it is the runtime that answers
+        self._undeliverable(message, code, text)
+
+    # --- pipelines --------------------------------------------------------------------------------
+
+    def _pass(self, pipeline: Pipeline, message: Message, then: Then) -> None:
+        """Run a pipeline and go on; behind a message that is awaited, wait for one's turn."""
+        key = (message["from"], message["to"])
+        lane = self._lanes.get(key)
+        if lane is not None:
+            if len(lane) >= MAX_LANE:
+                text = f"More than {MAX_LANE} messages to {message['to']} wait for a check."
+                self._undeliverable(message, 503, text)
+                return
+            lane.append((pipeline, message, then))
+            return
+        try:
+            passed = pipeline.run(message)
+        except Refused as refused:
+            self._refused(message, refused)
+            return
+        if inspect.isawaitable(passed):
+            self._lanes[key] = deque()
+            task = asyncio.create_task(self._work(key, message, passed, then))
+            self._working.add(task)
+            task.add_done_callback(self._working.discard)
+        else:
+            then(passed)
+
+    async def _work(
+        self, key: tuple[str, str], message: Message, passing: Awaitable[Message], then: Then
+    ) -> None:
+        """Finish what is awaited, then what has come behind it."""
+        lane = self._lanes[key]
+        passed: Message | Awaitable[Message] = passing
+        pipeline: Pipeline | None = None
+        try:
+            while True:
+                try:
+                    if pipeline is not None:
+                        passed = pipeline.run(message)
+                    if inspect.isawaitable(passed):
+                        passed = await passed
+                    then(passed)
+                except Refused as refused:
+                    self._refused(message, refused)
+                except Exception as error:
+                    self.report("bus.failed", f"The bus failed: {error!r}", message, error)
+                if not lane:
+                    return
+                pipeline, message, then = lane.popleft()
+        finally:
+            del self._lanes[key]
+
+    def _refused(self, message: Message, refused: Refused) -> None:
+        self.counters["blocked"] += 1
+        if refused.__cause__ is not None:
+            text = f"A handler of a pipeline raised: {refused.__cause__!r}"
+            self.report("handler.failed", text, message, refused.__cause__)
+        self.refuse(message, refused.code, str(refused))
+
+
+_NO_HANDLERS = Pipeline("out")

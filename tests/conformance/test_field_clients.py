@@ -1,0 +1,134 @@
+"""The field's own clients: they end and begin sessions as they like, and are served as at first.
+
+Open, work, drop the socket without a word or say `close`, and open again at once with the same
+runtime URL, many times; two tabs; a reload; a refusal that a stub must hear of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.client import SESSION, SM, address, code, runtime
+from tests.field_stubs import RUNTIMES, FieldRuntime, MatrixRuntime
+from tests.node import Node, running
+
+BOTH = pytest.mark.parametrize("handshake", ["ws", "stub"])
+ENDS = pytest.mark.parametrize("end", ["drop", "leave"])
+ROUNDS = pytest.mark.parametrize("rounds", [25, pytest.param(200, marks=pytest.mark.long)])
+
+Start = Callable[..., Awaitable[FieldRuntime]]
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Node]:
+    """A node that lets a runtime URL have three sessions."""
+    place = tmp_path_factory.mktemp("narrow")
+    with running(place, template, MAX_SESSIONS_PER_RUNTIME=3) as node:
+        yield node
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """Starts runtimes: `await start(node, "ws", url)`; their sockets are closed at the end."""
+    started: list[FieldRuntime] = []
+
+    async def begin(node: Node, handshake: str, url: str = "") -> FieldRuntime:
+        started.append(RUNTIMES[handshake](node, url or runtime()))
+        return await started[-1].begin()
+
+    yield begin
+    for each in started:
+        await each.client.hang_up()
+
+
+# --- many rounds ----------------------------------------------------------------------------------
+
+
+@ROUNDS
+@ENDS
+@BOTH
+async def test_every_round_of_open_work_and_end_is_served_as_the_first(
+    node: Node, start: Start, handshake: str, end: str, rounds: int
+) -> None:
+    hyperty = address()
+    one = await start(node, handshake)
+    for _ in range(rounds):
+        await one.work(hyperty)
+        old = one.client
+        await (one.drop() if end == "drop" else one.leave())
+        await one.begin()
+        if end == "leave":
+            assert await old.close_code() == 1000
+    await one.work(hyperty)
+
+
+@BOTH
+async def test_a_tab_that_reloads_again_and_again_beside_another_is_never_locked_out(
+    narrow: Node, start: Start, handshake: str
+) -> None:
+    url = runtime()
+    tab, other = await start(narrow, handshake, url), await start(narrow, handshake, url)
+    mine, others = address(), address()
+    await other.work(others)
+    for _ in range(12):
+        await tab.work(mine)
+        await tab.drop()
+        await tab.begin()
+    await tab.work(mine)
+    await other.work(others)
+
+
+@BOTH
+async def test_where_only_a_token_resumes_the_oldest_detached_sessions_make_room(
+    start_node: Callable[..., Node], start: Start, handshake: str
+) -> None:
+    careful = start_node(RESUME="with-proof", MAX_SESSIONS_PER_RUNTIME=3)
+    one, hyperty = await start(careful, handshake), address()
+    for _ in range(12):
+        await one.work(hyperty)
+        await one.drop()
+        await one.begin()
+    await one.work(hyperty)
+
+
+async def test_what_made_room_is_free_and_the_others_are_resumed_by_their_tokens(
+    start_node: Callable[..., Node],
+) -> None:
+    careful = start_node(RESUME="with-proof", MAX_SESSIONS_PER_RUNTIME=2)
+    url, held = runtime(), []
+    for _ in range(3):
+        async with careful.ws() as client:
+            await client.open(url)
+            held.append((client.token, (await client.allocate())[0]))
+            await client.hang_up()
+    async with careful.ws() as talker, careful.ws() as back:
+        await talker.open()
+        assert code(await talker.ask("create", held[0][1])) == 404
+        token, allocated = held[1]
+        assert "runtimeToken" not in (await back.reopen(url, token))["body"]
+        await talker.send("create", allocated, {"value": "still yours"})
+        assert (await back.expect(to=allocated))["body"]["value"] == "still yours"
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+async def test_a_refusal_reaches_a_stub_that_counts_itself_as_live(
+    narrow: Node, start: Start
+) -> None:
+    url = runtime()
+    tabs = [await start(narrow, "stub", url) for _ in range(3)]
+    late = await MatrixRuntime(narrow, url).begin()
+    for type_, to in (("subscribe", SM), ("create", f"{url}/sm"), ("open", SESSION)):
+        answer = await late.ask(type_, to, {"resources": [address()]})
+        assert (code(answer), answer["from"]) == (429, to), answer
+        assert "has 3 sessions already" in answer["body"]["desc"]
+    assert await late.client.close_code() == 4429
+    for tab in tabs:
+        await tab.work(address())
+    await tabs[0].leave()
+    assert await tabs[0].client.close_code() == 1000
+    await (await start(narrow, "stub", url)).work(address())
