@@ -74,6 +74,9 @@ class _Session:
     def deliver(self, frame: bytes) -> Taken:
         return Taken.WRITTEN
 
+    def missed(self) -> None:
+        raise AssertionError("nothing is delivered here")
+
     def when_relieved(self, callback: Callable[[], None]) -> None:
         """It is never behind."""
 

@@ -11,6 +11,7 @@ import os
 import socket
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -34,12 +35,14 @@ from msgnode.bus.writing import Call
 from msgnode.connectors import registration_news
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
+from msgnode.core.faults import FAULTS
 from msgnode.core.rates import VISITS
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.provider.clients import ensure_own_clients
 from msgnode.identity.service import Identities
 from msgnode.monitoring import peer_queries
 from msgnode.monitoring.component_status import StatusReport
+from msgnode.monitoring.fault_alarms import FaultAlarms
 from msgnode.monitoring.tail import Tail
 from msgnode.policy.service import Policing
 from msgnode.sessions.authorization import SessionAdmission
@@ -201,6 +204,7 @@ class Node:
             },
         )
         self.status = StatusReport(self.writer, self.worker, self.cards)
+        self.fault_alarms = FaultAlarms(FAULTS, self.worker, self.raise_alarm, self.clear_alarm)
         self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap)
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -266,11 +270,11 @@ class Node:
             Card("protostub ws", "protostub", f"ws://{self.domain}/ws"),
             Card("protostub stub-connect", "protostub", f"ws://{self.domain}/stub/connect"),
         ]
-        connected = {"ws": 0, "stub-connect": 0}
+        connected = Counter({"ws": 0, "stub-connect": 0})
         for session in self.sessions.sessions.values():
             if session.is_connected:
                 connected[session.handshake] += 1
-        for card, handshake in zip(stubs, connected, strict=True):
+        for card, handshake in zip(stubs, ("ws", "stub-connect"), strict=True):
             card.since = self.sessions.card.since
             card.answered = connected[handshake]
             card.state = f"{connected[handshake]} connected"
@@ -294,6 +298,7 @@ class Node:
             sweep(self.sessions),
             self.control.run(),
             self.status.run(),
+            self.fault_alarms.run(),
             self.policing.watch(),
             self.policing.write(),
             self.identities.watch(),
@@ -318,19 +323,38 @@ class Node:
     async def stop(self) -> None:
         """Tell every session to come back, give what is left to the other workers, commit what is
         under way, end."""
-        await self.drain()
-        await self.tail.stop()
+        for step in (
+            self.drain,
+            self.tail.stop,
+            self._end_jobs,
+            self._give_sessions_away,
+            self._store_sessions,
+            self.registries.stop,
+            self.identities.stop,
+            self._close_record,
+            self.writer.stop,
+            self._leave_workers,
+        ):
+            with FAULTS.kept_to("step of the stop"):
+                await step()
+
+    async def _end_jobs(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _give_sessions_away(self) -> None:
         if self.fellowship is not None:
             await self.fellowship.leave(settings.NODE["DRAIN_SECONDS"])
+
+    async def _store_sessions(self) -> None:
         self.sessions.stop()
-        await self.registries.stop()
-        await self.identities.stop()
+
+    async def _close_record(self) -> None:
         if self.record is not None:
             await asyncio.to_thread(self.record.close)
-        await self.writer.stop()
+
+    async def _leave_workers(self) -> None:
         if self.fellowship is not None:
             await self.fellowship.stop()
 

@@ -38,11 +38,15 @@ class FakeSession:
         self.speaker = Speaker(self.id, runtime_url)
         self.taken = Taken.WRITTEN
         self.frames: list[bytes] = []
+        self.has_missed = False
 
     def deliver(self, frame: bytes) -> Taken:
         if self.taken is not Taken.DROPPED:
             self.frames.append(frame)
         return self.taken
+
+    def missed(self) -> None:
+        self.has_missed = True
 
     def when_relieved(self, call: Callable[[], None]) -> None:
         call()

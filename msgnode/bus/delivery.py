@@ -7,6 +7,7 @@ every copy but its own (stubs of the field write their session URL into `via`).
 from __future__ import annotations
 
 from msgnode.core import messages
+from msgnode.core.faults import FAULTS
 from msgnode.core.messages import Message
 from msgnode.core.record import Outcome
 
@@ -28,7 +29,10 @@ def hand_over(
         public = messages.without_token(frame, token)
     if len(listeners) == 1:
         listener = listeners[0]
-        taken = listener.deliver(frame if listener is sender else public)
+        try:
+            taken = listener.deliver(frame if listener is sender else public)
+        except Exception as error:
+            taken = _failed(listener, error)
         if taken is Taken.WRITTEN:
             return Outcome.DELIVERED, 1
         if taken is Taken.BEHIND:
@@ -37,7 +41,10 @@ def hand_over(
         return (Outcome.QUEUED, 1) if taken is Taken.QUEUED else (Outcome.DROPPED, 0)
     queued = dropped = 0
     for listener in listeners:
-        taken = listener.deliver(frame if listener is sender else public)
+        try:
+            taken = listener.deliver(frame if listener is sender else public)
+        except Exception as error:
+            taken = _failed(listener, error)
         if taken is Taken.QUEUED:
             queued += 1
         elif taken is Taken.DROPPED:
@@ -46,6 +53,14 @@ def hand_over(
     if count > queued:
         return Outcome.DELIVERED, count
     return (Outcome.QUEUED, queued) if queued else (Outcome.DROPPED, 0)
+
+
+def _failed(listener: Listener, error: Exception) -> Taken:
+    """A listener that cannot be handed a frame is ended; the others hear theirs."""
+    FAULTS.note("listener", error)
+    with FAULTS.kept_to("listener"):
+        listener.missed()
+    return Taken.DROPPED
 
 
 def expects_answer(message: Message, to: str) -> bool:

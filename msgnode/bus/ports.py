@@ -64,6 +64,10 @@ class Listener(Protocol):
         """Hand over one frame. Never waits."""
         ...
 
+    def missed(self) -> None:
+        """A frame could not be handed over: the listener is told of a gap when it is back."""
+        ...
+
     def when_relieved(self, callback: Callable[[], None]) -> None:
         """Call back once the listener is no longer behind, or has no socket any more."""
         ...

@@ -19,6 +19,7 @@ from msgnode.bus.ports import Enforcer, Recorder
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
 from msgnode.core.decision import Direction
+from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Origin, Speaker
 from msgnode.core.record import Outcome, TrafficRecord
 from registry import api
@@ -66,7 +67,8 @@ class RegistrationNews:
             to = f"{url}/registration"
             listeners = tuple(each for each in self._table.listeners(to) if each.is_here)
             if listeners:
-                self._send(to, status, listeners)
+                with FAULTS.kept_to("notification"):
+                    self._send(to, status, listeners)
 
     def _send(self, to: str, status: str, listeners: tuple[Any, ...]) -> None:
         frame = msgspec.json.encode(

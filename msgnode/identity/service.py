@@ -23,6 +23,7 @@ from msgnode.bus.ports import Listener, Proof
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
 from msgnode.connectors.identity import IdentityConnector
+from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity, Speaker
 from msgnode.identity import issuer_store
 from msgnode.identity import revocation_list as revoking
@@ -136,14 +137,12 @@ class Identities:
         """End the sessions that do not say who they are. Runs until cancelled."""
         while True:
             await asyncio.sleep(every)
-            try:
-                for id_ in self._unidentified.over():
-                    session = self._sessions.sessions.get(id_)
-                    if session is not None:
-                        text = "not identified in time"
+            for id_ in self._unidentified.over():
+                session = self._sessions.sessions.get(id_)
+                if session is not None:
+                    text = "not identified in time"
+                    with FAULTS.kept_to("session"):
                         self._sessions.end(session, CloseCode.NOT_IDENTIFIED, text, text)
-            except Exception:
-                log.exception("Sessions without an identity could not be ended.")
 
     def control_handlers(self) -> dict[str, Callable[[dict[str, Any]], None]]:
         return {ISSUERS_CHANGED: self._issuers_changed, REVOKED: self._revoked}
@@ -230,7 +229,8 @@ class Identities:
         for session in tuple(self._sessions.sessions.values()):
             identity = session.speaker.identity
             if identity is not None and self.verifier.book.named(identity.issuer) is None:
-                self._sessions.identify(session, None)
+                with FAULTS.kept_to("session"):
+                    self._sessions.identify(session, None)
 
     def _revoked(self, payload: dict[str, Any]) -> None:
         revoked = revoking.from_payload(payload)
@@ -249,13 +249,15 @@ class Identities:
         for session in tuple(self._sessions.sessions.values()):
             if not is_met(session.speaker.identity, session.proof):
                 continue
-            if closes:
-                self._sessions.end(session, CloseCode.NOT_IDENTIFIED, "identity revoked")
-            else:
-                self._sessions.identify(session, None)
+            with FAULTS.kept_to("session"):
+                if closes:
+                    self._sessions.end(session, CloseCode.NOT_IDENTIFIED, "identity revoked")
+                else:
+                    self._sessions.identify(session, None)
         for connection in tuple(self._connections()):
             if connection.session is None and is_met(connection.speaker.identity, connection.proof):
-                connection.end(CloseCode.NOT_IDENTIFIED, "identity revoked")
+                with FAULTS.kept_to("connection"):
+                    connection.end(CloseCode.NOT_IDENTIFIED, "identity revoked")
 
     def _is_revoked(self, identity: Identity, proof: str) -> bool:
         """Whether a bound identity was revoked while the node was away; a subject's revocation

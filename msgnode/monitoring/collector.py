@@ -16,6 +16,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from msgnode.core.faults import FAULTS
 from msgnode.core.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -84,6 +85,12 @@ class NodeCollector(Collector):
         yield _histogram(
             "delivery_seconds", "From a frame to its last listener.", node.recorder.latencies
         )
+        faults = CounterMetricFamily(
+            "msgnode_faults", "Failures that were kept to the one they belong to.", labels=("part",)
+        )
+        for part, number in FAULTS.counts.copy().items():
+            faults.add_metric((part,), number)
+        yield faults
         if node.record is not None:
             yield _counter("record_rows_written", "Rows of the record.", node.record.written)
             yield _counter("record_rows_lost", "Rows that did not fit.", node.record.lost)

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from msgnode.core.faults import FAULTS
 from msgnode.monitoring.collector import Family, families
 from msgnode.workers.rpc import MAX_BYTES, Asking
 from policies.authoring import live_messages
 
 if TYPE_CHECKING:
     from msgnode.node import Node
+
+T = TypeVar("T")
 
 _METRICS, _PASSING = "metrics", "passing"
 
@@ -42,10 +45,7 @@ def answers(node: Node) -> dict[str, Callable[[bytes], Awaitable[bytes]]]:
 def metrics(asking: Asking, seconds: float) -> dict[str, list[Family] | None]:
     """The numbers of the other workers by their names, None of one that did not answer in time."""
     told = asking.ask_from_thread(_METRICS, seconds=seconds)
-    return {
-        worker: msgspec.msgpack.decode(answer, type=list[Family]) if answer else None
-        for worker, answer in told.items()
-    }
+    return {worker: _decoded(answer, list[Family]) for worker, answer in told.items()}
 
 
 def passing(asking: Asking, seconds: float, enough: int) -> list[msgspec.Raw]:
@@ -55,8 +55,17 @@ def passing(asking: Asking, seconds: float, enough: int) -> list[msgspec.Raw]:
     return [
         msgspec.Raw(message)
         for answer in told.values()
-        for message in msgspec.msgpack.decode(answer or b"\x90", type=list[bytes])
+        for message in _decoded(answer, list[bytes]) or ()
     ]
+
+
+def _decoded(answer: bytes | None, type_: type[T]) -> T | None:
+    """A worker's answer, None if there is none that can be read: the others have theirs."""
+    try:
+        return msgspec.msgpack.decode(answer, type=type_) if answer else None
+    except msgspec.DecodeError as error:
+        FAULTS.note("worker link", error)
+        return None
 
 
 def _that_fit(messages: map[bytes]) -> list[bytes]:

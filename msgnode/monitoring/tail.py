@@ -23,6 +23,7 @@ import msgspec
 
 from msgnode.bus.ports import Tap
 from msgnode.core import addresses
+from msgnode.core.faults import FAULTS
 from msgnode.core.record import TrafficRecord
 from msgnode.core.redaction import MASK, without_tokens
 
@@ -157,7 +158,8 @@ class Tail:
 
     def _note(self, record: TrafficRecord, body: bytes) -> None:
         for follower in self._followers:
-            follower.note(record, body)
+            with FAULTS.kept_to("follower"):
+                follower.note(record, body)
 
     def _shown(self, record: TrafficRecord, body: bytes) -> bytes:
         shown = msgspec.structs.asdict(record)

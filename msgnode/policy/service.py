@@ -23,6 +23,7 @@ from django.db import connection
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
+from msgnode.core.faults import FAULTS
 from msgnode.policy.attribute_source import NodeDirectory
 from policies.enforcement import decision_log, environment, prp
 from policies.enforcement.decision_buffer import Journal
@@ -100,7 +101,8 @@ class Policing:
         """Write the journal down every second; decide subscriptions again each minute."""
         while True:
             await asyncio.sleep(1.0)
-            self.write_down()
+            with FAULTS.kept_to("decision log"):
+                self.write_down()
             if self.enforcer.edition.uses_clock and monotonic() - self._decided_at > _DECIDES_AGAIN:
                 await self.decide_again()
 
@@ -125,9 +127,10 @@ class Policing:
         for number, (session, address) in enumerate(self._subscribed(), 1):
             speaker = session.speaker
             allows = self.enforcer.still_allows
-            if not allows(session.runtime_url, self._manager, address, speaker):
-                log.info("A subscription ended by policy.", extra={"address": address})
-                self._drop(address, session)
+            with FAULTS.kept_to("subscription"):
+                if not allows(session.runtime_url, self._manager, address, speaker):
+                    log.info("A subscription ended by policy.", extra={"address": address})
+                    self._drop(address, session)
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
 

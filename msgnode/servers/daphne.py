@@ -20,7 +20,6 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-from daphne.http_protocol import HTTPFactory, WebRequest
 from daphne.server import Server
 from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
 from twisted.internet import reactor as _reactor
@@ -28,6 +27,8 @@ from twisted.internet.endpoints import AdoptedStreamServerEndpoint
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
+from msgnode.core.faults import FAULTS
+from msgnode.servers.daphne_http import NodeHttpFactory, end_if_reset
 from msgnode.servers.socket_link import CLOSE_PATIENCE, FAILURE_PATIENCE, SocketLink
 from msgnode.servers.text_frames import whole_texts
 from msgnode.sessions.rules import CloseCode
@@ -74,9 +75,8 @@ class DaphneLink(SocketLink):
                 data = data[sent:]
         transport.write(data)  # which finds out by itself if the connection is lost
 
-    def close(self, code: int, reason: str) -> None:
+    def _begin_close(self, code: int, reason: str) -> None:
         protocol = self._protocol
-        self.uncork()
         was_paused = self.is_paused
         if protocol.state == protocol.STATE_OPEN:
             protocol.sendClose(code, reason)
@@ -84,7 +84,7 @@ class DaphneLink(SocketLink):
         self.resume_reading()  # or the peer's half of the closing handshake is never read
         if was_paused:
             # Nobody reads what is in the buffer, so the closing frame behind it is never sent.
-            reactor.callLater(CLOSE_PATIENCE, self._abort)
+            reactor.callLater(CLOSE_PATIENCE, self._drop)
 
     def pause_reading(self) -> None:
         self._transport.pauseProducing()
@@ -106,7 +106,7 @@ class DaphneLink(SocketLink):
     def stopProducing(self) -> None:  # noqa: N802 (Twisted's name)
         self.full()
 
-    def _abort(self) -> None:
+    def _drop(self) -> None:
         if self._protocol.state != self._protocol.STATE_CLOSED:
             self._transport.abortConnection()
 
@@ -196,9 +196,16 @@ class NodeProtocol(WebSocketProtocol):
             self.link.closing()
 
     def onClose(self, wasClean: bool, code: int, reason: str) -> None:  # noqa: N802, N803
-        super().onClose(wasClean, code, reason)
-        if self.link is not None:
-            self.link.closed()
+        try:
+            super().onClose(wasClean, code, reason)
+        finally:
+            if self.link is not None:
+                self.link.closed()
+
+    def check_timeouts(self) -> None:
+        """Called by Daphne every other second."""
+        if not end_if_reset(self.transport):
+            super().check_timeouts()
 
     def dropConnection(self, abort: bool = False) -> None:  # noqa: N802
         """A connection that was closed by a handshake ends with what was written, not with a
@@ -227,39 +234,6 @@ class NodeFactory(WebSocketFactory):
     protocol = NodeProtocol
 
 
-class NodeRequest(WebRequest):
-    """A request that must be there within the server's patience, however slowly it drips in;
-    Twisted only ends connections on which nothing comes at all."""
-
-    def __init__(self, channel: Any, *args: Any, **options: Any) -> None:
-        self.begun_at = time.monotonic()
-        channel.was_asked = True
-        super().__init__(channel, *args, **options)
-
-    def check_timeouts(self) -> None:
-        """Called by Daphne every other second. `request_start` is when all of it was there."""
-        patience = self.server.request_patience
-        if not hasattr(self, "request_start") and time.monotonic() - self.begun_at > patience:
-            self.channel.transport.abortConnection()
-        else:
-            super().check_timeouts()
-
-
-class NodeHttpFactory(HTTPFactory):
-    def buildProtocol(self, addr: Any) -> Any:  # noqa: N802 (Twisted's name)
-        protocol = super().buildProtocol(addr)
-        protocol.requestFactory = NodeRequest
-        reactor.callLater(self.server.request_patience, _drop_unasking, protocol)
-        return protocol
-
-
-def _drop_unasking(protocol: Any) -> None:
-    """End a connection whose first request has not even begun."""
-    channel = getattr(protocol, "_channel", protocol)
-    if not getattr(channel, "was_asked", False) and channel.transport is not None:
-        channel.transport.abortConnection()
-
-
 class NodeServer(Server):
     """Daphne's server, with links and a drain, on a socket that is there already."""
 
@@ -286,6 +260,25 @@ class NodeServer(Server):
             extensions["msgnode.link"] = protocol.link
             extensions["websocket.http.response"] = {}
         return super().create_application(protocol, scope)
+
+    def application_checker(self) -> None:
+        """Stock Daphne never looks again after one connection has failed here."""
+        try:
+            super().application_checker()
+        except Exception as error:
+            FAULTS.note("connection", error)
+            reactor.callLater(1, self.application_checker)
+
+    def timeout_checker(self) -> None:
+        """Every other second; a connection that cannot be looked after is ended."""
+        for protocol in tuple(self.connections):
+            try:
+                protocol.check_timeouts()
+            except Exception as error:
+                FAULTS.note("connection", error)
+                with FAULTS.kept_to("connection"):
+                    _transport_of(protocol).abortConnection()
+        reactor.callLater(2, self.timeout_checker)
 
     def kill_all_applications(self) -> Any:
         """Stock Daphne trips over connections that have no application yet (reference 0.4)."""
@@ -347,6 +340,11 @@ class DaphneServing:
     def stop(self) -> None:
         """End `run`."""
         reactor.stop()
+
+
+def _transport_of(protocol: Any) -> Any:
+    """The transport of a WebSocket, or of the channel a request came over."""
+    return getattr(protocol, "channel", protocol).transport
 
 
 def _done() -> asyncio.Future[None]:

@@ -1,7 +1,8 @@
 """The way out to a socket, for servers of ours: text frames of one turn of the loop leave together.
 
 Implements the session room's Link. A server gives what differs: how bytes reach its transport, how
-a closing handshake is begun, and how reading stops.
+a closing handshake is begun, and how reading stops. A link whose transport fails is dropped; the
+failure is counted and reaches nobody else.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import asyncio
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+
+from msgnode.core.faults import FAULTS
 
 CLOSE_PATIENCE = 1.0
 """Seconds until a socket whose reader does not read is dropped instead of closed."""
@@ -38,16 +41,28 @@ class SocketLink(ABC):
         """Give every frame to `receiver` until the socket is closed."""
 
     @abstractmethod
-    def close(self, code: int, reason: str) -> None:
-        """Close the socket after what has been written."""
-
-    @abstractmethod
     def pause_reading(self) -> None: ...
     @abstractmethod
     def resume_reading(self) -> None: ...
     @abstractmethod
     def _send(self, data: bytes) -> None:
-        """Hand bytes to the transport."""
+        """Hand bytes to the transport. What it raises ends this link."""
+
+    @abstractmethod
+    def _begin_close(self, code: int, reason: str) -> None:
+        """Begin the closing handshake. What it raises ends this link."""
+
+    @abstractmethod
+    def _drop(self) -> None:
+        """Give the socket up without a word. May raise."""
+
+    def close(self, code: int, reason: str) -> None:
+        """Close the socket after what has been written."""
+        try:
+            self.uncork()
+            self._begin_close(code, reason)
+        except Exception as error:
+            self.failed(error)
 
     def write(self, frame: bytes) -> None:
         """One text frame, from server to client: two to ten bytes of header, no mask (RFC 6455,
@@ -74,7 +89,21 @@ class SocketLink(ABC):
             data = b"".join(self._corked)
             self._corked.clear()
             self._corked_bytes = 0
-            self._send(data)
+            try:
+                self._send(data)
+            except Exception as error:
+                self.failed(error)
+
+    def failed(self, error: Exception) -> None:
+        """The transport failed: the socket is given up, and whoever runs the link goes on."""
+        FAULTS.note("link", error)
+        try:
+            self._drop()
+        except Exception as further:
+            FAULTS.note("link", further)
+        self._corked.clear()
+        self._corked_bytes = 0
+        self.closed()
 
     # --- told by the server's protocol ------------------------------------------------------------
 
@@ -113,4 +142,4 @@ def _uncork() -> None:
     links = _corked_links.copy()
     _corked_links.clear()
     for link in links:
-        link.uncork()
+        link.uncork()  # which raises nothing: a link that fails ends by itself

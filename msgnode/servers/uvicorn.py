@@ -47,8 +47,7 @@ class UvicornLink(SocketLink):
         if self._is_open and not self._transport.is_closing():
             self._transport.write(data)
 
-    def close(self, code: int, reason: str) -> None:
-        self.uncork()
+    def _begin_close(self, code: int, reason: str) -> None:
         if not self._is_open:
             return
         was_paused = self.is_paused
@@ -57,7 +56,10 @@ class UvicornLink(SocketLink):
         self.resume_reading()  # or the peer's half of the closing handshake is never read
         if was_paused:
             # Nobody reads what is in the buffer, so the closing frame behind it is never sent.
-            asyncio.get_running_loop().call_later(CLOSE_PATIENCE, self._transport.abort)
+            asyncio.get_running_loop().call_later(CLOSE_PATIENCE, self._drop)
+
+    def _drop(self) -> None:
+        self._transport.abort()
 
     def pause_reading(self) -> None:
         if not self._transport.is_closing():

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from msgnode.bus.ports import Listener
 from msgnode.core.errors import NodeError
+from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity, Speaker
 from msgnode.core.pending import NotAtHand
 
@@ -108,7 +109,7 @@ class Connection:
         if self._held:
             self._waiting.append(frame)
         elif not self._ended:
-            self._take(frame)
+            self._carry_one(frame)
 
     async def ready(self) -> None:
         """Wait until the sender is not held back (for servers that are asked for frames)."""
@@ -166,7 +167,7 @@ class Connection:
         sender was held back, is carried first: it was sent, and nobody would know of its loss."""
         self._lost = True
         while self._waiting and not self._ended and not self._unknown:
-            self._take(self._waiting.popleft())
+            self._carry_one(self._waiting.popleft())
         if self._unknown and not self._ended:
             return  # once the facts are known
         self._stop()
@@ -179,6 +180,14 @@ class Connection:
         if self._timer is not None:
             self._timer.cancel()
         self._released.set()
+
+    def _carry_one(self, frame: bytes) -> None:
+        """What a frame raises is this connection's end, and nobody else's business."""
+        try:
+            self._take(frame)
+        except Exception as error:
+            FAULTS.note("connection", error)
+            self.end(CloseCode.GOING_AWAY, "the node failed at a frame")
 
     def _take(self, frame: bytes) -> None:
         self._messages_left -= 1
@@ -221,7 +230,7 @@ class Connection:
             return
         self._held = False
         while self._waiting and not self._held and not self._ended:
-            self._take(self._waiting.popleft())
+            self._carry_one(self._waiting.popleft())
         if not self._held:
             self._released.set()
             self.link.resume_reading()

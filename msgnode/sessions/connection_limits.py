@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from msgnode.core.errors import Forbidden, TooMany, Unavailable
+from msgnode.core.faults import FAULTS
 
 from .connection import Connection
 
@@ -48,7 +49,7 @@ class Sockets:
         """Close the sockets without a session whose source address is kept out."""
         for connection in tuple(self.connections):
             if connection.session is None and self._is_banned(connection.speaker.remote_address):
-                connection.end(code, "banned from this node")
+                _end(connection, code, "banned from this node")
 
     async def end_all(self, code: int, reason: str, seconds: float) -> None:
         """Close every socket with the same code, one after another over at most so many seconds:
@@ -57,10 +58,16 @@ class Sockets:
         pause = min(_PAUSE, seconds / len(connections)) if connections else 0.0
         late = 0.0
         for connection in connections:
-            connection.end(code, reason)
+            _end(connection, code, reason)
             late += pause
             if late >= _STEP:
                 await asyncio.sleep(late)
                 late = 0.0
         for connection in tuple(self.connections):  # who came meanwhile
-            connection.end(code, reason)
+            _end(connection, code, reason)
+
+
+def _end(connection: Connection, code: int, reason: str) -> None:
+    """One that cannot be ended keeps no other from it."""
+    with FAULTS.kept_to("connection"):
+        connection.end(code, reason)

@@ -19,6 +19,7 @@ from msgnode.bus.ports import SessionEnd
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
 from msgnode.core.errors import Forbidden
+from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity, Speaker
 
 from .bans import BanList
@@ -84,7 +85,9 @@ class SessionLife:
             session = next(iter(self._detached.values()))
             if session.detached_at > oldest_kept:
                 return
-            self.close(session, Event.EXPIRE, "grace period over")
+            del self._detached[session.id]
+            with FAULTS.kept_to("session"):
+                self.close(session, Event.EXPIRE, "grace period over")
 
     def close(self, session: LiveSession, event: Event, reason: str) -> None:
         """End a session: its addresses and subscriptions are free at once. Idempotent."""
@@ -99,7 +102,8 @@ class SessionLife:
         session.detach()
         session.outbox.clear()
         for on_closed in self.on_closed:
-            on_closed(session.id, session.runtime_url, reason)
+            with FAULTS.kept_to("session"):
+                on_closed(session.id, session.runtime_url, reason)
         self._store.closed(session, reason)
 
     def end(
@@ -149,9 +153,10 @@ class SessionLife:
             return
         now = time.time()
         for session in tuple(self.sessions.values()):
-            ban = new.of_session(session.runtime_url, session.speaker, now)
-            if ban is not None:
-                self.end(session, CloseCode.REFUSED, f"banned: {ban.reason}")
+            with FAULTS.kept_to("session"):
+                ban = new.of_session(session.runtime_url, session.speaker, now)
+                if ban is not None:
+                    self.end(session, CloseCode.REFUSED, f"banned: {ban.reason}")
 
     def restore(self, rows: Iterable[models.Session]) -> int:
         """Take over the sessions of the database at start: all are detached. Those that did not end

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from msgnode.bus.ports import Taken
+from msgnode.core.faults import FAULTS
 
 _OVERHEAD = 64  # bytes of memory a waiting frame costs besides its text
 
@@ -129,4 +130,5 @@ class Outbox:
     def _relieve(self) -> None:
         callbacks, self._relief = self._relief, []
         for callback in callbacks:
-            callback()
+            with FAULTS.kept_to("sender"):
+                callback()

@@ -115,6 +115,11 @@ class LiveSession:
             self._slow_timer = loop.call_later(READER_PATIENCE, self._still_behind)
             self.outbox.when_relieved(self._caught_up)
 
+    def missed(self) -> None:
+        """A delivery has failed: the socket is ended, the session is told of the gap."""
+        self.outbox.has_gap = True
+        self._too_slow()
+
     def step(self, event: Event) -> None:
         """Take one step of the table of rules; raises Conflict where it has none."""
         self.state = after(self.state, event)

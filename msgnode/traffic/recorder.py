@@ -175,13 +175,21 @@ class ParquetRecorder:
             self._unwritten[hour] = part if before is None else pa.concat_tables([before, part])
 
     def _write(self) -> None:
+        """Each hour by itself; then raises what the last one failed with, if one did."""
+        fault: OSError | pa.ArrowException | None = None
         for hour in sorted(self._unwritten):
             rows = len(self._unwritten[hour])
-            self._files.write(hour, self._unwritten[hour])
+            try:
+                self._files.write(hour, self._unwritten[hour])
+            except (OSError, pa.ArrowException) as error:
+                fault = error
+                continue
             del self._unwritten[hour]
             self.written += rows
             self._may_note += rows
             self.files += 1
+        if fault is not None:
+            raise fault
 
     def _drop(self, rows: int) -> None:
         self._dropped += rows

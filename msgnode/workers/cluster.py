@@ -30,6 +30,7 @@ from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
+from msgnode.core.faults import FAULTS
 from msgnode.core.rates import Rates
 from msgnode.identity.service import Identities
 from msgnode.sessions.handshake import SessionComponent
@@ -269,7 +270,8 @@ class Fellowship:
             await asyncio.sleep(min(0.5, self._limits.patience / 5))
             try:
                 for peer in tuple(self.mesh.peers.values()):
-                    self.has_died(peer)
+                    with FAULTS.kept_to("worker link"):
+                        self.has_died(peer)
                 if monotonic() - signed >= min(_SIGN_EVERY, self._limits.patience / 3):
                     signed = monotonic()
                     await asyncio.to_thread(
@@ -336,7 +338,8 @@ class Fellowship:
                 id_ = row.id.hex
                 if id_ not in self.sessions:
                     with_gap += bool(row.epoch)
-                    self._settle_in(row, owned.get(id_, {}), subscribed.get(id_, []))
+                    with FAULTS.kept_to("session"):
+                        self._settle_in(row, owned.get(id_, {}), subscribed.get(id_, []))
         if with_gap:
             text = f"A worker has ended: {with_gap} of its sessions may have missed messages."
             self._raise_alarm("unclean-stop", epochs[0] if epochs else "", text)

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
+from msgnode.core.faults import FAULTS
 from msgnode.core.rates import Counter, Rates, Report
 
 from .peer import Peer
@@ -81,7 +82,8 @@ class Counts:
                         unsaid.counters[name] = {each: waiting.get(each, False) for each in kept}
             for name, waiting in unsaid.counters.items():
                 if waiting and peer.out.has_room:
-                    self._tell(peer, name, waiting, up)
+                    with FAULTS.kept_to("worker link"):
+                        self._tell(peer, name, waiting, up)
 
     def heard(self, peer: Peer, word: Counted) -> None:
         """Another worker says what was counted."""

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 from msgnode.bus.ports import Taken
+from msgnode.core.faults import FAULTS
 
 from . import protocol
 from .peer import Peer
@@ -207,7 +208,8 @@ class Moves:
         """What a peer was giving us is all that will come of it; what we were giving it stays."""
         for id_, arrival in tuple(self._arrivals.items()):
             if arrival.giver is peer:
-                self._has_arrived(id_)
+                with FAULTS.kept_to("session"):
+                    self._has_arrived(id_)
 
     # --- giving -----------------------------------------------------------------------------------
 
@@ -218,7 +220,8 @@ class Moves:
         async def give(id_: str, peer: Peer) -> None:
             async with turns:
                 if peer.is_up and peer.takes:
-                    await self._give(id_, peer)
+                    with FAULTS.kept_to("session"):
+                        await self._give(id_, peer)
 
         peers = [peer for peer in self._mesh.peers.values() if peer.is_up and peer.takes]
         if not peers:

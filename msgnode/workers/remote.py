@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from msgnode.bus.ports import Taken
 from msgnode.core import redaction
+from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Speaker
 
 from .peer import Peer
@@ -73,6 +74,10 @@ class RemoteSession:
             return Taken.BEHIND
         return Taken.WRITTEN
 
+    def missed(self) -> None:
+        """The session is told of a gap over its link."""
+        self.peer.lost.add(self.id)
+
     def when_relieved(self, callback: Callable[[], None]) -> None:
         """Call back once the reader has caught up, or the link has; the worker that has the session
         ends a reader that takes too long."""
@@ -88,4 +93,5 @@ class RemoteSession:
         self.is_behind = False
         callbacks, self._relief = self._relief, []
         for callback in callbacks:
-            callback()
+            with FAULTS.kept_to("sender"):
+                callback()

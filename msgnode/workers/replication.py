@@ -19,6 +19,7 @@ from typing import Protocol
 
 from msgnode.bus.ports import Layer, Listener, Taken
 from msgnode.bus.table import RoutingTable
+from msgnode.core.faults import FAULTS
 
 from . import protocol
 from .peer import Peer
@@ -173,12 +174,14 @@ class Interest:
                 }
             case SnapshotEnds():
                 for id_ in self._old.pop(peer.epoch, ()):
-                    self._leave(id_, peer)
+                    with FAULTS.kept_to("session"):
+                        self._leave(id_, peer)
             case Counted() | Question() | Reply():
                 self._house.said(peer, word)
             case Gap(sessions):
                 for id_ in sessions:
-                    self._house.missed(id_)
+                    with FAULTS.kept_to("session"):
+                        self._house.missed(id_)
             case _:
                 self.moves.heard(peer, word)
 
@@ -202,7 +205,8 @@ class Interest:
     def forget(self, peer: Peer) -> None:
         """A worker has ended for good: nobody listens there."""
         for session in [each for each in self.remotes.values() if each.peer is peer]:
-            self.remove(session)
+            with FAULTS.kept_to("session"):
+                self.remove(session)
         self._old.pop(peer.epoch, None)
 
     def remove(self, session: RemoteSession) -> None:
@@ -218,16 +222,23 @@ class Interest:
         session.relieve()
 
     def _frame(self, peer: Peer, word: Frame) -> None:
-        sessions = self._house.sessions
         for id_ in word.sessions:
-            session = sessions.get(id_)
-            if session is None:
-                if not self.moves.take(peer, id_, word.frame) and len(word.sessions) == 1:
-                    self._house.stray(word.frame)
-            elif session.deliver(word.frame) is Taken.BEHIND and id_ not in self._behind:
-                self._behind.add(id_)
-                self._mesh.tell(Behind(id_, True))
-                session.when_relieved(partial(self._caught_up, id_))
+            session = self._house.sessions.get(id_)
+            try:
+                self._frame_for(id_, session, peer, word)
+            except Exception as error:
+                FAULTS.note("listener", error)
+                if session is not None:
+                    session.missed()
+
+    def _frame_for(self, id_: str, session: Listener | None, peer: Peer, word: Frame) -> None:
+        if session is None:
+            if not self.moves.take(peer, id_, word.frame) and len(word.sessions) == 1:
+                self._house.stray(word.frame)
+        elif session.deliver(word.frame) is Taken.BEHIND and id_ not in self._behind:
+            self._behind.add(id_)
+            self._mesh.tell(Behind(id_, True))
+            session.when_relieved(partial(self._caught_up, id_))
 
     def _caught_up(self, id_: str) -> None:
         self._behind.discard(id_)

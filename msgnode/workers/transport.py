@@ -26,6 +26,8 @@ from typing import Any, Protocol
 
 from channels.layers import get_channel_layer
 
+from msgnode.core.faults import FAULTS
+
 from . import protocol
 from .peer import Peer
 from .protocol import Gap, Ready, Settle, Settled, SnapshotBegins, SnapshotEnds, Word
@@ -309,17 +311,21 @@ class Mesh:
                 if peer.is_ready and peer.settled < mark:
                     self.down(peer, "does not do what it is told")
         for peer in self._up():
-            if now - peer.heard_at > self.patience:
-                self.down(peer, "is not heard of")
-                continue
-            if peer.lost:
-                peer.given_up += len(peer.lost)
-                peer.out.put(Gap(list(peer.lost)))
-                peer.lost.clear()
-            if not peer.out.is_behind:
-                peer.full_since = now
-            elif now - peer.full_since > _READER_PATIENCE:
-                peer.out.relieve()
+            with FAULTS.kept_to("worker link"):
+                self._look_after_one(peer, now)
+
+    def _look_after_one(self, peer: Peer, now: float) -> None:
+        if now - peer.heard_at > self.patience:
+            self.down(peer, "is not heard of")
+            return
+        if peer.lost:
+            peer.given_up += len(peer.lost)
+            peer.out.put(Gap(list(peer.lost)))
+            peer.lost.clear()
+        if not peer.out.is_behind:
+            peer.full_since = now
+        elif now - peer.full_since > _READER_PATIENCE:
+            peer.out.relieve()
 
     # --- hearing ----------------------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ from itertools import islice
 from time import time
 from typing import NamedTuple
 
+from msgnode.core.faults import FAULTS
+
 from . import protocol as words
 from .protocol import Frame, Word
 
@@ -88,7 +90,8 @@ class Outgoing:
     def relieve(self) -> None:
         callbacks, self._relief = self._relief, []
         for callback in callbacks:
-            callback()
+            with FAULTS.kept_to("sender"):
+                callback()
 
     def take(self) -> Batch | None:
         """The next batch to publish."""

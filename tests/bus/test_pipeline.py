@@ -232,3 +232,31 @@ def test_a_fault_of_the_node_is_answered_500_and_the_next_message_is_carried() -
     scene.say("read")
     assert scene.codes == [500]
     assert len(scene.target.frames) == 1
+
+
+def test_a_listener_that_fails_is_told_of_a_gap_and_all_others_hear() -> None:
+    class Broken(FakeSession):
+        def deliver(self, frame: bytes) -> Taken:
+            raise RuntimeError("broken")
+
+    scene = Scene()
+    crowd = [FakeSession("runtime://d/3"), Broken("runtime://d/4"), FakeSession("runtime://d/5")]
+    for each in crowd:
+        scene.table.subscribe("comm://d/1/changes", each)
+    scene.say("update", to="comm://d/1/changes")
+    scene.say("update", to="comm://d/1/changes")
+    assert [len(each.frames) for each in crowd] == [2, 0, 2]
+    assert [each.has_missed for each in crowd] == [False, True, False]
+    assert [row.listeners for row in scene.recorder.rows] == [2, 2]
+
+
+def test_the_only_listener_that_fails_is_said_to_the_sender() -> None:
+    scene = Scene()
+
+    def broken(frame: bytes) -> Taken:
+        raise RuntimeError("broken")
+
+    scene.target.deliver = broken  # type: ignore[method-assign]
+    scene.say()
+    assert scene.codes == [503]
+    assert scene.target.has_missed

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from msgnode.core.faults import FAULTS
 from msgnode.servers.daphne import DaphneLink
 
 
@@ -20,6 +21,16 @@ class Transport:
         self.dataBuffer = b""
         self._tempDataBuffer: list[bytes] = []
         self.sent: list[bytes] = []
+        self.is_aborted = False
+
+    def abortConnection(self) -> None:  # noqa: N802 (Twisted's name)
+        self.is_aborted = True
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:  # noqa: N802
+        """Back-pressure is not what is shown here."""
+
+    def unregisterProducer(self) -> None:  # noqa: N802 (Twisted's name)
+        """See above."""
 
     def writeSomeData(self, data: bytes) -> int:  # noqa: N802 (Twisted's name)
         taken = data[: self.room]
@@ -39,6 +50,8 @@ class Protocol:
     """An open WebSocket."""
 
     STATE_OPEN = state = 3
+    STATE_CLOSED = 0
+    receiver: Any = None
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -104,3 +117,36 @@ async def test_a_closed_socket_is_written_to_no_more() -> None:
     transport.connected = 0
     await asyncio.sleep(0)
     assert transport.all == b""
+
+
+async def test_a_link_that_fails_ends_and_those_behind_it_are_heard() -> None:
+    broken, broken_transport = make(room=0)
+    behind, transport = make()
+
+    def fail(data: bytes) -> None:
+        raise RuntimeError("the handler is closed")
+
+    broken_transport.write = fail  # type: ignore[method-assign]
+    failures = FAULTS.counts["link"]
+    running = asyncio.create_task(broken.run(lambda _: None))
+    await asyncio.sleep(0)
+    broken.write(b"{}")
+    behind.write(b"[]")
+    await asyncio.wait_for(running, 5)
+    assert transport.all == b"\x81\x02[]"
+    assert broken_transport.is_aborted
+    assert FAULTS.counts["link"] == failures + 1
+    broken.write(b"late")
+    behind.write(b"{}")
+    await asyncio.sleep(0)
+    assert transport.all == b"\x81\x02[]\x81\x02{}"
+
+
+async def test_a_closing_handshake_that_fails_ends_the_link() -> None:
+    link, transport = make()
+    link._protocol.sendClose = None  # type: ignore[assignment]
+    running = asyncio.create_task(link.run(lambda _: None))
+    await asyncio.sleep(0)
+    link.close(3001, "come back")
+    await asyncio.wait_for(running, 5)
+    assert transport.is_aborted

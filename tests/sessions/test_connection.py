@@ -110,3 +110,18 @@ async def test_a_fact_that_comes_after_the_end_changes_nothing(sessions):
     bus.tell()
     await turn()
     assert (bus.carried, sessions.told) == ([], [connection])
+
+
+async def test_a_frame_that_fails_ends_its_connection_and_the_session_is_told(sessions):
+    def broken(frame, caller):
+        raise RuntimeError("broken")
+
+    limits = ConnectionSettings(1000, 1_000_000, 10, 60)
+    link = Link()
+    link.close = lambda code, reason: link.closed.append(code)
+    link.closed = []
+    connection = Connection(link, "192.0.2.1", sessions, broken, limits)
+    connection.frame_received(b"{}")
+    assert link.closed == [3001]
+    connection.lost()
+    assert sessions.told == [connection]

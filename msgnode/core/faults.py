@@ -1,0 +1,64 @@
+"""Failures that were kept to the one they belong to: counted by part, logged, seen to repeat.
+
+Whoever does something for each of many (links, sessions, listeners, workers) catches what one of
+them raises, ends that one, notes the failure here, and goes on with the next. A part that fails
+again and again is a matter for the operator: `repeating` tells which do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+log = logging.getLogger(__name__)
+
+REPEATS = 5
+"""So many failures of one part within WINDOW seconds are a repetition."""
+WINDOW = 60.0
+_LOG_EVERY = 10.0  # seconds between two logged failures of one part; the others are only counted
+
+RESET = "reset"
+"""A connection that its peer had reset when it was written to: counted, and no fault of ours."""
+
+
+class Faults:
+    """One instance per process, because servers make links before there is a node."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self.counts: Counter[str] = Counter()
+        self._clock = clock
+        self._recent: dict[str, deque[float]] = {}
+        self._logged_at: dict[str, float] = {}
+
+    def note(self, part: str, error: BaseException | None = None) -> None:
+        """Count a failure of `part`; `error` is logged with its traceback, some seconds apart."""
+        self.counts[part] += 1
+        now = self._clock()
+        if part != RESET:
+            self._recent.setdefault(part, deque(maxlen=REPEATS)).append(now)
+        if error is not None and now - self._logged_at.get(part, -_LOG_EVERY) >= _LOG_EVERY:
+            self._logged_at[part] = now
+            log.error("A failure was kept to one %s.", part, exc_info=error)
+
+    @contextmanager
+    def kept_to(self, part: str) -> Iterator[None]:
+        """Keep what is raised in the block to this one `part`."""
+        try:
+            yield
+        except Exception as error:
+            self.note(part, error)
+
+    def repeating(self) -> dict[str, int]:
+        """The parts that have failed REPEATS times within WINDOW seconds, with their totals."""
+        oldest = self._clock() - WINDOW
+        return {
+            part: self.counts[part]
+            for part, times in tuple(self._recent.items())
+            if len(times) == REPEATS and times[0] > oldest
+        }
+
+
+FAULTS = Faults()

@@ -1,0 +1,58 @@
+"""Daphne's HTTP side: requests that drip in, or ask for nothing, or were reset, end."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from daphne.http_protocol import HTTPFactory, WebRequest
+from twisted.internet import reactor as _reactor
+
+from msgnode.core.faults import FAULTS, RESET
+from msgnode.servers.daphne_reactor import is_reset
+
+reactor: Any = _reactor
+
+
+class NodeRequest(WebRequest):
+    """A request that must be there within the server's patience, however slowly it drips in;
+    Twisted only ends connections on which nothing comes at all."""
+
+    def __init__(self, channel: Any, *args: Any, **options: Any) -> None:
+        self.begun_at = time.monotonic()
+        channel.was_asked = True
+        super().__init__(channel, *args, **options)
+
+    def check_timeouts(self) -> None:
+        """Called by Daphne every other second. `request_start` is when all of it was there."""
+        if end_if_reset(self.channel.transport):
+            return
+        patience = self.server.request_patience
+        if not hasattr(self, "request_start") and time.monotonic() - self.begun_at > patience:
+            self.channel.transport.abortConnection()
+        else:
+            super().check_timeouts()
+
+
+def end_if_reset(transport: Any) -> bool:
+    """End a connection that its peer has reset unnoticed; whether it was one."""
+    if not is_reset(transport):
+        return False
+    FAULTS.note(RESET)
+    transport.abortConnection()
+    return True
+
+
+class NodeHttpFactory(HTTPFactory):
+    def buildProtocol(self, addr: Any) -> Any:  # noqa: N802 (Twisted's name)
+        protocol = super().buildProtocol(addr)
+        protocol.requestFactory = NodeRequest
+        reactor.callLater(self.server.request_patience, _drop_unasking, protocol)
+        return protocol
+
+
+def _drop_unasking(protocol: Any) -> None:
+    """End a connection whose first request has not even begun."""
+    channel = getattr(protocol, "_channel", protocol)
+    if not getattr(channel, "was_asked", False) and channel.transport is not None:
+        channel.transport.abortConnection()

@@ -1,0 +1,59 @@
+"""Sessions that end: one that cannot be ended keeps no other from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgnode.bus.table import RoutingTable
+from msgnode.core.faults import FAULTS
+from msgnode.core.identity import Speaker
+from msgnode.sessions.manager import SessionLife, SessionSettings
+from msgnode.sessions.rules import State
+from msgnode.sessions.session import LiveSession
+
+
+class Store:
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+
+    def closed(self, session: LiveSession, reason: str) -> None:
+        self.ended.append(session.id)
+
+
+def sessions(number: int) -> tuple[SessionLife, Store]:
+    store: Any = Store()
+    settings = SessionSettings("always", True, True, 0, 1000, 10, 10, "domain://d")
+    life = SessionLife(settings, RoutingTable(), store, lambda *_: None)
+    for each in range(number):
+        session = LiveSession(
+            id_=str(each), runtime_url=f"runtime://d/{each}", token="", token_hash="", handshake="",
+            speaker=Speaker(str(each), ""), outbox_bytes=0, stores=True, state=State.DETACHED,
+        )  # fmt: skip
+        life.adopt(session)
+    return life, store
+
+
+def test_the_expiry_goes_on_behind_a_session_that_cannot_be_ended() -> None:
+    life, store = sessions(3)
+
+    def broken(self: LiveSession, event: object) -> None:
+        raise RuntimeError("broken")
+
+    failures = FAULTS.counts["session"]
+    life.sessions["1"].__class__ = type("Broken", (LiveSession,), {"__slots__": (), "step": broken})
+    life.expire()
+    assert store.ended == ["0", "2"]
+    assert life.sessions == {}
+    assert FAULTS.counts["session"] == failures + 1
+
+
+def test_all_hear_of_an_end_whoever_of_them_fails() -> None:
+    life, store = sessions(1)
+    heard: list[str] = []
+
+    def broken(session_id: str, runtime_url: str, reason: str) -> None:
+        raise RuntimeError("broken")
+
+    life.on_closed += [broken, lambda session_id, *_: heard.append(session_id)]
+    life.expire()
+    assert heard == store.ended == ["0"]
