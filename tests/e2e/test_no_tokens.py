@@ -39,10 +39,10 @@ RULES = [
                 "rules": [
                     {
                         "effect": "deny",
-                        "condition": {"type": "forward"},
-                        "obligations": {"inform": "No forwarding.", "log": "warning"},
+                        "condition": {"actionType": {"equals": "forward"}},
+                        "obligations": {"inform": "No forwarding.", "log": "seen"},
                     },
-                    {"effect": "permit", "condition": {"type": "execute"}},
+                    {"effect": "permit", "condition": {"actionType": {"equals": "execute"}}},
                 ],
             }
         ],
@@ -52,7 +52,8 @@ PROGRAM = """
 import json
 from django.conf import settings
 from django.contrib.auth.models import User
-from msgnode.identity import api_keys, provider_grants
+from msgnode.identity import api_keys
+from msgnode.identity.provider import grants as provider_grants
 from msgnode.identity.ports import AssertionRequest
 from msgnode.models import ApiKey
 key = ApiKey(name="program", scopes=["status:read", "registry:read"])
