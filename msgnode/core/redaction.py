@@ -41,9 +41,9 @@ _IN_SESSION_URL = re.compile(
     rf"/{_UUID}(?=[/?#\s\"]|$)",
     re.I,
 )
-_SIGNED = re.compile(r"eyJ[\w-]{8,}\.[\w-]+\.[\w-]*|eyJ[\w+=-]{60,}")
+_SIGNED = re.compile(r"eyJ[\w-]{8,}\.[\w-]+\.[\w-]*|eyJ[\w+=-]{60,}", re.I)
 """A signed token, or one wrapped in Base64 as assertions are."""
-_MARKED = re.compile(r"mn[ak]_[\w-]{20,}")
+_MARKED = re.compile(r"mn[ak]_[\w-]{20,}", re.I)
 """Access tokens and API keys of this node say by their beginning what they are."""
 _IN_URL = re.compile(
     r"\b((?:(?:access|id|refresh|runtime)_?)?token(?:_hint)?|code|client_secret|assertion)"
@@ -51,6 +51,7 @@ _IN_URL = re.compile(
     re.I,
 )
 _SHORTEST = 36  # characters of a session's token
+_PLAIN = 20  # characters that hold no token
 _REMEMBERED = 512
 """Longest text of which it is remembered what it shows."""
 _DEPTH = 3
@@ -68,9 +69,13 @@ def remember(token_hash: str, session: Any) -> None:
         _SESSIONS[token_hash] = session
 
 
-def opens_a_session(text: str) -> bool:
-    """Whether the token of a session that is there stands in a text."""
-    return any(_opens(found) for found in _RANDOM.finditer(unquote(text)))
+def holds_token(text: str) -> bool:
+    """Whether a token stands in a text: that of a session which is there, or one known by its form.
+    For names that are to be kept, which are refused then and not cut."""
+    for _ in range(_DEPTH):
+        text = unquote(text)
+    found = _RANDOM.finditer(text)
+    return any(map(_opens, found)) or any(each.search(text) for each in (_SIGNED, _MARKED, _IN_URL))
 
 
 def cut(text: str) -> str:
@@ -98,10 +103,8 @@ def _plain(text: str) -> str:
     if len(text) >= _SHORTEST and "-" in text:
         text = _IN_SESSION_URL.sub(r"\1", text)
         text = _RANDOM.sub(_unless_it_opens, text)
-    if "eyJ" in text:
-        text = _SIGNED.sub(MASK, text)
-    if "mnk_" in text or "mna_" in text:
-        text = _MARKED.sub(MASK, text)
+    if len(text) > _PLAIN:
+        text = _MARKED.sub(MASK, _SIGNED.sub(MASK, text))
     return _IN_URL.sub(rf"\1={MASK}", text) if "=" in text else text
 
 

@@ -113,6 +113,8 @@ def runtime_url_fault(text: str) -> str:
         return why
     if len(text) > addresses.MAX_HELD:
         return f"is longer than {addresses.MAX_HELD} characters"
+    if redaction.holds_token(text):
+        return "holds a token"
     address = addresses.parse(text)
     if address.scheme not in addresses.RUNTIME_SCHEMES:
         return "is not the address of a runtime (runtime://<domain>/<id>)"

@@ -69,8 +69,8 @@ def wanted(body: dict[str, Any], max_number: int) -> Wanted:
             raise BadMessage(f"An address is longer than {addresses.MAX_HELD} characters.")
         if len(addresses.parse(address).scheme) > addresses.MAX_SCHEME:
             raise BadMessage(f"A scheme is longer than {addresses.MAX_SCHEME} characters.")
-        if redaction.opens_a_session(address):
-            raise BadMessage("An address of the request holds the token of a session.")
+        if redaction.holds_token(address):
+            raise BadMessage("An address of the request holds a token.")
     return Wanted(tuple(dict.fromkeys(exact)), tuple(dict.fromkeys(optional)))
 
 

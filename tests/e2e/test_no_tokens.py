@@ -50,13 +50,16 @@ RULES = [
 ]
 PROGRAM = """
 import json
+from datetime import timedelta
 from django.conf import settings
+from django.utils import timezone
 from django.contrib.auth.models import User
 from msgnode.identity import api_keys
 from msgnode.identity.provider import grants as provider_grants
 from msgnode.identity.ports import AssertionRequest
 from msgnode.models import ApiKey
-key = ApiKey(name="program", scopes=["status:read", "registry:read"])
+ends = timezone.now() + timedelta(days=1)
+key = ApiKey(name="program", scopes=["status:read", "registry:read"], expires_at=ends)
 secret = api_keys.issue(key)
 key.save()
 user = User.objects.create_user("alice", "alice@localhost", "wonderland 7")
