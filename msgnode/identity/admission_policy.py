@@ -25,7 +25,7 @@ class Mode(IntEnum):
 WORDS = {mode.name.lower(): mode for mode in Mode}
 
 
-class Modes:
+class AdmissionPolicy:
     """The node's mode, and those of single domains of origin."""
 
     def __init__(self, mode: Mode, domains: Mapping[str, Mode]) -> None:
