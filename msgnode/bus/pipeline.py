@@ -43,7 +43,7 @@ _PLAIN_ID = 20  # characters of an id that can hold no token
 
 
 class Pipeline:
-    """One a worker; `carry` is the one door for messages of every kind of caller."""
+    """One instance per worker; `carry` is the one door for messages of every kind of caller."""
 
     def __init__(
         self,

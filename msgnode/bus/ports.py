@@ -3,7 +3,7 @@
 Listener   somebody a message can be handed to: a session
 Caller     where a frame came from and where answers to it go: a connection
 Component  an addressed part of the node; a connector is one whose answer comes from outside
-Admission  whether a caller may say this message; Witness: who says it
+Authorizer  whether a caller may send this message; Authenticator: who sends it
 Enforcer   the policy enforcement point; Recorder: the traffic record
 """
 
@@ -192,7 +192,7 @@ class Proof(Protocol):
 
 
 class Authenticator(Protocol):
-    """Identity's say on who speaks. Both raise NodeError and Pending as Admission does."""
+    """Identity's say on who speaks. Both raise NodeError and Pending as Authorizer does."""
 
     def authenticate(self, message: Message, speaker: Speaker) -> Proof | None:
         """The identity that a session frame brings, None if it brings none."""

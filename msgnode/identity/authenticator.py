@@ -1,4 +1,5 @@
-"""Who speaks: the bus's Witness. Every message passes here, so what is known costs a look-up.
+"""Authenticates messages: the bus's Authenticator. Every message passes here, so what is known
+costs a look-up.
 
 speaker_of(message, session)
   1 an identity of the session whose time is over is taken from it
@@ -66,7 +67,9 @@ class _Checks:
 
 
 class MessageAuthenticator:
-    """One a worker. `log_in(session, verified)` binds a session to a subject, or (None) to none;
+    """One instance per worker.
+
+    `log_in(session, verified)` binds a session to a subject, or (None) to none;
     `identified(session)` hears of one that said who it is in a message where the mode is content
     with that; `binds` says whether tokens are bound to the runtimes that say them."""
 

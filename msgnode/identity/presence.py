@@ -10,7 +10,7 @@ from msgnode.core.identity import Identity
 
 
 class LoggedInIndex:
-    """One a worker, with the sessions of all workers. Look-ups are dictionary look-ups."""
+    """One instance per worker, with the sessions of all workers. Look-ups take no query."""
 
     def __init__(self, now: Callable[[], float] = time) -> None:
         self._now = now

@@ -3,7 +3,8 @@
 Rules
 - Issuers and revocations are read in the writer's thread and put in place on the loop; a database
   out of reach leaves them as they are.
-- A change of a session's identity reaches the roll of who is here, the witness and the policies.
+- A change of a session's identity reaches the index of who is logged in, the authenticator and the
+  policies.
 - A revocation ends what it meets at once: sessions are closed (4401) or go on as anonymous.
 - Where the mode asks for an identity a session has IDENTIFY_TIMEOUT seconds to get one: by login,
   or in the identified mode by a message.
@@ -53,7 +54,7 @@ OUT_OF_REACH = "issuer-out-of-reach"
 
 
 class IdentityService:
-    """One a worker."""
+    """One instance per worker."""
 
     def __init__(
         self,
@@ -232,7 +233,7 @@ class IdentityService:
         self._writer.submit(Call(load)).add_done_callback(use)
 
     def _end_disbelieved(self) -> None:
-        """Nobody is believed any more on the word of an issuer that was taken out."""
+        """Drop the identities whose issuer was removed."""
         for session in tuple(self._sessions.sessions.values()):
             identity = session.speaker.identity
             if identity is not None and self.verifier.book.named(identity.issuer) is None:

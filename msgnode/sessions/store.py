@@ -96,9 +96,9 @@ class SessionStore:
 
     def take_over(self, epochs: Sequence[str] | None, ids: Sequence[str] = ()) -> Iterator[Rows]:
         """Make sessions of other epochs this worker's: those of `ids`, or of workers that have
-        ended (`epochs`; None: of all that are not enrolled). At most so many at a time, each by
+        ended (`epochs`; None: of all that are not registered). At most so many at a time, each by
         one worker only, however many try. Blocks."""
-        if epochs is None:  # in this order: a worker is enrolled before it has sessions
+        if epochs is None:  # in this order: a worker is registered before it has sessions
             found = models.Session.objects.exclude(state=models.Session.State.CLOSED)
             held = set(found.order_by().values_list("epoch", flat=True).distinct())
             epochs = list(held - set(models.Worker.objects.values_list("epoch", flat=True)))

@@ -155,7 +155,7 @@ def _in_words(error: Exception) -> NodeError:
     if isinstance(error, NodeError):
         return error
     if isinstance(error, IntegrityError):
-        return Conflict("It is taken already.")
+        return Conflict("Already in use.")
     if isinstance(error, DatabaseError):
         return Unavailable("The node's database does not take the change at the moment.")
     log.error("A change could not be written.", exc_info=error)

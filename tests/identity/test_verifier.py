@@ -180,7 +180,7 @@ async def test_a_discovery_document_names_its_own_hosts_only(issuer: Authority) 
 
 
 class Stage(Scene):
-    """Sessions that say identities to a witness."""
+    """Sessions that say identities to an authenticator."""
 
     def __init__(self, authority: Authority, mode: Mode = Mode.ANONYMOUS, **more: Any) -> None:
         super().__init__(authority)
