@@ -55,7 +55,7 @@ class Session:
     """Somebody whose token is known."""
 
 
-TOKEN, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
+TOKEN, OTHER = "2f4e2b06-3c0c-4b57-9d7a-0f4f6e0f6a11", "7c1d9a52-08f3-4e6b-8a55-c3f2d6b1e902"
 
 
 @pytest.fixture
