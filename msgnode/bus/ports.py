@@ -237,8 +237,9 @@ class Recorder(Protocol):
 MessageObserver = Callable[[TrafficRecord, bytes], None]
 """Follows messages while somebody looks on: each record, with the body as it came. Never waits."""
 
-SessionEnd = Callable[[str, str, str], None]
-"""`on_session_closed(session_id, runtime_url, reason)`: after CLOSED; idempotent."""
+SessionEnd = Callable[[Listener, str], None]
+"""`session_closed(session, reason)`: after CLOSED; idempotent. Called for thousands in a row: it
+starts no thread, no task and no query of its own."""
 
 
 class NoPolicies:

@@ -165,10 +165,10 @@ class MessageAuthenticator:
 
     # --- what others tell it ----------------------------------------------------------------------
 
-    def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
+    def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd, also of another worker's session: what it said is forgotten."""
-        self.session_handed_off(session_id)
-        self._bindings.runtime_ended(runtime_url)
+        self.session_handed_off(session.id)
+        self._bindings.runtime_ended(session.runtime_url)
 
     def session_handed_off(self, session_id: str) -> None:
         """The session is with another worker from now on: what is bound to its runtime stays so."""

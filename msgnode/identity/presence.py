@@ -26,8 +26,8 @@ class LoggedInIndex:
             for name in _names(identity):
                 self._named.setdefault(name, {})[session.id] = identity
 
-    def leave(self, session_id: str, runtime_url: str = "", reason: str = "") -> None:
-        """A session is bound no longer; also a SessionEnd."""
+    def leave(self, session_id: str) -> None:
+        """A session is bound no longer."""
         identity = self._of.pop(session_id, None)
         for name in _names(identity) if identity is not None else ():
             bound = self._named.get(name, {})

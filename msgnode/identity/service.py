@@ -165,11 +165,11 @@ class IdentityService:
         elif mode is Mode.STRICT or not session.has_said_who:
             self._deadlines.enter(session.id)
 
-    def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
+    def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd."""
-        self.logged_in.leave(session_id)
-        self._deadlines.leave(session_id)
-        self.authenticator.session_closed(session_id, runtime_url, reason)
+        self.logged_in.leave(session.id)
+        self._deadlines.leave(session.id)
+        self.authenticator.session_closed(session, reason)
 
     def session_handed_off(self, session_id: str) -> None:
         """A session is with another worker from now on."""
@@ -182,7 +182,7 @@ class IdentityService:
 
     def remote_left(self, session: Listener) -> None:
         """A session of another worker has ended."""
-        self.session_closed(session.id, session.runtime_url, "")
+        self.session_closed(session, "")
 
     def authorize_runtime(
         self, runtime_url: str, speaker: Speaker, proof: str, is_new: bool
