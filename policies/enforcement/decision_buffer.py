@@ -119,7 +119,7 @@ class DecisionBuffer:
                 shadow=shadow,
                 path="/".join(outcome.deciding),
                 version=decision.version,
-                type=message.type,
+                type=cut(message.type),
                 sender=cut(message.sender),
                 to=cut(facts.to),
                 username=identity.username if identity else "",
@@ -157,7 +157,7 @@ class DecisionBuffer:
             body = {}
         shown = {
             "id": msgspec.Raw(cut((message.id or b"0").decode()).encode()),
-            "type": message.type,
+            "type": cut(message.type),
             "from": cut(message.sender),
             "to": cut(facts.to),
             "body": masked(body) if self._masks else without_tokens(body),
