@@ -25,6 +25,8 @@ from . import (
     relay,
     reports,
     resumption,
+    runtime_js,
+    single_requests,
     stalled_reader,
     workers,
 )
@@ -33,6 +35,7 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "relay": relay.measure,
     "fan_out": fan_out.measure,
     "allocation": allocation.measure,
+    "single_requests": single_requests.measure,
     "idle_memory": idle_memory.measure,
     "growth": growth.measure,
     "resumption": resumption.measure,
@@ -46,6 +49,8 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "identified_relay": identified_relay.measure,
     "registry": registry.measure,
     "reports": reports.measure,
+    "runtime_bus": runtime_js.measure_bus,
+    "runtime_latency": runtime_js.measure_latency,
 }
 
 QUICK_PARTS = ("relay", "fan_out", "allocation", "idle_memory", "growth")

@@ -6,7 +6,7 @@ every copy but its own (stubs of the field write their session URL into `via`).
 
 from __future__ import annotations
 
-from msgnode.core import messages
+from msgnode.core import copies
 from msgnode.core.faults import FAULTS
 from msgnode.core.messages import Message
 from msgnode.core.record import Outcome
@@ -24,9 +24,7 @@ def hand_over(
     The one listener of a message can hold its sender back; those of a fan-out never do.
     """
     token = sender.token
-    public = frame
-    if token and token in frame.lower():
-        public = messages.without_token(frame, token)
+    public = copies.without_token(frame, token) if token else frame
     if len(listeners) == 1:
         listener = listeners[0]
         try:

@@ -25,10 +25,11 @@ from msgnode.core import messages
 from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
 from msgnode.core.errors import Forbidden, InternalFault, NodeError, NotFound, Unavailable
 from msgnode.core.identity import Speaker
+from msgnode.core.message_types import TYPES
 from msgnode.core.messages import InvalidFrame, Message
 from msgnode.core.pending import Pending
 from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
-from msgnode.core.redaction import cut
+from msgnode.core.redaction import cut, cut_id
 
 from . import delivery, routes
 from .ports import Authorizer, Caller, Enforcer, Listener, MessageObserver, Recorder, SessionDoor
@@ -39,7 +40,6 @@ from .table import RoutingTable
 log = logging.getLogger(__name__)
 
 SESSION_ADDRESS = "mn:/session"
-_PLAIN_ID = 20  # characters of an id that can hold no token
 
 
 class Pipeline:
@@ -230,7 +230,7 @@ class Pipeline:
         record = TrafficRecord(
             at=time(),
             session=caller.speaker.session_id,
-            id=_id(fault.id),
+            id=cut_id(fault.id.decode()),
             type="",
             sender=cut(fault.sender),
             to=cut(fault.to),
@@ -260,8 +260,8 @@ class Pipeline:
         record = TrafficRecord(
             time(),
             speaker.session_id,
-            _id(message.id),
-            message.type if message.type in messages.TYPES else OTHER_TYPE,
+            cut_id(message.id.decode()),
+            message.type if message.type in TYPES else OTHER_TYPE,
             cut(message.sender),
             cut(to),
             len(message.frame),
@@ -278,12 +278,6 @@ class Pipeline:
         self._recorder.note(record)
         if self.tap is not None:
             self.tap(record, message.body)
-
-
-def _id(id_: bytes) -> str:
-    """A message's id for the record: a text of the sender's, which may hold anything."""
-    text = id_.decode()
-    return cut(text) if len(text) > _PLAIN_ID else text
 
 
 class NotPermitted(Forbidden):

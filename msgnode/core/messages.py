@@ -25,16 +25,9 @@ import msgspec
 
 from . import addresses
 from .errors import BadMessage, NodeError
+from .message_types import TYPES
 from .token_scope import may_cross
 
-TYPES = frozenset(
-    {
-        *("create", "read", "update", "delete", "subscribe", "unsubscribe"),
-        *("response", "forward", "execute", "handshake", "event", "init", "ping", "pong"),
-        *("open", "re-open", "close"),
-    }
-)
-"""The types of reference 1.1."""
 MAX_ID_LENGTH = 256
 MAX_TYPE_LENGTH = 64
 MAX_RECIPIENTS = 1000
@@ -262,15 +255,6 @@ def error_body(error: NodeError) -> dict[str, Any]:
     """The body of an error: its code and its text under both keys readers look for (row 8)."""
     text = error.description
     return {"code": error.code, "desc": text, "description": text}
-
-
-def without_token(frame: bytes, token: bytes) -> bytes:
-    """The frame without a session token, for everybody but the session itself.
-
-    Stubs of the field mark messages with their session URL (`<runtime URL>/<token>`), which opens
-    the session to whoever knows it. A token is random, so its text can be cut out anywhere.
-    """
-    return re.sub(rb"(?:\\?/|%2f)?" + re.escape(token), b"", frame, flags=re.IGNORECASE)
 
 
 def _read(body: bytes) -> IdentityFields:

@@ -13,12 +13,13 @@ The rest stays as it was said.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 from weakref import WeakValueDictionary
+
+from .digest import digest
 
 MASK = "…"
 TOKENS = frozenset(
@@ -36,6 +37,7 @@ _SESSIONS: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 _RANDOM = re.compile(rf"/?(?<![0-9a-z])({_UUID})(?![0-9a-z])", re.I)
+_UUID_AS_ID = re.compile(rf'"({_UUID})"')
 _IN_SESSION_URL = re.compile(
     r"((?:hyperty-)?runtime:(?://[^/\s\"]+)?/(?!p2phandler/|p2prequester/)[^/\s\"?#]+)"
     rf"/{_UUID}(?=[/?#\s\"]|$)",
@@ -56,11 +58,6 @@ _REMEMBERED = 512
 """Longest text of which it is remembered what it shows."""
 _DEPTH = 3
 """Times that percent-encoding is undone to look for a token."""
-
-
-def hash_of(token: str) -> str:
-    """What is kept of a session's token."""
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def remember(token_hash: str, session: Any) -> None:
@@ -87,6 +84,16 @@ def cut(text: str) -> str:
     return _known(text) if len(text) <= _REMEMBERED else _decoded(text)
 
 
+def cut_id(text: str) -> str:
+    """A message's id, as JSON writes it, without the tokens in it. Few ids come twice, so none is
+    remembered."""
+    if len(text) <= _PLAIN:
+        return text
+    if (found := _UUID_AS_ID.fullmatch(text)) is not None:
+        return f'"{MASK}"' if _opens(found) else text
+    return _decoded(text)
+
+
 def _decoded(text: str) -> str:
     shown = plain = _plain(text)
     for _ in range(_DEPTH if "%" in shown else 0):
@@ -109,7 +116,7 @@ def _plain(text: str) -> str:
 
 
 def _opens(found: re.Match[str]) -> bool:
-    return hash_of(found[1].lower()) in _SESSIONS
+    return digest(found[1].lower()) in _SESSIONS
 
 
 def _unless_it_opens(found: re.Match[str]) -> str:

@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from msgnode.core import addresses, redaction
+from msgnode.core.digest import digest
 from msgnode.core.errors import Conflict
 
 
@@ -96,14 +97,9 @@ def new_token() -> str:
     return str(uuid.uuid4())
 
 
-def token_hash(token: str) -> str:
-    """What is kept of a token."""
-    return redaction.hash_of(token)
-
-
 def opens(token: str, kept_hash: str) -> bool:
     """Whether a token is the one of this hash, in constant time."""
-    return hmac.compare_digest(token_hash(token), kept_hash)
+    return hmac.compare_digest(digest(token), kept_hash)
 
 
 def runtime_url_fault(text: str) -> str:

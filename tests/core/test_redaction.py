@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
-from msgnode.core.redaction import cut, hash_of, holds_token, remember, without_tokens
+from msgnode.core.digest import digest
+from msgnode.core.redaction import cut, holds_token, remember, without_tokens
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmVkLWJ5LXNvbWVib2R5"
 
@@ -61,7 +62,7 @@ TOKEN, OTHER = "2f4e2b06-3c0c-4b57-9d7a-0f4f6e0f6a11", "7c1d9a52-08f3-4e6b-8a55-
 @pytest.fixture
 def session() -> Session:
     session = Session()
-    remember(hash_of(TOKEN), session)
+    remember(digest(TOKEN), session)
     return session
 
 
@@ -113,7 +114,7 @@ def test_tokens_that_are_known_by_their_form_are_cut_out_of_addresses(token: str
 
 def test_a_session_that_is_gone_is_not_remembered() -> None:
     gone, token = Session(), str(uuid.uuid4())
-    remember(hash_of(token), gone)
+    remember(digest(token), gone)
     assert holds_token(f"x/{token}")
     del gone
     assert not holds_token(f"x/{token}")
