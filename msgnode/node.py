@@ -21,6 +21,7 @@ from django.conf import settings
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.last_owners import LastOwners
+from msgnode.bus.open_requests import Limits as RequestLimits
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import (
@@ -30,6 +31,7 @@ from msgnode.bus.ports import (
     Tap,
 )
 from msgnode.bus.replies import Answers
+from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call
@@ -103,6 +105,7 @@ class Node:
                 max_sessions=limits["MAX_SESSIONS"],
                 max_per_runtime=limits["MAX_SESSIONS_PER_RUNTIME"],
                 node_address=f"domain://msg-node.{self.domain}",
+                request_limits=self._request_limits(),
             ),
             self.table,
             self.session_store,
@@ -156,6 +159,7 @@ class Node:
         self.sessions.on_identified.append(self.identities.session_identified)
         self.sessions.on_let_go.append(self.identities.session_let_go)
         answers = Answers(self.enforcer, limits["ANSWER_TIMEOUT"])
+        self.guard = ResponseGuard(self.table, settings.STRICT_RESPONSES, self.sessions.missed)
         self.pipeline = Pipeline(
             domain=self.domain,
             table=self.table,
@@ -171,6 +175,7 @@ class Node:
             enforcer=self.enforcer,
             recorder=self.recorder,
             answers=answers,
+            guard=self.guard,
         )
         self.fellowship = self._fellowship(answers) if settings.REDIS_URL else None
         self.sockets = Sockets(
@@ -219,6 +224,7 @@ class Node:
                 link_bytes=limits["LINK_BYTES"],
                 outbox_bytes=limits["OUTBOX_BYTES"],
                 stores=settings.STORE_FOR_DETACHED,
+                requests=self._request_limits(),
             ),
             self.table,
             self.sessions,
@@ -229,11 +235,16 @@ class Node:
             lambda frame: self.pipeline.bounce(frame),
             self.identities,
             {"policies": self.enforcer.information.rates, "requests": VISITS},
+            self.guard,
         )
         answers.barrier = fellowship.mesh.barrier
         fellowship.asking.answers = peer_queries.answers(self)
         live_messages.elsewhere = partial(peer_queries.passing, fellowship.asking)
         return fellowship
+
+    def _request_limits(self) -> RequestLimits:
+        limits: dict[str, Any] = settings.NODE
+        return RequestLimits(limits["RESPONSE_SECONDS"], limits["MAX_OPEN_REQUESTS"])
 
     def _record(self) -> ParquetRecorder:
         options = settings.RECORD

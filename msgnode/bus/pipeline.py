@@ -7,7 +7,7 @@ carry(frame, caller)
   for each recipient:
   4 choose    a Route value
   5 enforce   policies, on the way out, once for a recipient
-  6 deliver   match route: component · sessions · nowhere
+  6 deliver   match route: component · sessions · nowhere; a response only to who asked its sender
   7 note      one row for the traffic record, refusals included
 A component's answer passes 5 too. One `try` turns errors into answers; a `response` is never
 answered. Everything here runs in line and waits for nothing; an answer that takes time is finished
@@ -30,8 +30,9 @@ from msgnode.core.pending import NotAtHand
 from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
 
 from . import delivery, routes
-from .ports import Admission, Caller, Enforcer, Listener, Recorder, SessionDoor, Tap
+from .ports import Admission, Caller, Enforcer, Listener, Recorder, Requester, SessionDoor, Tap
 from .replies import Answers
+from .response_guard import ResponseGuard
 from .routes import ComponentBook, Nowhere, ToComponent, ToSessions
 from .table import RoutingTable
 
@@ -54,6 +55,7 @@ class Pipeline:
         enforcer: Enforcer,
         recorder: Recorder,
         answers: Answers,
+        guard: ResponseGuard,
     ) -> None:
         self._domain = domain
         self._address = f"domain://msg-node.{domain}"
@@ -64,6 +66,8 @@ class Pipeline:
         self._enforcer = enforcer
         self._recorder = recorder
         self._answers = answers
+        self._guard = guard
+        self._is_strict = guard.is_strict
         self.tap: Tap | None = None
 
     def carry(self, frame: bytes, caller: Caller) -> None:
@@ -124,7 +128,7 @@ class Pipeline:
         message: Message,
         to: str,
         taken: Decision | None,
-        session: Listener,
+        session: Requester,
         speaker: Speaker,
         caller: Caller,
         began: float,
@@ -144,7 +148,21 @@ class Pipeline:
                     asserted = speaker.identity is not None
                     frame = message.forwarded(to, decision.auth, asserted, out.body)
                     self._remember_way_back(message, session)
-                    outcome, listeners = delivery.hand_over(frame, found, session, caller)
+                    if message.is_response:
+                        outcome, listeners = self._guard.hand_back(
+                            message, frame, found, session, caller, began
+                        )
+                        code = Forbidden.code if outcome is Outcome.REFUSED else 0
+                    else:
+                        if self._is_strict and not (
+                            message.type == "update" and to.endswith(delivery.SILENT_TAILS)
+                        ):
+                            if len(found) == 1:
+                                session.ask(message.sender, message.id, found[0].id, began)
+                            else:
+                                ids = self._table.ids(to, found)
+                                session.ask_group(message.sender, message.id, ids, began)
+                        outcome, listeners = delivery.hand_over(frame, found, session, caller)
                     if outcome is Outcome.DROPPED:
                         raise Unavailable(f"{to} is not connected, and its queue is full.")
                 case ToComponent(asked):

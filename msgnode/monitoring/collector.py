@@ -99,6 +99,8 @@ class NodeCollector(Collector):
         yield _counter("identity_verifications", "Signatures of identities checked.", verified)
         bound = len(node.identities.roll)
         yield _gauge("sessions_bound", "Sessions that are logged in.", value=bound)
+        unasked = node.guard.dropped
+        yield _counter("responses_unasked", "Responses of who was not asked, dropped.", unasked)
         if node.fellowship is not None:
             yield from _links(node.fellowship.mesh.figures())
 

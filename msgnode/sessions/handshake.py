@@ -269,6 +269,7 @@ class SessionComponent(SessionLife):
             outbox_bytes=self._settings.outbox_bytes,
             stores=self._settings.stores,
             proof=caller.proof,
+            request_limits=self._settings.request_limits,
         )
 
     def _begin(self, session: LiveSession, caller: Connection) -> None:

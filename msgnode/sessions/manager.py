@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from msgnode.bus.open_requests import DEFAULT_LIMITS, Limits
 from msgnode.bus.ports import SessionEnd
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
@@ -43,6 +44,7 @@ class SessionSettings:
     max_sessions: int
     max_per_runtime: int
     node_address: str
+    request_limits: Limits = DEFAULT_LIMITS
 
 
 class SessionLife:
@@ -185,6 +187,8 @@ class SessionLife:
             stores=self._settings.stores,
             state=State.DETACHED,
             proof=row.identity.get("proof", ""),
+            request_limits=self._settings.request_limits,
+            was_restored=True,
         )
         session.bound_at = row.opened_at.timestamp()
         session.has_said_who = row.identity.get("said", False)

@@ -151,6 +151,8 @@ NODE: dict[str, float] = {
     "MAX_ALLOCATIONS_PER_SESSION": env.int("MAX_ALLOCATIONS_PER_SESSION", default=20_000),
     "MAX_SUBSCRIPTIONS_PER_SESSION": env.int("MAX_SUBSCRIPTIONS_PER_SESSION", default=20_000),
     "MAX_LEARNED_PER_SESSION": env.int("MAX_LEARNED_PER_SESSION", default=1_000),
+    "MAX_OPEN_REQUESTS": env.int("MAX_OPEN_REQUESTS", default=10_000),
+    "RESPONSE_SECONDS": env.float("RESPONSE_SECONDS", default=600.0),
     # keeping
     "CLOSED_SESSION_DAYS": env.int("CLOSED_SESSION_DAYS", default=7),
     "DRAIN_SECONDS": env.float("DRAIN_SECONDS", default=5.0),
@@ -162,6 +164,7 @@ ALLOCATION_SCHEMES: list[str] = env.list(
 )
 RESUME: str = env("RESUME", default="when-idle" if NODE_MODE == "embedded" else "with-proof")
 SHARE_RUNTIME_URL: bool = env.bool("SHARE_RUNTIME_URL", default=NODE_MODE == "embedded")
+STRICT_RESPONSES: bool = env.bool("STRICT_RESPONSES", default=True)
 STORE_FOR_DETACHED: bool = env.bool("STORE_FOR_DETACHED", default=True)
 
 # --- Identity -------------------------------------------------------------------------------------

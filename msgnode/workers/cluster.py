@@ -18,7 +18,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any
 from uuid import UUID
 
@@ -28,7 +28,10 @@ from django.db import connection
 from msgnode import models
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
-from msgnode.bus.ports import Listener
+from msgnode.bus.open_requests import DEFAULT_LIMITS
+from msgnode.bus.open_requests import Limits as RequestLimits
+from msgnode.bus.ports import Listener, Response, Taken
+from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.rates import Rates
@@ -71,6 +74,7 @@ class Limits:
     link_bytes: int
     outbox_bytes: int
     stores: bool
+    requests: RequestLimits = DEFAULT_LIMITS
 
 
 class Fellowship:
@@ -91,6 +95,7 @@ class Fellowship:
         bounce: Callable[[bytes], None],
         identities: Identities,
         counters: Mapping[str, Rates],
+        guard: ResponseGuard,
     ) -> None:
         self.me = me
         self.state = membership_store.STARTING
@@ -108,6 +113,7 @@ class Fellowship:
         self._raise_alarm = raise_alarm
         self._bounce = bounce
         self._identities = identities
+        self._guard = guard
         self._expected: set[str] = set()
         self._unseen: dict[str, tuple[Any, float]] = {}  # epoch -> its last sign, since when
         self._buried: set[str] = set()
@@ -194,6 +200,12 @@ class Fellowship:
     def stray(self, frame: bytes) -> None:
         self._bounce(frame)
 
+    def respond(self, session: Listener, frame: bytes, response: Response) -> Taken | None:
+        return self._guard.respond(session, frame, response, perf_counter())
+
+    def has_asked(self, session: Any, response: Response) -> bool:
+        return self._guard.has_asked(session, response, perf_counter())
+
     def said(self, peer: Peer, word: Counted | Question | Reply) -> None:
         if isinstance(word, Counted):
             self.counts.heard(peer, word)
@@ -240,7 +252,9 @@ class Fellowship:
 
     def unpack(self, state: bytes, remote: RemoteSession | None) -> LiveSession:
         luggage = msgspec.msgpack.decode(state, type=_Luggage)
-        session = session_of(luggage.session, self._limits.outbox_bytes, self._limits.stores)
+        session = session_of(
+            luggage.session, self._limits.outbox_bytes, self._limits.stores, self._limits.requests
+        )
         self._put_in_place(session, remote, luggage.owned, luggage.subscribed)
         return session
 

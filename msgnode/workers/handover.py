@@ -16,7 +16,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, Protocol
 
-from msgnode.bus.ports import Taken
+from msgnode.bus.ports import Response, Taken
 from msgnode.core.faults import FAULTS
 
 from . import protocol
@@ -63,6 +63,10 @@ class Hall(Protocol):
 
     def welcome(self, session: Guest) -> None:
         """The session is one of this worker's."""
+        ...
+
+    def has_asked(self, session: Guest, response: Response) -> bool:
+        """Whether a session that arrives has asked for a response; counted if not."""
         ...
 
     def missed(self, session_id: str) -> None:
@@ -153,6 +157,14 @@ class Moves:
             return False
         remote.deliver(frame)  # it has moved, maybe to the very worker that did not know it yet
         return True
+
+    def take_response(self, peer: Peer, session_id: str, frame: bytes, response: Response) -> None:
+        arrival = self._arrivals.get(session_id)
+        remote = self._interest.remotes.get(session_id)
+        if arrival is not None and self._hall.has_asked(arrival.session, response):
+            self.take(peer, session_id, frame)
+        elif arrival is None and remote is not None:
+            remote.deliver_response(frame, response)
 
     def heard(self, peer: Peer, word: protocol.Said) -> None:
         match word:

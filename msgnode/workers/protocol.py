@@ -172,10 +172,19 @@ class Reply(Word, tag=22):
     text: bytes
 
 
+class ResponseFrame(Frame, tag=23):
+    """A response for one session of the peer, which takes it only if it has asked the session
+    `responder`; `to` and `id` name the request."""
+
+    to: str
+    id: str
+    responder: str
+
+
 Said = (
     Frame | Enter | Leave | Hold | Drop | Holdings | SnapshotBegins | SnapshotEnds | Settle
     | Settled | Ready | Asked | Behind | Gap | Want | Refuse | Give | Given | Move | Bye
-    | Counted | Question | Reply
+    | Counted | Question | Reply | ResponseFrame
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

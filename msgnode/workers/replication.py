@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Protocol
 
-from msgnode.bus.ports import Layer, Listener, Taken
+from msgnode.bus.ports import Layer, Listener, Response, Taken
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 
@@ -36,6 +36,7 @@ from .protocol import (
     Leave,
     Question,
     Reply,
+    ResponseFrame,
     SnapshotBegins,
     SnapshotEnds,
     Word,
@@ -53,6 +54,10 @@ class Moves(Protocol):
 
     def take(self, peer: Peer, session_id: str, frame: bytes) -> bool:
         """A frame for a session that is not here; whether it was taken."""
+        ...
+
+    def take_response(self, peer: Peer, session_id: str, frame: bytes, response: Response) -> None:
+        """A response for a session that is not here."""
         ...
 
     def taken_over(self, session_id: str) -> None:
@@ -86,6 +91,10 @@ class House(Protocol):
 
     def missed(self, session_id: str) -> None:
         """Frames for the session were lost: tell it."""
+        ...
+
+    def respond(self, session: Listener, frame: bytes, response: Response) -> Taken | None:
+        """Give a session a response from another worker; None if it has not asked for it."""
         ...
 
     def stray(self, frame: bytes) -> None:
@@ -232,10 +241,19 @@ class Interest:
                     session.missed()
 
     def _frame_for(self, id_: str, session: Listener | None, peer: Peer, word: Frame) -> None:
-        if session is None:
+        if isinstance(word, ResponseFrame):
+            response = Response(word.to, word.id, word.responder)
+            if session is None:
+                self.moves.take_response(peer, id_, word.frame, response)
+                return
+            taken = self._house.respond(session, word.frame, response)
+        elif session is None:
             if not self.moves.take(peer, id_, word.frame) and len(word.sessions) == 1:
                 self._house.stray(word.frame)
-        elif session.deliver(word.frame) is Taken.BEHIND and id_ not in self._behind:
+            return
+        else:
+            taken = session.deliver(word.frame)
+        if taken is Taken.BEHIND and id_ not in self._behind:
             self._behind.add(id_)
             self._mesh.tell(Behind(id_, True))
             session.when_relieved(partial(self._caught_up, id_))
