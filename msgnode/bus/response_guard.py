@@ -18,7 +18,7 @@ from msgnode.core.messages import Message
 from msgnode.core.record import Outcome
 
 from . import delivery
-from .ports import Caller, Listener, Response, Taken
+from .ports import Caller, DeliveryResult, Listener, Response
 from .table import RoutingTable
 
 
@@ -70,7 +70,7 @@ class ResponseGuard:
 
     def respond(
         self, session: Listener, frame: bytes, response: Response, now: float
-    ) -> Taken | None:
+    ) -> DeliveryResult | None:
         """Give a session a response from another worker; None if it has not asked for it."""
         session = self.asker(session, response, now)
         return session.deliver(frame) if self.has_asked(session, response, now) else None

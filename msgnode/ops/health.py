@@ -19,7 +19,7 @@ def ready(request: HttpRequest) -> JsonResponse:
     node = get_node()
     checks = {"node": node.is_ready, "database": _database_answers()}
     is_ready = all(checks.values())
-    workers = 1 + (node.fellowship.mesh.number_ready if node.fellowship is not None else 0)
+    workers = 1 + (node.cluster.transport.number_ready if node.cluster is not None else 0)
     body = {
         "status": "ready" if is_ready else "not ready", "checks": checks, "workers": workers
     }  # fmt: skip

@@ -21,7 +21,7 @@ from msgnode.core.errors import Forbidden, NodeError, TooMany, Unavailable
 from . import credentials
 from .asgi_link import AsgiLink
 from .connection import Connection, ConnectionSettings
-from .connection_limits import Sockets
+from .connection_limits import ConnectionLimits
 from .handshake import SessionComponent
 from .rules import CloseCode
 from .stub_connection import StubConnection
@@ -43,7 +43,7 @@ class SocketConsumer(AsyncConsumer):
         self,
         pipeline: Pipeline,
         sessions: SessionComponent,
-        sockets: Sockets,
+        sockets: ConnectionLimits,
         settings: ConnectionSettings,
         prove: Prove,
         origins: Collection[str],

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from msgnode.bus.open_requests import DEFAULT_LIMITS, Limits, OpenRequests
-from msgnode.bus.ports import Response, Taken
+from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.core.identity import Identity, Speaker
 
 from .outbox import Link, Outbox
@@ -26,7 +26,7 @@ class Socket(Protocol):
     @property
     def link(self) -> Link: ...
 
-    def learn(self, identity: Identity | None, proof: str) -> None:
+    def set_identity(self, identity: Identity | None, proof: str) -> None:
         """Who is behind it has been proved, or is not known any more."""
         ...
 
@@ -104,7 +104,7 @@ class LiveSession:
         self.request_limits = request_limits
         self._was_restored = was_restored  # from the database, which has no requests
         self.outbox = Outbox(outbox_bytes, stores, self._too_slow)
-        self.deliver: Callable[[bytes], Taken] = self.outbox.put
+        self.deliver: Callable[[bytes], DeliveryResult] = self.outbox.put
 
     @property
     def is_connected(self) -> bool:
@@ -120,16 +120,16 @@ class LiveSession:
         was_restored, self._was_restored = self._was_restored, False
         return was_restored
 
-    def deliver_response(self, frame: bytes, response: Response) -> Taken:
+    def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
         return self.deliver(frame)
 
-    def when_relieved(self, callback: Callable[[], None]) -> None:
+    def when_writable(self, callback: Callable[[], None]) -> None:
         """See the outbox. A reader that is still behind when its patience is over is ended."""
-        self.outbox.when_relieved(callback)
+        self.outbox.when_writable(callback)
         if self._slow_timer is None:
             loop = asyncio.get_running_loop()
             self._slow_timer = loop.call_later(READER_PATIENCE, self._still_behind)
-            self.outbox.when_relieved(self._caught_up)
+            self.outbox.when_writable(self._caught_up)
 
     def missed(self) -> None:
         """A delivery has failed: the socket is ended, the session is told of the gap."""
