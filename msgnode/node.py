@@ -21,7 +21,7 @@ from django.conf import settings
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.last_owners import LastOwnerCache
-from msgnode.bus.open_requests import ClusterLimits as RequestLimits
+from msgnode.bus.open_requests import RequestLimits
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import (

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgnode.bus.open_requests import Limits, OpenRequests
+from msgnode.bus.open_requests import OpenRequests, RequestLimits
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import Body, Component, DeliveryResult, NoPolicies, Response
 from msgnode.bus.replies import Replies
@@ -40,7 +40,7 @@ class FakeSession:
         self.speaker = Speaker(self.id, runtime_url)
         self.taken = DeliveryResult.WRITTEN
         self.frames: list[bytes] = []
-        self.requests = OpenRequests(Limits(), 0.0)
+        self.requests = OpenRequests(RequestLimits(), 0.0)
         self.has_missed = False
 
     def deliver(self, frame: bytes) -> DeliveryResult:

@@ -26,14 +26,14 @@ Dumped = Mapping[str, list[str | list[str]]]
 """A generation as it goes to another worker: sender -> id, who was asked, id, who was asked, …"""
 
 
-class Limits(NamedTuple):
+class RequestLimits(NamedTuple):
     """See the head of the file."""
 
     seconds: float = 600.0
     capacity: int = 10_000
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = RequestLimits()
 
 
 class _Log(list[Any]):
@@ -73,7 +73,7 @@ class OpenRequests:
 
     __slots__ = ("_count", "_half", "_last_group", "_newer", "_older", "_seconds", "_turns_at")
 
-    def __init__(self, limits: Limits, now: float) -> None:
+    def __init__(self, limits: RequestLimits, now: float) -> None:
         self._seconds = limits.seconds
         self._half = max(limits.capacity // 2, 1)
         self._newer: dict[str, _Log] = {}
@@ -128,7 +128,7 @@ class OpenRequests:
 
     @classmethod
     def loaded(
-        cls, limits: Limits, turns_in: float, newer: Dumped, older: Dumped, now: float
+        cls, limits: RequestLimits, turns_in: float, newer: Dumped, older: Dumped, now: float
     ) -> OpenRequests:
         """Those of a session that has come from another worker, which dumped them."""
         requests = cls(limits, now)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from msgnode.bus.open_requests import DEFAULT_LIMITS, Limits
+from msgnode.bus.open_requests import DEFAULT_LIMITS, RequestLimits
 from msgnode.bus.ports import SessionEnd
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
@@ -45,7 +45,7 @@ class SessionSettings:
     max_sessions: int
     max_per_runtime: int
     node_address: str
-    request_limits: Limits = DEFAULT_LIMITS
+    request_limits: RequestLimits = DEFAULT_LIMITS
 
 
 class SessionManager:

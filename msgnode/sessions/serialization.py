@@ -6,7 +6,7 @@ from time import perf_counter
 
 import msgspec
 
-from msgnode.bus.open_requests import DEFAULT_LIMITS, Limits, OpenRequests
+from msgnode.bus.open_requests import DEFAULT_LIMITS, OpenRequests, RequestLimits
 from msgnode.core.identity import Speaker
 
 from .rules import State
@@ -54,7 +54,10 @@ def state_of(session: LiveSession) -> SessionState:
 
 
 def session_of(
-    state: SessionState, outbox_bytes: int, stores: bool, request_limits: Limits = DEFAULT_LIMITS
+    state: SessionState,
+    outbox_bytes: int,
+    stores: bool,
+    request_limits: RequestLimits = DEFAULT_LIMITS,
 ) -> LiveSession:
     """The session, detached; nobody knows of it yet."""
     session = LiveSession(

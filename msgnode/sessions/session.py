@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from msgnode.bus.open_requests import DEFAULT_LIMITS, Limits, OpenRequests
+from msgnode.bus.open_requests import DEFAULT_LIMITS, OpenRequests, RequestLimits
 from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.core.identity import Identity, Speaker
 
@@ -79,7 +79,7 @@ class LiveSession:
         stores: bool,
         state: State = State.CONNECTED,
         proof: str = "",
-        request_limits: Limits = DEFAULT_LIMITS,
+        request_limits: RequestLimits = DEFAULT_LIMITS,
         was_restored: bool = False,
     ) -> None:
         self.id = id_

@@ -28,8 +28,7 @@ from django.db import connection
 from msgnode import models
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
-from msgnode.bus.open_requests import DEFAULT_LIMITS
-from msgnode.bus.open_requests import ClusterLimits as RequestLimits
+from msgnode.bus.open_requests import DEFAULT_LIMITS, RequestLimits
 from msgnode.bus.ports import DeliveryResult, Listener, Response
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.table import RoutingTable

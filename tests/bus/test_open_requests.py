@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgnode.bus.open_requests import Limits, OpenRequests
+from msgnode.bus.open_requests import OpenRequests, RequestLimits
 
-LIMITS = Limits(seconds=10.0, capacity=100)
+LIMITS = RequestLimits(seconds=10.0, capacity=100)
 
 
 def test_only_who_was_asked_counts() -> None:
@@ -62,7 +62,7 @@ asks = st.lists(
 
 @given(asks)
 def test_what_is_kept_is_bounded_and_nothing_is_made_up(said: list) -> None:
-    requests = OpenRequests(Limits(10.0, 20), 0.0)
+    requests = OpenRequests(RequestLimits(10.0, 20), 0.0)
     now, asked = 0.0, {}
     for sender, number, whom, passed in said:
         now += passed
@@ -79,13 +79,13 @@ def test_what_is_kept_is_bounded_and_nothing_is_made_up(said: list) -> None:
 
 @given(asks, st.floats(0, 1e6))
 def test_it_is_the_same_with_another_worker_and_its_clock(said: list, clock: float) -> None:
-    requests = OpenRequests(Limits(10.0, 20), 0.0)
+    requests = OpenRequests(RequestLimits(10.0, 20), 0.0)
     now = 0.0
     for sender, number, whom, passed in said:
         now += passed
         requests.add(sender, b"%d" % number, whom, now)
     turns_in, newer, older = requests.dump(now)
-    moved = OpenRequests.loaded(Limits(10.0, 20), turns_in, newer, older, clock)
+    moved = OpenRequests.loaded(RequestLimits(10.0, 20), turns_in, newer, older, clock)
     for sender, number, whom, _ in said:
         here = requests.was_asked(sender, str(number), whom, now)
         assert moved.was_asked(sender, str(number), whom, clock) == here
