@@ -35,7 +35,7 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.rates import Rates
 from msgnode.identity.service import IdentityService
-from msgnode.sessions.handshake import SessionComponent
+from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.serialization import SessionState, session_of, state_of
 from msgnode.sessions.session import LiveSession
 from msgnode.sessions.store import SessionStore
@@ -49,7 +49,7 @@ from msgnode.workers.protocol import CounterReport, Goodbye, RpcRequest, RpcResp
 from msgnode.workers.remote import RemoteSession
 from msgnode.workers.replication import TableReplicator
 from msgnode.workers.rpc import PeerRpc
-from msgnode.workers.transport import PeerTransport, WorkerId
+from msgnode.workers.transport import PeerTransport
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +66,10 @@ class SessionTransfer(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class ClusterLimits:
-    """patience  seconds until a worker that is not heard of is taken for dead
-    link_bytes  bytes that may wait for another worker      outbox_bytes, stores  of sessions"""
+    """timeout  seconds until a worker without a heartbeat is taken for dead
+    outbox_bytes, stores  of sessions"""
 
     timeout: float
-    link_bytes: int
     outbox_bytes: int
     stores: bool
     requests: RequestLimits = DEFAULT_LIMITS
@@ -82,12 +81,10 @@ class Cluster:
 
     def __init__(
         self,
-        layer: Any,
-        me: WorkerId,
-        secret: str,
+        transport: PeerTransport,
         limits: ClusterLimits,
         table: RoutingTable,
-        sessions: SessionComponent,
+        sessions: SessionManager,
         allocation: AllocationComponent,
         subscriptions: SubscriptionComponent,
         store: SessionStore,
@@ -97,11 +94,9 @@ class Cluster:
         counters: Mapping[str, Rates],
         guard: ResponseGuard,
     ) -> None:
-        self.me = me
+        self.me = transport.me
         self.state = membership_store.STARTING
-        self.transport = PeerTransport(
-            layer, me, secret, limits.timeout, limits.link_bytes, raise_alarm
-        )
+        self.transport = transport
         self.replicator = TableReplicator(table, self.transport, self)
         self.moves = Handover(
             self.transport, self.replicator, self, limits.timeout, limits.outbox_bytes
@@ -123,8 +118,6 @@ class Cluster:
         self._dead: set[str] = set()
         self._jobs: list[asyncio.Task[None]] = []
         self._takeovers: set[asyncio.Task[None]] = set()
-        sessions.fetch = self.moves.fetch
-        sessions.barrier = self.transport.barrier
 
     # --- start and stop ---------------------------------------------------------------------------
 
