@@ -146,12 +146,14 @@ class OpenRequests:
         return sum(len(log) // 2 for each in (self._newer, self._older) for log in each.values())
 
     def _turn(self, now: float) -> None:
-        is_late = now >= self._turns_at + self._seconds
+        due = self._turns_at
+        is_late = now >= due + self._seconds
+        is_due = now >= due and not is_late  # the next turn is due by the clock, not from now
         self._older = {} if is_late else self._newer
         self._newer = {}
         self._count = 0
         self._last_group = frozenset()
-        self._turns_at = now + self._seconds
+        self._turns_at = (due if is_due else now) + self._seconds
 
 
 def _members(asked: Asked) -> frozenset[str]:
