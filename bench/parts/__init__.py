@@ -26,6 +26,8 @@ from . import (
     relay,
     reports,
     resumption,
+    runtime_js,
+    runtime_python,
     single_requests,
     stalled_reader,
     workers,
@@ -39,6 +41,8 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "idle_memory": idle_memory.measure,
     "growth": growth.measure,
     "resumption": resumption.measure,
+    "runtime_python_bus": runtime_python.measure_bus,
+    "runtime_python_sandbox": runtime_python.measure_sandbox,
     "endings": endings.measure,
     "workers": workers.measure,
     "stalled_reader": stalled_reader.measure,
@@ -50,6 +54,8 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "identified_relay": identified_relay.measure,
     "registry": registry.measure,
     "reports": reports.measure,
+    "runtime_bus": runtime_js.measure_bus,
+    "runtime_latency": runtime_js.measure_latency,
 }
 
 QUICK_PARTS = ("relay", "fan_out", "allocation", "idle_memory", "growth")

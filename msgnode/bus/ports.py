@@ -271,6 +271,8 @@ class Recorder(Protocol):
 MessageObserver = Callable[[TrafficRecord, bytes], None]
 """Follows messages while somebody looks on: each record, with the body as it came. Never waits."""
 
+CLOSED_BY_RUNTIME = "closed by the runtime"
+"""The reason of an end that the runtime asked for, with `close` or `disconnect`."""
 SessionEnd = Callable[[Listener, str], None]
 """`session_closed(session, reason)`: after CLOSED; idempotent. Called for thousands in a row: it
 starts no thread, no task and no query of its own."""

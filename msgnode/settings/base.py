@@ -229,6 +229,7 @@ REGISTRY = {
     "ACCESS": env("REGISTRY_ACCESS", default="open" if NODE_MODE == "embedded" else "account"),
     "EXPIRES_MAX": env.int("REGISTRY_EXPIRES_MAX", default=3600),
     "UNAVAILABLE_CODE": env.int("REGISTRY_UNAVAILABLE_CODE", default=408),
+    "CLOSE_GRACE": env.float("REGISTRY_CLOSE_GRACE", default=120.0),
     "DEAD_AFTER": env.int("REGISTRY_DEAD_AFTER", default=7 * 24 * 3600),
     "PURGE_AFTER": env.int("REGISTRY_PURGE_AFTER", default=30 * 24 * 3600),
     "HISTORY_KEPT": env.int("REGISTRY_HISTORY_KEPT", default=90 * 24 * 3600),
