@@ -21,6 +21,7 @@ from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.address_budget import AddressBudget
 from msgnode.bus.last_owners import LastOwnerCache
+from msgnode.bus.open_requests import RequestLimits
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import (
@@ -31,6 +32,7 @@ from msgnode.bus.ports import (
     MessageObserver,
 )
 from msgnode.bus.replies import Replies
+from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Barrier, Call, Together, no_barrier
@@ -101,6 +103,7 @@ class Node:
             max_sessions=limits["MAX_SESSIONS"],
             max_per_runtime=limits["MAX_SESSIONS_PER_RUNTIME"],
             node_address=f"domain://msg-node.{self.domain}",
+            request_limits=self._request_limits(),
         )
         closed = ClosedSessions(
             limits["MAX_CLOSED_SESSIONS_PER_SOURCE"], limits["MAX_CLOSED_SESSIONS"]
@@ -180,6 +183,7 @@ class Node:
         ]
         self.sessions.on_identified.append(self.identities.session_identified)
         self.sessions.on_handed_off.append(self.identities.session_handed_off)
+        self.guard = ResponseGuard(self.table, settings.STRICT_RESPONSES, self.sessions.missed)
         self.pipeline = Pipeline(
             domain=self.domain,
             table=self.table,
@@ -195,6 +199,7 @@ class Node:
             enforcer=self.enforcer,
             recorder=self.recorder,
             answers=Replies(self.enforcer, limits["ANSWER_TIMEOUT"], barrier),
+            guard=self.guard,
         )
         self.cluster = None if transport is None else self._cluster(transport)
         self.connection_settings = ConnectionSettings(
@@ -223,7 +228,7 @@ class Node:
         )
         self.status = StatusReport(self.writer, self.worker, self.cards)
         self.fault_alarms = FaultAlarms(FAULTS, self.worker, self.raise_alarm, self.clear_alarm)
-        self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap, self._token_of)
+        self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap)
 
     def _transport(self) -> PeerTransport:
         limits: dict[str, Any] = settings.NODE
@@ -245,6 +250,7 @@ class Node:
                 timeout=limits["WORKER_TIMEOUT"],
                 outbox_bytes=limits["OUTBOX_BYTES"],
                 stores=settings.STORE_FOR_DETACHED,
+                requests=self._request_limits(),
             ),
             self.table,
             self.sessions,
@@ -255,11 +261,16 @@ class Node:
             self.pipeline.bounce,
             self.identities,
             {"policies": self.enforcer.information.rates, "requests": VISITS},
+            self.guard,
         )
         self.handshake.fetch = cluster.moves.fetch
         cluster.rpc.answers = peer_queries.answers(self)
         PoliciesConfig.installed().messages_of_others = partial(peer_queries.passing, cluster.rpc)
         return cluster
+
+    def _request_limits(self) -> RequestLimits:
+        limits: dict[str, Any] = settings.NODE
+        return RequestLimits(limits["RESPONSE_SECONDS"], limits["MAX_OPEN_REQUESTS"])
 
     def _decide_again(self, session: Listener) -> None:
         self.policy.decide_again_for(session, self.subscriptions.of(session))
@@ -410,10 +421,6 @@ class Node:
 
     def _set_tap(self, tap: MessageObserver | None) -> None:
         self.pipeline.tap = tap
-
-    def _token_of(self, session_id: str) -> bytes:
-        session = self.sessions.sessions.get(session_id)
-        return session.token if session is not None else b""
 
     def clear_alarm(self, kind: str, subject: str) -> None:
         """The cause is gone; from the event loop."""

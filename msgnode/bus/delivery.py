@@ -6,31 +6,37 @@ every copy but its own (stubs of the field write their session URL into `via`).
 
 from __future__ import annotations
 
-from msgnode.core import messages
+from msgnode.core import copies
 from msgnode.core.faults import FAULTS
 from msgnode.core.messages import Message
 from msgnode.core.record import Outcome
 
-from .ports import Caller, DeliveryResult, Listener
+from .ports import Caller, DeliveryResult, Listener, Response
 
-_SILENT_TAILS = ("/changes", "/status")
+SILENT_TAILS = ("/changes", "/status")
 
 
 def hand_over(
-    frame: bytes, listeners: tuple[Listener, ...], sender: Listener, caller: Caller
+    frame: bytes,
+    listeners: tuple[Listener, ...],
+    sender: Listener,
+    caller: Caller,
+    response: Response | None = None,
 ) -> tuple[Outcome, int]:
     """Give the frame to every listener; the best outcome among them, and how many accepted it.
 
     The one listener of a message can hold its sender back; those of a fan-out never do.
     """
     token = sender.token
-    public = frame
-    if token and token in frame:
-        public = messages.without_token(frame, token)
+    public = copies.without_token(frame, token) if token else frame
     if len(listeners) == 1:
         listener = listeners[0]
         try:
-            taken = listener.deliver(frame if listener is sender else public)
+            copy = frame if listener is sender else public
+            if response is None:
+                taken = listener.deliver(copy)
+            else:
+                taken = listener.deliver_response(copy, response)
         except Exception as error:
             taken = _failed(listener, error)
         if taken is DeliveryResult.WRITTEN:
@@ -42,7 +48,11 @@ def hand_over(
     queued = dropped = 0
     for listener in listeners:
         try:
-            taken = listener.deliver(frame if listener is sender else public)
+            copy = frame if listener is sender else public
+            if response is None:
+                taken = listener.deliver(copy)
+            else:
+                taken = listener.deliver_response(copy, response)
         except Exception as error:
             taken = _failed(listener, error)
         if taken is DeliveryResult.QUEUED:
@@ -68,4 +78,4 @@ def expects_answer(message: Message, to: str) -> bool:
     responses and events on `/changes` and `/status` are not."""
     if message.is_response:
         return False
-    return not (message.type == "update" and to.endswith(_SILENT_TAILS))
+    return not (message.type == "update" and to.endswith(SILENT_TAILS))

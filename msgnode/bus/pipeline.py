@@ -7,7 +7,7 @@ carry(frame, caller)
   for each recipient:
   4 choose    a Route value
   5 enforce   policies, on the way out, once for a recipient
-  6 deliver   match route: component · sessions · nowhere
+  6 deliver   match route: component · sessions · nowhere; a response only to who asked its sender
   7 note      one row for the traffic record, refusals included
 A component's answer passes 5 too. One `try` turns errors into answers; a `response` is never
 answered. Everything here runs in line and waits for nothing; an answer that takes time is finished
@@ -29,10 +29,21 @@ from msgnode.core.message_types import TYPES
 from msgnode.core.messages import InvalidFrame, Message
 from msgnode.core.pending import Pending
 from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
+from msgnode.core.redaction import cut, cut_id
 
 from . import delivery, routes
-from .ports import Authorizer, Caller, Enforcer, Listener, MessageObserver, Recorder, SessionDoor
+from .ports import (
+    Authorizer,
+    Caller,
+    Enforcer,
+    Listener,
+    MessageObserver,
+    Recorder,
+    Requester,
+    SessionDoor,
+)
 from .replies import Replies
+from .response_guard import ResponseGuard
 from .routes import ComponentBook, Nowhere, ToComponent, ToSessions
 from .table import RoutingTable
 
@@ -55,6 +66,7 @@ class Pipeline:
         enforcer: Enforcer,
         recorder: Recorder,
         answers: Replies,
+        guard: ResponseGuard,
     ) -> None:
         self._domain = domain
         self._address = f"domain://msg-node.{domain}"
@@ -65,6 +77,8 @@ class Pipeline:
         self._enforcer = enforcer
         self._recorder = recorder
         self._answers = answers
+        self._guard = guard
+        self._is_strict = guard.is_strict
         self.tap: MessageObserver | None = None
 
     def carry(self, frame: bytes, caller: Caller) -> None:
@@ -125,7 +139,7 @@ class Pipeline:
         message: Message,
         to: str,
         taken: Decision | None,
-        session: Listener,
+        session: Requester,
         speaker: Speaker,
         caller: Caller,
         began: float,
@@ -145,7 +159,21 @@ class Pipeline:
                     asserted = speaker.identity is not None
                     frame = message.forwarded(to, decision.auth, asserted, out.body)
                     self._remember_way_back(message, session)
-                    outcome, listeners = delivery.hand_over(frame, found, session, caller)
+                    if message.is_response:
+                        outcome, listeners = self._guard.hand_back(
+                            message, frame, found, session, caller, began
+                        )
+                        code = Forbidden.code if outcome is Outcome.REFUSED else 0
+                    else:
+                        if self._is_strict and not (
+                            message.type == "update" and to.endswith(delivery.SILENT_TAILS)
+                        ):
+                            if len(found) == 1:
+                                session.ask(message.sender, message.id, found[0].id, began)
+                            else:
+                                ids = self._table.ids(to, found)
+                                session.ask_group(message.sender, message.id, ids, began)
+                        outcome, listeners = delivery.hand_over(frame, found, session, caller)
                     if outcome is Outcome.DROPPED:
                         raise Unavailable(f"{to} is not connected, and its queue is full.")
                 case ToComponent(asked):
@@ -229,10 +257,10 @@ class Pipeline:
         record = TrafficRecord(
             at=time(),
             session=caller.speaker.session_id,
-            id=fault.id.decode(),
+            id=cut_id(fault.id.decode()),
             type="",
-            sender=_public(fault.sender, caller.speaker),
-            to=fault.to,
+            sender=cut(fault.sender),
+            to=cut(fault.to),
             size=len(frame),
             listeners=0,
             outcome=Outcome.REFUSED,
@@ -259,10 +287,10 @@ class Pipeline:
         record = TrafficRecord(
             time(),
             speaker.session_id,
-            message.id.decode(),
+            cut_id(message.id.decode()),
             message.type if message.type in TYPES else OTHER_TYPE,
-            _public(message.sender, speaker),
-            to,
+            cut(message.sender),
+            cut(to),
             len(message.frame),
             listeners,
             outcome,
@@ -277,13 +305,6 @@ class Pipeline:
         self._recorder.note(record)
         if self.tap is not None:
             self.tap(record, message.body)
-
-
-def _public(sender: str, speaker: Speaker) -> str:
-    """A sender for the record: what may be a session URL only as its runtime URL, because a token
-    is never recorded."""
-    own = speaker.runtime_url
-    return own if sender.startswith(own) and len(sender) > len(own) + 36 else sender
 
 
 class NotPermitted(Forbidden):

@@ -141,8 +141,9 @@ class Message:
 
     @property
     def id_key(self) -> str:
-        """The id for look-ups: 1 and "1" are the same id (reference 6.2)."""
-        return self.id.decode().strip('"')
+        """The id for look-ups: 1 and "1" are the same id (reference 6.2), and so are spellings that
+        JSON takes for one value, because a response is written anew by who gives it."""
+        return plain_id(self.id)
 
     def fields(self) -> dict[str, Any]:
         """The body decoded, once. Raises BadMessage if it is nested deeper than can be read."""
@@ -190,6 +191,18 @@ class Message:
         envelope["to"] = msgspec.Raw(_encode(to))
         envelope["body"] = msgspec.Raw(marked)
         return _encode(envelope)
+
+
+def plain_id(id_: bytes) -> str:
+    """The id for comparing: as text, however it was written (with escapes, or 1.0 for 1)."""
+    if id_.isdigit():
+        return id_.decode()
+    if id_[:1] == b'"' and b"\\" not in id_:
+        return id_[1:-1].decode()
+    value = _values.decode(id_) if id_ else ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, str) else _encode(value).decode()
 
 
 def parse(frame: bytes) -> Message:
@@ -255,17 +268,6 @@ def error_body(error: NodeError) -> dict[str, Any]:
     """The body of an error: its code and its text under both keys readers look for (row 8)."""
     text = error.description
     return {"code": error.code, "desc": text, "description": text}
-
-
-def without_token(frame: bytes, token: bytes) -> bytes:
-    """The frame without a session token, for everybody but the session itself.
-
-    Stubs of the field mark messages with their session URL (`<runtime URL>/<token>`), which opens
-    the session to whoever knows it. A token is random, so its text can be cut out anywhere.
-    """
-    for text in (b"\\/" + token, b"/" + token, token):
-        frame = frame.replace(text, b"")
-    return frame
 
 
 def _read(body: bytes) -> IdentityFields:

@@ -114,6 +114,10 @@ AXES_LOCKOUT_CALLABLE = "msgnode.identity.provider.login.locked_out"
 AXES_DISABLE_ACCESS_LOG = True  # the audit log has who came in
 AXES_ENABLE_ADMIN = False  # msgnode.console.failed_logins shows failures in the console's look
 AXES_VERBOSE = False
+AXES_SENSITIVE_PARAMETERS = [
+    *("username", "ip_address", "next", "token", "access_token", "id_token", "id_token_hint"),
+    *("refresh_token", "code", "client_secret", "assertion", "runtimeToken", "api_key"),
+]
 LOGINS_PER_MINUTE: int = env.int("LOGINS_PER_MINUTE", default=60)
 SESSION_COOKIE_AGE: int = env.int("CONSOLE_SESSION_SECONDS", default=8 * 3600)
 SESSION_EXPIRE_AT_BROWSER_CLOSE: bool = env.bool("CONSOLE_SESSION_ENDS_WITH_BROWSER", default=True)
@@ -153,6 +157,8 @@ NODE: dict[str, float] = {
     # of all sessions of one source address (IPv6: its /64) or one subject, in each worker
     "MAX_ADDRESSES_PER_SOURCE": env.int("MAX_ADDRESSES_PER_SOURCE", default=500_000),
     "MAX_LEARNED_PER_SESSION": env.int("MAX_LEARNED_PER_SESSION", default=1_000),
+    "MAX_OPEN_REQUESTS": env.int("MAX_OPEN_REQUESTS", default=10_000),
+    "RESPONSE_SECONDS": env.float("RESPONSE_SECONDS", default=600.0),
     # keeping
     "CLOSED_SESSION_DAYS": env.int("CLOSED_SESSION_DAYS", default=7),
     "MAX_CLOSED_SESSIONS": env.int("MAX_CLOSED_SESSIONS", default=100_000),
@@ -166,6 +172,7 @@ ALLOCATION_SCHEMES: list[str] = env.list(
 )
 RESUME: str = env("RESUME", default="when-idle" if NODE_MODE == "embedded" else "with-proof")
 SHARE_RUNTIME_URL: bool = env.bool("SHARE_RUNTIME_URL", default=NODE_MODE == "embedded")
+STRICT_RESPONSES: bool = env.bool("STRICT_RESPONSES", default=True)
 STORE_FOR_DETACHED: bool = env.bool("STORE_FOR_DETACHED", default=True)
 
 # --- Identity -------------------------------------------------------------------------------------
