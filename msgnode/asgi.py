@@ -39,6 +39,7 @@ def websockets(node: Node) -> URLRouter:
         "settings": node.connection_settings,
         "prove": node.desk.prove,
         "origins": settings.WS_ORIGINS,
+        "probe": node.probe,
     }
     return URLRouter(
         [

@@ -26,6 +26,7 @@ from msgnode.bus.ports import (
     Card,
     Component,
     CountingRecorder,
+    NoPolicies,
     Tap,
 )
 from msgnode.bus.replies import Answers
@@ -40,9 +41,10 @@ from msgnode.core.rates import VISITS
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.provider.clients import ensure_own_clients
 from msgnode.identity.service import Identities
-from msgnode.monitoring import peer_queries
+from msgnode.monitoring import fault_alarms, path_probe, peer_queries
 from msgnode.monitoring.component_status import StatusReport
 from msgnode.monitoring.fault_alarms import FaultAlarms
+from msgnode.monitoring.path_probe import PathProbe
 from msgnode.monitoring.tail import Tail
 from msgnode.policy.service import Policing
 from msgnode.sessions.authorization import SessionAdmission
@@ -52,6 +54,7 @@ from msgnode.sessions.connection_limits import Sockets
 from msgnode.sessions.expiry import sweep
 from msgnode.sessions.handshake import SessionComponent
 from msgnode.sessions.manager import SessionSettings
+from msgnode.sessions.probe import NoRecord, ProbeAdmission, ProbeDoor
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.store import SessionStore
 from msgnode.storage import alarms, control
@@ -172,6 +175,29 @@ class Node:
             enforcer=self.enforcer,
             recorder=self.recorder,
             answers=answers,
+        )
+        self.probe = ProbeDoor(self.domain, settings.SECRET_KEY, self.table)
+        self.probe.pipeline = Pipeline(
+            domain=self.domain,
+            table=self.table,
+            components=ComponentBook(()),
+            admission=ProbeAdmission(),
+            session_door=self.sessions,
+            enforcer=NoPolicies(),
+            recorder=NoRecord(),
+            answers=answers,
+        )
+        self.path = PathProbe(
+            self.probe,
+            self.table,
+            self.writer,
+            self.worker,
+            self.raise_alarm,
+            self.clear_alarm,
+            every=limits["PROBE_INTERVAL"],
+            timeout=limits["PROBE_TIMEOUT"],
+            worker_timeout=limits["WORKER_TIMEOUT"],
+            shares_port=settings.WORKERS > 1,
         )
         self.fellowship = self._fellowship(answers) if settings.REDIS_URL else None
         self.sockets = Sockets(
@@ -312,9 +338,15 @@ class Node:
         self.is_ready = True
         log.info("The worker is ready.", extra={"worker": self.worker, **self.table.sizes})
 
+    @property
+    def runs_all_jobs(self) -> bool:
+        """Whether no job that goes on in the background has ended."""
+        return not any(task.done() for task in self._tasks)
+
     async def drain(self) -> None:
         """Tell every session to come back, not all at once."""
         self.is_ready = False
+        await self.path.stop()
         if self.fellowship is not None:
             self.fellowship.close()
         seconds = settings.NODE["DRAIN_STAGGER"]
@@ -359,6 +391,7 @@ class Node:
             await self.fellowship.stop()
 
     def _load(self) -> tuple[int, BanList]:
+        alarms.clear_of_ended((path_probe.KIND, fault_alarms.KIND), socket.gethostname())
         ensure_own_clients()
         self.identities.load()
         rows = SessionStore.load() if self.fellowship is None else self.fellowship.enrol()

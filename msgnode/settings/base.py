@@ -153,6 +153,9 @@ NODE: dict[str, float] = {
     "MAX_LEARNED_PER_SESSION": env.int("MAX_LEARNED_PER_SESSION", default=1_000),
     # keeping
     "CLOSED_SESSION_DAYS": env.int("CLOSED_SESSION_DAYS", default=7),
+    # the message each worker sends itself: seconds between two, and until it is not ready
+    "PROBE_INTERVAL": env.float("PROBE_INTERVAL", default=3.0),
+    "PROBE_TIMEOUT": env.float("PROBE_TIMEOUT", default=5.0),
     "DRAIN_SECONDS": env.float("DRAIN_SECONDS", default=5.0),
     "DRAIN_STAGGER": env.float("DRAIN_STAGGER", default=2.0),
 }

@@ -143,6 +143,10 @@ class Interest:
         self._mesh.tell(Asked(sender, id_key, session.id))
 
     def snapshot(self) -> Iterator[Word]:
+        for probe in tuple(self._table.probes.values()):
+            if probe.is_here:
+                yield _enter(probe)
+                yield Holdings(probe.id, [], [], [])
         for id_, session in tuple(self._house.sessions.items()):
             if id_ in self._house.sessions and session.runtime_url:
                 yield _enter(session)
@@ -217,19 +221,26 @@ class Interest:
         for address in session.subscribed:
             self._table.unsubscribe(address, session)
         self.forget_learned(session)
+        self._table.remove_probe(session)
         self._table.remove_runtime(session)
         self._house.remote_left(session)
         session.relieve()
 
     def _frame(self, peer: Peer, word: Frame) -> None:
         for id_ in word.sessions:
-            session = self._house.sessions.get(id_)
+            session = self._house.sessions.get(id_) or self._own_probe(id_)
             try:
                 self._frame_for(id_, session, peer, word)
             except Exception as error:
                 FAULTS.note("listener", error)
                 if session is not None:
                     session.missed()
+
+    def _own_probe(self, id_: str) -> Listener | None:
+        for probe in self._table.probes.values():
+            if probe.is_here and probe.id == id_:
+                return probe
+        return None
 
     def _frame_for(self, id_: str, session: Listener | None, peer: Peer, word: Frame) -> None:
         if session is None:
@@ -265,6 +276,9 @@ class Interest:
         session.is_connected = word.is_connected
         session.bound_at = word.bound_at
         session.speaker = word.speaker
+        if _is_probe(session):
+            self._table.add_probe(session)
+            return
         self._table.add_runtime(session)
         self._house.remote_entered(session)
 
@@ -381,6 +395,11 @@ class Interest:
             self._table.learned[address] = rivals[min(rivals)]
         if len(rivals) < 2:
             del self._rivals[address]
+
+
+def _is_probe(session: Listener) -> bool:
+    """Whether it is a worker's probe: no runtime has an address of the node."""
+    return session.runtime_url.startswith("domain://")
 
 
 def _enter(session: Listener) -> Enter:
