@@ -6,6 +6,8 @@ every copy but its own (stubs of the field write their session URL into `via`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgnode.core import messages
 from msgnode.core.faults import FAULTS
 from msgnode.core.messages import Message
@@ -13,6 +15,8 @@ from msgnode.core.record import Outcome
 
 from .ports import Caller, Listener, Taken
 
+_AT_ONCE = 256  # listeners of one frame in one turn of the loop
+_BYTES_AT_ONCE = 1024 * 1024  # and bytes, all copies together
 _SILENT_TAILS = ("/changes", "/status")
 
 
@@ -23,36 +27,26 @@ def hand_over(
 
     The one listener of a message can hold its sender back; those of a fan-out never do.
     """
+    if len(listeners) > 1:
+        fan_out = FanOut(frame, listeners, sender)
+        for _ in fan_out.parts():
+            pass
+        return fan_out.outcome
     token = sender.token
     public = frame
     if token and token in frame:
         public = messages.without_token(frame, token)
-    if len(listeners) == 1:
-        listener = listeners[0]
-        try:
-            taken = listener.deliver(frame if listener is sender else public)
-        except Exception as error:
-            taken = _failed(listener, error)
-        if taken is Taken.WRITTEN:
-            return Outcome.DELIVERED, 1
-        if taken is Taken.BEHIND:
-            caller.wait_for(listener)
-            return Outcome.DELIVERED, 1
-        return (Outcome.QUEUED, 1) if taken is Taken.QUEUED else (Outcome.DROPPED, 0)
-    queued = dropped = 0
-    for listener in listeners:
-        try:
-            taken = listener.deliver(frame if listener is sender else public)
-        except Exception as error:
-            taken = _failed(listener, error)
-        if taken is Taken.QUEUED:
-            queued += 1
-        elif taken is Taken.DROPPED:
-            dropped += 1
-    count = len(listeners) - dropped
-    if count > queued:
-        return Outcome.DELIVERED, count
-    return (Outcome.QUEUED, queued) if queued else (Outcome.DROPPED, 0)
+    listener = listeners[0]
+    try:
+        taken = listener.deliver(frame if listener is sender else public)
+    except Exception as error:
+        taken = _failed(listener, error)
+    if taken is Taken.WRITTEN:
+        return Outcome.DELIVERED, 1
+    if taken is Taken.BEHIND:
+        caller.wait_for(listener)
+        return Outcome.DELIVERED, 1
+    return (Outcome.QUEUED, 1) if taken is Taken.QUEUED else (Outcome.DROPPED, 0)
 
 
 def _failed(listener: Listener, error: Exception) -> Taken:
@@ -61,6 +55,51 @@ def _failed(listener: Listener, error: Exception) -> Taken:
     with FAULTS.kept_to("listener"):
         listener.missed()
     return Taken.DROPPED
+
+
+class FanOut:
+    """A frame for several listeners, handed over some at a time."""
+
+    def __init__(self, frame: bytes, listeners: tuple[Listener, ...], sender: Listener) -> None:
+        token = sender.token
+        self._frame = frame
+        self._public = messages.without_token(frame, token) if token and token in frame else frame
+        self._listeners = listeners
+        self._sender = sender
+        self._queued = self._dropped = 0
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is too much for one turn of the loop."""
+        number = len(self._listeners)
+        return number > _AT_ONCE or number * len(self._frame) > _BYTES_AT_ONCE
+
+    def parts(self) -> Iterator[None]:
+        """Hand over what one turn of the loop is good for, and give way."""
+        step = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // (4 * len(self._frame))))
+        for start in range(0, len(self._listeners), step):
+            self._hand_over(self._listeners[start : start + step])
+            yield
+
+    @property
+    def outcome(self) -> tuple[Outcome, int]:
+        """The outcome of the luckiest, and how many took it."""
+        count = len(self._listeners) - self._dropped
+        if count > self._queued:
+            return Outcome.DELIVERED, count
+        return (Outcome.QUEUED, self._queued) if self._queued else (Outcome.DROPPED, 0)
+
+    def _hand_over(self, listeners: tuple[Listener, ...]) -> None:
+        frame, public, sender = self._frame, self._public, self._sender
+        for listener in listeners:
+            try:
+                taken = listener.deliver(frame if listener is sender else public)
+            except Exception as error:
+                taken = _failed(listener, error)
+            if taken is Taken.QUEUED:
+                self._queued += 1
+            elif taken is Taken.DROPPED:
+                self._dropped += 1
 
 
 def expects_answer(message: Message, to: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from msgnode.bus.ports import Listener
@@ -24,6 +24,11 @@ from .outbox import Link
 from .rules import CloseCode
 from .session import LiveSession
 
+TURN = 0.002
+"""Seconds of one turn of the loop that a message with many recipients may take."""
+MAX_DEBT = 20.0
+"""Seconds a sender is held back for one message at most, whatever it cost; shorter than the time
+in which a ping is to be answered."""
 MAX_FAILURES = 10
 """Identities that are not good, in `open` and `re-open`, until a connection is ended."""
 
@@ -70,6 +75,8 @@ class Connection:
         self._held = False
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
+        self._rest: deque[Iterator[None]] = deque()  # of a message that is under way
+        self._goes_on = False
         self._waiting: deque[bytes] = deque()
         self._released = asyncio.Event()
         self._messages_left = settings.messages_per_second
@@ -133,6 +140,17 @@ class Connection:
         if self._held and change < 0 and self._pending <= self._settings.max_pending // 2:
             self._release()
 
+    def charge(self, messages: int, size: int) -> None:
+        limits = self._settings
+        self._messages_left = max(
+            self._messages_left - messages, -MAX_DEBT * limits.messages_per_second
+        )
+        self._bytes_left = max(self._bytes_left - size, -MAX_DEBT * limits.bytes_per_second)
+
+    def carry_on(self, rest: Iterator[None]) -> None:
+        self._rest.append(rest)
+        self._go_through()
+
     def wait_for(self, reader: Listener) -> None:
         self._behind += 1
         reader.when_relieved(self._relieved)
@@ -166,10 +184,11 @@ class Connection:
         """The socket is closed, whoever closed it. What was read before, and waited because the
         sender was held back, is carried first: it was sent, and nobody would know of its loss."""
         self._lost = True
-        while self._waiting and not self._ended and not self._unknown:
+        self._go_through()
+        while self._waiting and not self._ended and not self._unknown and not self._rest:
             self._carry_one(self._waiting.popleft())
-        if self._unknown and not self._ended:
-            return  # once the facts are known
+        if (self._unknown or self._rest) and not self._ended:
+            return  # once the facts are known, and what is under way has been carried
         self._stop()
         self._sessions.lost(self)
 
@@ -200,7 +219,12 @@ class Connection:
     def _must_wait(self) -> bool:
         """Whether the sender is to be held back, and by what: a reader that is behind, a fact,
         answers under way, or its rate (then a timer goes on)."""
-        if self._behind or self._unknown or self._pending >= self._settings.max_pending:
+        if (
+            self._rest
+            or self._behind
+            or self._unknown
+            or self._pending >= self._settings.max_pending
+        ):
             return True
         if self._messages_left >= 0 and self._bytes_left >= 0:
             return False
@@ -210,6 +234,38 @@ class Connection:
         if self._timer is None:
             self._timer = self._loop.call_later(self._wait(), self._refilled)
         return True
+
+    def _go_through(self) -> None:
+        """Take steps of the message under way for a turn of the loop, then give way to others. A
+        sender that is still there waits for readers that are behind, and for answers."""
+        until = time.perf_counter() + TURN
+        while self._rest:
+            is_there = not self._lost and not self._ended
+            if is_there and (self._behind or self._pending >= self._settings.max_pending):
+                return  # `_release` goes on
+            if time.perf_counter() > until:
+                if not self._goes_on:
+                    self._goes_on = True
+                    self._loop.call_soon(self._go_on)
+                return
+            try:
+                next(self._rest[0])
+            except StopIteration:
+                self._rest.popleft()
+            except Exception as error:
+                FAULTS.note("message", error)
+                self._rest.popleft()
+
+    def _go_on(self) -> None:
+        """The next turn of the message under way; then what has waited for its end."""
+        self._goes_on = False
+        self._go_through()
+        if self._rest or self._ended:
+            return
+        if self._lost:
+            self.lost()
+        else:
+            self._release()
 
     def _refilled(self) -> None:
         self._timer = None
@@ -226,6 +282,8 @@ class Connection:
 
     def _release(self) -> None:
         """Go on with what waited, unless there is still (or again) something to wait for."""
+        if self._rest:
+            self._go_through()
         if self._ended or not self._held or self._must_wait():
             return
         self._held = False
