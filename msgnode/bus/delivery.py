@@ -13,7 +13,7 @@ from msgnode.core.faults import FAULTS
 from msgnode.core.messages import Message
 from msgnode.core.record import Outcome
 
-from .ports import Caller, Listener, Taken
+from .ports import Caller, DeliveryResult, Listener
 
 _AT_ONCE = 256  # listeners of one frame in one turn of the loop
 _BYTES_AT_ONCE = 1024 * 1024  # and bytes, all copies together
@@ -41,20 +41,20 @@ def hand_over(
         taken = listener.deliver(frame if listener is sender else public)
     except Exception as error:
         taken = _failed(listener, error)
-    if taken is Taken.WRITTEN:
+    if taken is DeliveryResult.WRITTEN:
         return Outcome.DELIVERED, 1
-    if taken is Taken.BEHIND:
+    if taken is DeliveryResult.BEHIND:
         caller.wait_for(listener)
         return Outcome.DELIVERED, 1
-    return (Outcome.QUEUED, 1) if taken is Taken.QUEUED else (Outcome.DROPPED, 0)
+    return (Outcome.QUEUED, 1) if taken is DeliveryResult.QUEUED else (Outcome.DROPPED, 0)
 
 
-def _failed(listener: Listener, error: Exception) -> Taken:
+def _failed(listener: Listener, error: Exception) -> DeliveryResult:
     """A listener that cannot be handed a frame is ended; the others hear theirs."""
     FAULTS.note("listener", error)
     with FAULTS.kept_to("listener"):
         listener.missed()
-    return Taken.DROPPED
+    return DeliveryResult.DROPPED
 
 
 class FanOut:
@@ -96,9 +96,9 @@ class FanOut:
                 taken = listener.deliver(frame if listener is sender else public)
             except Exception as error:
                 taken = _failed(listener, error)
-            if taken is Taken.QUEUED:
+            if taken is DeliveryResult.QUEUED:
                 self._queued += 1
-            elif taken is Taken.DROPPED:
+            elif taken is DeliveryResult.DROPPED:
                 self._dropped += 1
 
 
