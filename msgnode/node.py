@@ -21,6 +21,7 @@ from django.conf import settings
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.last_owners import LastOwners
+from msgnode.bus.ownership import Ownership
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import (
     Card,
@@ -111,6 +112,7 @@ class Node:
             self.raise_alarm,
         )
         self.owners = LastOwners()
+        ownership = Ownership(self.table, self.owners, self.domain, settings.SHARE_RUNTIME_URL)
         self.identities = Identities(
             self.domain,
             self.table,
@@ -140,11 +142,10 @@ class Node:
             self.domain,
             self.allocation.enter,
             self.allocation.drop,
-            settings.SHARE_RUNTIME_URL,
+            ownership,
             limits["MAX_SUBSCRIPTIONS_PER_SESSION"],
-            self.owners,
         )
-        self.registries = Registries(self.domain, settings.REGISTRY, control.post)
+        self.registries = Registries(self.domain, settings.REGISTRY, control.post, ownership)
         self.registration_news = RegistrationNews(
             self.domain, self.table, self.enforcer, self.recorder
         )
@@ -166,9 +167,7 @@ class Node:
                 self.table,
                 self.sessions,
                 self.identities.witness,
-                self.owners,
-                self.domain,
-                settings.SHARE_RUNTIME_URL,
+                ownership,
                 limits["MAX_LEARNED_PER_SESSION"],
             ),
             session_door=self.sessions,

@@ -20,9 +20,9 @@ from django.views.decorators.http import require_POST
 
 from msgnode.core.errors import NodeError
 from policies.authoring.cases import facts_of
-from policies.authoring.drafts import add_bundle, draft_document, draft_lists
+from policies.authoring.drafts import add_bundle, draft_document, draft_lists, warnings_of
 from policies.authoring.explain import explain
-from policies.authoring.forms import LAYERS, ImportForm, PlaygroundForm, PublishForm, problems_of
+from policies.authoring.forms import LAYERS, ImportForm, PlaygroundForm, PublishForm, review
 from policies.authoring.live_messages import messages_now
 from policies.authoring.transfer import read_bundle, write_bundle
 from policies.enforcement.defaults import rewrites_of, verdict
@@ -37,6 +37,7 @@ from .models import DecisionEntry, PolicySet, PolicyTest, Version
 
 RECENT = 50
 TOP = 20
+MAX_WARNINGS = 20
 
 
 def publish_page(request: HttpRequest) -> HttpResponse:
@@ -87,13 +88,15 @@ def import_page(request: HttpRequest) -> HttpResponse:
         try:
             file, mode = form.cleaned_data["file"], form.cleaned_data["mode"] or None
             if file:
-                added = add_bundle(read_bundle(file.read()), mode)
+                bundle = read_bundle(file.read())
             else:
-                ready = presets.bundle(form.cleaned_data["readymade"])
-                added = add_bundle(ready, mode, keep_lists=True)
+                bundle = presets.bundle(form.cleaned_data["readymade"])
+            added = add_bundle(bundle, mode, keep_lists=not file)
         except PolicyError as error:
             problems = error.problems
         else:
+            for warning in warnings_of(bundle)[:MAX_WARNINGS]:
+                messages.warning(request, f"Written otherwise here: {warning}")
             messages.success(request, f"{added} sets are in the draft; publish them to act.")
             return redirect("admin:policies_policyset_changelist")
     context = {"title": "Import policies", "form": form, "problems": problems}
@@ -122,15 +125,18 @@ def check_typed(request: HttpRequest) -> HttpResponse:
     if layer not in LAYERS or name not in ("target", "condition", "obligations", "advice"):
         return JsonResponse({"problems": ["no such field"]}, status=400)
     text = request.POST.get("text", "").strip()
+    warnings: list[str] = []
     try:
         value = msgspec.json.decode(text) if text else {}
         raw = {name: value, **({"effect": "deny"} if layer == "rule" else {})}
-        problems = [f"{path}: {why}" for path, why in problems_of(layer, raw)]
+        wrong, otherwise = review(layer, raw)
+        problems = [f"{path}: {why}" for path, why in wrong]
+        warnings = [f"{path}: {why}" for path, why in otherwise]
     except msgspec.DecodeError as error:
         problems = [f"not JSON: {error}"]
     except RecursionError:
         problems = ["nested too deeply"]
-    return JsonResponse({"problems": problems})
+    return JsonResponse({"problems": problems, "warnings": warnings})
 
 
 def playground(request: HttpRequest) -> HttpResponse:

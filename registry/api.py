@@ -5,7 +5,8 @@ except `submit`, which never waits. Bodies and records are in the reference's wi
 is a NodeError.
 
     register refresh update disconnect     one change, committed when the call returns; `condition`
-                                           is asked about the entry as it is before
+                                           is asked about the entry as it is before,
+                                           `by` says who asks (None: the node itself)
     submit                                 one change in a group commit, as a Future
     get find                               entries as they are at this moment
     runtime_gone take_news statistics      the session's end, the feed of ended entries, numbers
@@ -29,16 +30,17 @@ from . import data_subjects, lifecycle, records, searches, store
 from .commands import Command, Disconnect, Done, KeepAlive, Register, Search, Update
 from .entries import Cause, Change, Entry, Kind, outcome
 from .models import DataObject, Hyperty
+from .ownership import PUBLIC, Claimant, owns, subject_mark
 from .records import key, record
 from .store import Condition
 from .writer import Writer
 
 __all__ = [
-    "Cause", "Change", "Command", "Condition", "Disconnect", "Done", "Entry", "KeepAlive", "Kind",
-    "Register", "Search", "Update", "disconnect", "find", "get", "global_get", "global_put", "key",
-    "on_change", "operations", "outcome", "person_erase", "person_export", "record", "refresh",
-    "register", "registration", "runtime_gone", "statistics", "submit", "take_news", "update",
-    "update_of",
+    "PUBLIC", "Cause", "Change", "Claimant", "Command", "Condition", "Disconnect", "Done", "Entry",
+    "KeepAlive", "Kind", "Register", "Search", "Update", "disconnect", "find", "get", "global_get",
+    "global_put", "key", "on_change", "operations", "outcome", "owns", "person_erase",
+    "person_export", "record", "refresh", "register", "registration", "runtime_gone", "statistics",
+    "subject_mark", "submit", "take_news", "update", "update_of",
 ]  # fmt: skip
 
 find = searches.find
@@ -53,17 +55,19 @@ operations: list[Callable[[str, str, Model], None]] = []
 """Called with each row an operator disconnects or purges in the console: who, what, the row."""
 
 
-def registration(kind: Kind, url: str, body: object, user: str = "") -> Register:
+def registration(
+    kind: Kind, url: str, body: object, user: str = "", by: Claimant | None = None
+) -> Register:
     """The command for a registration as a client wrote it. Raises BadMessage."""
     facts = records.registration(kind, body, store.expires_max())
     url = records.key(url, "URL")
     user = records.key(user, "user id") if kind is Kind.HYPERTY else ""
-    return Register(kind, url, facts, user)
+    return Register(kind, url, facts, user, by)
 
 
-def update_of(kind: Kind, url: str, body: object) -> Update:
+def update_of(kind: Kind, url: str, body: object, by: Claimant | None = None) -> Update:
     """The command for a partial update as a client wrote it. Raises BadMessage."""
-    return Update(kind, url, records.patch(kind, body, store.expires_max()))
+    return Update(kind, url, records.patch(kind, body, store.expires_max()), by)
 
 
 def carry_out(command: Command, condition: Condition | None = None) -> Done:
@@ -75,27 +79,44 @@ def carry_out(command: Command, condition: Condition | None = None) -> Done:
 
 
 def register(
-    kind: Kind, url: str, body: object, user: str = "", condition: Condition | None = None
+    kind: Kind,
+    url: str,
+    body: object,
+    user: str = "",
+    condition: Condition | None = None,
+    by: Claimant | None = None,
 ) -> Done:
     """Enter a hyperty or data object, or replace it as its owner."""
-    return carry_out(registration(kind, url, body, user), condition)
+    return carry_out(registration(kind, url, body, user, by), condition)
 
 
-def refresh(kind: Kind, url: str, condition: Condition | None = None) -> Done:
+def refresh(
+    kind: Kind, url: str, condition: Condition | None = None, by: Claimant | None = None
+) -> Done:
     """A sign of life: the entry is live from now."""
-    return carry_out(KeepAlive(kind, url), condition)
+    return carry_out(KeepAlive(kind, url, by), condition)
 
 
-def update(kind: Kind, url: str, body: object, condition: Condition | None = None) -> Done:
+def update(
+    kind: Kind,
+    url: str,
+    body: object,
+    condition: Condition | None = None,
+    by: Claimant | None = None,
+) -> Done:
     """Replace some facts of an entry."""
-    return carry_out(update_of(kind, url, body), condition)
+    return carry_out(update_of(kind, url, body, by), condition)
 
 
 def disconnect(
-    kind: Kind, url: str, user: str | None = None, condition: Condition | None = None
+    kind: Kind,
+    url: str,
+    user: str | None = None,
+    condition: Condition | None = None,
+    by: Claimant | None = None,
 ) -> Done:
     """Take an entry out of service; with `user`, only if it is that user's."""
-    return carry_out(Disconnect(kind, url, user), condition)
+    return carry_out(Disconnect(kind, url, user, by=by), condition)
 
 
 def runtime_gone(runtime_url: str) -> int:

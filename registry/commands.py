@@ -2,6 +2,7 @@
 
 The REST interface, the connector and the console make them; the store carries them out. Reading
 them from what clients sent (`registry.records`) has happened before, so a command is well-formed.
+`by` is who asks for it; None is the node itself, or an account that may change every entry.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .entries import Cause, Entry, Kind
+from .ownership import Claimant
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class Register:
     url: str
     facts: Mapping[str, Any]
     user: str = ""
+    by: Claimant | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class KeepAlive:
 
     kind: Kind
     url: str
+    by: Claimant | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class Update:
     kind: Kind
     url: str
     facts: Mapping[str, Any]
+    by: Claimant | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ class Disconnect:
     url: str
     user: str | None = None
     cause: Cause = Cause.DELETED
+    by: Claimant | None = None
 
 
 Command = Register | KeepAlive | Update | Disconnect

@@ -52,6 +52,7 @@ class Cause(StrEnum):
 class Entry:
     """A registered hyperty or data object. None stands for a field that was not given.
 
+    owner     the mark of who registered it (ownership.py), "" if nobody in particular
     ended     since when the entry is unavailable, None while it is available
     is_news   whether it ended and nobody has polled the feed of ended entries since
     """
@@ -73,6 +74,7 @@ class Entry:
     reporter: str | None = None
     p2p_requester: str | None = None
     p2p_handler: str | None = None
+    owner: str = ""
     ended: datetime | None = None
     is_news: bool = False
 
@@ -131,6 +133,7 @@ def registered(
     before: Entry | None,
     now: datetime,
     owners: Mapping[str, str],
+    owner: str = "",
 ) -> Step:
     """A new entry, or the full replacement of one by its owner: what is not given becomes absent.
 
@@ -141,7 +144,9 @@ def registered(
             raise NotFound("The hyperty URL is registered by another user.")
         _check_reporter(before, facts, owners)
     started = before.started if before else now
-    entry = Entry(kind=kind, url=url, user=user, started=started, modified=now, **facts)
+    entry = Entry(
+        kind=kind, url=url, user=user, owner=owner, started=started, modified=now, **facts
+    )
     return _with_status(entry, before.status if before else "", now, Cause.REGISTERED)
 
 

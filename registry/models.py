@@ -54,6 +54,10 @@ class RegistryEntry(models.Model):
     expires = models.PositiveIntegerField(help_text="Seconds it lives without a sign of life.")
     resources = models.JSONField(default=list)
     data_schemes = models.JSONField(default=list)
+    owner = models.CharField(
+        max_length=80, blank=True, default="", editable=False,
+        help_text="Mark of the session or subject that registered it.",
+    )  # fmt: skip
     p2p_requester = models.CharField(max_length=MAX_TEXT, null=True, blank=True)  # noqa: DJ001
     started_at = models.DateTimeField()
     modified_at = models.DateTimeField()

@@ -15,7 +15,7 @@ MODELS: dict[Kind, type[RegistryEntry]] = {Kind.HYPERTY: Hyperty, Kind.OBJECT: D
 
 _COMMON = (
     *("status", "expires", "resources", "data_schemes", "p2p_requester", "started_at"),
-    *("modified_at", "expires_at", "ended_at", "news_at", "runtime_id"),
+    *("modified_at", "expires_at", "ended_at", "news_at", "runtime_id", "owner"),
 )
 _OWN = {
     Kind.HYPERTY: ("descriptor", "guid", "p2p_handler"),
@@ -41,6 +41,7 @@ def entry(row: Any) -> Entry:
         resources=tuple(row.resources),
         data_schemes=tuple(row.data_schemes),
         p2p_requester=row.p2p_requester,
+        owner=row.owner,
         ended=row.ended_at,
         is_news=row.news_at is not None,
         **{column: getattr(row, column) for column in _OWN[kind]},
@@ -60,6 +61,7 @@ def row(entry: Entry) -> RegistryEntry:
         resources=list(entry.resources),
         data_schemes=list(entry.data_schemes),
         p2p_requester=entry.p2p_requester,
+        owner=entry.owner,
         started_at=entry.started,
         modified_at=entry.modified,
         expires_at=entry.expires_at,

@@ -23,7 +23,7 @@ from django.utils import timezone
 
 from msgnode.core.errors import InternalFault, NodeError, NotFound
 
-from . import entries, rows
+from . import entries, ownership, rows
 from .commands import Command, Disconnect, Done, KeepAlive, Register, Update
 from .entries import Change, Entry, Kind
 from .models import Hyperty, RegistryEntry, Runtime, StatusChange, User
@@ -119,6 +119,7 @@ class _Batch:
                     self.stored[kind, row.url] = rows.entry(row)
         self.current = dict(self.stored)
         self.owners = self._owners()
+        self.reporters = self._reporters()
         outcomes = [self._try(command) for command in self.commands]
         self._write()
         publish(self.changes)
@@ -134,6 +135,7 @@ class _Batch:
             if self.condition and (before is not None or isinstance(command, Register)):
                 self.condition(before)
             after, changes = self._step(command, before)
+            after = self._owned(command, before, after)
         except NodeError as refusal:
             return refusal
         self._keep(after, changes)
@@ -142,7 +144,10 @@ class _Batch:
     def _step(self, command: Command, before: Entry | None) -> entries.Step:
         if isinstance(command, Register):
             kind, url, user = command.kind, command.url, command.user
-            return entries.registered(kind, url, user, command.facts, before, self.now, self.owners)
+            mark = command.by.mark if command.by is not None else ""
+            return entries.registered(
+                kind, url, user, command.facts, before, self.now, self.owners, mark
+            )
         if before is None:
             raise NotFound("Not Found")
         match command:
@@ -154,6 +159,22 @@ class _Batch:
                 if owner is not None and owner != before.user:
                     raise NotFound("Not Found")
                 return entries.disconnected(before, self.now, cause)
+
+    def _owned(self, command: Command, before: Entry | None, after: Entry) -> Entry:
+        """The entry after a change, with its owner. Raises Forbidden if it is not theirs to change,
+        or names a reporter that is not."""
+        by = command.by
+        if by is None:
+            return after
+        reported = self._reporter(before.reporter) if before is not None else None
+        ownership.check(before, reported, by, isinstance(command, Register))
+        if before is None or before.reporter != after.reporter:
+            ownership.check_reporter(self._reporter(after.reporter), by)
+        return ownership.kept(after, by)
+
+    def _reporter(self, url: str | None) -> Entry | None:
+        key = (Kind.HYPERTY, url or "")
+        return self.current.get(key) or self.reporters.get(key)
 
     def _keep(self, entry: Entry, changes: tuple[Change, ...]) -> None:
         self.current[entry.kind, entry.url] = entry
@@ -171,6 +192,18 @@ class _Batch:
         if not urls:
             return {}
         return {row.url: str(row.user_id) for row in Hyperty.objects.filter(url__in=urls)}
+
+    def _reporters(self) -> dict[tuple[Kind, str], Entry]:
+        """The registered reporters of the data objects that somebody wants to change."""
+        urls: set[str] = set()
+        for command in self.commands:
+            if command.kind is Kind.OBJECT and command.by is not None:
+                before = self.stored.get((command.kind, command.url))
+                urls.add((before and before.reporter) or "")
+                if isinstance(command, Register | Update):
+                    urls.add(command.facts.get("reporter") or "")
+        found = Hyperty.objects.filter(url__in=urls - {""}) if urls - {""} else ()
+        return {(Kind.HYPERTY, row.url): rows.entry(row) for row in found}
 
     def _write(self) -> None:
         written = [e for key, e in self.current.items() if self.stored.get(key) != e]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import json
 import os
 import shutil
 import signal
@@ -122,6 +123,16 @@ class Node:
             return door.getresponse().status
         except OSError:
             return 0
+        finally:
+            door.close()
+
+    def put(self, path: str, body: object) -> int:
+        """The status of an HTTP request with a JSON body."""
+        door = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            head = {"Host": "localhost", "Content-Type": "application/json"}
+            door.request("PUT", path, json.dumps(body), head)
+            return door.getresponse().status
         finally:
             door.close()
 

@@ -135,7 +135,7 @@ class Pipeline:
         try:
             if taken is None:
                 message, decision = self._taken_in(message, speaker)
-            route = routes.choose(message, to, self._components, self._table, self._domain)
+            route = routes.choose(message, to, self._components, self._table, self._domain, session)
             out = self._enforced(message, speaker, Direction.OUT)
             if out.auth or not decision.auth:
                 decision = out

@@ -3,6 +3,9 @@
 Order (reference 5): a component of the node · exact listeners · the runtime the address lies below
 (also in its other spelling, `runtime://` and `hyperty-runtime://`) · an address learned from a
 sender · nowhere.
+
+Below a runtime's URL only its owner publishes: what the runtime's own sessions send there reaches
+all who subscribed the address, and what others send reaches the runtime, whoever subscribed it.
 """
 
 from __future__ import annotations
@@ -61,9 +64,15 @@ class ComponentBook:
 
 
 def choose(
-    message: Message, to: str, components: ComponentBook, table: RoutingTable, domain: str
+    message: Message,
+    to: str,
+    components: ComponentBook,
+    table: RoutingTable,
+    domain: str,
+    sender: Listener | None = None,
 ) -> Route:
-    """The route of `message` to its recipient `to`. Pure: looks, changes nothing of consequence."""
+    """The route of `message`, said by the session `sender`, to its recipient `to`. Pure: looks,
+    changes nothing of consequence."""
     component = components.find(to)
     if component is not None:
         return ToComponent(component)
@@ -72,6 +81,8 @@ def choose(
         if asked is not None:
             return ToSessions((asked,))
     listeners = table.listeners(to)
+    if listeners and _is_runtime_address(to):
+        listeners = _hearers(to, listeners, table, domain, sender)
     if listeners:
         return ToSessions(listeners)
     session = table.at_runtime(to)
@@ -79,7 +90,7 @@ def choose(
         return ToSessions((session,))
     twin = addresses.runtime_twin(to)
     if twin:
-        listeners = table.listeners(twin)
+        listeners = _hearers(to, table.listeners(twin), table, domain, sender)
         if listeners:
             return ToSessions(listeners)
         session = table.at_runtime(twin)
@@ -92,6 +103,26 @@ def choose(
     if probe is not None:
         return ToSessions((probe,))
     return Nowhere(_reason(to, domain))
+
+
+def _hearers(
+    to: str,
+    listeners: tuple[Listener, ...],
+    table: RoutingTable,
+    domain: str,
+    sender: Listener | None,
+) -> tuple[Listener, ...]:
+    """Who of those that subscribed an address of a runtime hears what this session sends there. For
+    a runtime of a foreign domain that is not here, its node does, but no event."""
+    owner = table.owner_of(to) if listeners else None
+    if owner is None:
+        home = addresses.parse(to).home
+        if home == domain or addresses.is_event(to):
+            return ()
+        return tuple(each for each in listeners if addresses.parse(each.runtime_url).home == home)
+    if sender is not None and sender.runtime_url == owner.runtime_url:
+        return listeners
+    return tuple(each for each in listeners if each.runtime_url == owner.runtime_url)
 
 
 def _reason(to: str, domain: str) -> str:
@@ -108,6 +139,11 @@ def _reason(to: str, domain: str) -> str:
 def _is_node_address(address: str) -> bool:
     scheme = address.partition(":")[0]
     return scheme in addresses.NODE_SCHEMES or scheme.lower() in addresses.NODE_SCHEMES
+
+
+def _is_runtime_address(address: str) -> bool:
+    scheme = address.partition(":")[0]
+    return scheme in addresses.RUNTIME_SCHEMES or scheme.lower() in addresses.RUNTIME_SCHEMES
 
 
 def _plain(address: str) -> str:

@@ -2,6 +2,8 @@
 
 Every message gets one answer. Words of the reference (A5): 200 with or without `value`, 404 "Not
 Found", 408 "Temporarily Unavailable" with the records, 504 when a remote registry is out of reach.
+Who may change an entry is decided in two steps: here what the node's memory knows, which is whose
+the addresses in the request are (403); in the registry whose the entry is.
 A runtime whose last session has closed takes its registrations to `disconnected`.
 """
 
@@ -9,15 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
-from typing import Protocol
+from collections.abc import Awaitable, Mapping
+from typing import Any, Protocol
 
 from msgnode import models
+from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import Body, Component, Listener
 from msgnode.core import addresses
+from msgnode.core.errors import Forbidden
 from msgnode.core.messages import Message
+from registry.api import Claimant, subject_mark
 
-from .registry_requests import Request, request_of
+from .registry_requests import Change, Find, Refresh, Register, Remove, Request, request_of
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +30,10 @@ log = logging.getLogger(__name__)
 class Registry(Protocol):
     """The registry behind the connector."""
 
-    def carry_out(self, request: Request, sender: str) -> Awaitable[Body]: ...
+    def carry_out(self, request: Request, by: Claimant | None) -> Awaitable[Body]:
+        """What the request is answered; `by` is who asks for a change, None the node itself."""
+        ...
+
     async def runtime_gone(self, runtime_url: str) -> None: ...
 
 
@@ -35,15 +43,61 @@ class DomainRegistryConnector(Component):
     name = "domain-registry"
     kind = "connector"
 
-    def __init__(self, domain: str, registry: Registry) -> None:
+    def __init__(self, domain: str, registry: Registry, ownership: Ownership) -> None:
         super().__init__((f"domain://registry.{domain}",))
         self._domain = domain
         self._registry = registry
+        self._ownership = ownership
         self._ending: set[asyncio.Task[None]] = set()
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
         request = request_of(message.type, message.fields(), self._domain)
-        return self._registry.carry_out(request, message.sender)
+        if isinstance(request, Find):
+            return self._registry.carry_out(request, None)
+        self._check(request, caller)
+        return self._registry.carry_out(request, self._claimant(request, caller))
+
+    def _check(self, request: Change | Register | Refresh | Remove, caller: Listener) -> None:
+        """Whether the addresses a request names are the caller's. Raises Forbidden."""
+        if request.url:
+            self._check_address(request.url, caller)
+        if isinstance(request, Register | Change):
+            self._check_facts(request.body, caller)
+
+    def _check_facts(self, facts: Mapping[str, Any], caller: Listener) -> None:
+        runtime, handler = facts.get("runtime"), facts.get("p2pHandler")
+        if isinstance(runtime, str) and not self._is_runtime_of(runtime.rstrip("/"), caller):
+            raise Forbidden(f"The runtime {runtime} is not this session's.")
+        if isinstance(handler, str) and not (
+            self._is_runtime_of(handler, caller) or self._ownership.holds(handler, caller)
+        ):
+            raise Forbidden(f"The P2P handler {handler} is not this session's.")
+        reporter = facts.get("reporter")
+        if isinstance(reporter, str):
+            self._check_address(reporter, caller)
+
+    def _check_address(self, address: str, caller: Listener) -> None:
+        self._ownership.check(address, caller, caller.speaker, self._ownership.shares_with)
+
+    def _is_runtime_of(self, url: str, caller: Listener) -> bool:
+        """Whether a runtime's address is the caller's, or is one that a foreign node speaks for."""
+        if self._ownership.is_below_runtime(url, caller):
+            return True
+        owner = self._ownership.owner_of(url)
+        home = addresses.parse(caller.runtime_url).home
+        is_free = owner is None or owner is caller
+        return is_free and home != self._domain and addresses.parse(url).home == home
+
+    def _claimant(self, request: Request, caller: Listener) -> Claimant:
+        identity = caller.speaker.identity
+        url = caller.runtime_url
+        return Claimant(
+            session=caller.id,
+            subject=subject_mark(identity.issuer, identity.subject) if identity else "",
+            runtimes=tuple(filter(None, (url, addresses.runtime_twin(url)))),
+            holds=self._ownership.holds(getattr(request, "url", ""), caller),
+            shares=self._ownership.shares,
+        )
 
     def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
         """A SessionEnd: if it was the runtime's last session, its registrations end."""

@@ -15,10 +15,9 @@ from django.conf import settings
 from django.db import close_old_connections
 
 from msgnode.bus.ports import Body
-from msgnode.core import addresses
 from msgnode.core.errors import Conflict, NotFound, TooMany
 from registry import api
-from registry.api import Command, Entry, Kind, Search
+from registry.api import Claimant, Command, Entry, Kind, Search
 
 from . import registry_answers
 from .registry_requests import Change, Find, Refresh, Register, Remove, Request
@@ -36,21 +35,22 @@ class EmbeddedRegistry:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="registry-search")
         self._waiting = 0
 
-    def carry_out(self, request: Request, sender: str) -> Awaitable[Body]:
+    def carry_out(self, request: Request, by: Claimant | None) -> Awaitable[Body]:
         """What the request is answered. What is queued here is in order with earlier requests."""
         match request:
             case Find():
                 return self.in_thread(lambda: _found(request))
             case Register(kind, url, body, user):
-                return _committed(api.registration(kind, url, dict(body), user))
+                return _committed(api.registration(kind, url, dict(body), user, by))
             case Refresh(kind, url):
-                return _committed(api.KeepAlive(kind, api.key(url, "URL")))
+                return _committed(api.KeepAlive(kind, api.key(url, "URL"), by))
             case Change(kind, url, body):
-                return _committed(api.update_of(kind, api.key(url, "URL"), dict(body)))
+                return _committed(api.update_of(kind, api.key(url, "URL"), dict(body), by))
             case Remove(kind, url, user, name) if url:
-                return _committed(api.Disconnect(kind, api.key(url, "URL"), user or None))
+                of_user = user if user and kind is Kind.HYPERTY else None  # objects have no user
+                return _committed(api.Disconnect(kind, api.key(url, "URL"), of_user, by=by))
             case Remove(name=name):
-                return self.in_thread(lambda: _remove_named(name, sender))
+                return self.in_thread(lambda: _remove_named(name, by))
 
     async def runtime_gone(self, runtime_url: str) -> None:
         """Disconnect what the runtime registered."""
@@ -106,20 +106,14 @@ def _has_all(entry: Entry, search: Search) -> bool:
     )
 
 
-def _remove_named(name: str, sender: str) -> Body:
+def _remove_named(name: str, by: Claimant | None) -> Body:
     """The runtime deletes its data objects by name; names are not unique."""
     entries = api.find(Search(Kind.OBJECT, name=name))
     if not entries:
         raise NotFound("Not Found")
-    mine = [e for e in entries if e.runtime and _is_at(sender, e.runtime)]
+    mine = [entry for entry in entries if by is None or api.owns(entry, by)]
     if not mine and len(entries) > 1:
         raise Conflict("Several data objects have this name; delete one by its URL.")
     for entry in mine or entries:
-        api.disconnect(Kind.OBJECT, entry.url)
+        api.disconnect(Kind.OBJECT, entry.url, by=by)
     return dict(registry_answers.DONE)
-
-
-def _is_at(sender: str, runtime: str) -> bool:
-    return any(
-        addresses.is_under(sender, url) for url in (runtime, addresses.runtime_twin(runtime)) if url
-    )

@@ -10,6 +10,8 @@ from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any
 
+from msgnode.bus.ownership import Ownership
+
 from .domain_registry import DomainRegistryConnector, Registry
 from .embedded_registry import EmbeddedRegistry
 from .global_registry import (
@@ -27,7 +29,9 @@ from .remote_registry import RemoteRegistry
 class Registries:
     """What node.py wires: two components, jobs to run while the node does, and the end of both."""
 
-    def __init__(self, domain: str, settings: Mapping[str, Any], post: Post) -> None:
+    def __init__(
+        self, domain: str, settings: Mapping[str, Any], post: Post, ownership: Ownership
+    ) -> None:
         self._embedded = EmbeddedRegistry()
         self._remote: RemoteRegistry | None = None
         self._back_ends: list[BackEnd] = []
@@ -41,7 +45,7 @@ class Registries:
         if base := settings["GLOBAL_URL"]:
             text = "Error contacting the global registry."
             records = RemoteGlobalRegistry(self._back_end(base, text, settings))
-        self.domain = DomainRegistryConnector(domain, registry)
+        self.domain = DomainRegistryConnector(domain, registry, ownership)
         self.global_ = GlobalRegistryConnector(records)
 
     def _back_end(self, base: str, text: str, settings: Mapping[str, Any]) -> BackEnd:

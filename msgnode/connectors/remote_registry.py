@@ -3,6 +3,8 @@
 `call_of` is pure. What the reference's interface does not offer is composed of what it does: a data
 object is removed by a status update, by name after a search. The remote registry keeps no sessions,
 so this worker remembers what runtimes registered through it, up to MAX_REMEMBERED in all.
+It knows no owners either: an entry is its runtime's, or of who holds its address, and is looked at
+before it is changed; who comes between the two is not noticed.
 News of entries that ended are polled (`run`), news of updates follow from their answers.
 """
 
@@ -11,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -20,8 +22,8 @@ import msgspec
 
 from msgnode.bus.ports import Body
 from msgnode.core import addresses
-from msgnode.core.errors import BadGateway, Conflict, NodeError, TooMany
-from registry.api import Kind, Search
+from msgnode.core.errors import BadGateway, Conflict, Forbidden, NodeError, TooMany
+from registry.api import Claimant, Kind, Search
 
 from . import registry_answers
 from .http import Answer, BackEnd
@@ -75,12 +77,14 @@ class RemoteRegistry:
         self._news = news
         self._of: OrderedDict[tuple[Kind, str], str] = OrderedDict()  # entry -> runtime
 
-    async def carry_out(self, request: Request, sender: str) -> Body:
+    async def carry_out(self, request: Request, by: Claimant | None) -> Body:
         if isinstance(request, Find):
             return await self._find(request)
         if isinstance(request, Remove) and not request.url:
-            return await self._remove_named(request.name, sender)
-        before = await self._status_before(request)
+            return await self._remove_named(request.name, by)
+        entry = await self._entry(request) if by or _needs_status(request) else None
+        _check(request, entry, by)
+        before = _text(entry, "status") if _needs_status(request) else None
         answer = await self._send(call_of(request))
         if answer.status != 200:
             return registry_answers.error(answer.status, _message(answer))
@@ -94,7 +98,7 @@ class RemoteRegistry:
         for (kind, url), runtime in list(self._of.items()):
             if runtime in urls:
                 self._of.pop((kind, url), None)
-                await self.carry_out(Change(kind, url, {"status": "disconnected"}), runtime_url)
+                await self.carry_out(Change(kind, url, {"status": "disconnected"}), None)
 
     async def run(self) -> None:
         """Poll the feed of ended entries until cancelled."""
@@ -150,15 +154,17 @@ class RemoteRegistry:
             records = _of_scheme(records, search.scheme)
         return registry_answers.found(request, 200, records, self._unavailable_code)
 
-    async def _remove_named(self, name: str, sender: str) -> Body:
+    async def _remove_named(self, name: str, by: Claimant | None) -> Body:
         answer = await self._send(Call("GET", _search_path(Search(Kind.OBJECT, name=name))))
         if answer.status != 200 or not isinstance(answer.body, dict):
             return registry_answers.error(answer.status, _message(answer))
-        mine = [url for url, entry in answer.body.items() if _is_at(sender, entry)]
+        mine = [url for url, entry in answer.body.items() if by is None or _owns(entry, by)]
         if not mine and len(answer.body) > 1:
             raise Conflict("Several data objects have this name; delete one by its URL.")
         for url in mine or answer.body:
-            await self.carry_out(Remove(Kind.OBJECT, url), sender)
+            answered = await self.carry_out(Remove(Kind.OBJECT, url), by)
+            if answered["code"] != 200:
+                return answered
         return dict(registry_answers.DONE)
 
     def _send(self, call: Call) -> Awaitable[Answer]:
@@ -175,14 +181,11 @@ class RemoteRegistry:
         elif isinstance(request, Remove):
             self._of.pop((request.kind, request.url), None)
 
-    async def _status_before(self, request: Written) -> str | None:
-        """The status of a data object before a change: unlike a hyperty's, the answer to its change
-        does not say whether the status was another."""
-        if request.kind is Kind.HYPERTY or _status_after(request) is None:
-            return None
-        answer = await self._send(Call("GET", _search_path(Search(Kind.OBJECT, url=request.url))))
-        status = answer.body.get("status") if isinstance(answer.body, dict) else None
-        return status if isinstance(status, str) else None
+    async def _entry(self, request: Written) -> Mapping[str, Any] | None:
+        """The record of the entry that a request is about, None if there is none."""
+        answer = await self._send(Call("GET", _search_path(Search(request.kind, url=request.url))))
+        known = answer.status in (200, 408) and isinstance(answer.body, dict)
+        return answer.body if known else None
 
     async def _tell(self, request: Written, answer: Answer, before: str | None) -> None:
         """An update that changed the status is news; the remote feed tells of ended ones only."""
@@ -242,7 +245,25 @@ def _of_scheme(records: dict[str, Any], scheme: str) -> dict[str, Any]:
     return {url: r for url, r in records.items() if addresses.parse(url).scheme == scheme}
 
 
-def _is_at(sender: str, entry: Any) -> bool:
-    runtime = entry.get("runtime") if isinstance(entry, dict) else None
-    urls: Iterable[str] = (runtime, addresses.runtime_twin(runtime)) if runtime else ()
-    return any(addresses.is_under(sender, url) for url in urls if url)
+def _needs_status(request: Written) -> bool:
+    """Whether news of a change depend on the status before: unlike a hyperty's, the answer to a
+    data object's change does not say whether the status was another."""
+    return request.kind is not Kind.HYPERTY and _status_after(request) is not None
+
+
+def _check(request: Written, entry: Mapping[str, Any] | None, by: Claimant | None) -> None:
+    """Whether an entry is whose who asks. What is another user's the registry refuses itself."""
+    if by is None or entry is None or _owns(entry, by):
+        return
+    user = getattr(request, "user", "")
+    if not user or user == entry.get("userID"):
+        raise Forbidden(f"{request.url} is registered by somebody else.")
+
+
+def _owns(entry: Any, by: Claimant) -> bool:
+    return by.holds or (isinstance(entry, dict) and entry.get("runtime") in by.runtimes)
+
+
+def _text(entry: Mapping[str, Any] | None, name: str) -> str | None:
+    value = entry.get(name) if entry is not None else None
+    return value if isinstance(value, str) else None

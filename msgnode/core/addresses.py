@@ -28,6 +28,8 @@ CATALOGUE_SCHEMES = frozenset({"hyperty-catalogue"})
 OBJECT_SCHEMES = frozenset({"comm", "connection", "context", "resource", "fs"})
 """Data object schemes of the field's runtimes; a node accepts more by its settings."""
 
+_EVENT_TAILS = ("/changes", "/registration", "/status", "/children", "/children/")
+_STUB_PATHS = ("/p2prequester/", "/protostub/")
 _SERVICE_LABELS = ("msg-node.", "registry.", "idm.", "catalogue.", "qos.")
 _PRIVATE_TAILS = ("changes", "subscription", "registration", "status", "children")
 
@@ -138,6 +140,20 @@ def child_of(address: str) -> tuple[str, str] | None:
     if not mark or not name:
         return None
     return head, f"{head}/children/{name}"
+
+
+def is_event(address: str) -> bool:
+    """Whether everybody may subscribe the address: what its owner publishes, and children.
+
+    >>> is_event("runtime://d/1/x/status"), is_event("comm://d/1/children/a"), is_event("comm://d/1")
+    (True, True, False)
+    """
+    return address.endswith(_EVENT_TAILS) or "/children/" in parse(address).path
+
+
+def is_stub(address: Address) -> bool:
+    """Whether the address is a stub's that stands in a domain, not below a runtime."""
+    return address.scheme in RUNTIME_SCHEMES and address.path.startswith(_STUB_PATHS)
 
 
 def is_bare_entity(address: Address) -> bool:

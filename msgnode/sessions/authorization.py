@@ -1,21 +1,19 @@
-"""Whether a session may say this message: who speaks, the ownership of `from`, and of an object's
-`/changes`.
+"""Whether a session may say this message: who speaks, the ownership of `from`, and of the
+addresses on which events are published.
 
 Rules (reference 3, 4 and 11)
-- A session speaks as its runtime URL (in both spellings) and everything below it, as the addresses
-  it holds and everything below them, and as any address nobody holds: that one is then learned as
-  its own while its socket is open. Another session's address is refused 403, and so is one that
-  the operator took back from this session.
-- An address that a verified subject held last stays theirs while nobody holds it.
-- Nobody speaks as a component of a node. A node of a foreign domain may, from that domain.
+- A session speaks as the addresses it may call its own (bus/ownership.py); one that nobody held is
+  then learned as its own while its socket is open. Any other is refused 403, and so is one that the
+  operator took back from this session.
 - A child of an object (`<object>/children/<name>`) may be spoken for by the session that holds the
   object, or by a subscriber of the object's children who used it first.
-- `<address>/changes` takes messages only from who holds the address.
+- `<address>/changes`, `…/registration` and `…/status` take messages only from who holds the
+  address. Below a runtime the last two are the route's business (bus/routes.py).
 """
 
 from __future__ import annotations
 
-from msgnode.bus.last_owners import LastOwners
+from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import Listener, Witness
 from msgnode.bus.table import RoutingTable
 from msgnode.core import addresses
@@ -27,6 +25,9 @@ from .connection import Connection
 from .handshake import SessionComponent
 from .session import LiveSession
 
+_EVENTS = ("/changes", "/registration", "/status")
+_ROUTED = addresses.RUNTIME_SCHEMES | addresses.NODE_SCHEMES
+
 
 class SessionAdmission:
     """Implements the bus's Admission over the routing table."""
@@ -36,17 +37,13 @@ class SessionAdmission:
         table: RoutingTable,
         sessions: SessionComponent,
         witness: Witness,
-        owners: LastOwners,
-        domain: str,
-        shares: bool,
+        ownership: Ownership,
         max_learned: int,
     ) -> None:
         self._table = table
         self._sessions = sessions
         self._witness = witness
-        self._owners = owners
-        self._domain = domain
-        self._shares = shares
+        self._ownership = ownership
         self._max_learned = max_learned
 
     def greet(self, message: Message, caller: Connection) -> None:
@@ -74,58 +71,35 @@ class SessionAdmission:
             and table.owners.get(sender) is not session
             and table.learned.get(sender) is not session
         ):
-            self._bind(sender, session)
+            self._bind(sender, session, speaker)
         for to in message.recipients:
-            if to.endswith("/changes"):
-                self._check_reporter(sender, to, session)
+            if to.endswith(_EVENTS):
+                self._check_publisher(sender, to, session)
         return session, speaker
 
-    def _bind(self, sender: str, session: LiveSession) -> None:
+    def _bind(self, sender: str, session: LiveSession, speaker: Speaker) -> None:
         """Let the session speak as an address it has not used before, or refuse it."""
-        is_own = addresses.is_under(sender, session.runtime_url)
-        if is_own or addresses.is_under(addresses.runtime_twin(sender), session.runtime_url):
-            self._check_runtime(sender, session)
-            if not is_own:
-                self._learn(sender, session)
-            return
-        address = addresses.parse(sender)
-        if address.domain and not address.path.strip("/"):
-            raise Forbidden(f"{sender} names a whole domain; nobody speaks for all of it.")
-        if address.scheme in addresses.NODE_SCHEMES and not self._is_foreign_node(address, session):
-            raise Forbidden(f"{sender} is an address of a node; a runtime cannot speak as it.")
-        owner = self._table.owner_of(sender)
-        if (
-            owner is not None
-            and owner is not session
-            and not self._may_stand_in(sender, owner, session)
-        ):
-            raise Forbidden(f"{sender} belongs to another session.")
-        if owner is not session and not self._owners.allow(sender, session.speaker):
-            raise Forbidden(f"{sender} belongs to a subject that this session has not logged in.")
+        self._ownership.check(sender, session, speaker, self._may_stand_in)
         if sender in session.withdrawn:
             raise Forbidden(f"{sender} was taken back from this session by the operator.")
-        self._learn(sender, session)
+        if not addresses.is_under(sender, session.runtime_url):
+            self._learn(sender, session)
 
-    def _check_runtime(self, sender: str, session: LiveSession) -> None:
-        """An address below a runtime's URL may be that of another: of a runtime whose URL is
-        longer, of a stub that claimed it, of the one with the other spelling."""
-        owner = self._table.owner_of(sender)
-        if owner is not None and owner.runtime_url != session.runtime_url:
-            raise Forbidden(f"{sender} belongs to another session.")
-
-    def _check_reporter(self, sender: str, to: str, session: LiveSession) -> None:
-        resource = to.removesuffix("/changes")
+    def _check_publisher(self, sender: str, to: str, session: LiveSession) -> None:
+        resource, _, event = to.rpartition("/")
+        if event != "changes" and addresses.parse(to).scheme in _ROUTED:
+            return
         owner = self._table.owner_of(resource)
         if owner is None:
             if not addresses.is_under(sender, resource):
-                raise Forbidden(f"Only its reporter, speaking as {resource}, may send to {to}.")
+                raise Forbidden(f"Only its owner, speaking as {resource}, may send to {to}.")
         elif owner is not session and not self._may_stand_in(resource, owner, session):
-            raise Forbidden(f"{to} takes messages from the reporter of {resource} only.")
+            raise Forbidden(f"{to} takes messages from the owner of {resource} only.")
 
     def _may_stand_in(self, address: str, owner: Listener, session: LiveSession) -> bool:
         """A runtime that came back with a new session, or a child's maker among the observers."""
-        if owner.runtime_url == session.runtime_url and not owner.is_connected:
-            return session.speaker.may_follow(owner.speaker, self._shares)
+        if self._ownership.follows(address, owner, session):
+            return True
         child = addresses.child_of(address)
         if child is None:
             return False
@@ -140,10 +114,6 @@ class SessionAdmission:
         if is_observer:
             self._learn(child_url, session)
         return is_observer
-
-    def _is_foreign_node(self, address: addresses.Address, session: LiveSession) -> bool:
-        home = addresses.parse(session.runtime_url).home
-        return bool(address.domain) and home != self._domain and address.home == home
 
     def _learn(self, sender: str, session: LiveSession) -> None:
         session.learned[sender] = None

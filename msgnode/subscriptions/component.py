@@ -11,7 +11,7 @@ from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from msgnode.bus.last_owners import LastOwners
+from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import Body, Component, Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import BadMessage, Conflict, Forbidden, TooMany
@@ -34,9 +34,8 @@ class SubscriptionComponent(Component):
         domain: str,
         enter: Callable[[str, str, Listener], None],
         drop: Callable[[str, Listener], None],
-        shares: bool,
+        ownership: Ownership,
         max_per_session: int,
-        owners: LastOwners,
     ) -> None:
         super().__init__((f"domain://msg-node.{domain}/sm",))
         self._table = table
@@ -44,9 +43,8 @@ class SubscriptionComponent(Component):
         self._domain = domain
         self._enter = enter
         self._drop = drop
-        self._shares = shares
         self._max_per_session = max_per_session
-        self._owners = owners
+        self._ownership = ownership
         self._of: dict[str, dict[str, None]] = {}  # session id -> addresses
         self._pending: dict[str, dict[str, Future[Body]]] = {}  # the same, not committed yet
 
@@ -257,16 +255,15 @@ class SubscriptionComponent(Component):
             ):
                 plain.append(address)
                 continue
-            is_free = owner is None or owner is session
-            if not is_free and not self._may_take_over(owner, session):
+            is_others = owner is not None and owner is not session
+            if is_others and not self._ownership.follows(address, owner, session):
                 raise Forbidden(f"{address} belongs to another session.")
             if access in (Access.OWNER, Access.RUNTIME):
                 plain.append(address)
             elif self._table.owners.get(address) is session or address in pending:
                 continue
-            elif is_free or owner is None:
-                if not self._owners.allow(address, session.speaker):
-                    raise Forbidden(f"{address} belongs to a subject that is not logged in here.")
+            elif owner is None or not is_others:
+                self._ownership.check(address, session, session.speaker)
                 claimed.append(address)
             else:
                 taken_over[address] = owner
@@ -275,12 +272,6 @@ class SubscriptionComponent(Component):
             if access is Access.CLAIM and self._table.owner_of(address) is None:
                 plain.append(address)
         return plain, claimed, taken_over
-
-    def _may_take_over(self, owner: Listener | None, session: Listener) -> bool:
-        """A runtime that came back with a new session claims what its lost one held."""
-        if owner is None or owner.is_connected or owner.runtime_url != session.runtime_url:
-            return False
-        return session.speaker.may_follow(owner.speaker, self._shares)
 
     def _on_behalf(self, body: dict[str, Any], caller: Listener) -> Listener:
         """`source` (or `subscriber`) owned by another connection of the same runtime or subject

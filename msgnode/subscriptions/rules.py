@@ -23,8 +23,6 @@ from msgnode.core import addresses
 from msgnode.core.errors import BadMessage
 
 _LISTS = ("resources", "subscribe", "unsubscribe")
-_PUBLIC_TAILS = ("/changes", "/registration", "/status", "/children", "/children/")
-_CLAIMED_PATHS = ("/p2prequester/", "/protostub/")
 
 
 class Wanted(NamedTuple):
@@ -78,7 +76,7 @@ def access(address: str, own_runtime: str, domain: str) -> Access:
     parsed = addresses.parse(address)
     if parsed.scheme in addresses.NODE_SCHEMES:
         return Access.NOBODY
-    if address.endswith(_PUBLIC_TAILS) or "/children/" in parsed.path:
+    if addresses.is_event(address):
         return Access.EVERYBODY
     if parsed.scheme in addresses.RUNTIME_SCHEMES:
         return _runtime_access(address, parsed, own_runtime, domain)
@@ -96,7 +94,7 @@ def _runtime_access(
         addresses.runtime_twin(address), own_runtime
     ):
         return Access.RUNTIME
-    if parsed.path.startswith(_CLAIMED_PATHS):
+    if addresses.is_stub(parsed):
         return Access.CLAIM
     carries = addresses.parse(own_runtime).home  # a foreign node speaks for its own runtimes
     return Access.OWNER if parsed.home == carries != domain else Access.NOBODY

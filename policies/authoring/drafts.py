@@ -8,6 +8,7 @@ from typing import Any
 from django.db import transaction
 
 from policies.engine.documents import MAX_ID, read_document
+from policies.engine.language import Problem
 from policies.engine.vocabulary import ALGORITHM_ALIASES
 from policies.models import NamedList, Policy, PolicySet, Rule
 
@@ -71,7 +72,7 @@ def replace_draft(document: Sequence[dict[str, Any]], lists: dict[str, Sequence[
 @transaction.atomic
 def add_to_draft(document: Sequence[dict[str, Any]], mode: str | None = None) -> list[PolicySet]:
     """Put the sets of a document into the draft, in the place of sets of the same id."""
-    read_document(list(document), {n: tuple(m) for n, m in draft_lists().items()})
+    read_document(list(document), _kept_lists())
     added = []
     for number, policy_set in enumerate(document, 1):
         name = str(policy_set.get("id", f"set-{number}"))
@@ -94,6 +95,17 @@ def add_bundle(bundle: Bundle, mode: str | None = None, keep_lists: bool = False
             row.members = "\n".join(members)
             row.save()
     return len(add_to_draft(bundle.document, mode))
+
+
+def warnings_of(bundle: Bundle) -> list[Problem]:
+    """What a policy file that is in the draft now says in words that are not this language's."""
+    warnings = list(bundle.warnings)
+    read_document(list(bundle.document), _kept_lists(), warnings=warnings)
+    return warnings
+
+
+def _kept_lists() -> dict[str, tuple[str, ...]]:
+    return {name: tuple(members) for name, members in draft_lists().items()}
 
 
 def _layer_out(row: PolicySet | Policy | Rule) -> dict[str, Any]:

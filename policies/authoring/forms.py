@@ -18,12 +18,15 @@ from unfold.widgets import (
 from policies.enforcement.environment import local, zone
 from policies.engine.documents import DocumentReader
 from policies.engine.grammar import ConditionReader
+from policies.engine.language import Problem
 from policies.models import Policy, PolicySet, PolicyTest, Rule
 
 from .cases import BASE
 from .drafts import draft_lists
 from .presets import names, summary
 
+Remark = tuple[str, str]
+"""Where in a layer, and what is to be said of it."""
 LAYERS = {"set": "policy_set", "policy": "policy", "rule": "rule"}
 _FIELD_NAMES = {
     "policyCombiningAlgorithm": "algorithm",
@@ -34,10 +37,18 @@ _FIELD_NAMES = {
 
 def problems_of(layer: str, raw: dict[str, Any]) -> list[tuple[str, str]]:
     """(path inside the layer, what is wrong) of one layer without its children."""
+    return review(layer, raw)[0]
+
+
+def review(layer: str, raw: dict[str, Any]) -> tuple[list[Remark], list[Remark]]:
+    """What is wrong in one layer without its children, and what this language writes otherwise."""
     reader = ConditionReader({name: tuple(texts) for name, texts in draft_lists().items()})
     getattr(DocumentReader(reader), LAYERS[layer])(raw, "$", "new")
-    return [(problem.path.removeprefix("$").lstrip("."), problem.text) for problem in
-            reader.problems]  # fmt: skip
+    return _inside(reader.problems), _inside(reader.warnings)
+
+
+def _inside(remarks: list[Problem]) -> list[Remark]:
+    return [(remark.path.removeprefix("$").lstrip("."), remark.text) for remark in remarks]
 
 
 class JsonWidget(UnfoldAdminTextareaWidget):

@@ -35,12 +35,14 @@ PUBLISHED = "policies.published"
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What a check found. It is fit for publication if there are neither problems nor failures."""
+    """What a check found. It is fit for publication if there are neither problems nor failures;
+    warnings say what is written otherwise in this language."""
 
     problems: tuple[Problem, ...] = ()
     failures: tuple[str, ...] = ()
     passed: int = 0
     edition: Edition | None = field(default=None, repr=False)
+    warnings: tuple[Problem, ...] = ()
 
     @property
     def is_fit(self) -> bool:
@@ -59,10 +61,11 @@ class NotFit(Exception):
 
 def check(document: Sequence[Any], lists: Lists) -> CheckReport:
     """Compile a document and run the active tests against it."""
+    warnings: list[Problem] = []
     try:
-        edition = make_edition(document, lists)
+        edition = make_edition(document, lists, warnings=warnings)
     except PolicyError as error:
-        return CheckReport(problems=tuple(error.problems))
+        return CheckReport(problems=tuple(error.problems), warnings=tuple(warnings))
     failures = []
     active = list(PolicyTest.objects.filter(is_active=True))
     for test in active:
@@ -70,7 +73,8 @@ def check(document: Sequence[Any], lists: Lists) -> CheckReport:
         result = run_case(case, edition.enforced, environment.defaults())
         if result.faults:
             failures.append(f"{test.name}: {'; '.join(result.faults)}")
-    return CheckReport((), tuple(failures), len(active) - len(failures), edition)
+    passed = len(active) - len(failures)
+    return CheckReport((), tuple(failures), passed, edition, tuple(warnings))
 
 
 def check_draft() -> CheckReport:

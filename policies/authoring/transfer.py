@@ -3,8 +3,9 @@
 Three forms are read:
     a list of policy sets (or one)       the language itself, as the field's nodes ship it
     {"sets": [...], "lists": {...}}      a bundle, what export writes: with version and hash
-    {key: {"rules": [...], ...}}         the runtime's own policies: conditions with attribute,
-                                         operator and params; decisions true and false
+    {key: {"rules": [...], ...}}         the runtime's own policies (or one of them): conditions
+                                         with attribute, operator and params, or lists that begin
+                                         with and, or, not; decisions true and false
 
 Rules
 - What is read is still a document to be checked; reading only changes its form.
@@ -24,6 +25,8 @@ import msgspec
 from policies.engine.language import PolicyError, Problem
 from policies.engine.vocabulary import WEEKDAYS
 
+MAX_SHOWN = 500
+"""Characters of a rule that a warning shows."""
 _LIST_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _OPERATORS = {"greaterThan": "moreThan", "lessThan": "lessThan"}
 _ATTRIBUTES = {
@@ -45,11 +48,12 @@ _ALGORITHMS = {
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Sets and named lists."""
+    """Sets and named lists; `warnings` show what was written otherwise."""
 
     document: list[Any]
     lists: dict[str, list[str]] = field(default_factory=dict)
     version: int = 0
+    warnings: tuple[Problem, ...] = ()
 
 
 def read_bundle(text: str | bytes) -> Bundle:
@@ -68,9 +72,16 @@ def read_bundle(text: str | bytes) -> Bundle:
         return _bundle(raw)
     if "policies" in raw:
         return Bundle([raw])
+    if isinstance(raw.get("rules"), list):
+        raw = {str(raw.get("key") or "policy"): raw}
     if raw and all(isinstance(each, dict) and "rules" in each for each in raw.values()):
-        policies = [_runtime_policy(key, each) for key, each in raw.items()]
-        return Bundle([{"id": "runtime-policies", "policies": policies}])
+        warnings: list[Problem] = []
+        try:
+            policies = [_runtime_policy(key, each, warnings) for key, each in raw.items()]
+        except RecursionError:
+            raise PolicyError([Problem("$", "nested too deeply")]) from None
+        sets = [{"id": "runtime-policies", "policies": policies}]
+        return Bundle(sets, warnings=tuple(warnings))
     raise PolicyError([Problem("$", "expected a list of policy sets or a bundle")])
 
 
@@ -112,11 +123,12 @@ def _hash(document: Sequence[Any], lists: Mapping[str, Sequence[str]]) -> str:
     return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
-def _runtime_policy(key: str, raw: dict[str, Any]) -> dict[str, Any]:
-    rules = [
-        _runtime_rule(rule, f"$.{key}.rules[{n}]")
-        for n, rule in enumerate(raw["rules"] if isinstance(raw["rules"], list) else [])
-    ]
+def _runtime_policy(key: str, raw: dict[str, Any], warnings: list[Problem]) -> dict[str, Any]:
+    rules = []
+    for n, rule in enumerate(raw["rules"] if isinstance(raw["rules"], list) else []):
+        at = f"$.{key}.rules[{n}]"
+        rules.append(_runtime_rule(rule, at))
+        warnings.append(Problem(at, f"a runtime's rule is written {_shown(rules[-1])}"))
     algorithm = raw.get("combiningAlgorithm", raw.get("_combiningAlgorithm"))
     return {
         "id": key.replace(" ", "-"),
@@ -126,8 +138,10 @@ def _runtime_policy(key: str, raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _runtime_rule(raw: Any, at: str) -> dict[str, Any]:
-    if not isinstance(raw, dict) or not isinstance(raw.get("decision"), bool):
-        raise PolicyError([Problem(at, "expected a rule with a decision true or false")])
+    decision = raw.get("decision", raw.get("authorise")) if isinstance(raw, dict) else None
+    if not isinstance(decision, bool):
+        text = "expected a rule with a decision (or authorise) true or false"
+        raise PolicyError([Problem(at, text)])
     target: dict[str, Any] = {}
     scope, name = raw.get("scope"), raw.get("target")
     if scope == "hyperty" and name not in (None, "*", "global"):
@@ -135,7 +149,7 @@ def _runtime_rule(raw: Any, at: str) -> dict[str, Any]:
     elif scope in ("identity", "user") and name not in (None, "*", "global"):
         target = {"srcUsername": {"equals": name}}
     return {
-        "effect": "permit" if raw["decision"] else "deny",
+        "effect": "permit" if decision else "deny",
         "priority": raw.get("priority", 0),
         "target": target,
         "condition": _runtime_condition(raw.get("condition", {}), f"{at}.condition"),
@@ -159,9 +173,11 @@ def _runtime_value(attribute: str, value: Any) -> Any:
 def _runtime_condition(raw: Any, at: str) -> Any:
     if raw in ({}, []):
         return {}
-    if isinstance(raw, list) and raw and raw[0] in _LOGIC:
+    if isinstance(raw, list) and raw and isinstance(raw[0], str) and raw[0] in _LOGIC:
         parts = [_runtime_condition(item, f"{at}[{n}]") for n, item in enumerate(raw[1:], 1)]
         return {_LOGIC[raw[0]]: parts}
+    if isinstance(raw, dict) and isinstance(raw.get("condition"), list):
+        return _runtime_condition(raw["condition"], f"{at}.condition")  # with logic, serialised
     if not isinstance(raw, dict) or "attribute" not in raw:
         raise PolicyError([Problem(at, "expected attribute, operator and params")])
     attribute, operator = str(raw["attribute"]), str(raw.get("operator"))
@@ -175,3 +191,8 @@ def _runtime_condition(raw: Any, at: str) -> Any:
     if operator == "between" and isinstance(params, list) and len(params) == 2:
         params = f"{params[0]} {params[1]}"
     return {_ATTRIBUTES.get(attribute, attribute): {_OPERATORS.get(operator, operator): params}}
+
+
+def _shown(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from policies.engine.documents import MODES, read_document
+from policies.engine.language import Problem
 from policies.engine.pdp import Snapshot, compile_sets
 
 from .pip import ALLOCATIONS, FETCHED
@@ -45,8 +46,14 @@ class Edition:
         return not self.enforced.rules and self.shadow is None
 
 
-def make_edition(document: Sequence[Any], lists: Lists, version: int = 0) -> Edition:
-    """Compile a document whose sets carry their mode. Raises PolicyError."""
+def make_edition(
+    document: Sequence[Any],
+    lists: Lists,
+    version: int = 0,
+    warnings: list[Problem] | None = None,
+) -> Edition:
+    """Compile a document whose sets carry their mode; `warnings` as in `read_document`. Raises
+    PolicyError."""
     kept = {name: tuple(members) for name, members in lists.items()}
     modes = [_mode(each) for each in document]
     # Faults of a set that is off do not matter, but its place does: for the paths of the others.
@@ -54,7 +61,7 @@ def make_edition(document: Sequence[Any], lists: Lists, version: int = 0) -> Edi
         {"id": f"(off, {number})"} if mode == "off" else each
         for number, (each, mode) in enumerate(zip(document, modes, strict=True))
     ]
-    sets = list(zip(modes, read_document(seen, kept), strict=True))
+    sets = list(zip(modes, read_document(seen, kept, warnings=warnings), strict=True))
     enforced = compile_sets([each for mode, each in sets if mode == "enforce"], version)
     shadow = None
     if "shadow" in modes:

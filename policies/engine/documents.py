@@ -58,10 +58,25 @@ def read_text(
 
 
 def read_document(
-    raw: Any, lists: Mapping[str, tuple[str, ...]] | None = None, forced: bool = False
+    raw: Any,
+    lists: Mapping[str, tuple[str, ...]] | None = None,
+    forced: bool = False,
+    warnings: list[Problem] | None = None,
 ) -> tuple[PolicySet, ...]:
-    """A document from decoded JSON. Raises PolicyError with every fault."""
+    """A document from decoded JSON.
+
+    Args:
+        raw: the document.
+        lists: the operator's named lists.
+        forced: let unknown attributes in (see ConditionReader).
+        warnings: gets what was read although this language writes it otherwise.
+
+    Raises:
+        PolicyError: with every fault.
+    """
     reader = DocumentReader(ConditionReader(lists, forced))
+    if warnings is not None:
+        reader.conditions.warnings = warnings
     try:
         sets = reader.document(raw)
     except RecursionError:

@@ -13,12 +13,19 @@ Rules
 - {} and [] stand for "always" as a whole condition only; an empty form anywhere else is a slip and
   is refused.
 - One Python frame per layer: 400 layers must be readable under the default recursion limit.
+- What the field published or its runtimes write is read, each time with a warning that shows the
+  form of this language: `srcDomain`, types of messages under `msgType`, `and`, `or`, and lists that
+  begin with `and`, `or` or `not`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
+
+from msgnode.core.messages import TYPES
 
 from .language import (
     ALWAYS,
@@ -32,7 +39,17 @@ from .language import (
     Some,
 )
 from .parameters import read_parameters
-from .vocabulary import ALIASES, ATTRIBUTES, FUNCTIONS, KEYWORDS, OPERATORS, Kind, kind_of
+from .vocabulary import (
+    ALIASES,
+    ATTRIBUTES,
+    FIELD_KEYWORDS,
+    FIELD_NAMES,
+    FUNCTIONS,
+    KEYWORDS,
+    OPERATORS,
+    Kind,
+    kind_of,
+)
 
 _OPERATORS = frozenset(OPERATORS)
 
@@ -41,6 +58,8 @@ class ConditionReader:
     """Reads conditions and keeps what is wrong in them.
 
     lists    the operator's named lists
+    problems what is wrong, and refuses the document
+    warnings what was read although this language writes it otherwise
     forced   let unknown attributes in as conditions that can never be evaluated, as an engine
              must treat a document that was not checked when it was saved
     """
@@ -49,6 +68,7 @@ class ConditionReader:
         self, lists: Mapping[str, tuple[str, ...]] | None = None, forced: bool = False
     ) -> None:
         self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
         self.lists = lists or {}
         self.forced = forced
         self._attributes: dict[str, Attribute] = {}
@@ -56,6 +76,10 @@ class ConditionReader:
     def report(self, path: str, text: str) -> None:
         """Note a fault."""
         self.problems.append(Problem(path, text))
+
+    def warn(self, path: str, text: str) -> None:
+        """Note what was read although it is written otherwise here."""
+        self.warnings.append(Problem(path, text))
 
     def read(self, raw: Any, at: str) -> Condition:
         """A whole condition or target."""
@@ -66,7 +90,7 @@ class ConditionReader:
     def entries(self, raw: Any, at: str) -> Condition:
         """A condition over the fields of a list entry: any name is an attribute there."""
         reader = _EntryReader(self.lists)
-        reader.problems = self.problems
+        reader.problems, reader.warnings = self.problems, self.warnings
         return reader.read(raw, at)
 
     def _condition(self, raw: Any, at: str, depth: int) -> Condition:
@@ -79,14 +103,16 @@ class ConditionReader:
         if not raw:
             self.report(at, "an empty condition can only stand alone; leave it out here")
             return ALWAYS
+        raw = self._in_words(raw, at)
         if isinstance(raw, list):
             some = []
             for number, item in enumerate(raw):
                 some.append(self._condition(item, f"{at}[{number}]", depth + 1))
             return some[0] if len(some) == 1 else Some(tuple(some))
         members = []
-        for key, value in raw.items():
-            here = f"{at}.{key}"
+        for word, value in raw.items():
+            here = f"{at}.{word}"
+            key = self._keyword(word, here)
             if key in KEYWORDS:
                 group = []
                 for number, item in enumerate(self._group(key, value, here)):
@@ -106,21 +132,18 @@ class ConditionReader:
         if not isinstance(raw, (dict, list)) or not raw:
             self.report(at, f"expected an operator with its parameter; {_one_of(OPERATORS)}")
             return ALWAYS
+        raw = self._in_words(raw, at)
         if isinstance(raw, list):
             some = []
             for number, item in enumerate(raw):
                 some.append(self._expression(attribute, item, f"{at}[{number}]", depth + 1))
             return some[0] if len(some) == 1 else Some(tuple(some))
         members = []
-        for key, value in raw.items():
-            here = f"{at}.{key}"
+        for word, value in raw.items():
+            here = f"{at}.{word}"
+            key = self._keyword(word, here)
             if key in _OPERATORS:
-                members.append(
-                    read_parameters(
-                        *(attribute, key, value, here, self.report),
-                        *(self.lists, self.attribute, self.forced),
-                    )
-                )
+                members.append(self._test(attribute, key, value, here))
             elif key in KEYWORDS:
                 group = []
                 for number, item in enumerate(self._group(key, value, here)):
@@ -131,6 +154,43 @@ class ConditionReader:
                 self.report(here, f"there is no operator {key!r}; {_one_of(OPERATORS)}")
         return members[0] if len(members) == 1 else All(tuple(members))
 
+    def _test(self, attribute: Attribute, operator: str, raw: Any, at: str) -> Condition:
+        if attribute.name == "msgType" and operator in ("equals", "in"):
+            items = raw if isinstance(raw, list) else [raw]
+            types = [item for item in items if isinstance(item, str) and item.lower() in TYPES]
+            if types:
+                return self._of_types(attribute, operator, items, types, at)
+        return read_parameters(
+            *(attribute, operator, raw, at, self.report),
+            *(self.lists, self.attribute, self.forced),
+        )
+
+    def _of_types(
+        self, attribute: Attribute, operator: str, items: list[Any], types: list[str], at: str
+    ) -> Condition:
+        """`msgType` with types of messages: they are `actionType` here, what is left is not."""
+        wanted = _json(types[0] if len(types) == 1 else types)
+        self.warn(at, f'a type of message is written {{"actionType": {{"{operator}": {wanted}}}}}')
+        parts = [self._test(Attribute("actionType", Kind.FOLDED), operator, types, at)]
+        if rest := [item for item in items if item not in types]:
+            parts.append(self._test(attribute, operator, rest, at))
+        return parts[0] if len(parts) == 1 else Some(tuple(parts))
+
+    def _keyword(self, word: str, at: str) -> str:
+        """The keyword of this language for one that the field writes; any other word as it is."""
+        key = FIELD_KEYWORDS.get(word, word)
+        if key is not word:
+            self.warn(at, f'"{word}" is written "{key}"')
+        return key
+
+    def _in_words(self, raw: Any, at: str) -> Any:
+        """A list that begins with `and`, `or` or `not`, as runtimes write it, as a map."""
+        if not isinstance(raw, list) or raw[0] not in ("and", "or", "not"):
+            return raw
+        key = FIELD_KEYWORDS.get(raw[0], raw[0])
+        self.warn(at, f'["{raw[0]}", …] is written {{"{key}": […]}}')
+        return {key: raw[1:]}
+
     def _group(self, key: str, value: Any, at: str) -> list[Any]:
         if value in ([], {}):
             self.report(at, f"{key} must not be empty")
@@ -139,6 +199,10 @@ class ConditionReader:
 
     def attribute(self, key: str, at: str) -> Attribute | None:
         """The attribute a key names, None (and a fault, unless forced) if there is none."""
+        name = key[1:-1] if key.startswith("<") and key.endswith(">") else key
+        if (ours := FIELD_NAMES.get(name)) is not None:
+            self.warn(at, f'"{name}" is written "{ours}"')
+            key = ours
         found = self._attributes.get(key)
         if found is not None:
             return found
@@ -174,6 +238,10 @@ def _joined(key: str, group: list[Condition]) -> Condition:
         return group[0] if len(group) == 1 else All(tuple(group))
     some = group[0] if len(group) == 1 else Some(tuple(group))
     return Not(some) if key == "not" else some
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _one_of(words: tuple[str, ...]) -> str:

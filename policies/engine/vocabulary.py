@@ -79,6 +79,11 @@ ALIASES = {
     "domainRegistryUrl": "domainRegistry",
 }
 
+FIELD_NAMES = {"srcDomain": "srcIDPDomain"}
+"""Attributes as published examples of the field call them; read with a warning."""
+FIELD_KEYWORDS = {"and": "allOf", "or": "anyOf"}
+"""Keywords as the field's runtimes write them; read with a warning."""
+
 ALGORITHM_ALIASES = {
     **{algorithm.value: algorithm for algorithm in Algorithm},
     **dict.fromkeys(("denyOverrides", "deny-overrides"), Algorithm.BLOCK_OVERRIDES),

@@ -2,6 +2,7 @@
 
 ACCESS   open: anybody · read-open: anybody reads, accounts write · account: accounts only
 An account reads with the permission `registry.view_hyperty`, writes with `registry.change_hyperty`.
+Who comes in without an account changes only entries that no session has registered.
 A service account has them by its scopes, and is held to them where anybody may come in, too, so
 that a key is never good for more than it says. Each client (account, or else source address) has
 so many reads and writes within a minute, at all workers together.
@@ -17,6 +18,7 @@ from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
 from msgnode.core.rates import VISITS
+from registry import api
 
 READ_PERMISSION = "registry.view_hyperty"
 WRITE_PERMISSION = "registry.change_hyperty"
@@ -38,6 +40,11 @@ class RegistryAccess(BasePermission):
         if not user.is_authenticated:
             return False
         return bool(user.has_perm(READ_PERMISSION if is_read else WRITE_PERMISSION))
+
+
+def claimant(request: Request) -> api.Claimant | None:
+    """Who wants to change an entry: None for accounts and keys that may change every one."""
+    return None if request.user.has_perm(WRITE_PERMISSION) else api.PUBLIC
 
 
 class RegistryThrottle(BaseThrottle):

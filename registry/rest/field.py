@@ -30,7 +30,7 @@ from registry import api
 from registry.api import Kind, Search
 from registry.records import MissingKey
 
-from .access import RegistryAccess, RegistryThrottle
+from .access import RegistryAccess, RegistryThrottle, claimant
 from .paths import segments
 
 BASE = "/domain-registry"
@@ -84,12 +84,13 @@ class DomainRegistryView(RegistryView):
         raise NotFound
 
     def put(self, request: Request, **_: str) -> HttpResponseBase:
+        by = claimant(request)
         match segments(request, BASE):
             case ["hyperty", "user", user, url]:
-                api.register(Kind.HYPERTY, url, self._json(request), user)
+                api.register(Kind.HYPERTY, url, self._json(request), user, by=by)
                 return _said("Hyperty created")
             case ["hyperty", "dataobject", url]:
-                api.register(Kind.OBJECT, url, self._json(request))
+                api.register(Kind.OBJECT, url, self._json(request), by=by)
                 return _said("Data object created")
             case ["hyperty", "url", url]:
                 is_refresh, done = self._change(Kind.HYPERTY, url, request)
@@ -103,7 +104,7 @@ class DomainRegistryView(RegistryView):
     def delete(self, request: Request, **_: str) -> HttpResponseBase:
         match segments(request, BASE):
             case ["hyperty", "user", user, url]:
-                api.disconnect(Kind.HYPERTY, _key(url), _key(user))
+                api.disconnect(Kind.HYPERTY, _key(url), _key(user), by=claimant(request))
                 return _said("Hyperty deleted")
         raise NotFound
 
@@ -111,8 +112,8 @@ class DomainRegistryView(RegistryView):
         body = self._json(request)
         url = _key(url)
         if body == {}:
-            return True, api.refresh(kind, url)
-        return False, api.update(kind, url, body)
+            return True, api.refresh(kind, url, by=claimant(request))
+        return False, api.update(kind, url, body, by=claimant(request))
 
     def _json(self, request: Request) -> object:
         try:

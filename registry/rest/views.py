@@ -35,7 +35,7 @@ from registry.api import Kind
 from registry.models import DataObject, Hyperty, StatusChange, User
 
 from . import conditions, filters, problems, serializers
-from .access import RegistryAccess, RegistryThrottle
+from .access import RegistryAccess, RegistryThrottle, claimant
 from .paths import url_of
 
 KEY = OpenApiParameter("key", OpenApiTypes.STR, "path", pattern=r"^[A-Za-z0-9_-]{1,3300}$")
@@ -143,23 +143,29 @@ class EntryViews(V1View):
         values = dict(given.validated_data)
         url = url_of(key)
         is_new = api.get(self.kind, api.key(url, "URL")) is None
-        done = api.register(self.kind, url, values, values.get("user", ""), self.condition())
+        done = api.register(
+            self.kind, url, values, values.get("user", ""), self.condition(), claimant(request)
+        )
         return Response(self.get_serializer(done.entry).data, status=201 if is_new else 200)
 
     def partial_update(self, request: Request, key: str) -> Response:
         given = self.get_serializer(data=request.data, partial=True)
         given.is_valid(raise_exception=True)
         url = api.key(url_of(key), "URL")
-        done = api.update(self.kind, url, dict(given.validated_data), self.condition())
+        done = api.update(
+            self.kind, url, dict(given.validated_data), self.condition(), claimant(request)
+        )
         return Response(self.get_serializer(done.entry).data)
 
     def destroy(self, request: Request, key: str) -> Response:
-        api.disconnect(self.kind, api.key(url_of(key), "URL"), condition=self.condition())
+        url = api.key(url_of(key), "URL")
+        api.disconnect(self.kind, url, condition=self.condition(), by=claimant(request))
         return Response(status=204)
 
     @action(detail=True, methods=["post"], url_path="keep-alive")
     def keep_alive(self, request: Request, key: str) -> Response:
-        done = api.refresh(self.kind, api.key(url_of(key), "URL"), self.condition())
+        url = api.key(url_of(key), "URL")
+        done = api.refresh(self.kind, url, self.condition(), claimant(request))
         return Response(self.get_serializer(done.entry).data)
 
 

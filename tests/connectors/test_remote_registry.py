@@ -11,10 +11,11 @@ from msgnode.connectors.global_registry import RemoteGlobalRegistry
 from msgnode.connectors.http import BackEnd
 from msgnode.connectors.registry_requests import request_of
 from msgnode.connectors.remote_registry import RemoteRegistry
-from msgnode.core.errors import BadGateway, GatewayTimeout, NodeError, TooMany
+from msgnode.core.errors import BadGateway, Forbidden, GatewayTimeout, NodeError, TooMany
+from registry.api import Claimant
 
 HYPERTY = "hyperty://d/1"
-SENDER = "runtime://d/r1/registry"
+OWNER = Claimant("s1", "", ("runtime://d/r1", "hyperty-runtime://d/r1"))
 
 
 class Remote:
@@ -23,6 +24,7 @@ class Remote:
     def __init__(self, *answers: httpx.Response | Exception) -> None:
         self.seen: list[httpx.Request] = []
         self.news: list[tuple[str, str]] = []
+        self.by: Claimant | None = None
         self._answers = list(answers)
         transport = httpx.MockTransport(self._answer)
         self.back_end = BackEnd("http://registry/base/", "out of reach", 1.0, 2, 4, transport)
@@ -36,7 +38,7 @@ class Remote:
         return answer
 
     async def ask(self, type_: str, **body: Any) -> dict[str, Any]:
-        return await self.registry.carry_out(request_of(type_, body, "d"), SENDER)
+        return await self.registry.carry_out(request_of(type_, body, "d"), self.by)
 
 
 def said(code: int = 200, /, **body: Any) -> httpx.Response:
@@ -177,3 +179,31 @@ async def test_a_back_end_is_closed_with_the_node() -> None:
     await remote.back_end.close()
     with pytest.raises(RuntimeError):
         await remote.ask("read", resource=HYPERTY)
+
+
+async def test_an_entry_of_another_runtime_is_looked_at_and_left_alone() -> None:
+    for status in (200, 408):
+        remote = Remote(said(status, runtime="runtime://d/other", userID="u"))
+        remote.by = OWNER
+        with pytest.raises(Forbidden):
+            await remote.ask("update", resource=HYPERTY, value={"status": "live"})
+        assert [each.method for each in remote.seen] == ["GET"]
+
+
+async def test_an_entry_of_ones_own_runtime_is_changed() -> None:
+    record = said(runtime="hyperty-runtime://d/r1", userID="u")
+    remote = Remote(record, said(statusChanged="false", message="Keep alive"))
+    remote.by = OWNER
+    assert await remote.ask("update", resource=HYPERTY) == {"code": 200}
+
+
+async def test_who_holds_the_address_changes_its_entry() -> None:
+    remote = Remote(said(runtime="runtime://d/other", userID="u"), said(message="ok"))
+    remote.by = Claimant("s1", holds=True)
+    assert await remote.ask("update", resource=HYPERTY) == {"code": 200}
+
+
+async def test_an_entry_that_is_not_there_is_the_registrys_to_answer() -> None:
+    remote = Remote(said(404, message="Not Found"), said(404, message="Not Found"))
+    remote.by = OWNER
+    assert (await remote.ask("update", resource=HYPERTY))["code"] == 404

@@ -32,7 +32,14 @@ AT = "$[0].policies[0].rules[0]"
 @pytest.mark.parametrize(
     ("condition", "path", "expected"),
     [
-        ({"srcDomain": {"equals": "a"}}, ".condition.srcDomain", "did you mean"),
+        ({"srcDomains": {"equals": "a"}}, ".condition.srcDomains", "did you mean"),
+        ({"and": []}, ".condition.and", "must not be empty"),
+        (["or"], ".condition.anyOf", "must not be empty"),
+        (
+            {"msgType": {"equals": ["create", "x"]}},
+            ".condition.msgType.equals",
+            "msgType is never 'x'",
+        ),
         ({"msgId": {"equal": 1}}, ".condition.msgId.equal", "there is no operator"),
         ({"msgId": {"moreThan": "x"}}, ".condition.msgId.moreThan", "expected a number"),
         ({"msgId": {"equals": []}}, ".condition.msgId.equals", "must not be empty"),

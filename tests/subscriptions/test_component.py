@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from msgnode.bus.last_owners import LastOwners
+from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import Body
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
@@ -32,9 +33,8 @@ class Scene:
             "d",
             lambda address, key, session: self.table.allocate(address, session),
             lambda address, session: self.table.release(address, session),
-            shares=True,
+            Ownership(self.table, LastOwners(), "d", shares=True),
             max_per_session=3,
-            owners=LastOwners(),
         )
         self.mine, self.other = FakeSession("runtime://d/1"), FakeSession("runtime://d/2")
         self.table.add_runtime(self.mine)

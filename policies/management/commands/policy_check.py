@@ -36,12 +36,22 @@ class Command(BaseCommand):
             except PolicyError as error:
                 raise CommandError("\n".join(map(str, error.problems))) from error
             report = pap.check(bundle.document, {**draft_lists(), **bundle.lists})
+            warnings = [*bundle.warnings, *report.warnings]
         else:
             report = pap.check_draft()
+            warnings = [*report.warnings]
         faults = [str(problem) for problem in report.problems] + list(report.failures)
         if options["json"]:
-            told = {"fit": report.is_fit, "faults": faults, "passed": report.passed}
+            told = {
+                "fit": report.is_fit,
+                "faults": faults,
+                "warnings": [str(warning) for warning in warnings],
+                "passed": report.passed,
+            }
             self.stdout.write(json.dumps(told))
+        else:
+            for warning in warnings:
+                self.stderr.write(f"Written otherwise here: {warning}")
         if faults:
             raise CommandError("\n".join(faults))
         rules = report.edition.enforced.rules if report.edition else 0

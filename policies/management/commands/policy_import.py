@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
 from policies.authoring import pap, presets
-from policies.authoring.drafts import add_bundle, draft_document, replace_draft
+from policies.authoring.drafts import add_bundle, draft_document, replace_draft, warnings_of
 from policies.authoring.transfer import read_bundle
 from policies.engine.language import PolicyError
 from policies.models import PolicySet
@@ -53,6 +53,8 @@ class Command(BaseCommand):
                 add_bundle(bundle, options["mode"], keep_lists=bool(options["readymade"]))
         except PolicyError as error:
             raise CommandError("\n".join(map(str, error.problems))) from error
+        for warning in warnings_of(bundle):
+            self.stderr.write(f"Written otherwise here: {warning}")
         self.stdout.write(f"The draft has {len(draft_document())} sets.")
         if options["publish"]:
             try:

@@ -23,9 +23,10 @@
         csrfmiddlewaretoken: token ? token.value : "",
       });
       let problems;
+      let warnings;
       try {
         const answer = await fetch(address, { method: "POST", body: form });
-        problems = (await answer.json()).problems;
+        ({ problems, warnings = [] } = await answer.json());
       } catch {
         return; // the form itself is checked when it is saved
       }
@@ -33,7 +34,8 @@
       said.replaceChildren();
       said.classList.toggle("text-red-600", problems.length > 0);
       said.classList.toggle("text-green-700", problems.length === 0);
-      for (const line of problems.length ? problems : ["In order."]) {
+      const remarks = warnings.map((line) => `Written otherwise here: ${line}`);
+      for (const line of [...(problems.length ? problems : ["In order."]), ...remarks]) {
         const row = document.createElement("div");
         row.textContent = line;
         said.append(row);
