@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 from joserfc import jwk, jwt
 
-from msgnode.bus.ports import Taken
+from msgnode.bus.ports import DeliveryResult
 from msgnode.core import messages
 from msgnode.core.identity import Speaker
-from msgnode.identity.admission_policy import Mode, Modes
-from msgnode.identity.authenticator import IdentityWitness
+from msgnode.identity.admission_policy import AdmissionPolicy, Mode
+from msgnode.identity.authenticator import MessageAuthenticator
 from msgnode.identity.bindings import Bindings
 from msgnode.identity.http import Fetcher
 from msgnode.identity.issuers import Issuer, IssuerBook
-from msgnode.identity.jwks import Keys
+from msgnode.identity.jwks import JwksCache
 from msgnode.identity.verifier import Verifier
 
 ISSUER, AUDIENCE, IDP = "https://idp.example", "the-node", "example.org"
@@ -71,13 +71,13 @@ class _Session:
     def __init__(self) -> None:
         self.speaker = Speaker(self.id, self.runtime_url)
 
-    def deliver(self, frame: bytes) -> Taken:
-        return Taken.WRITTEN
+    def deliver(self, frame: bytes) -> DeliveryResult:
+        return DeliveryResult.WRITTEN
 
     def missed(self) -> None:
         raise AssertionError("nothing is delivered here")
 
-    def when_relieved(self, callback: Callable[[], None]) -> None:
+    def when_writable(self, callback: Callable[[], None]) -> None:
         """It is never behind."""
 
 
@@ -85,11 +85,11 @@ def loads() -> Iterator[tuple[str, str, Run]]:
     """What is measured: (case, what the message carries, one check)."""
     authority = Authority()
     issuer = Issuer(ISSUER, (), (IDP,), frozenset({AUDIENCE}), ("RS256",), jwks=authority.jwks)
-    verifier = Verifier(Keys(_nothing, 60), Fetcher(1, (), False), None, 60, 10_000, 100)
+    verifier = Verifier(JwksCache(_nothing, 60), Fetcher(1, (), False), None, 60, 10_000, 100)
     verifier.use(IssuerBook([issuer]))
     session = _Session()
-    witness = IdentityWitness(
-        verifier, Modes(Mode.ANONYMOUS, {}), frozenset(), passes_unknown=False, checks=1e9,
+    authenticator = MessageAuthenticator(
+        verifier, AdmissionPolicy(Mode.ANONYMOUS, {}), frozenset(), passes_unknown=False, checks=1e9,
         binds=True, bindings=Bindings(lambda url: True, 10_000, 10_000), log_in=lambda *_: None,
     )  # fmt: skip
     identity = authority.identity()
@@ -97,27 +97,29 @@ def loads() -> Iterator[tuple[str, str, Run]]:
         plain = _message({"value": "x" * size})
         carrying = _message({"identity": identity, "value": "x" * size})
         for what, message in (("no identity", plain), ("the same identity", carrying)):
-            yield f"{size:,} B", what, partial(_check, witness, message, session)
+            yield f"{size:,} B", what, partial(_check, authenticator, message, session)
     one, other = (_message({"identity": authority.identity(u), "value": ""}) for u in ("a", "b"))
 
     def in_turn() -> None:
-        _check(witness, one, session)
-        _check(witness, other, session)
+        _check(authenticator, one, session)
+        _check(authenticator, other, session)
 
     yield "two in turn", "known identities", in_turn
 
     def anew() -> None:
         verifier.forget()
-        witness.forget()
-        witness.speaker_of(one, session)
+        authenticator.forget()
+        authenticator.speaker_of(one, session)
 
     yield "first", "an unknown token", anew
 
 
-def _check(witness: IdentityWitness, message: messages.Message, session: _Session) -> None:
+def _check(
+    authenticator: MessageAuthenticator, message: messages.Message, session: _Session
+) -> None:
     """One check with all it costs: the reading of the body is not remembered."""
     message._said = None
-    witness.speaker_of(message, session)
+    authenticator.speaker_of(message, session)
 
 
 def _message(body: dict[str, Any]) -> messages.Message:

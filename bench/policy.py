@@ -25,7 +25,7 @@ import casbin
 from msgnode.core import messages
 from msgnode.core.decision import Direction
 from msgnode.core.identity import Identity, Speaker
-from policies.enforcement.snapshot import make_edition
+from policies.enforcement.snapshot import make_snapshot
 from policies.engine.attributes import Facts, Surroundings
 from policies.engine.documents import read_document
 from policies.engine.pdp import compile_sets
@@ -106,7 +106,7 @@ def loads(quick: bool) -> Iterator[tuple[str, str, Run]]:
         yield title, "ifs", chain(size)
     yield f"{LAYERS} layers", "nested", decision(nested(LAYERS), True)
     content = document("target", 1_000)
-    yield "publish 1,000 rules", "publish", lambda: make_edition(content, {})
+    yield "publish 1,000 rules", "publish", lambda: make_snapshot(content, {})
 
 
 def sample(run: Run, seconds: float) -> dict[str, float]:

@@ -37,7 +37,7 @@ def websockets(node: Node) -> URLRouter:
         "sessions": node.sessions,
         "sockets": node.sockets,
         "settings": node.connection_settings,
-        "prove": node.desk.prove,
+        "prove": node.async_verifier.prove,
         "origins": settings.WS_ORIGINS,
         "probe": node.probe,
     }

@@ -20,17 +20,17 @@ from django.conf import settings
 
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
-from msgnode.bus.last_owners import LastOwners
+from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import (
-    Card,
     Component,
+    ComponentInfo,
     CountingRecorder,
+    MessageObserver,
     NoPolicies,
-    Tap,
 )
-from msgnode.bus.replies import Answers
+from msgnode.bus.replies import Replies
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call
@@ -41,18 +41,18 @@ from msgnode.core.faults import FAULTS
 from msgnode.core.rates import VISITS
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.provider.clients import ensure_own_clients
-from msgnode.identity.service import Identities
+from msgnode.identity.service import IdentityService
 from msgnode.monitoring import fault_alarms, path_probe, peer_queries
 from msgnode.monitoring.component_status import StatusReport
 from msgnode.monitoring.fault_alarms import FaultAlarms
 from msgnode.monitoring.path_probe import PathProbe
 from msgnode.monitoring.tail import Tail
-from msgnode.policy.service import Policing
-from msgnode.sessions.authorization import SessionAdmission
+from msgnode.policy.service import PolicyService
+from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.bans import BanList
 from msgnode.sessions.connection import ConnectionSettings
-from msgnode.sessions.connection_limits import Sockets
-from msgnode.sessions.expiry import sweep
+from msgnode.sessions.connection_limits import ConnectionLimits
+from msgnode.sessions.expiry import run_expiry
 from msgnode.sessions.handshake import SessionComponent
 from msgnode.sessions.manager import SessionSettings
 from msgnode.sessions.probe import NoRecord, ProbeAdmission, ProbeDoor
@@ -65,9 +65,9 @@ from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
 from msgnode.traffic.retention import raw_url
-from msgnode.workers.cluster import Fellowship, Limits, this_host
-from msgnode.workers.control_handlers import Orders
-from msgnode.workers.transport import Me, channel_layer
+from msgnode.workers.cluster import Cluster, ClusterLimits, this_host
+from msgnode.workers.control_handlers import ControlHandlers
+from msgnode.workers.transport import WorkerId, channel_layer
 from policies.authoring import live_messages
 from spark.freshness import watch_reports
 
@@ -87,14 +87,14 @@ class Node:
         self.writer = GroupWriter()
         self.record = self._record() if settings.RECORD["ON"] else None
         self.recorder = CountingRecorder(self.record)
-        self.policing = Policing(
+        self.policy = PolicyService(
             self.table,
             self.writer,
             self.raise_alarm,
             lambda: self.subscriptions.everything(self.sessions.sessions),
             lambda address, session: self.subscriptions.end(address, session),
         )
-        self.enforcer = self.policing.enforcer
+        self.enforcer = self.policy.enforcer
         self.session_store = SessionStore(self.writer, self.worker, self.epoch)
         self.sessions = SessionComponent(
             SessionSettings(
@@ -111,20 +111,20 @@ class Node:
             self.session_store,
             self.raise_alarm,
         )
-        self.owners = LastOwners()
+        self.owners = LastOwnerCache()
         ownership = Ownership(self.table, self.owners, self.domain, settings.SHARE_RUNTIME_URL)
-        self.identities = Identities(
+        self.identities = IdentityService(
             self.domain,
             self.table,
             self.sessions,
             self.writer,
             lambda: self.sockets.connections,
-            lambda session: self.policing.decide_again_for(session, self.subscriptions.of(session)),
+            lambda session: self.policy.decide_again_for(session, self.subscriptions.of(session)),
             self.raise_alarm,
             self.clear_alarm,
             EmbeddedProvider(),
         )
-        self.desk = self.identities.desk
+        self.async_verifier = self.identities.async_verifier
         self.allocation = AllocationComponent(
             self.table,
             AllocationStore(self.writer),
@@ -155,18 +155,18 @@ class Node:
             self.registries.domain.session_closed,
             self.identities.session_closed,
         ]
-        self.sessions.vouch = self.identities.vouch
+        self.sessions.authorize_runtime = self.identities.authorize_runtime
         self.sessions.on_identified.append(self.identities.session_identified)
-        self.sessions.on_let_go.append(self.identities.session_let_go)
-        answers = Answers(self.enforcer, limits["ANSWER_TIMEOUT"])
+        self.sessions.on_handed_off.append(self.identities.session_handed_off)
+        answers = Replies(self.enforcer, limits["ANSWER_TIMEOUT"])
         self.pipeline = Pipeline(
             domain=self.domain,
             table=self.table,
             components=ComponentBook(self._components()),
-            admission=SessionAdmission(
+            authorizer=SessionAuthorizer(
                 self.table,
                 self.sessions,
-                self.identities.witness,
+                self.identities.authenticator,
                 ownership,
                 limits["MAX_LEARNED_PER_SESSION"],
             ),
@@ -180,7 +180,7 @@ class Node:
             domain=self.domain,
             table=self.table,
             components=ComponentBook(()),
-            admission=ProbeAdmission(),
+            authorizer=ProbeAdmission(),
             session_door=self.sessions,
             enforcer=NoPolicies(),
             recorder=NoRecord(),
@@ -198,8 +198,8 @@ class Node:
             worker_timeout=limits["WORKER_TIMEOUT"],
             shares_port=settings.WORKERS > 1,
         )
-        self.fellowship = self._fellowship(answers) if settings.REDIS_URL else None
-        self.sockets = Sockets(
+        self.cluster = self._cluster(answers) if settings.REDIS_URL else None
+        self.sockets = ConnectionLimits(
             limits["MAX_CONNECTIONS"],
             limits["MAX_CONNECTIONS_PER_SOURCE"],
             lambda source: self.sessions.bans.of_source(source, time.time()) is not None,
@@ -209,9 +209,9 @@ class Node:
             bytes_per_second=limits["MAX_BYTES_PER_SECOND"],
             max_pending=limits["MAX_PENDING_ANSWERS"],
             handshake_timeout=limits["HANDSHAKE_TIMEOUT"],
-            names_runtime=bool(self.identities.witness.modes.default),
+            names_runtime=bool(self.identities.authenticator.modes.default),
         )
-        orders = Orders(
+        control_handlers = ControlHandlers(
             self.sessions,
             self.sockets,
             self.allocation,
@@ -222,8 +222,8 @@ class Node:
         self.control = ControlReader(
             self.writer,
             {
-                **orders.handlers(),
-                "policies.published": self.policing.published,
+                **control_handlers.handlers(),
+                "policies.published": self.policy.published,
                 registration_news.KIND: self.registration_news.tell,
                 **self.identities.control_handlers(),
             },
@@ -234,14 +234,14 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def _fellowship(self, answers: Answers) -> Fellowship:
+    def _cluster(self, answers: Replies) -> Cluster:
         limits: dict[str, Any] = settings.NODE
-        fellowship = Fellowship(
+        cluster = Cluster(
             channel_layer(),
-            Me(self.worker, self.epoch, this_host(), os.getpid()),
+            WorkerId(self.worker, self.epoch, this_host(), os.getpid()),
             f"{self.domain} {settings.SECRET_KEY}",
-            Limits(
-                patience=limits["WORKER_TIMEOUT"],
+            ClusterLimits(
+                timeout=limits["WORKER_TIMEOUT"],
                 link_bytes=limits["LINK_BYTES"],
                 outbox_bytes=limits["OUTBOX_BYTES"],
                 stores=settings.STORE_FOR_DETACHED,
@@ -256,10 +256,10 @@ class Node:
             self.identities,
             {"policies": self.enforcer.information.rates, "requests": VISITS},
         )
-        answers.barrier = fellowship.mesh.barrier
-        fellowship.asking.answers = peer_queries.answers(self)
-        live_messages.elsewhere = partial(peer_queries.passing, fellowship.asking)
-        return fellowship
+        answers.barrier = cluster.transport.barrier
+        cluster.rpc.answers = peer_queries.answers(self)
+        live_messages.from_other_workers = partial(peer_queries.passing, cluster.rpc)
+        return cluster
 
     def _record(self) -> ParquetRecorder:
         options = settings.RECORD
@@ -289,11 +289,13 @@ class Node:
             self.identities.connector,
         ]
 
-    def cards(self) -> list[Card]:
+    def cards(self) -> list[ComponentInfo]:
         """Every component, connector and protostub the node knows, for the operator."""
         stubs = [
-            Card("protostub ws", "protostub", f"ws://{self.domain}/ws"),
-            Card("protostub stub-connect", "protostub", f"ws://{self.domain}/stub/connect"),
+            ComponentInfo("protostub ws", "protostub", f"ws://{self.domain}/ws"),
+            ComponentInfo(
+                "protostub stub-connect", "protostub", f"ws://{self.domain}/stub/connect"
+            ),
         ]
         connected = Counter({"ws": 0, "stub-connect": 0})
         for session in self.sessions.sessions.values():
@@ -315,25 +317,25 @@ class Node:
         self._loop = asyncio.get_running_loop()
         if self.record is not None:
             self.record.start()
-        self.sessions.enforce(bans)
+        self.sessions.apply_bans(bans)
         if with_gap:
             text = f"The last stop was not clean: {with_gap} sessions may have missed messages."
             self.raise_alarm("unclean-stop", self.domain, text)
         jobs = (
-            sweep(self.sessions),
+            run_expiry(self.sessions),
             self.control.run(),
             self.status.run(),
             self.fault_alarms.run(),
-            self.policing.watch(),
-            self.policing.write(),
+            self.policy.watch(),
+            self.policy.write(),
             self.identities.watch(),
             *self.registries.jobs(),
             watch_reports(),
         )
         self._tasks = [asyncio.create_task(job) for job in jobs]
         await self.tail.start()
-        if self.fellowship is not None:
-            await self.fellowship.join()
+        if self.cluster is not None:
+            await self.cluster.join()
         self.is_ready = True
         log.info("The worker is ready.", extra={"worker": self.worker, **self.table.sizes})
 
@@ -346,8 +348,8 @@ class Node:
         """Tell every session to come back, not all at once."""
         self.is_ready = False
         await self.path.stop()
-        if self.fellowship is not None:
-            self.fellowship.close()
+        if self.cluster is not None:
+            self.cluster.close()
         seconds = settings.NODE["DRAIN_STAGGER"]
         await self.sockets.end_all(CloseCode.GOING_AWAY, "the node restarts: come back", seconds)
 
@@ -375,8 +377,8 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _give_sessions_away(self) -> None:
-        if self.fellowship is not None:
-            await self.fellowship.leave(settings.NODE["DRAIN_SECONDS"])
+        if self.cluster is not None:
+            await self.cluster.leave(settings.NODE["DRAIN_SECONDS"])
 
     async def _store_sessions(self) -> None:
         self.sessions.stop()
@@ -386,21 +388,21 @@ class Node:
             await asyncio.to_thread(self.record.close)
 
     async def _leave_workers(self) -> None:
-        if self.fellowship is not None:
-            await self.fellowship.stop()
+        if self.cluster is not None:
+            await self.cluster.stop()
 
     def _load(self) -> tuple[int, BanList]:
         alarms.clear_of_ended((path_probe.KIND, fault_alarms.KIND), socket.gethostname())
         ensure_own_clients()
         self.identities.load()
-        rows = SessionStore.load() if self.fellowship is None else self.fellowship.enrol()
+        rows = SessionStore.load() if self.cluster is None else self.cluster.register()
         with_gap = self.sessions.restore(rows)
         self.identities.restore()
         AllocationStore.load_owners(self.owners)
         self.allocation.pool_schemes = AllocationStore.pool_schemes()
         self.allocation.restore(AllocationStore.load(), self.sessions.sessions)
         self.subscriptions.restore(SubscriptionStore.load(), self.sessions.sessions)
-        self.policing.load()
+        self.policy.load()
         return with_gap, SessionStore.load_bans()
 
     # --- what reaches the worker from outside -----------------------------------------------------
@@ -410,7 +412,7 @@ class Node:
         log.warning("Alarm: %s", text, extra={"kind": kind})
         self.writer.submit(Call(lambda: alarms.raise_alarm(kind, subject, text)))
 
-    def _set_tap(self, tap: Tap | None) -> None:
+    def _set_tap(self, tap: MessageObserver | None) -> None:
         self.pipeline.tap = tap
 
     def _token_of(self, session_id: str) -> bytes:

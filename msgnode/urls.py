@@ -12,13 +12,13 @@ from msgnode.ops import health
 from msgnode.ops.metrics import metrics
 from msgnode.settings.access import PROVIDER_PATH
 from msgnode.stubs.views import IDP_TYPES, OTHER_TYPES, STUB_TYPES, CatalogueView
-from msgnode.web.landing import newcomer
+from msgnode.web.landing import landing
 
 _TYPES = "|".join(STUB_TYPES + IDP_TYPES + OTHER_TYPES)
 _CATALOGUE = rf"^\.well-known/(?P<kind>{_TYPES})(?:/(?P<rest>.*))?$"
 
 urlpatterns = [
-    path("", newcomer, name="newcomer"),
+    path("", landing, name="newcomer"),
     re_path(_CATALOGUE, CatalogueView.as_view(), name="catalogue"),
     path("health/live", health.live),
     path("health/ready", health.ready),

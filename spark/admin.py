@@ -19,7 +19,7 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminSplitDateTimeWidg
 
 from msgnode.console.lists import ConsoleAdmin, WrittenByTheNode
 from spark import pages, report_runs
-from spark.enqueue import tell_worker
+from spark.enqueue import enqueue
 from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import KindChoice, Report, ReportRun
@@ -146,7 +146,7 @@ class ReportRunAdmin(ConsoleAdmin):
         waiting = report_runs.queue(obj.kind, obj.start, asked_by=request.user, again=obj.again)
         for field in ("pk", "start", "end", "state"):
             setattr(obj, field, getattr(waiting, field))
-        tell_worker(waiting.pk)
+        enqueue(waiting.pk)
 
     @display(description="run", ordering="start")
     def name(self, run: ReportRun) -> str:
@@ -183,5 +183,5 @@ class ReportRunAdmin(ConsoleAdmin):
             waiting = report_runs.queue(
                 run.kind, run.start, end, asked_by=request.user, again=run.again
             )
-            tell_worker(waiting.pk)
+            enqueue(waiting.pk)
         self.message_user(request, "The runs are queued.", messages.SUCCESS)

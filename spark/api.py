@@ -20,7 +20,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from spark import downloads, pages, report_runs
-from spark.enqueue import tell_worker
+from spark.enqueue import enqueue
 from spark.models import KindChoice, Report, ReportRun
 
 
@@ -145,7 +145,7 @@ class RunViews(
         asked.is_valid(raise_exception=True)
         account = request.user if isinstance(request.user, User) else None  # or a key
         waiting = report_runs.queue(**asked.validated_data, asked_by=account)
-        tell_worker(waiting.pk)
+        enqueue(waiting.pk)
         return Response(self.get_serializer(waiting).data, status=status.HTTP_202_ACCEPTED)
 
     @extend_schema(request=None, responses={202: RunLine, 409: OpenApiTypes.OBJECT})

@@ -11,7 +11,7 @@ from kombu.exceptions import OperationalError
 log = logging.getLogger(__name__)
 
 
-def tell_worker(pk: int) -> None:
+def enqueue(pk: int) -> None:
     """Blocks for the broker: not for the event loop."""
     from msgnode.celery import app  # only who asks for runs needs Celery: the node does without
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgnode.bus.pipeline import Pipeline
-from msgnode.bus.ports import Body, Component, NoPolicies, Taken
-from msgnode.bus.replies import Answers
+from msgnode.bus.ports import Body, Component, DeliveryResult, NoPolicies
+from msgnode.bus.replies import Replies
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Change
@@ -36,19 +36,19 @@ class FakeSession:
         self.token_hash = ""
         self.is_behind = False
         self.speaker = Speaker(self.id, runtime_url)
-        self.taken = Taken.WRITTEN
+        self.taken = DeliveryResult.WRITTEN
         self.frames: list[bytes] = []
         self.has_missed = False
 
-    def deliver(self, frame: bytes) -> Taken:
-        if self.taken is not Taken.DROPPED:
+    def deliver(self, frame: bytes) -> DeliveryResult:
+        if self.taken is not DeliveryResult.DROPPED:
             self.frames.append(frame)
         return self.taken
 
     def missed(self) -> None:
         self.has_missed = True
 
-    def when_relieved(self, call: Callable[[], None]) -> None:
+    def when_writable(self, call: Callable[[], None]) -> None:
         call()
 
     @property
@@ -84,10 +84,10 @@ class FakeCaller:
 class FakeAdmission:
     """Admits everybody who has a session."""
 
-    def greet(self, message: Message, caller: Any) -> None:
+    def authenticate(self, message: Message, caller: Any) -> None:
         """Nobody brings an identity here."""
 
-    def admit(self, message: Message, caller: Any) -> tuple[FakeSession, Speaker]:
+    def authorize(self, message: Message, caller: Any) -> tuple[FakeSession, Speaker]:
         session = caller.session
         if session is None:
             raise NotIdentified
@@ -215,9 +215,9 @@ def pipeline(
         domain=DOMAIN,
         table=table,
         components=ComponentBook(components),
-        admission=FakeAdmission(),
+        authorizer=FakeAdmission(),
         session_door=door or FakeDoor(),
         enforcer=policies,
         recorder=recorder or FakeRecorder(),
-        answers=Answers(policies, timeout),
+        answers=Replies(policies, timeout),
     )

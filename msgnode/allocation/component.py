@@ -11,7 +11,7 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from msgnode.bus.last_owners import LastOwners
+from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ports import Body, Component, Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import BadMessage, TooMany
@@ -34,7 +34,7 @@ class AllocationComponent(Component):
         schemes: Iterable[str],
         max_block: int,
         max_per_session: int,
-        owners: LastOwners,
+        owners: LastOwnerCache,
     ) -> None:
         super().__init__(tuple(f"domain://msg-node.{domain}/{name}" for name in NAMES))
         self.pool_schemes: frozenset[str] = frozenset()
@@ -85,7 +85,7 @@ class AllocationComponent(Component):
         if held:
             self._held[session_id] = held
 
-    def let_go(self, session_id: str) -> None:
+    def hand_off(self, session_id: str) -> None:
         """A session is with another worker now; the routing table keeps what it holds."""
         self._held.pop(session_id, None)
 

@@ -11,7 +11,7 @@ from django.db import connection
 from django.utils import timezone
 
 from msgnode import models
-from msgnode.bus.last_owners import LastOwners
+from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ports import Listener
 from msgnode.bus.writing import Call, Create, Writer
 from msgnode.core.errors import Unavailable
@@ -110,7 +110,7 @@ class AllocationStore:
         self._writer.submit(Call(save))
 
     @staticmethod
-    def load_owners(owners: LastOwners) -> None:
+    def load_owners(owners: LastOwnerCache) -> None:
         """Enter whom addresses belong to that nobody holds. Blocks."""
         rows = models.AddressOwner.objects.order_by("seen_at")
         for row in rows.iterator(chunk_size=5000):

@@ -11,7 +11,7 @@ from msgnode.core.faults import FAULTS
 from msgnode.core.messages import Message
 from msgnode.core.record import Outcome
 
-from .ports import Caller, Listener, Taken
+from .ports import Caller, DeliveryResult, Listener
 
 _SILENT_TAILS = ("/changes", "/status")
 
@@ -33,21 +33,21 @@ def hand_over(
             taken = listener.deliver(frame if listener is sender else public)
         except Exception as error:
             taken = _failed(listener, error)
-        if taken is Taken.WRITTEN:
+        if taken is DeliveryResult.WRITTEN:
             return Outcome.DELIVERED, 1
-        if taken is Taken.BEHIND:
+        if taken is DeliveryResult.BEHIND:
             caller.wait_for(listener)
             return Outcome.DELIVERED, 1
-        return (Outcome.QUEUED, 1) if taken is Taken.QUEUED else (Outcome.DROPPED, 0)
+        return (Outcome.QUEUED, 1) if taken is DeliveryResult.QUEUED else (Outcome.DROPPED, 0)
     queued = dropped = 0
     for listener in listeners:
         try:
             taken = listener.deliver(frame if listener is sender else public)
         except Exception as error:
             taken = _failed(listener, error)
-        if taken is Taken.QUEUED:
+        if taken is DeliveryResult.QUEUED:
             queued += 1
-        elif taken is Taken.DROPPED:
+        elif taken is DeliveryResult.DROPPED:
             dropped += 1
     count = len(listeners) - dropped
     if count > queued:
@@ -55,12 +55,12 @@ def hand_over(
     return (Outcome.QUEUED, queued) if queued else (Outcome.DROPPED, 0)
 
 
-def _failed(listener: Listener, error: Exception) -> Taken:
+def _failed(listener: Listener, error: Exception) -> DeliveryResult:
     """A listener that cannot be handed a frame is ended; the others hear theirs."""
     FAULTS.note("listener", error)
     with FAULTS.kept_to("listener"):
         listener.missed()
-    return Taken.DROPPED
+    return DeliveryResult.DROPPED
 
 
 def expects_answer(message: Message, to: str) -> bool:

@@ -16,12 +16,12 @@ Subject = tuple[str, str]
 """Issuer and subject."""
 
 
-class LastOwners:
+class LastOwnerCache:
     """One a worker."""
 
-    def __init__(self, room: int = 100_000) -> None:
+    def __init__(self, capacity: int = 100_000) -> None:
         self._owners: OrderedDict[str, Subject] = OrderedDict()
-        self._room = room
+        self._capacity = capacity
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -31,7 +31,7 @@ class LastOwners:
         for address in held:
             self._owners[address] = subject
             self._owners.move_to_end(address)
-        while len(self._owners) > self._room:
+        while len(self._owners) > self._capacity:
             self._owners.popitem(last=False)
 
     def forget(self) -> None:

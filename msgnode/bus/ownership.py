@@ -25,7 +25,7 @@ from msgnode.core.addresses import Address
 from msgnode.core.errors import Forbidden
 from msgnode.core.identity import Speaker
 
-from .last_owners import LastOwners
+from .last_owners import LastOwnerCache
 from .ports import Listener
 from .table import RoutingTable
 
@@ -37,7 +37,7 @@ class Ownership:
     """One instance per worker."""
 
     def __init__(
-        self, table: RoutingTable, last_owners: LastOwners, domain: str, shares: bool
+        self, table: RoutingTable, last_owners: LastOwnerCache, domain: str, shares: bool
     ) -> None:
         self.shares = shares
         self._table = table

@@ -11,7 +11,7 @@ carry(frame, caller)
   7 note      one row for the traffic record, refusals included
 A component's answer passes 5 too. One `try` turns errors into answers; a `response` is never
 answered. Everything here runs in line and waits for nothing; an answer that takes time is finished
-later and holds up nobody. A fact that 2 or 3 need and that is on its way (NotAtHand) holds up this
+later and holds up nobody. A fact that 2 or 3 need and that is on its way (Pending) holds up this
 caller alone: its frame is carried again when the fact is there.
 """
 
@@ -25,13 +25,13 @@ from msgnode.core import messages
 from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
 from msgnode.core.errors import Forbidden, InternalFault, NodeError, NotFound, Unavailable
 from msgnode.core.identity import Speaker
-from msgnode.core.messages import Message, Refused
-from msgnode.core.pending import NotAtHand
+from msgnode.core.messages import InvalidFrame, Message
+from msgnode.core.pending import Pending
 from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
 
 from . import delivery, routes
-from .ports import Admission, Caller, Enforcer, Listener, Recorder, SessionDoor, Tap
-from .replies import Answers
+from .ports import Authorizer, Caller, Enforcer, Listener, MessageObserver, Recorder, SessionDoor
+from .replies import Replies
 from .routes import ComponentBook, Nowhere, ToComponent, ToSessions
 from .table import RoutingTable
 
@@ -49,44 +49,44 @@ class Pipeline:
         domain: str,
         table: RoutingTable,
         components: ComponentBook,
-        admission: Admission,
+        authorizer: Authorizer,
         session_door: SessionDoor,
         enforcer: Enforcer,
         recorder: Recorder,
-        answers: Answers,
+        answers: Replies,
     ) -> None:
         self._domain = domain
         self._address = f"domain://msg-node.{domain}"
         self._table = table
         self._components = components
-        self._admission = admission
+        self._authorizer = authorizer
         self._door = session_door
         self._enforcer = enforcer
         self._recorder = recorder
         self._answers = answers
-        self.tap: Tap | None = None
+        self.tap: MessageObserver | None = None
 
     def carry(self, frame: bytes, caller: Caller) -> None:
         """Take one frame from a caller. Never raises; whoever expects an answer gets one."""
         began = perf_counter()
         try:
             message = messages.parse(frame)
-        except Refused as fault:
+        except InvalidFrame as fault:
             self._refuse_frame(fault, frame, caller, began)
             return
         decision = NOT_APPLICABLE
         try:
             if message.recipients[0] == SESSION_ADDRESS:
-                self._admission.greet(message, caller)
+                self._authorizer.authenticate(message, caller)
                 decision = self._enforced(message, caller.speaker, Direction.IN)
                 self._door.handle(message, caller)
                 self._note(message, SESSION_ADDRESS, caller.speaker, decision, began,
                            Outcome.ANSWERED, component="session")  # fmt: skip
                 return
-            session, speaker = self._admission.admit(message, caller)
+            session, speaker = self._authorizer.authorize(message, caller)
             if len(message.recipients) == 1:
                 message, decision = self._taken_in(message, speaker)
-        except NotAtHand as fact:
+        except Pending as fact:
             caller.hold(frame, fact)
         except NodeError as error:
             self._refuse(message, caller, error, decision, began)
@@ -107,7 +107,7 @@ class Pipeline:
         """A frame of another worker came too late: its session has ended. Tell the sender."""
         try:
             message = messages.parse(frame)
-        except Refused:
+        except InvalidFrame:
             return
         to = message.recipients[0]
         if not delivery.expects_answer(message, to):
@@ -156,7 +156,7 @@ class Pipeline:
                 case _:
                     assert_never(route)
         except NodeError as error:
-            if isinstance(error, Blocked):
+            if isinstance(error, NotPermitted):
                 decision = error.decision
             outcome, code = self._undelivered(message, to, error, caller)
         except Exception:
@@ -176,7 +176,7 @@ class Pipeline:
         decision = self._enforcer.enforce(message, speaker, direction)
         if decision.passes:
             return decision
-        raise Blocked(decision)
+        raise NotPermitted(decision)
 
     def _remember_way_back(self, message: Message, session: Listener) -> None:
         """With several sessions of one runtime URL, the answer must find the one that asked."""
@@ -189,7 +189,7 @@ class Pipeline:
         self, message: Message, to: str, error: NodeError, caller: Caller
     ) -> tuple[Outcome, int]:
         """Answer the sender where one is expected; the outcome and the code for the record."""
-        if isinstance(error, Blocked):
+        if isinstance(error, NotPermitted):
             outcome = Outcome.BLOCKED
         elif isinstance(error, NotFound):
             outcome = Outcome.UNDELIVERABLE
@@ -206,7 +206,7 @@ class Pipeline:
     ) -> None:
         """A whole message is refused: 401, 403 and the like, from the address it was meant for."""
         outcome = Outcome.REFUSED
-        if isinstance(error, Blocked):
+        if isinstance(error, NotPermitted):
             decision, outcome = error.decision, Outcome.BLOCKED
         to = message.recipients[0]
         if not message.is_response:
@@ -215,7 +215,9 @@ class Pipeline:
             caller.put(messages.reply(message, messages.error_body(error), sender=sender))
         self._note(message, to, caller.speaker, decision, began, outcome, code=error.code)
 
-    def _refuse_frame(self, fault: Refused, frame: bytes, caller: Caller, began: float) -> None:
+    def _refuse_frame(
+        self, fault: InvalidFrame, frame: bytes, caller: Caller, began: float
+    ) -> None:
         """What is no message is answered as far as its parts are known, never from mn:/session:
         stubs of the field swallow what comes from there. A response is not answered even then, or
         two nodes would answer each other for ever."""
@@ -283,7 +285,7 @@ def _public(sender: str, speaker: Speaker) -> str:
     return own if sender.startswith(own) and len(sender) > len(own) + 36 else sender
 
 
-class Blocked(Forbidden):
+class NotPermitted(Forbidden):
     """A policy decided against the message."""
 
     title = "Blocked by policy"

@@ -20,14 +20,14 @@ from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
 from msgnode.core.histogram import Histogram
 from msgnode.core.identity import Identity, Speaker
 from msgnode.core.messages import Message
-from msgnode.core.pending import NotAtHand
+from msgnode.core.pending import Pending
 from msgnode.core.record import Outcome, TrafficRecord
 
 Body = dict[str, Any]
 """The body of an answer: `code`, and `value` or `desc` and `description`."""
 
 
-class Taken(Enum):
+class DeliveryResult(Enum):
     """What became of one frame at one listener."""
 
     WRITTEN = "written"
@@ -60,7 +60,7 @@ class Listener(Protocol):
     @property
     def is_connected(self) -> bool: ...
 
-    def deliver(self, frame: bytes) -> Taken:
+    def deliver(self, frame: bytes) -> DeliveryResult:
         """Hand over one frame. Never waits."""
         ...
 
@@ -68,7 +68,7 @@ class Listener(Protocol):
         """A frame could not be handed over: the listener is told of a gap when it is back."""
         ...
 
-    def when_relieved(self, callback: Callable[[], None]) -> None:
+    def when_writable(self, callback: Callable[[], None]) -> None:
         """Call back once the listener is no longer behind, or has no socket any more."""
         ...
 
@@ -81,7 +81,7 @@ class Layer(Enum):
     LEARNED = "learned"
 
 
-class Watcher(Protocol):
+class TableObserver(Protocol):
     """Hears of what this worker changes in the routing table for sessions of its own."""
 
     def entered(self, session: Listener) -> None:
@@ -122,7 +122,7 @@ class Caller(Protocol):
         """Send no more until this reader has caught up (it is ended if that takes too long)."""
         ...
 
-    def hold(self, frame: bytes, fact: NotAtHand) -> None:
+    def hold(self, frame: bytes, fact: Pending) -> None:
         """Send no more until the fact is known, then this frame first."""
         ...
 
@@ -132,7 +132,7 @@ class Caller(Protocol):
 
 
 @dataclass(slots=True)
-class Card:
+class ComponentInfo:
     """What the node knows of one of its components, connectors or stubs, for the operator."""
 
     name: str
@@ -158,7 +158,7 @@ class Component(ABC):
 
     def __init__(self, addresses: tuple[str, ...]) -> None:
         self.addresses = addresses
-        self.card = Card(self.name, self.kind, addresses[0])
+        self.card = ComponentInfo(self.name, self.kind, addresses[0])
 
     @abstractmethod
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
@@ -169,15 +169,15 @@ class Component(ABC):
         """
 
 
-class Admission(Protocol):
+class Authorizer(Protocol):
     """Sessions' say on a message before anything else happens to it. Both raise NodeError for a
-    message that is refused, and NotAtHand."""
+    message that is refused, and Pending."""
 
-    def greet(self, message: Message, caller: Any) -> None:
+    def authenticate(self, message: Message, caller: Any) -> None:
         """A session frame: take the identity it brings, if any, for the caller's."""
         ...
 
-    def admit(self, message: Message, caller: Any) -> tuple[Listener, Speaker]:
+    def authorize(self, message: Message, caller: Any) -> tuple[Listener, Speaker]:
         """The session that speaks, and who is behind this message."""
         ...
 
@@ -191,10 +191,10 @@ class Proof(Protocol):
     def digest(self) -> str: ...
 
 
-class Witness(Protocol):
-    """Identity's say on who speaks. Both raise NodeError and NotAtHand as Admission does."""
+class Authenticator(Protocol):
+    """Identity's say on who speaks. Both raise NodeError and Pending as Admission does."""
 
-    def greet(self, message: Message, speaker: Speaker) -> Proof | None:
+    def authenticate(self, message: Message, speaker: Speaker) -> Proof | None:
         """The identity that a session frame brings, None if it brings none."""
         ...
 
@@ -207,7 +207,7 @@ class SessionDoor(Protocol):
     """The component `mn:/session`: it acts on the connection, not only on its session."""
 
     @property
-    def card(self) -> Card: ...
+    def card(self) -> ComponentInfo: ...
 
     def handle(self, message: Message, caller: Any) -> None:
         """Open, resume or close the caller's session, and answer (after the commit where there is
@@ -217,7 +217,7 @@ class SessionDoor(Protocol):
 
 class Enforcer(Protocol):
     """The policy enforcement point. Synchronous: on the way in, a fact that must be fetched first
-    raises NotAtHand; one that could not be had lets the decision fail.
+    raises Pending; one that could not be had lets the decision fail.
 
     `is_idle` says that no policy is in force, so that what only policies need can be left undone.
     """
@@ -234,7 +234,7 @@ class Recorder(Protocol):
     def note(self, record: TrafficRecord) -> None: ...
 
 
-Tap = Callable[[TrafficRecord, bytes], None]
+MessageObserver = Callable[[TrafficRecord, bytes], None]
 """Follows messages while somebody looks on: each record, with the body as it came. Never waits."""
 
 SessionEnd = Callable[[str, str, str], None]

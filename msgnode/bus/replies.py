@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 _COMPONENT = Speaker(session_id="", runtime_url="", origin=Origin.COMPONENT)
 
 
-class Answers:
+class Replies:
     """Asks components; `timeout` is in seconds."""
 
     def __init__(self, enforcer: Enforcer, timeout: float) -> None:

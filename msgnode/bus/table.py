@@ -23,7 +23,7 @@ from collections.abc import Iterable
 
 from msgnode.core import addresses
 
-from .ports import Layer, Listener, Watcher
+from .ports import Layer, Listener, TableObserver
 
 MAX_RETURNS = 10_000
 
@@ -32,7 +32,7 @@ class RoutingTable:
     """All look-ups are dictionary look-ups; their cost does not grow with the table."""
 
     def __init__(self) -> None:
-        self.watcher: Watcher | None = None
+        self.watcher: TableObserver | None = None
         self.owners: dict[str, Listener] = {}
         self.learned: dict[str, Listener] = {}
         self.probes: dict[str, Listener] = {}

@@ -63,14 +63,14 @@ class IdentityConnector(Component):
     def __init__(
         self,
         domain: str,
-        desk: Desk,
+        async_verifier: Desk,
         make_request: MakeRequest,
         log_in: LogIn,
         spend: Spend,
         subjects: Subjects,
     ) -> None:
         super().__init__((f"domain://idm.{domain}", f"domain-idp://{domain}"))
-        self._desk = desk
+        self._async_verifier = async_verifier
         self._make_request = make_request
         self._log_in = log_in
         self._spend = spend
@@ -91,9 +91,9 @@ class IdentityConnector(Component):
             case "getLoginEndpoint" | "getAccessTokenAuthorisationEndpoint":
                 return self._login_endpoint(request, caller)
             case "generateAssertion" | "refreshAssertion":
-                return self._granted(self._desk.assertion, request, caller)
+                return self._granted(self._async_verifier.assertion, request, caller)
             case "getAccessToken" | "refreshAccessToken":
-                return self._granted(self._desk.access_token, request, caller)
+                return self._granted(self._async_verifier.access_token, request, caller)
             case _:
                 return self._revoke(request)
 
@@ -104,7 +104,7 @@ class IdentityConnector(Component):
         if not assertion:
             raise BadMessage("validateAssertion needs params.assertion.")
         profile = request.params.get("userProfile")
-        checked = await self._desk.validate(assertion, request.idp, profile)
+        checked = await self._async_verifier.validate(assertion, request.idp, profile)
         contents = request.text("contents")
         if contents and contents != checked.nonce:
             raise NotIdentified("The assertion binds other contents.")
@@ -121,8 +121,8 @@ class IdentityConnector(Component):
         token = request.token or request.text("assertion")
         if not token:
             raise BadMessage("login needs params.token.")
-        checked = await self._desk.prove(token)
-        committed = await self._desk.settled(lambda: self._log_in(caller, checked))
+        checked = await self._async_verifier.prove(token)
+        committed = await self._async_verifier.settled(lambda: self._log_in(caller, checked))
         if committed is not None:
             await committed
         return {"code": 200, "value": _own(checked.identity)}
@@ -147,12 +147,12 @@ class IdentityConnector(Component):
         return {"code": 200, "value": _public(found)}
 
     async def _keys(self) -> Body:
-        return {"code": 200, "value": await self._desk.jwks()}
+        return {"code": 200, "value": await self._async_verifier.jwks()}
 
     # --- the domain's own provider ----------------------------------------------------------------
 
     async def _login_endpoint(self, request: Execute, caller: Listener) -> Body:
-        url = await self._desk.login_url(self._asked(request, caller))
+        url = await self._async_verifier.login_url(self._asked(request, caller))
         return {"code": 200, "value": url}
 
     async def _granted(
@@ -161,20 +161,20 @@ class IdentityConnector(Component):
         request: Execute,
         caller: Listener,
     ) -> Body:
-        if not self._desk.speaks_for(request.idp):
+        if not self._async_verifier.speaks_for(request.idp):
             raise BadMessage(f"This node does not speak for the identity provider {request.idp}.")
         asked = self._asked(request, caller)
         granted = await grant(asked)
         if granted is not None:
             return {"code": 200, "value": granted}
         text = "A login is needed first."
-        value = {"name": "IdPLoginError", "loginUrl": await self._desk.login_url(asked)}
+        value = {"name": "IdPLoginError", "loginUrl": await self._async_verifier.login_url(asked)}
         return {"code": 401, "desc": text, "description": text, "value": value}
 
     async def _revoke(self, request: Execute) -> Body:
         if not request.token:
             raise BadMessage("revokeAccessToken needs params.token.")
-        if not await self._desk.revoke(request.token):
+        if not await self._async_verifier.revoke(request.token):
             raise NotFound("This token is none of this domain's provider.")
         return {"code": 200}
 

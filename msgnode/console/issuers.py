@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminPasswordWidget
 
-from msgnode.identity.encryption import seal
+from msgnode.identity.encryption import encrypt
 from msgnode.identity.http import url_fault
 from msgnode.identity.issuer_store import lines
 from msgnode.identity.issuers import ALGORITHMS
@@ -104,7 +104,7 @@ class IssuerAdmin(AuditedAdmin):
 
     def save_model(self, request: HttpRequest, obj: Issuer, form: Any, change: bool) -> None:
         if form.cleaned_data.get("secret"):
-            obj.client_secret = seal(form.cleaned_data["secret"])
+            obj.client_secret = encrypt(form.cleaned_data["secret"])
         super().save_model(request, obj, form, change)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:

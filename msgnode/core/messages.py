@@ -50,7 +50,7 @@ class _Envelope(msgspec.Struct):
     body: msgspec.Raw = _EMPTY
 
 
-class Said(msgspec.Struct):
+class IdentityFields(msgspec.Struct):
     """What a body says of its sender, undecoded; empty where it says nothing. `auth` and
     `assertedIdentity` are claims of no worth."""
 
@@ -63,7 +63,7 @@ class Said(msgspec.Struct):
 
 
 _envelopes = msgspec.json.Decoder(_Envelope)
-_said = msgspec.json.Decoder(Said)
+_said = msgspec.json.Decoder(IdentityFields)
 _raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _values = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
@@ -74,7 +74,7 @@ _KEY = re.compile(rb'\s*"((?:[^"\\]|\\.)*)"\s*:\s*')
 _NEXT = re.compile(rb"\s*([,}])")
 
 
-class Refused(NodeError):
+class InvalidFrame(NodeError):
     """A frame that is no message: the answer's parts, as far as the frame showed them."""
 
     code = 400
@@ -132,10 +132,10 @@ class Message:
         self.frame = frame
         self._plain = plain  # the five known fields only, compact, `body` last, one recipient
         self._fields: dict[str, Any] | None = None
-        self._said: Said | None = None
+        self._said: IdentityFields | None = None
 
     @property
-    def said(self) -> Said:
+    def said(self) -> IdentityFields:
         """What the body says of its sender, read once. Raises BadMessage for a body too deep."""
         said = self._said
         if said is None:
@@ -231,7 +231,7 @@ def parse(frame: bytes) -> Message:
     if problem:
         first = to if to.__class__ is str else next(iter(recipients), "")
         id_ = id_ if _is_scalar(id_) else b""
-        raise Refused(problem, id_, envelope.sender, first, type_ == "response")
+        raise InvalidFrame(problem, id_, envelope.sender, first, type_ == "response")
     if not body or body == b"null":
         body, plain = b"{}", False
     return Message(id_, type_, envelope.sender, recipients, body, frame, plain)
@@ -275,14 +275,14 @@ def without_token(frame: bytes, token: bytes) -> bytes:
     return frame
 
 
-def _read(body: bytes) -> Said:
+def _read(body: bytes) -> IdentityFields:
     try:
         return _said.decode(body)
     except (msgspec.DecodeError, RecursionError):
         raise BadMessage("The message is nested too deeply.") from None
 
 
-def _mark(body: bytes, claimed: Said, auth: bool, asserted: bool) -> bytes:
+def _mark(body: bytes, claimed: IdentityFields, auth: bool, asserted: bool) -> bytes:
     if claimed.auth is not _EMPTY or claimed.assertedIdentity is not _EMPTY:
         body = _without(body, "auth", "assertedIdentity")
     marks = _MARKS[auth, asserted]
@@ -374,18 +374,18 @@ def _repeats_a_key(frame: bytes) -> bool:
     return False
 
 
-def _refusal(frame: bytes, error: Exception) -> Refused:
+def _refusal(frame: bytes, error: Exception) -> InvalidFrame:
     """The answer to a frame whose envelope cannot be read, with what can be saved of it."""
     if isinstance(error, RecursionError):
-        return Refused("The message is nested too deeply.")
+        return InvalidFrame("The message is nested too deeply.")
     if isinstance(error, UnicodeDecodeError):
-        return Refused("The frame is not UTF-8 text.")
+        return InvalidFrame("The frame is not UTF-8 text.")
     try:
         fields = _raw_fields.decode(frame)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return Refused("The frame is not a JSON object.")
+        return InvalidFrame("The frame is not a JSON object.")
     id_ = bytes(fields.get("id", _EMPTY))
-    return Refused(
+    return InvalidFrame(
         _in_words(str(error)),
         id_ if _is_scalar(id_) and len(id_) <= MAX_ID_LENGTH else b"",
         _text(fields.get("from", _EMPTY)),

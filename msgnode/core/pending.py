@@ -7,7 +7,7 @@ from collections.abc import Callable
 Then = Callable[[Callable[[], None]], None]
 
 
-class NotAtHand(Exception):
+class Pending(Exception):
     """Raised before anything has changed or been counted; the message is to be carried again.
 
     `when_known` takes a callback and calls it once: when the fact is known or given up. How long

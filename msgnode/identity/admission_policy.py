@@ -27,7 +27,7 @@ WORDS = {mode.name.lower(): mode for mode in Mode}
 _SIGNALLING = ("/p2phandler/", "/p2prequester/")
 
 
-class Modes:
+class AdmissionPolicy:
     """The node's mode, and those of single domains of origin."""
 
     def __init__(self, mode: Mode, domains: Mapping[str, Mode]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from msgnode.core.errors import NodeError, Unavailable
-from msgnode.core.pending import NotAtHand
+from msgnode.core.pending import Pending
 
 from .credentials import Rejected, Unknown, idp_domain, present
 from .ports import AssertionRequest, Provider
@@ -23,7 +23,7 @@ _LIMIT = 5.0
 T = TypeVar("T")
 
 
-class IdentityDesk:
+class AsyncVerifier:
     """One a worker. `provider` is None where the domain has no OpenID provider of its own."""
 
     def __init__(self, verifier: Verifier, provider: Provider | None) -> None:
@@ -32,26 +32,26 @@ class IdentityDesk:
 
     async def prove(self, token: str) -> Verified:
         """Who is behind a token, of whichever form. Raises NodeError."""
-        presented = present(token)
-        if presented is None:
+        credential = present(token)
+        if credential is None:
             raise Rejected("There is no token.")
-        return await self.settled(lambda: self._verifier.verify(presented))
+        return await self.settled(lambda: self._verifier.verify(credential))
 
     async def validate(self, assertion: str, idp: str, profile: Any) -> Verified:
         """Who is behind an assertion, with the provider's domain and profile where known."""
         known = profile if isinstance(profile, dict) else {}
         identity = {"assertion": assertion, "idp": {"domain": idp}, "userProfile": known}
-        presented = present(identity)
-        if presented is None:
+        credential = present(identity)
+        if credential is None:
             raise Rejected("There is no assertion.")
-        return await self.settled(lambda: self._verifier.verify(presented))
+        return await self.settled(lambda: self._verifier.verify(credential))
 
     async def settled(self, attempt: Callable[[], T]) -> T:
         """The outcome of something that may need facts that are not at hand yet."""
         for _ in range(_WAITS):
             try:
                 return attempt()
-            except NotAtHand as fact:
+            except Pending as fact:
                 known = asyncio.Event()
                 fact.when_known(known.set)
                 try:

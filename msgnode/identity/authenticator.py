@@ -33,23 +33,23 @@ from msgnode.core import addresses
 from msgnode.core.errors import BadMessage, Forbidden, NotIdentified, TooMany, Unavailable
 from msgnode.core.identity import Identity, Speaker
 from msgnode.core.messages import Message
-from msgnode.core.pending import NotAtHand
+from msgnode.core.pending import Pending
 
-from .admission_policy import Mode, Modes, needs_no_identity
+from .admission_policy import AdmissionPolicy, Mode, needs_no_identity
 from .bindings import Binding, Bindings
 from .claims import key_of
-from .credentials import Presented, Rejected, Unknown, present
+from .credentials import Credential, Rejected, Unknown, present
 from .verifier import Verified, Verifier
 
 _RUNTIMES = addresses.RUNTIME_SCHEMES
-_VOICES = 4
+_MAX_CACHED = 4
 """Identities of one session that are remembered as they were said."""
 
 _value = msgspec.json.Decoder().decode
 
 
 @dataclass(slots=True)
-class _Voice:
+class _CachedSpeaker:
     """What came of an identity as a session said it; `base` is the session's own speaker then."""
 
     base: Speaker
@@ -65,7 +65,7 @@ class _Checks:
     at: float
 
 
-class IdentityWitness:
+class MessageAuthenticator:
     """One a worker. `log_in(session, verified)` binds a session to a subject, or (None) to none;
     `identified(session)` hears of one that said who it is in a message where the mode is content
     with that; `binds` says whether tokens are bound to the runtimes that say them."""
@@ -73,7 +73,7 @@ class IdentityWitness:
     def __init__(
         self,
         verifier: Verifier,
-        modes: Modes,
+        modes: AdmissionPolicy,
         doors: frozenset[str],
         passes_unknown: bool,
         checks: float,
@@ -93,7 +93,7 @@ class IdentityWitness:
         self._log_in = log_in
         self._identified = identified
         self._now = now
-        self._voices: dict[str, dict[bytes, _Voice]] = {}
+        self._cache: dict[str, dict[bytes, _CachedSpeaker]] = {}
         self._checks: dict[str, _Checks] = {}
 
     # --- messages ---------------------------------------------------------------------------------
@@ -108,31 +108,31 @@ class IdentityWitness:
         raw = bytes(said.idToken or said.identity)
         if not raw or raw == b"null":
             return self._without(message, session, said.accessToken)
-        voices = self._voices.get(session.id)
-        voice = voices.get(raw) if voices is not None else None
-        if voice is None or voice.base is not speaker or voice.until <= self._now():
-            voice = self._heard(raw, session)
+        cached = self._cache.get(session.id)
+        entry = cached.get(raw) if cached is not None else None
+        if entry is None or entry.base is not speaker or entry.until <= self._now():
+            entry = self._authenticate(raw, session)
         mode = self.modes.of(session.runtime_url)
         if mode is Mode.STRICT:
             self._check_via(message, session)
-        if voice.speaker.identity is None or (mode is Mode.STRICT and speaker.identity is None):
+        if entry.speaker.identity is None or (mode is Mode.STRICT and speaker.identity is None):
             self._demand(message, session)
-        return voice.speaker
+        return entry.speaker
 
-    def greet(self, message: Message, speaker: Speaker) -> Verified | None:
+    def authenticate(self, message: Message, speaker: Speaker) -> Verified | None:
         if message.type not in ("open", "re-open"):
             return None
         said = message.said
         raw = said.accessToken or said.idToken or said.identity
-        presented = _presented(raw) if raw else None
-        if presented is None:
+        credential = _credential(raw) if raw else None
+        if credential is None:
             return None
-        if not said.accessToken and not presented.idp:
-            presented = self._verifier.ours(presented)
+        if not said.accessToken and not credential.idp:
+            credential = self._verifier.ours(credential)
         try:
-            if presented is None:
+            if credential is None:
                 raise Unknown
-            verified = self._verifier.verify(presented)
+            verified = self._verifier.verify(credential)
         except Unknown:
             if self._passes_unknown:
                 return None
@@ -146,7 +146,7 @@ class IdentityWitness:
 
     def holder(self, token_digest: str, runtime_url: str) -> str:
         """The runtime that a token is bound to which `runtime_url` shows, "" if to none. Raises
-        NotAtHand, and Unavailable."""
+        Pending, and Unavailable."""
         held = self._bindings.look(token_digest, runtime_url) if self._binds else None
         return held.runtime_url if held is not None else ""
 
@@ -164,17 +164,17 @@ class IdentityWitness:
 
     def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
         """A SessionEnd, also of another worker's session: what it said is forgotten."""
-        self.session_let_go(session_id)
+        self.session_handed_off(session_id)
         self._bindings.runtime_ended(runtime_url)
 
-    def session_let_go(self, session_id: str) -> None:
+    def session_handed_off(self, session_id: str) -> None:
         """The session is with another worker from now on: what is bound to its runtime stays so."""
-        self._voices.pop(session_id, None)
+        self._cache.pop(session_id, None)
         self._checks.pop(session_id, None)
 
     def forget(self) -> None:
         """What was found out is no longer good: the issuers or the revocations have changed."""
-        self._voices.clear()
+        self._cache.clear()
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -191,15 +191,15 @@ class IdentityWitness:
         """A message without an identity of its own, perhaps with an access token."""
         speaker = session.speaker
         if speaker.identity is None and token:
-            presented = self._verifier.ours(_presented(token))
+            credential = self._verifier.ours(_credential(token))
             try:
-                if presented is not None:
-                    verified = self._verified(presented, session)
+                if credential is not None:
+                    verified = self._verified(credential, session)
                     self.check_login(verified, session)
                     self._log_in(session, verified)
                     speaker = session.speaker
-            except NotAtHand:
-                self._unspend(session)
+            except Pending:
+                self._refund(session)
                 raise
             except (Rejected, Unknown, Unavailable, TooMany):
                 pass  # not ours, or not now: the mode decides below
@@ -209,15 +209,15 @@ class IdentityWitness:
             self._check_via(message, session)
         return speaker
 
-    def _heard(self, raw: bytes, session: Listener) -> _Voice:
+    def _authenticate(self, raw: bytes, session: Listener) -> _CachedSpeaker:
         """Verify an identity that is not the one of the session's last message."""
         base = session.speaker
-        presented = _presented(msgspec.Raw(raw))
+        credential = _credential(msgspec.Raw(raw))
         identity: Identity | None = None
         until = self._now() + 1.0
-        if presented is not None:
+        if credential is not None:
             try:
-                asked = presented if presented.idp else self._verifier.ours(presented)
+                asked = credential if credential.idp else self._verifier.ours(credential)
                 if asked is None:
                     raise Unknown
                 verified = self._verified(asked, session)
@@ -226,29 +226,29 @@ class IdentityWitness:
                 self._bind(verified, session)
                 if base.identity is None and self.modes.of(session.runtime_url) is Mode.IDENTIFIED:
                     self._identified(session)
-            except NotAtHand:
-                self._unspend(session)
+            except Pending:
+                self._refund(session)
                 raise
             except Unknown:
                 if not self._passes_unknown or self.modes.of(session.runtime_url):
                     raise
             except Unavailable:
-                if presented.is_jwt or self.modes.of(session.runtime_url):
+                if credential.is_jwt or self.modes.of(session.runtime_url):
                     raise
         elif not self._passes_unknown:
             raise BadMessage("The identity has no assertion that could be verified.")
         speaker = base if identity == base.identity else replace(base, identity=identity)
-        voices = self._voices.setdefault(session.id, {})
-        voice = voices[raw] = _Voice(base, until, speaker)
-        if len(voices) > _VOICES:
-            del voices[next(iter(voices))]
-        return voice
+        cached = self._cache.setdefault(session.id, {})
+        entry = cached[raw] = _CachedSpeaker(base, until, speaker)
+        if len(cached) > _MAX_CACHED:
+            del cached[next(iter(cached))]
+        return entry
 
-    def _verified(self, presented: Presented, session: Listener) -> Verified:
+    def _verified(self, credential: Credential, session: Listener) -> Verified:
         self.spend(session)
-        return self._verifier.verify(presented)
+        return self._verifier.verify(credential)
 
-    def _unspend(self, session: Listener) -> None:
+    def _refund(self, session: Listener) -> None:
         """What has to wait is counted when it is carried again."""
         self._checks[session.id].left += 1
 
@@ -305,7 +305,7 @@ def _same(one: Identity, other: Identity) -> bool:
     return (one.issuer, one.subject) == (other.issuer, other.subject)
 
 
-def _presented(raw: msgspec.Raw) -> Presented | None:
+def _credential(raw: msgspec.Raw) -> Credential | None:
     try:
         return present(_value(raw))
     except (msgspec.DecodeError, RecursionError):

@@ -8,7 +8,7 @@ Rules
 - Alone, a worker decides in its memory. With several the database does (`shared`), so that of all
   that ask in one instant one has it. What it said is remembered until a session of the runtime ends
   anywhere, so a known binding costs a look-up. A session that changes its worker ends nothing.
-- Who asks for what is not known waits for the database, at most `patience` seconds (NotAtHand); if
+- Who asks for what is not known waits for the database, at most `patience` seconds (Pending); if
   that does not answer nobody is believed on such a token (Unavailable).
 """
 
@@ -71,14 +71,14 @@ class Bindings:
     def __init__(
         self,
         is_live: Callable[[str], bool],
-        room: int,
+        capacity: int,
         limit: int,
         shared: Shared | None = None,
         patience: float = 3.0,
         now: Callable[[], float] = time,
     ) -> None:
         self._is_live = is_live
-        self._room = room
+        self._capacity = capacity
         self._limit = limit
         self._shared = shared
         self._patience = patience
@@ -89,7 +89,7 @@ class Bindings:
         self._asking: dict[tuple[str, ...], asyncio.Future[None]] = {}
 
     def bind(self, *wanted: Binding) -> list[Binding]:
-        """See the head of the file. Raises NotAtHand, Unavailable, TooMany."""
+        """See the head of the file. Raises Pending, Unavailable, TooMany."""
         at_hand = [self._at_hand(each) for each in wanted]
         held = [each for each in at_hand if each is not None]
         if len(held) == len(wanted):
@@ -104,7 +104,7 @@ class Bindings:
         return settled
 
     def look(self, name: str, asker: str) -> Binding | None:
-        """See the head of the file. Raises NotAtHand, Unavailable."""
+        """See the head of the file. Raises Pending, Unavailable."""
         known = self._known.get(name)
         if known is not None and self._is_in_force(known):
             return known
@@ -150,7 +150,7 @@ class Bindings:
         self._drop(binding.name)
         self._known[binding.name] = binding
         self._of.setdefault(binding.runtime_url, set()).add(binding.name)
-        if len(self._known) > self._room:
+        if len(self._known) > self._capacity:
             self._drop(next(iter(self._known)))
         return binding
 

@@ -24,7 +24,7 @@ from urllib.parse import unquote
 
 from msgnode.core.identity import Identity
 
-from .credentials import Presented, Rejected
+from .credentials import Credential, Rejected
 from .issuers import Issuer
 
 MAX_TEXT = 255
@@ -33,7 +33,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class ValidatedClaims:
     """What an issuer has said of somebody. `ends` is when it holds no more (seconds, epoch)."""
 
     issuer: Issuer
@@ -64,7 +64,7 @@ class Statement:
 
 def read(
     claims: dict[str, Any], issuer: Issuer, audiences: Collection[str], now: float, leeway: float
-) -> Statement:
+) -> ValidatedClaims:
     """Check the claims of a token whose signature is good. Raises Rejected."""
     if claims.get("iss") not in (issuer.url, *issuer.aliases):
         raise Rejected("The token is of another issuer.")
@@ -81,7 +81,7 @@ def read(
     return statement(claims, issuer, expires + leeway)
 
 
-def statement(claims: dict[str, Any], issuer: Issuer, ends: float) -> Statement:
+def statement(claims: dict[str, Any], issuer: Issuer, ends: float) -> ValidatedClaims:
     """What the claims say of somebody."""
     subject = claims.get("sub")
     if not isinstance(subject, str) or not subject or len(subject) > MAX_TEXT:
@@ -95,15 +95,15 @@ def statement(claims: dict[str, Any], issuer: Issuer, ends: float) -> Statement:
         raise Rejected("The token's subject is not printable.")
     issued = _moment(claims, "iat") or 0.0
     text = nonce if isinstance(nonce, str) else ""
-    return Statement(issuer, claims, subject, tuple(names), text, issued, ends)
+    return ValidatedClaims(issuer, claims, subject, tuple(names), text, issued, ends)
 
 
-def agree(said: Statement, presented: Presented) -> Identity:
+def match_profile(said: ValidatedClaims, credential: Credential) -> Identity:
     """The identity of a token in its surroundings. Raises Rejected where they contradict it."""
     domains = said.issuer.all_domains
-    if presented.idp and presented.idp not in domains:
-        raise Rejected(f"The issuer does not speak for the domain {presented.idp}.")
-    profile = presented.profile
+    if credential.idp and credential.idp not in domains:
+        raise Rejected(f"The issuer does not speak for the domain {credential.idp}.")
+    profile = credential.profile
     names = {name.lower() for name in said.names}
     user_url = profile.get("userURL") or profile.get("UserURL")
     if isinstance(user_url, str) and user_url:
@@ -116,7 +116,7 @@ def agree(said: Statement, presented: Presented) -> Identity:
             raise Rejected(f"The profile's {key} is not the token's.")
     if profile.get("sub") not in (None, "", said.subject):
         raise Rejected("The profile's sub is not the token's.")
-    return said.identity(presented.idp, _guid(profile.get("guid"), said.nonce))
+    return said.identity(credential.idp, _guid(profile.get("guid"), said.nonce))
 
 
 def key_of(nonce: str) -> bytes | None:

@@ -44,7 +44,7 @@ class Unknown(NotIdentified):
 
 
 @dataclass(frozen=True, slots=True)
-class Presented:
+class Credential:
     """An identity as claimed. `idp` is the domain of the provider in lower case, or ""."""
 
     token: str
@@ -53,14 +53,14 @@ class Presented:
     profile: dict[str, Any] = field(default_factory=dict)
 
 
-def present(identity: Any) -> Presented | None:
+def present(identity: Any) -> Credential | None:
     """The identity a message carries; None if it has no assertion to be verified.
 
     `identity` is the object of reference 3 or a text (an `idToken`). Raises Rejected for one that
     is too long.
     """
     if isinstance(identity, str):
-        return _presented(identity, "", {}) if identity else None
+        return _credential(identity, "", {}) if identity else None
     if not isinstance(identity, dict):
         return None
     assertion = identity.get("assertion")
@@ -71,7 +71,7 @@ def present(identity: Any) -> Presented | None:
     for name in ("userURL", "UserURL", "guid"):
         if isinstance(identity.get(name), str):
             claimed.setdefault(name, identity[name])
-    return _presented(assertion, idp_domain(identity.get("idp")), claimed)
+    return _credential(assertion, idp_domain(identity.get("idp")), claimed)
 
 
 def idp_domain(idp: Any) -> str:
@@ -80,7 +80,7 @@ def idp_domain(idp: Any) -> str:
     return domain.strip().lower().removeprefix("www.") if isinstance(domain, str) else ""
 
 
-def _presented(text: str, idp: str, profile: dict[str, Any]) -> Presented:
+def _credential(text: str, idp: str, profile: dict[str, Any]) -> Credential:
     if len(text) > MAX_ASSERTION:
         raise Rejected(f"The assertion is longer than {MAX_ASSERTION} characters.")
     token = text.strip()
@@ -88,7 +88,7 @@ def _presented(text: str, idp: str, profile: dict[str, Any]) -> Presented:
         token = _wrapped(token) or token
     if len(token) > MAX_TOKEN:
         raise Rejected(f"The token is longer than {MAX_TOKEN} characters.")
-    return Presented(token, is_jwt(token), idp, profile)
+    return Credential(token, is_jwt(token), idp, profile)
 
 
 def is_jwt(text: str) -> bool:

@@ -20,12 +20,12 @@ from django.utils.encoding import force_bytes
 log = logging.getLogger(__name__)
 
 
-def seal(secret: str) -> str:
+def encrypt(secret: str) -> str:
     """The text to keep; "" for no secret."""
     return _box().encrypt(secret.encode()).decode() if secret else ""
 
 
-def unseal(sealed: str) -> str:
+def decrypt(sealed: str) -> str:
     """The secret; "" if there is none, or if no key of ours opens it."""
     if not sealed:
         return ""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from time import monotonic
 
 
-class Unidentified:
+class IdentifyDeadlines:
     """One a worker. `seconds` 0: nobody is hurried."""
 
     def __init__(self, seconds: float, now: Callable[[], float] = monotonic) -> None:

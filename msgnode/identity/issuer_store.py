@@ -7,7 +7,7 @@ from django.db import connection
 from msgnode import models
 
 from . import revocation_store
-from .encryption import unseal
+from .encryption import decrypt
 from .issuers import Issuer, IssuerBook
 from .revocation_list import Revocations
 
@@ -40,7 +40,7 @@ def issuer_of(row: models.Issuer) -> Issuer:
         jwks=row.jwks.strip(),
         introspection_url=row.introspection_url,
         client_id=row.client_id,
-        client_secret=unseal(row.client_secret),
+        client_secret=decrypt(row.client_secret),
         is_embedded=row.kind == models.Issuer.Kind.EMBEDDED,
     )
 

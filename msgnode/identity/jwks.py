@@ -1,6 +1,6 @@
 """The issuers' public keys in memory, and when they are fetched again.
 
-find(issuer, kid, alg) -> key at once; or NotAtHand, with what to wait for; or an error:
+find(issuer, kid, alg) -> key at once; or Pending, with what to wait for; or an error:
 
   the key is there            used, up to `keeps` seconds after the last good fetch; older than
                               LIFETIME seconds, the set is fetched again in the background
@@ -44,7 +44,7 @@ Report = Callable[[Issuer, str], None]
 _FAMILY = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 
 
-class Keys:
+class JwksCache:
     """One a worker. `load` brings a JWK set; `keeps` is how long keys outlive an outage."""
 
     def __init__(
@@ -58,70 +58,70 @@ class Keys:
         self._report = report
         self._keeps = keeps
         self._clock = clock
-        self._rings: dict[str, _Ring] = {}
+        self._by_issuer: dict[str, _IssuerKeys] = {}
 
     def find(self, issuer: Issuer, kid: Any, algorithm: str) -> Key:
         """The key of this id for this algorithm. See the head of the file for what it raises."""
-        ring = self._ring(issuer)
+        known = self._keys_of(issuer)
         now = self._clock()
-        age = now - ring.loaded_at
+        age = now - known.loaded_at
         if age > LIFETIME and not issuer.jwks:
-            self._refresh(issuer, ring, now)
+            self._refresh(issuer, known, now)
         if age <= self._keeps or issuer.jwks:
-            key = ring.find(kid, algorithm)
+            key = known.find(kid, algorithm)
             if key is not None:
                 return key
             if not issuer.jwks:
-                self._refresh(issuer, ring, now)
-        if ring.fetching is not None:
-            raise waiting_for("A key of the issuer", ring.fetching)
-        if ring.is_out_of_reach:
+                self._refresh(issuer, known, now)
+        if known.fetching is not None:
+            raise waiting_for("A key of the issuer", known.fetching)
+        if known.is_out_of_reach:
             raise Unavailable("The keys of the identity's issuer are out of reach at the moment.")
         raise Rejected("The token is signed with a key its issuer does not have.")
 
     def state(self, issuer: Issuer) -> str:
         """One word or two for the operator."""
-        ring = self._rings.get(issuer.url)
-        if ring is None or (not ring.keys and not ring.is_out_of_reach):
+        known = self._by_issuer.get(issuer.url)
+        if known is None or (not known.keys and not known.is_out_of_reach):
             return "not asked yet"
-        return "out of reach" if ring.is_out_of_reach else f"{len(ring.keys)} keys"
+        return "out of reach" if known.is_out_of_reach else f"{len(known.keys)} keys"
 
     def keep(self, issuers: Iterable[Issuer]) -> None:
         """The issuers have been changed: keep the keys of those that are as they were. (What the
         embedded provider has is at hand, and may be what has changed.)"""
         kept = {each.url: each for each in issuers if not each.is_embedded}
-        self._rings = {
-            url: ring for url, ring in self._rings.items() if kept.get(url) == ring.issuer
+        self._by_issuer = {
+            url: known for url, known in self._by_issuer.items() if kept.get(url) == known.issuer
         }
 
-    def _ring(self, issuer: Issuer) -> _Ring:
-        ring = self._rings.get(issuer.url)
-        if ring is None:
-            ring = self._rings[issuer.url] = _Ring(issuer)
+    def _keys_of(self, issuer: Issuer) -> _IssuerKeys:
+        known = self._by_issuer.get(issuer.url)
+        if known is None:
+            known = self._by_issuer[issuer.url] = _IssuerKeys(issuer)
             if issuer.jwks:
-                ring.take(msgspec.json.decode(issuer.jwks), self._clock())
-        return ring
+                known.take(msgspec.json.decode(issuer.jwks), self._clock())
+        return known
 
-    def _refresh(self, issuer: Issuer, ring: _Ring, now: float) -> None:
+    def _refresh(self, issuer: Issuer, known: _IssuerKeys, now: float) -> None:
         """Fetch, unless that is under way or was tried a moment ago."""
-        if ring.fetching is None and now >= ring.next_try:
-            ring.next_try = now + PAUSE
-            ring.fetching = asyncio.ensure_future(self._fetch(issuer, ring))
+        if known.fetching is None and now >= known.next_try:
+            known.next_try = now + PAUSE
+            known.fetching = asyncio.ensure_future(self._fetch(issuer, known))
 
-    async def _fetch(self, issuer: Issuer, ring: _Ring) -> None:
+    async def _fetch(self, issuer: Issuer, known: _IssuerKeys) -> None:
         try:
-            ring.take(await self._load(issuer), self._clock())
-            ring.is_out_of_reach = False
+            known.take(await self._load(issuer), self._clock())
+            known.is_out_of_reach = False
             self._report(issuer, "")
         except Exception as error:
-            ring.is_out_of_reach = True
+            known.is_out_of_reach = True
             self._report(issuer, str(error) or type(error).__name__)
             log.warning("Keys could not be fetched: %s", error, extra={"issuer": issuer.url})
         finally:
-            ring.fetching = None
+            known.fetching = None
 
 
-class _Ring:
+class _IssuerKeys:
     """The keys of one issuer."""
 
     def __init__(self, issuer: Issuer) -> None:

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from msgnode.core.pending import NotAtHand
+from msgnode.core.pending import Pending
 
 
-def waiting_for(what: str, future: asyncio.Future[Any]) -> NotAtHand:
+def waiting_for(what: str, future: asyncio.Future[Any]) -> Pending:
     """To be raised; whoever catches it is called back when the future is done, however it ends."""
 
     def when_known(callback: Callable[[], None]) -> None:
         future.add_done_callback(lambda _: callback())
 
-    return NotAtHand(what, when_known)
+    return Pending(what, when_known)

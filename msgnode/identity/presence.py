@@ -9,7 +9,7 @@ from msgnode.bus.ports import Listener
 from msgnode.core.identity import Identity
 
 
-class Roll:
+class LoggedInIndex:
     """One a worker, with the sessions of all workers. Look-ups are dictionary look-ups."""
 
     def __init__(self, now: Callable[[], float] = time) -> None:

@@ -27,22 +27,22 @@ from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity, Speaker
 from msgnode.identity import issuer_store
 from msgnode.identity import revocation_list as revoking
-from msgnode.identity.admission_policy import WORDS, Mode, Modes
-from msgnode.identity.async_verifier import IdentityDesk
-from msgnode.identity.authenticator import IdentityWitness
+from msgnode.identity.admission_policy import WORDS, AdmissionPolicy, Mode
+from msgnode.identity.async_verifier import AsyncVerifier
+from msgnode.identity.authenticator import MessageAuthenticator
 from msgnode.identity.binding_store import BindingStore
 from msgnode.identity.bindings import Bindings
 from msgnode.identity.credentials import Rejected
 from msgnode.identity.http import Fetcher
-from msgnode.identity.identify_timeout import Unidentified
+from msgnode.identity.identify_timeout import IdentifyDeadlines
 from msgnode.identity.issuers import Issuer, IssuerBook
-from msgnode.identity.jwks import Keys
+from msgnode.identity.jwks import JwksCache
 from msgnode.identity.ports import ISSUERS_CHANGED, REVOKED, AssertionRequest, Provider
-from msgnode.identity.presence import Roll
+from msgnode.identity.presence import LoggedInIndex
 from msgnode.identity.revocation_list import Revocations
 from msgnode.identity.verifier import Verifier
 from msgnode.sessions.connection import Connection
-from msgnode.sessions.manager import SessionLife
+from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.session import LiveSession
 
@@ -52,14 +52,14 @@ log = logging.getLogger(__name__)
 OUT_OF_REACH = "issuer-out-of-reach"
 
 
-class Identities:
+class IdentityService:
     """One a worker."""
 
     def __init__(
         self,
         domain: str,
         table: RoutingTable,
-        sessions: SessionLife,
+        sessions: SessionManager,
         writer: Writer,
         connections: Callable[[], Iterable[Connection]],
         decide_again: Callable[[Listener], None],
@@ -78,9 +78,9 @@ class Identities:
         self._provider = provider
         self._fetcher = Fetcher(options["TIMEOUT"], options["HOSTS"], options["LOOPBACK_HTTP"])
         self._out_of_reach: set[str] = set()
-        self.keys = Keys(self._load_keys, options["STALE_KEYS"], report=self._report)
-        self.roll = Roll()
-        self._unidentified = Unidentified(options["IDENTIFY_TIMEOUT"])
+        self.keys = JwksCache(self._load_keys, options["STALE_KEYS"], report=self._report)
+        self.logged_in = LoggedInIndex()
+        self._deadlines = IdentifyDeadlines(options["IDENTIFY_TIMEOUT"])
         self.verifier = Verifier(
             self.keys,
             self._fetcher,
@@ -89,7 +89,7 @@ class Identities:
             options["CACHE"],
             options["INTROSPECTIONS_PER_SECOND"],
         )
-        self.desk = IdentityDesk(self.verifier, provider)
+        self.async_verifier = AsyncVerifier(self.verifier, provider)
         self._table = table
         limit: int = options["BINDINGS_PER_RUNTIME"]
         bindings = Bindings(
@@ -100,9 +100,9 @@ class Identities:
             options["TIMEOUT"],
         )
         domains = {name.lower(): WORDS[word] for name, word in settings.ADMISSION_DOMAINS.items()}
-        self.witness = IdentityWitness(
+        self.authenticator = MessageAuthenticator(
             self.verifier,
-            Modes(WORDS[settings.ADMISSION], domains),
+            AdmissionPolicy(WORDS[settings.ADMISSION], domains),
             frozenset({f"domain://idm.{domain}", f"domain-idp://{domain}"}),
             passes_unknown=options["PASSES_UNKNOWN"],
             checks=options["CHECKS_PER_SECOND"],
@@ -112,7 +112,12 @@ class Identities:
             identified=self._identified,
         )
         self.connector = IdentityConnector(
-            domain, self.desk, AssertionRequest, self._log_in, self.witness.spend, self.roll.find
+            domain,
+            self.async_verifier,
+            AssertionRequest,
+            self._log_in,
+            self.authenticator.spend,
+            self.logged_in.find,
         )
 
     def load(self) -> None:
@@ -128,7 +133,7 @@ class Identities:
             identity = session.speaker.identity
             if identity is not None and self._is_revoked(identity, session.proof):
                 session.speaker = session.speaker.without_identity()
-            self.roll.enter(session)
+            self.logged_in.enter(session)
 
     async def stop(self) -> None:
         await self._fetcher.close()
@@ -137,7 +142,7 @@ class Identities:
         """End the sessions that do not say who they are. Runs until cancelled."""
         while True:
             await asyncio.sleep(every)
-            for id_ in self._unidentified.over():
+            for id_ in self._deadlines.over():
                 session = self._sessions.sessions.get(id_)
                 if session is not None:
                     text = "not identified in time"
@@ -151,40 +156,42 @@ class Identities:
 
     def session_identified(self, session: LiveSession) -> None:
         """A session is new here, or bound to another subject, or to none."""
-        self.roll.enter(session)
+        self.logged_in.enter(session)
         self._decide_again(session)
-        mode = self.witness.modes.of(session.runtime_url)
+        mode = self.authenticator.modes.of(session.runtime_url)
         if session.speaker.identity is not None or not mode:
-            self._unidentified.leave(session.id)
+            self._deadlines.leave(session.id)
         elif mode is Mode.STRICT or not session.has_said_who:
-            self._unidentified.enter(session.id)
+            self._deadlines.enter(session.id)
 
     def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
         """A SessionEnd."""
-        self.roll.leave(session_id)
-        self._unidentified.leave(session_id)
-        self.witness.session_closed(session_id, runtime_url, reason)
+        self.logged_in.leave(session_id)
+        self._deadlines.leave(session_id)
+        self.authenticator.session_closed(session_id, runtime_url, reason)
 
-    def session_let_go(self, session_id: str) -> None:
+    def session_handed_off(self, session_id: str) -> None:
         """A session is with another worker from now on."""
-        self._unidentified.leave(session_id)
-        self.witness.session_let_go(session_id)
+        self._deadlines.leave(session_id)
+        self.authenticator.session_handed_off(session_id)
 
     def remote_entered(self, session: Listener) -> None:
         """A session of another worker is there, or is bound to somebody else."""
-        self.roll.enter(session)
+        self.logged_in.enter(session)
 
     def remote_left(self, session: Listener) -> None:
         """A session of another worker has ended."""
         self.session_closed(session.id, session.runtime_url, "")
 
-    def vouch(self, runtime_url: str, speaker: Speaker, proof: str, is_new: bool) -> None:
+    def authorize_runtime(
+        self, runtime_url: str, speaker: Speaker, proof: str, is_new: bool
+    ) -> None:
         """Whether somebody may come to a runtime's session, a new one or one that is kept, by this
         proof. Raises Rejected if peers have seen the token: it shows no longer who is who, but to
         its runtime while that has no connection."""
         if speaker.identity is None or not proof:
             return
-        holder = self.witness.holder(proof, runtime_url)
+        holder = self.authenticator.holder(proof, runtime_url)
         others = self._table.runtimes.get(holder, ()) if is_new else ()
         if holder and (holder != runtime_url or any(each.is_connected for each in others)):
             raise Rejected("The token is in use by another runtime, or by another of this one's.")
@@ -194,7 +201,7 @@ class Identities:
         live = self._sessions.sessions.get(session.id)
         if live is not None:
             self._sessions.said_who(live)
-            self._unidentified.leave(session.id)
+            self._deadlines.leave(session.id)
 
     def _log_in(self, session: Listener, proof: Proof | None) -> asyncio.Future[Any] | None:
         live = self._sessions.sessions.get(session.id)
@@ -202,7 +209,7 @@ class Identities:
             return None
         if proof is None:
             return self._sessions.identify(live, None)
-        self.witness.check_login(proof, live)
+        self.authenticator.check_login(proof, live)
         return self._sessions.identify(live, proof.identity, proof.digest)
 
     # --- control messages -------------------------------------------------------------------------
@@ -219,7 +226,7 @@ class Identities:
                 return
             book, self.verifier.revocations = loaded[0]
             self.verifier.use(book)
-            self.witness.forget()
+            self.authenticator.forget()
             self._end_disbelieved()
 
         self._writer.submit(Call(load)).add_done_callback(use)
@@ -236,7 +243,7 @@ class Identities:
         revoked = revoking.from_payload(payload)
         self.verifier.revocations.add(revoked)
         self.verifier.forget()
-        self.witness.forget()
+        self.authenticator.forget()
         closes = payload.get("close", True)
 
         def is_met(identity: Identity | None, proof: str) -> bool:

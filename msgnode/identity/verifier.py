@@ -1,6 +1,6 @@
 """Verification: from what a runtime presents to an Identity, or to the reason why not.
 
-verify(presented) -> Verified, at once; or NotAtHand, with what to wait for; or an error:
+verify(presented) -> Verified, at once; or Pending, with what to wait for; or an error:
 
   Unknown      no issuer of ours stands behind it
   Rejected     the issuer is ours and the identity is not good
@@ -32,19 +32,19 @@ from msgnode.core.errors import NodeError, TooMany, Unavailable
 from msgnode.core.identity import Identity
 
 from . import claims, credentials
-from .claims import Statement
-from .credentials import Presented, Rejected, Unknown
+from .claims import ValidatedClaims
+from .credentials import Credential, Rejected, Unknown
 from .http import Fetcher
 from .issuers import Issuer, IssuerBook
-from .jwks import Keys
+from .jwks import JwksCache
 from .pending import waiting_for
 from .ports import Provider, digest
 from .revocation_list import Revocations
 
 log = logging.getLogger(__name__)
 
-KEPT = 300.0
-BAD_KEPT = 5.0
+CACHE_SECONDS = 300.0
+FAILURE_CACHE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _CachedResult:
     """What came of a token: what its issuer says, or why it is refused; good until a moment."""
 
-    found: Statement | NodeError
+    found: ValidatedClaims | NodeError
     until: float
 
 
@@ -70,11 +70,11 @@ class Verifier:
 
     def __init__(
         self,
-        keys: Keys,
+        keys: JwksCache,
         fetcher: Fetcher,
         provider: Provider | None,
         leeway: float,
-        room: int,
+        capacity: int,
         rate: float,
         now: Callable[[], float] = time,
     ) -> None:
@@ -86,11 +86,11 @@ class Verifier:
         self._fetcher = fetcher
         self._provider = provider
         self._leeway = leeway
-        self._room = room
+        self._capacity = capacity
         self._rate = rate
         self._asks_left, self._counted_at = rate, now()
         self._now = now
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _CachedResult] = OrderedDict()
         self._asking: dict[str, asyncio.Future[None]] = {}
 
     def use(self, book: IssuerBook) -> None:
@@ -106,21 +106,21 @@ class Verifier:
         else:
             self._kept.clear()
 
-    def ours(self, presented: Presented | None) -> Presented | None:
+    def ours(self, credential: Credential | None) -> Credential | None:
         """A token found in a message, if it may be one of ours: an opaque one is shown to nobody
         but the node's own provider, because it may open doors elsewhere."""
-        if presented is None or presented.is_jwt:
-            return presented
+        if credential is None or credential.is_jwt:
+            return credential
         own = self.book.embedded
-        return replace(presented, idp=own.all_domains[0]) if own is not None else None
+        return replace(credential, idp=own.all_domains[0]) if own is not None else None
 
-    def verify(self, presented: Presented) -> Verified:
+    def verify(self, credential: Credential) -> Verified:
         """See the head of the file."""
-        name = digest(presented.token)
+        name = digest(credential.token)
         now = self._now()
         kept = self._kept.get(name)
         if kept is None or kept.until <= now:
-            kept = self._find_out(presented, name, now)
+            kept = self._find_out(credential, name, now)
         else:
             self._kept.move_to_end(name)
         said = kept.found
@@ -128,28 +128,28 @@ class Verifier:
             raise type(said)(said.description)
         if self.revocations.covers(said.issuer.url, said.subject, said.issued, name):
             raise Rejected("The identity has been revoked.")
-        return Verified(claims.agree(said, presented), name, said.nonce, kept.until)
+        return Verified(claims.match_profile(said, credential), name, said.nonce, kept.until)
 
     # --- what is not known yet --------------------------------------------------------------------
 
-    def _find_out(self, presented: Presented, name: str, now: float) -> _Kept:
+    def _find_out(self, credential: Credential, name: str, now: float) -> _CachedResult:
         try:
-            if presented.is_jwt:
-                said = self._read_jwt(presented.token, now)
+            if credential.is_jwt:
+                said = self._read_jwt(credential.token, now)
             else:
-                return self._ask_about(presented, name)
+                return self._ask_about(credential, name)
         except (Rejected, Unknown) as error:
-            return self._keep(name, _Kept(error, now + BAD_KEPT))
-        return self._keep(name, _Kept(said, min(said.ends, now + KEPT)))
+            return self._keep(name, _CachedResult(error, now + FAILURE_CACHE_SECONDS))
+        return self._keep(name, _CachedResult(said, min(said.ends, now + CACHE_SECONDS)))
 
-    def _keep(self, name: str, found: _Kept) -> _Kept:
+    def _keep(self, name: str, found: _CachedResult) -> _CachedResult:
         self._kept[name] = found
         self._kept.move_to_end(name)
-        if len(self._kept) > self._room:
+        if len(self._kept) > self._capacity:
             self._kept.popitem(last=False)
         return found
 
-    def _read_jwt(self, token: str, now: float) -> Statement:
+    def _read_jwt(self, token: str, now: float) -> ValidatedClaims:
         issuer = self.book.named(credentials.unverified_claims(token).get("iss"))
         if issuer is None:
             raise Unknown
@@ -169,10 +169,10 @@ class Verifier:
         audiences = issuer.audiences or (self.client_ids if issuer.is_embedded else frozenset())
         return claims.read(content, issuer, audiences, now, self._leeway)
 
-    def _ask_about(self, presented: Presented, name: str) -> _Kept:
+    def _ask_about(self, credential: Credential, name: str) -> _CachedResult:
         """Opaque: whom to ask is said by the configured domain, else everybody who can be asked."""
-        if presented.idp:
-            issuer = self.book.of_domain(presented.idp)
+        if credential.idp:
+            issuer = self.book.of_domain(credential.idp)
             asked = [issuer] if issuer is not None else []
         else:
             able = (each for each in self.book.all if each.introspects)
@@ -184,7 +184,7 @@ class Verifier:
         waiting = self._asking.get(name)
         if waiting is None:
             self._spend()
-            waiting = asyncio.ensure_future(self._introspect(asked, presented.token, name))
+            waiting = asyncio.ensure_future(self._introspect(asked, credential.token, name))
             self._asking[name] = waiting
         raise waiting_for("What an issuer says of a token", waiting)
 
@@ -210,14 +210,14 @@ class Verifier:
                     continue
                 if answer is not None:
                     said = self._from_answer(issuer, answer)
-                    until = min(said.ends, self._now() + KEPT)
-                    self._keep(name, _Kept(said, until))
+                    until = min(said.ends, self._now() + CACHE_SECONDS)
+                    self._keep(name, _CachedResult(said, until))
                     return
         except Rejected as fault:
             error = fault
         finally:
             del self._asking[name]
-        self._keep(name, _Kept(error, self._now() + BAD_KEPT))
+        self._keep(name, _CachedResult(error, self._now() + FAILURE_CACHE_SECONDS))
 
     async def _introspected(self, issuer: Issuer, token: str) -> dict[str, Any] | None:
         if not issuer.is_embedded:
@@ -230,10 +230,10 @@ class Verifier:
         async with asyncio.timeout(3.0):
             return await self._provider.introspect(token)
 
-    def _from_answer(self, issuer: Issuer, answer: dict[str, Any]) -> Statement:
+    def _from_answer(self, issuer: Issuer, answer: dict[str, Any]) -> ValidatedClaims:
         """An issuer's answer about a token, checked like the claims of one."""
         now = self._now()
-        told = {"iss": issuer.url, "exp": now + KEPT, **answer}
+        told = {"iss": issuer.url, "exp": now + CACHE_SECONDS, **answer}
         clients = issuer.audiences
         if clients and answer.get("client_id") in clients:
             told["aud"] = answer["client_id"]

@@ -97,10 +97,10 @@ class NodeCollector(Collector):
             yield _gauge("record_rows_held", "Rows not yet written.", value=node.record.held)
         verified = node.identities.verifier.verifications
         yield _counter("identity_verifications", "Signatures of identities checked.", verified)
-        bound = len(node.identities.roll)
+        bound = len(node.identities.logged_in)
         yield _gauge("sessions_bound", "Sessions that are logged in.", value=bound)
-        if node.fellowship is not None:
-            yield from _links(node.fellowship.mesh.figures())
+        if node.cluster is not None:
+            yield from _links(node.cluster.transport.figures())
 
 
 def _links(links: list[dict[str, Any]]) -> Iterator[Metric]:

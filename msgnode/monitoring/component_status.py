@@ -10,7 +10,7 @@ from datetime import timedelta
 from django.utils import timezone
 
 from msgnode import models
-from msgnode.bus.ports import Card
+from msgnode.bus.ports import ComponentInfo
 from msgnode.bus.writing import Call, Writer
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,11 @@ _GONE_AFTER = timedelta(minutes=5)
 
 class StatusReport:
     def __init__(
-        self, writer: Writer, worker: str, cards: Callable[[], list[Card]], every: float = 5.0
+        self,
+        writer: Writer,
+        worker: str,
+        cards: Callable[[], list[ComponentInfo]],
+        every: float = 5.0,
     ) -> None:
         self._writer = writer
         self._worker = worker

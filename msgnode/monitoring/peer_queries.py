@@ -11,7 +11,7 @@ import msgspec
 
 from msgnode.core.faults import FAULTS
 from msgnode.monitoring.collector import Family, families
-from msgnode.workers.rpc import MAX_BYTES, Asking
+from msgnode.workers.rpc import MAX_BYTES, PeerRpc
 from policies.authoring import live_messages
 
 if TYPE_CHECKING:
@@ -42,16 +42,16 @@ def answers(node: Node) -> dict[str, Callable[[bytes], Awaitable[bytes]]]:
     return {_METRICS: metrics, _PASSING: passing}
 
 
-def metrics(asking: Asking, seconds: float) -> dict[str, list[Family] | None]:
+def metrics(rpc: PeerRpc, seconds: float) -> dict[str, list[Family] | None]:
     """The numbers of the other workers by their names, None of one that did not answer in time."""
-    told = asking.ask_from_thread(_METRICS, seconds=seconds)
+    told = rpc.ask_from_thread(_METRICS, seconds=seconds)
     return {worker: _decoded(answer, list[Family]) for worker, answer in told.items()}
 
 
-def passing(asking: Asking, seconds: float, enough: int) -> list[msgspec.Raw]:
+def passing(rpc: PeerRpc, seconds: float, enough: int) -> list[msgspec.Raw]:
     """Messages that pass the other workers within so many seconds, as JSON."""
     text = msgspec.msgpack.encode(_Watch(seconds, enough))
-    told = asking.ask_from_thread(_PASSING, text, seconds + 1.0)
+    told = rpc.ask_from_thread(_PASSING, text, seconds + 1.0)
     return [
         msgspec.Raw(message)
         for answer in told.values()

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from msgnode.bus.ports import Tap
+from msgnode.bus.ports import MessageObserver
 from msgnode.core import addresses, messages
 from msgnode.core.faults import FAULTS
 from msgnode.core.record import TrafficRecord
@@ -82,7 +82,7 @@ class Tail:
         self,
         folder: Path,
         worker: str,
-        attach: Callable[[Tap | None], None],
+        attach: Callable[[MessageObserver | None], None],
         token_of: Callable[[str], bytes],
     ) -> None:
         self._path = folder / f"tail-{os.getpid()}.sock"

@@ -25,7 +25,7 @@ def ready(request: HttpRequest) -> JsonResponse:
         "jobs": node.runs_all_jobs,
     }
     is_ready = all(checks.values())
-    workers = 1 + (node.fellowship.mesh.number_ready if node.fellowship is not None else 0)
+    workers = 1 + (node.cluster.transport.number_ready if node.cluster is not None else 0)
     body = {
         "status": "ready" if is_ready else "not ready", "checks": checks, "workers": workers
     }  # fmt: skip

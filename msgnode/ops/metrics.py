@@ -31,12 +31,12 @@ def metrics(request: HttpRequest) -> HttpResponse:
         return HttpResponseBadRequest("`worker` is `this`, or is left out.", "text/plain")
     node = get_node()
     own = families(node)
-    if node.fellowship is None:
+    if node.cluster is None:
         told: dict[str, list[Family] | None] = {"": own}
     else:
         told = {node.worker: own}
         if not asked:
-            told |= peer_queries.metrics(node.fellowship.asking, PATIENCE)
+            told |= peer_queries.metrics(node.cluster.rpc, PATIENCE)
     registry = CollectorRegistry()
     registry.register(_All(told))
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)

@@ -23,7 +23,7 @@ from django.db import connection
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.core.identity import Identity
-from msgnode.core.pending import NotAtHand
+from msgnode.core.pending import Pending
 from policies.engine.language import CannotEvaluate
 from registry import api as registry
 
@@ -33,7 +33,7 @@ FRESH, KEPT, LONGEST = 2.0, 60.0, 3.0
 MAX_KEPT = 10_000
 
 
-class NodeDirectory:
+class NodeAttributeSource:
     """What the routing table and the registry tell policies. `find` gives entries of a user."""
 
     def __init__(self, table: RoutingTable, find: Callable[[str], list[str]] | None = None) -> None:
@@ -63,12 +63,12 @@ class NodeDirectory:
         return entries
 
     def prepare(self, user_url: str) -> None:
-        """Raise NotAtHand if a user's entries must be waited for."""
+        """Raise Pending if a user's entries must be waited for."""
         at, entries = self._kept.get(user_url, (-KEPT, None))
         if monotonic() - at <= (FRESH if entries is None else KEPT):
             return
         self._ask(user_url)
-        raise NotAtHand(f"What the registry knows of {user_url}", self._asked[user_url].append)
+        raise Pending(f"What the registry knows of {user_url}", self._asked[user_url].append)
 
     def _ask(self, user_url: str) -> None:
         if user_url in self._asked:

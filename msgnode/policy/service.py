@@ -24,10 +24,10 @@ from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
 from msgnode.core.faults import FAULTS
-from msgnode.policy.attribute_source import NodeDirectory
+from msgnode.policy.attribute_source import NodeAttributeSource
 from policies.enforcement import decision_log, environment, prp
-from policies.enforcement.decision_buffer import Journal
-from policies.enforcement.obligations import do_deeds
+from policies.enforcement.decision_buffer import DecisionBuffer
+from policies.enforcement.obligations import execute
 from policies.enforcement.pep import PolicyEnforcer
 from policies.enforcement.pip import InformationPoint
 
@@ -38,7 +38,7 @@ _DECIDES_AGAIN = 60.0
 _AT_ONCE = 1000
 
 
-class Policing:
+class PolicyService:
     """One a worker. `subscribed` lists (session, address); `drop` ends a subscription."""
 
     def __init__(
@@ -59,8 +59,8 @@ class Policing:
         self._wanted = asyncio.Event()
         self._decided_at = monotonic()
         self.enforcer = PolicyEnforcer(
-            InformationPoint(NodeDirectory(table)),
-            Journal(policy["LOG_SAMPLE"], policy["LOG_ROOM"], policy["LOG_MASKS_BODIES"]),
+            InformationPoint(NodeAttributeSource(table)),
+            DecisionBuffer(policy["LOG_SAMPLE"], policy["LOG_ROOM"], policy["LOG_MASKS_BODIES"]),
             environment.defaults(),
             lambda: datetime.now(zone),
             environment.node_facts(),
@@ -68,9 +68,9 @@ class Policing:
 
     def load(self) -> None:
         """Take what is published. Blocks: for the start."""
-        edition = prp.active_sets()
-        if edition is not None:
-            self.enforcer.edition = edition
+        snapshot = prp.active_sets()
+        if snapshot is not None:
+            self.enforcer.snapshot = snapshot
 
     def published(self, payload: dict[str, Any]) -> None:
         """A control message: a version is out."""
@@ -86,15 +86,15 @@ class Policing:
                 pass
             self._wanted.clear()
             try:
-                edition = await asyncio.to_thread(self._newer)
+                snapshot = await asyncio.to_thread(self._newer)
             except Exception as error:
                 log.warning("Policies could not be read, the last ones stay: %s", error)
                 await asyncio.sleep(0.5)
                 self._wanted.set()
                 continue
-            if edition is not None:
-                self.enforcer.edition = edition
-                log.info("Policies of version %d are in force.", edition.version)
+            if snapshot is not None:
+                self.enforcer.snapshot = snapshot
+                log.info("Policies of version %d are in force.", snapshot.version)
                 await self.decide_again()
 
     async def write(self) -> None:
@@ -103,12 +103,15 @@ class Policing:
             await asyncio.sleep(1.0)
             with FAULTS.kept_to("decision log"):
                 self.write_down()
-            if self.enforcer.edition.uses_clock and monotonic() - self._decided_at > _DECIDES_AGAIN:
+            if (
+                self.enforcer.snapshot.uses_clock
+                and monotonic() - self._decided_at > _DECIDES_AGAIN
+            ):
                 await self.decide_again()
 
     def write_down(self) -> None:
         """Hand the journal to the writer."""
-        entries, deeds, hits = self.enforcer.journal.take()
+        entries, pending_obligations, hits = self.enforcer.decision_buffer.take()
         if entries:
             self._writer.submit(Call(lambda: decision_log.write_entries(entries)))
             if any(entry.effect == "indeterminate" for entry in entries):
@@ -116,8 +119,8 @@ class Policing:
                 self._raise_alarm("policy-indeterminate", "", text)
         if hits:
             self._writer.submit(Call(lambda: decision_log.add_hits(hits)))
-        if deeds:
-            asyncio.get_running_loop().run_in_executor(None, do_deeds, deeds)
+        if pending_obligations:
+            asyncio.get_running_loop().run_in_executor(None, execute, pending_obligations)
 
     async def decide_again(self) -> None:
         """End the subscriptions that are not allowed any more."""
@@ -146,6 +149,6 @@ class Policing:
 
     def _newer(self) -> Any:
         try:
-            return prp.active_sets(self.enforcer.edition.version)
+            return prp.active_sets(self.enforcer.snapshot.version)
         finally:
             connection.close()

@@ -77,7 +77,7 @@ class Worker:
         self._address = settings.HOST, settings.PORT
 
     def run(self) -> int:
-        if self._shares_port and self._node.fellowship is None:
+        if self._shares_port and self._node.cluster is None:
             log.critical("The node cannot start: several WORKERS need a REDIS_URL.")
             return 1
         try:

@@ -14,7 +14,7 @@ Rules (reference 3, 4 and 11)
 from __future__ import annotations
 
 from msgnode.bus.ownership import Ownership
-from msgnode.bus.ports import Listener, Witness
+from msgnode.bus.ports import Authenticator, Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.core import addresses
 from msgnode.core.errors import Forbidden, NodeError, NotIdentified
@@ -29,41 +29,41 @@ _EVENTS = ("/changes", "/registration", "/status")
 _ROUTED = addresses.RUNTIME_SCHEMES | addresses.NODE_SCHEMES
 
 
-class SessionAdmission:
+class SessionAuthorizer:
     """Implements the bus's Admission over the routing table."""
 
     def __init__(
         self,
         table: RoutingTable,
         sessions: SessionComponent,
-        witness: Witness,
+        authenticator: Authenticator,
         ownership: Ownership,
         max_learned: int,
     ) -> None:
         self._table = table
         self._sessions = sessions
-        self._witness = witness
+        self._authenticator = authenticator
         self._ownership = ownership
         self._max_learned = max_learned
 
-    def greet(self, message: Message, caller: Connection) -> None:
+    def authenticate(self, message: Message, caller: Connection) -> None:
         _check_refusal(caller)
         try:
-            proof = self._witness.greet(message, caller.speaker)
+            proof = self._authenticator.authenticate(message, caller.speaker)
         except NodeError:
             caller.failed()
             raise
         if proof is not None:
             caller.identify(proof.identity, proof.digest)
 
-    def admit(self, message: Message, caller: Connection) -> tuple[LiveSession, Speaker]:
+    def authorize(self, message: Message, caller: Connection) -> tuple[LiveSession, Speaker]:
         session = caller.session
         if session is None:
             _check_refusal(caller)
             raise NotIdentified("There is no session: send `open` to mn:/session first.")
         if not session.runtime_url:
             self._sessions.bind(session, message, caller)
-        speaker = self._witness.speaker_of(message, session)
+        speaker = self._authenticator.speaker_of(message, session)
         sender = message.sender
         table = self._table
         if (

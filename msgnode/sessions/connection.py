@@ -17,7 +17,7 @@ from msgnode.bus.ports import Listener
 from msgnode.core.errors import NodeError
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity, Speaker
-from msgnode.core.pending import NotAtHand
+from msgnode.core.pending import Pending
 
 from .handshake import SessionComponent
 from .outbox import Link
@@ -87,7 +87,7 @@ class Connection:
         if self.session is not None:
             self._sessions.identify(self.session, identity, proof)
         else:
-            self.learn(identity, proof)
+            self.set_identity(identity, proof)
 
     def failed(self) -> None:
         """A session frame had an identity that is not good; who guesses on is sent away."""
@@ -99,7 +99,7 @@ class Connection:
         """Who is behind this connection is kept out, and has been told so."""
         self.end(CloseCode.REFUSED, "banned from this node")
 
-    def learn(self, identity: Identity | None, proof: str) -> None:
+    def set_identity(self, identity: Identity | None, proof: str) -> None:
         """Whom the sessions of this connection are bound to from now on."""
         self._stranger = replace(self._stranger, identity=identity)
         self.proof = proof
@@ -135,14 +135,14 @@ class Connection:
 
     def wait_for(self, reader: Listener) -> None:
         self._behind += 1
-        reader.when_relieved(self._relieved)
+        reader.when_writable(self._relieved)
 
-    def hold(self, frame: bytes, fact: NotAtHand) -> None:
+    def hold(self, frame: bytes, fact: Pending) -> None:
         self._unknown += 1
         self._waiting.appendleft(frame)
         fact.when_known(self._known)
 
-    def wait_until(self, fact: NotAtHand, then: Callable[[], None]) -> None:
+    def wait_until(self, fact: Pending, then: Callable[[], None]) -> None:
         """Read nothing until the fact is known, then do this first."""
 
         def known() -> None:

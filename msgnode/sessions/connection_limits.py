@@ -15,7 +15,7 @@ _PAUSE = 0.002  # seconds between two of few
 _STEP = 0.02  # seconds the loop is left alone at a time
 
 
-class Sockets:
+class ConnectionLimits:
     """The open connections of this worker, within their limits."""
 
     def __init__(self, limit: int, limit_per_source: int, is_banned: Callable[[str], bool]) -> None:

@@ -21,7 +21,7 @@ from msgnode.core.errors import Forbidden, NodeError, TooMany, Unavailable
 from . import credentials
 from .asgi_link import AsgiLink
 from .connection import Connection, ConnectionSettings
-from .connection_limits import Sockets
+from .connection_limits import ConnectionLimits
 from .handshake import SessionComponent
 from .probe import ProbeDoor
 from .rules import CloseCode
@@ -44,7 +44,7 @@ class SocketConsumer(AsyncConsumer):
         self,
         pipeline: Pipeline,
         sessions: SessionComponent,
-        sockets: Sockets,
+        sockets: ConnectionLimits,
         settings: ConnectionSettings,
         prove: Prove,
         origins: Collection[str],

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from .manager import SessionLife
+from .manager import SessionManager
 
 log = logging.getLogger(__name__)
 
 
-async def sweep(sessions: SessionLife, every: float = 1.0) -> None:
+async def run_expiry(sessions: SessionManager, every: float = 1.0) -> None:
     """Runs until cancelled; a fault is logged and the next round tries again."""
     while True:
         await asyncio.sleep(every)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgnode.bus.ports import Card, Listener
+from msgnode.bus.ports import ComponentInfo, Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Barrier
 from msgnode.core import addresses, messages
@@ -29,10 +29,10 @@ from msgnode.core.errors import (
 )
 from msgnode.core.identity import Speaker
 from msgnode.core.messages import Message
-from msgnode.core.pending import NotAtHand
+from msgnode.core.pending import Pending
 
 from . import rules, selection
-from .manager import SessionLife, SessionSettings
+from .manager import SessionManager, SessionSettings
 from .rules import CloseCode, Event
 from .session import LiveSession
 from .store import SessionStore
@@ -46,7 +46,7 @@ Answer = Callable[[dict[str, Any]], None]
 """Gives the body of an answer to the caller, in the words of its handshake."""
 
 
-class SessionComponent(SessionLife):
+class SessionComponent(SessionManager):
     """The door to the sessions of this worker. Implements the bus's SessionDoor.
 
     `vouch(runtime URL, speaker, proof, is new)` raises if this proof opens no session there. With
@@ -64,10 +64,10 @@ class SessionComponent(SessionLife):
         raise_alarm: Callable[[str, str, str], None],
     ) -> None:
         super().__init__(settings, table, store, raise_alarm)
-        self.card = Card(self.name, "component", ADDRESS)
-        self.bring: Callable[[str], Awaitable[None]] | None = None
+        self.card = ComponentInfo(self.name, "component", ADDRESS)
+        self.fetch: Callable[[str], Awaitable[None]] | None = None
         self.barrier: Barrier = lambda: None
-        self.vouch: Callable[[str, Speaker, str, bool], None] = lambda *_: None
+        self.authorize_runtime: Callable[[str, Speaker, str, bool], None] = lambda *_: None
         self._given_up: set[str] = set()
 
     # --- session frames ---------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class SessionComponent(SessionLife):
         if why := rules.runtime_url_fault(runtime_url):
             raise BadMessage(f"The runtime URL {why}.")
         self._check_bans(runtime_url, caller)
-        self.vouch(runtime_url, caller.speaker, caller.proof, True)
+        self.authorize_runtime(runtime_url, caller.speaker, caller.proof, True)
         runtimes = self._table.runtimes
         if above := next(filter(runtimes.__contains__, addresses.ancestors(runtime_url)), ""):
             raise Forbidden(f"{runtime_url} lies below the runtime {above}.")
@@ -237,25 +237,25 @@ class SessionComponent(SessionLife):
         return None
 
     def _here(self, session: Listener) -> LiveSession:
-        """The session, once it is with this worker. Raises NotAtHand while it comes from another,
+        """The session, once it is with this worker. Raises Pending while it comes from another,
         and Unavailable if it cannot be had."""
         live = self.sessions.get(session.id)
         if live is not None:
             return live
-        if self.bring is None or session.id in self._given_up:
+        if self.fetch is None or session.id in self._given_up:
             self._given_up.discard(session.id)
             raise Unavailable("The session is with a part of the node that does not answer.")
-        raise NotAtHand("The session", partial(self._bring, self.bring, session.id))
+        raise Pending("The session", partial(self._fetch, self.fetch, session.id))
 
-    def _bring(
-        self, bring: Callable[[str], Awaitable[None]], id_: str, known: Callable[[], None]
+    def _fetch(
+        self, fetch: Callable[[str], Awaitable[None]], id_: str, known: Callable[[], None]
     ) -> None:
         def done(_: asyncio.Future[None]) -> None:
             if id_ not in self.sessions:
                 self._given_up.add(id_)
             known()
 
-        asyncio.ensure_future(bring(id_)).add_done_callback(done)
+        asyncio.ensure_future(fetch(id_)).add_done_callback(done)
 
     def _new(self, runtime_url: str, token: str, caller: Connection) -> LiveSession:
         id_ = uuid.uuid4().hex
@@ -299,7 +299,7 @@ class SessionComponent(SessionLife):
             raise Conflict("This connection already has a session: close it first.")
         self._check_bans(session.runtime_url, caller)
         if session.speaker.identity is None:
-            self.vouch(session.runtime_url, caller.speaker, caller.proof, False)
+            self.authorize_runtime(session.runtime_url, caller.speaker, caller.proof, False)
         speaker = _speaker(session.id, session.runtime_url, caller)
         bound = session.speaker.identity
         if bound is not None and speaker.identity is None:

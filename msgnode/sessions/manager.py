@@ -45,7 +45,7 @@ class SessionSettings:
     node_address: str
 
 
-class SessionLife:
+class SessionManager:
     """All sessions of this worker."""
 
     def __init__(
@@ -58,7 +58,7 @@ class SessionLife:
         self.sessions: dict[str, LiveSession] = {}
         self.on_closed: list[SessionEnd] = []
         self.on_identified: list[Callable[[LiveSession], None]] = []
-        self.on_let_go: list[Callable[[str], None]] = []
+        self.on_handed_off: list[Callable[[str], None]] = []
         self.bans = BanList()
         self._settings = settings
         self._table = table
@@ -132,7 +132,7 @@ class SessionLife:
             raise Forbidden("This subject is banned from this node.")
         session.speaker, session.proof = speaker, proof
         if session.socket is not None:
-            session.socket.learn(identity, proof)
+            session.socket.set_identity(identity, proof)
         if session.id not in self.sessions:
             return None
         self._table.touch(session)
@@ -146,7 +146,7 @@ class SessionLife:
             session.has_said_who = True
             self._store.identified(session)
 
-    def enforce(self, bans: BanList) -> None:
+    def apply_bans(self, bans: BanList) -> None:
         """These bans are in force from now on: end the sessions that the new ones meet."""
         new, self.bans = bans.beyond(self.bans), bans
         if not new:
@@ -218,12 +218,12 @@ class SessionLife:
             self._detach(session)
         self._detached.pop(session.id, None)
 
-    def let_go(self, session_id: str) -> None:
+    def hand_off(self, session_id: str) -> None:
         """A session is with another worker from now on; its rows stay as they are."""
         self.sessions.pop(session_id, None)
         self._detached.pop(session_id, None)
-        for on_let_go in self.on_let_go:
-            on_let_go(session_id)
+        for on_handed_off in self.on_handed_off:
+            on_handed_off(session_id)
 
     def missed(self, session_id: str) -> None:
         """Frames for a session were lost on their way to this worker: tell it, or tell it when it

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from msgnode.bus.ports import Taken
+from msgnode.bus.ports import DeliveryResult
 from msgnode.core.faults import FAULTS
 
 _OVERHEAD = 64  # bytes of memory a waiting frame costs besides its text
@@ -64,32 +64,32 @@ class Outbox:
     def waiting_bytes(self) -> int:
         return self._bytes
 
-    def put(self, frame: bytes) -> Taken:
+    def put(self, frame: bytes) -> DeliveryResult:
         """Write or keep one frame. Never waits."""
         link = self._link
         if link is not None and not link.is_paused and not self._waiting:
             link.write(frame)
-            return Taken.WRITTEN
+            return DeliveryResult.WRITTEN
         if link is None and not self._stores:
-            return Taken.DROPPED
+            return DeliveryResult.DROPPED
         size = len(frame) + _OVERHEAD
         if self._bytes + size > self._limit:
             self.has_gap = True
             if link is not None:
                 self._overflow()
-            return Taken.DROPPED
+            return DeliveryResult.DROPPED
         self._waiting.append(frame)
         self._bytes += size
         if link is None:
-            return Taken.QUEUED
-        return Taken.BEHIND if self.is_behind else Taken.WRITTEN
+            return DeliveryResult.QUEUED
+        return DeliveryResult.BEHIND if self.is_behind else DeliveryResult.WRITTEN
 
     @property
     def is_behind(self) -> bool:
         """Whether more waits than a quarter of the limit."""
         return self._bytes > self._limit // 4
 
-    def when_relieved(self, callback: Callable[[], None]) -> None:
+    def when_writable(self, callback: Callable[[], None]) -> None:
         """Call back, once, when half of that is left, or the socket is gone."""
         self._relief.append(callback)
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from msgnode.bus.ports import Taken
+from msgnode.bus.ports import DeliveryResult
 from msgnode.core.identity import Identity, Speaker
 
 from .outbox import Link, Outbox
@@ -25,7 +25,7 @@ class Socket(Protocol):
     @property
     def link(self) -> Link: ...
 
-    def learn(self, identity: Identity | None, proof: str) -> None:
+    def set_identity(self, identity: Identity | None, proof: str) -> None:
         """Who is behind it has been proved, or is not known any more."""
         ...
 
@@ -89,19 +89,19 @@ class LiveSession:
         self.learned: dict[str, None] = {}
         self.withdrawn: frozenset[str] = frozenset()
         self.outbox = Outbox(outbox_bytes, stores, self._too_slow)
-        self.deliver: Callable[[bytes], Taken] = self.outbox.put
+        self.deliver: Callable[[bytes], DeliveryResult] = self.outbox.put
 
     @property
     def is_connected(self) -> bool:
         return self.state is State.OPEN
 
-    def when_relieved(self, callback: Callable[[], None]) -> None:
+    def when_writable(self, callback: Callable[[], None]) -> None:
         """See the outbox. A reader that is still behind when its patience is over is ended."""
-        self.outbox.when_relieved(callback)
+        self.outbox.when_writable(callback)
         if self._slow_timer is None:
             loop = asyncio.get_running_loop()
             self._slow_timer = loop.call_later(READER_PATIENCE, self._still_behind)
-            self.outbox.when_relieved(self._caught_up)
+            self.outbox.when_writable(self._caught_up)
 
     def missed(self) -> None:
         """A delivery has failed: the socket is ended, the session is told of the gap."""

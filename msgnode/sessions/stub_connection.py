@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from msgnode.core.errors import Forbidden, NodeError, TooMany, Unavailable
-from msgnode.core.pending import NotAtHand
+from msgnode.core.pending import Pending
 
 from .connection import Connection
 from .rules import CloseCode
@@ -57,7 +57,7 @@ class StubConnection(Connection):
         """Enter the session that the socket's URL names."""
         try:
             self._sessions.enter(runtime_url, self)
-        except NotAtHand as fact:
+        except Pending as fact:
             self.wait_until(fact, lambda: self.begin(runtime_url))
         except NodeError as error:
             self.refusal = error
@@ -80,7 +80,7 @@ class StubConnection(Connection):
         runtime_url = command.data.runtime_url or command.body.runtime_url
         try:
             self._sessions.enter(runtime_url, self, self._accept)
-        except NotAtHand as fact:
+        except Pending as fact:
             self.hold(frame, fact)
         except NodeError as error:
             self._refuse(error)

@@ -100,7 +100,7 @@ class SubscriptionComponent(Component):
         if mine:
             self._of[session_id] = mine
 
-    def let_go(self, session_id: str) -> None:
+    def hand_off(self, session_id: str) -> None:
         """A session is with another worker now; the routing table keeps what it listens to."""
         self._of.pop(session_id, None)
 

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 
 @never_cache
 @require_safe
-def newcomer(request: HttpRequest) -> HttpResponse:
+def landing(request: HttpRequest) -> HttpResponse:
     """The page, under a policy that lets it talk to this node and to nobody else."""
     secure = "s" if request.is_secure() else ""
     host = request.get_host()

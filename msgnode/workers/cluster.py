@@ -1,4 +1,4 @@
-"""This worker among the others of its node: joins the rooms to the mesh, and looks after the dead.
+"""This worker among the others of its node: joins the rooms to the transport, and looks after the dead.
 
 Rules
 - A worker is enrolled in the database before it has a session; it takes the sessions of epochs that
@@ -32,7 +32,7 @@ from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.rates import Rates
-from msgnode.identity.service import Identities
+from msgnode.identity.service import IdentityService
 from msgnode.sessions.handshake import SessionComponent
 from msgnode.sessions.serialization import SessionState, session_of, state_of
 from msgnode.sessions.session import LiveSession
@@ -40,21 +40,21 @@ from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers import membership_store
-from msgnode.workers.counter_sync import Counts
-from msgnode.workers.handover import Moves
+from msgnode.workers.counter_sync import CounterSync
+from msgnode.workers.handover import Handover
 from msgnode.workers.peer import Peer
-from msgnode.workers.protocol import Bye, Counted, Question, Reply
+from msgnode.workers.protocol import CounterReport, Goodbye, RpcRequest, RpcResponse
 from msgnode.workers.remote import RemoteSession
-from msgnode.workers.replication import Interest
-from msgnode.workers.rpc import Asking
-from msgnode.workers.transport import Me, Mesh
+from msgnode.workers.replication import TableReplicator
+from msgnode.workers.rpc import PeerRpc
+from msgnode.workers.transport import PeerTransport, WorkerId
 
 log = logging.getLogger(__name__)
 
-_SIGN_EVERY = 2.0  # seconds between two signs of life in the database
+_ROW_INTERVAL = 2.0  # seconds between two signs of life in the database
 
 
-class _Luggage(msgspec.Struct):
+class SessionTransfer(msgspec.Struct):
     """A session and what it holds: addresses with their allocation keys, subscribed addresses."""
 
     session: SessionState
@@ -63,25 +63,25 @@ class _Luggage(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ClusterLimits:
     """patience  seconds until a worker that is not heard of is taken for dead
     link_bytes  bytes that may wait for another worker      outbox_bytes, stores  of sessions"""
 
-    patience: float
+    timeout: float
     link_bytes: int
     outbox_bytes: int
     stores: bool
 
 
-class Fellowship:
+class Cluster:
     """One a worker that has a layer to meet others on. Implements the workers' House and Hall."""
 
     def __init__(
         self,
         layer: Any,
-        me: Me,
+        me: WorkerId,
         secret: str,
-        limits: Limits,
+        limits: ClusterLimits,
         table: RoutingTable,
         sessions: SessionComponent,
         allocation: AllocationComponent,
@@ -89,16 +89,20 @@ class Fellowship:
         store: SessionStore,
         raise_alarm: Callable[[str, str, str], None],
         bounce: Callable[[bytes], None],
-        identities: Identities,
+        identities: IdentityService,
         counters: Mapping[str, Rates],
     ) -> None:
         self.me = me
         self.state = membership_store.STARTING
-        self.mesh = Mesh(layer, me, secret, limits.patience, limits.link_bytes, raise_alarm)
-        self.interest = Interest(table, self.mesh, self)
-        self.moves = Moves(self.mesh, self.interest, self, limits.patience, limits.outbox_bytes)
-        self.counts = Counts(self.mesh, counters)
-        self.asking = Asking(self.mesh)
+        self.transport = PeerTransport(
+            layer, me, secret, limits.timeout, limits.link_bytes, raise_alarm
+        )
+        self.replicator = TableReplicator(table, self.transport, self)
+        self.moves = Handover(
+            self.transport, self.replicator, self, limits.timeout, limits.outbox_bytes
+        )
+        self.counts = CounterSync(self.transport, counters)
+        self.rpc = PeerRpc(self.transport)
         self._limits = limits
         self._table = table
         self._sessions = sessions
@@ -110,19 +114,19 @@ class Fellowship:
         self._identities = identities
         self._expected: set[str] = set()
         self._unseen: dict[str, tuple[Any, float]] = {}  # epoch -> its last sign, since when
-        self._buried: set[str] = set()
+        self._dead: set[str] = set()
         self._jobs: list[asyncio.Task[None]] = []
         self._burials: set[asyncio.Task[None]] = set()
-        sessions.bring = self.moves.bring
-        sessions.barrier = self.mesh.barrier
+        sessions.fetch = self.moves.fetch
+        sessions.barrier = self.transport.barrier
 
     # --- start and stop ---------------------------------------------------------------------------
 
-    def enrol(self) -> list[models.Session]:
+    def register(self) -> list[models.Session]:
         """Enter the register; the sessions that are ours by it. Blocks: for the start."""
-        for worker in membership_store.enrol(self.me):
+        for worker in membership_store.register(self.me):
             if self._has_ended(worker.host, worker.pid):
-                membership_store.take_out(worker.epoch)
+                membership_store.delete(worker.epoch)
             else:
                 self._expected.add(worker.epoch)
         taken = self._store.take_over(None)
@@ -130,11 +134,11 @@ class Fellowship:
 
     async def join(self) -> None:
         """Meet the others and learn what they have. Raises if the layer stays out of reach."""
-        self.asking.loop = asyncio.get_running_loop()
-        limit = monotonic() + self._limits.patience
+        self.rpc.loop = asyncio.get_running_loop()
+        limit = monotonic() + self._limits.timeout
         while True:
             try:
-                await self.mesh.start()
+                await self.transport.start()
                 break
             except Exception as error:
                 if monotonic() > limit:
@@ -142,13 +146,13 @@ class Fellowship:
                 log.info("The channel layer is not there yet: %s", error)
                 await asyncio.sleep(0.2)
         self._jobs = [asyncio.create_task(job) for job in (self._watch(), self.counts.run())]
-        await self.mesh.join(self._expected)
+        await self.transport.join(self._expected)
         self.state = membership_store.READY
 
     def close(self) -> None:
         """Take no more sessions."""
         self.state = membership_store.DRAINING
-        self.mesh.close()
+        self.transport.close()
 
     async def leave(self, seconds: float) -> None:
         """Give away the sessions that are left; at most so long."""
@@ -161,9 +165,9 @@ class Fellowship:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
         self.counts.tell()
-        self.mesh.tell(Bye())
-        await self.mesh.stop()
-        await asyncio.to_thread(_closing, membership_store.take_out, self.me.epoch)
+        self.transport.tell(Goodbye())
+        await self.transport.stop()
+        await asyncio.to_thread(_closing, membership_store.delete, self.me.epoch)
 
     # --- the House: what the workers' room asks of ours -------------------------------------------
 
@@ -191,14 +195,14 @@ class Fellowship:
     def missed(self, session_id: str) -> None:
         self._sessions.missed(session_id)
 
-    def stray(self, frame: bytes) -> None:
+    def undeliverable(self, frame: bytes) -> None:
         self._bounce(frame)
 
-    def said(self, peer: Peer, word: Counted | Question | Reply) -> None:
-        if isinstance(word, Counted):
-            self.counts.heard(peer, word)
+    def said(self, peer: Peer, message: CounterReport | RpcRequest | RpcResponse) -> None:
+        if isinstance(message, CounterReport):
+            self.counts.heard(peer, message)
         else:
-            self.asking.heard(peer, word)
+            self.rpc.heard(peer, message)
 
     # --- the Hall: sessions that leave and arrive -------------------------------------------------
 
@@ -209,7 +213,7 @@ class Fellowship:
         self._sessions.release(session)
         owned = self._allocation.holdings(session_id)
         subscribed = self._subscriptions.holdings(session_id)
-        return msgspec.msgpack.encode(_Luggage(state_of(session), owned, subscribed))
+        return msgspec.msgpack.encode(SessionTransfer(state_of(session), owned, subscribed))
 
     def next_frame(self, session_id: str) -> bytes | None:
         session = self.sessions.get(session_id)
@@ -233,33 +237,33 @@ class Fellowship:
         remote.subscribed = set(self._subscriptions.holdings(session_id))
         self._sessions.release(session)
         self._table.replace(session, remote, remote.owned, remote.subscribed)
-        self._sessions.let_go(session_id)
-        self._allocation.let_go(session_id)
-        self._subscriptions.let_go(session_id)
+        self._sessions.hand_off(session_id)
+        self._allocation.hand_off(session_id)
+        self._subscriptions.hand_off(session_id)
         self._identities.remote_entered(remote)
 
     def unpack(self, state: bytes, remote: RemoteSession | None) -> LiveSession:
-        luggage = msgspec.msgpack.decode(state, type=_Luggage)
-        session = session_of(luggage.session, self._limits.outbox_bytes, self._limits.stores)
-        self._put_in_place(session, remote, luggage.owned, luggage.subscribed)
+        transfer = msgspec.msgpack.decode(state, type=SessionTransfer)
+        session = session_of(transfer.session, self._limits.outbox_bytes, self._limits.stores)
+        self._put_in_place(session, remote, transfer.owned, transfer.subscribed)
         return session
 
     def welcome(self, session: Any) -> None:
         self._sessions.adopt(session)
         self._store.moved(session)
-        self.interest.announce(session)
+        self.replicator.announce(session)
 
-    async def inherit(self, session_id: str) -> None:
-        await self._inherit([], [session_id])
+    async def take_over(self, session_id: str) -> None:
+        await self._take_over([], [session_id])
 
     def has_died(self, peer: Peer) -> bool:
         if self._has_ended(peer.host, peer.pid):
-            self._bury(peer.epoch)
+            self._handle_dead(peer.epoch)
             return True
         return False
 
     def left(self, peer: Peer) -> None:
-        self._bury(peer.epoch)
+        self._handle_dead(peer.epoch)
 
     # --- the dead ---------------------------------------------------------------------------------
 
@@ -267,67 +271,69 @@ class Fellowship:
         """Give signs of life, and look for those who give none."""
         signed = 0.0
         while True:
-            await asyncio.sleep(min(0.5, self._limits.patience / 5))
+            await asyncio.sleep(min(0.5, self._limits.timeout / 5))
             try:
-                for peer in tuple(self.mesh.peers.values()):
+                for peer in tuple(self.transport.peers.values()):
                     with FAULTS.kept_to("worker link"):
                         self.has_died(peer)
-                if monotonic() - signed >= min(_SIGN_EVERY, self._limits.patience / 3):
+                if monotonic() - signed >= min(_ROW_INTERVAL, self._limits.timeout / 3):
                     signed = monotonic()
                     await asyncio.to_thread(
-                        _closing, membership_store.seen, self.me, self.state, len(self.sessions),
-                        self.mesh.figures(),
+                        _closing, membership_store.touch, self.me, self.state, len(self.sessions),
+                        self.transport.figures(),
                     )  # fmt: skip
-                    self._look(await asyncio.to_thread(_closing, membership_store.others, self.me))
+                    self._look(
+                        await asyncio.to_thread(_closing, membership_store.list_others, self.me)
+                    )
             except Exception as error:
                 log.warning("The other workers could not be looked after: %s", error)
 
     def _look(self, rows: Sequence[models.Worker]) -> None:
         now = monotonic()
         enrolled = {row.epoch: row for row in rows}
-        up = {peer.epoch for peer in self.mesh.peers.values() if peer.is_up}
-        for epoch in tuple(self.mesh.peers):
+        up = {peer.epoch for peer in self.transport.peers.values() if peer.is_up}
+        for epoch in tuple(self.transport.peers):
             if epoch not in up and epoch not in enrolled:
-                self._bury(epoch)
+                self._handle_dead(epoch)
         for epoch, row in enrolled.items():
             seen, since = self._unseen.get(epoch, (None, now))
             if row.seen_at != seen or epoch in up:
                 self._unseen[epoch] = (row.seen_at, now)
-            elif now - since > self._limits.patience or self._has_ended(row.host, row.pid):
-                self._bury(epoch)
+            elif now - since > self._limits.timeout or self._has_ended(row.host, row.pid):
+                self._handle_dead(epoch)
         for epoch in tuple(self._unseen):
             if epoch not in enrolled:
                 del self._unseen[epoch]
 
-    def _bury(self, epoch: str) -> None:
+    def _handle_dead(self, epoch: str) -> None:
         """A worker has ended: take what it had, then forget it."""
-        if epoch in self._buried:
+        if epoch in self._dead:
             return
-        self._buried.add(epoch)
-        peer = self.mesh.peers.get(epoch)
+        self._dead.add(epoch)
+        peer = self.transport.peers.get(epoch)
         if peer is not None:
-            self.mesh.forget(peer)
-            self.interest.peer_down(peer)
-        task = asyncio.create_task(self._burial(epoch, peer))
+            self.transport.forget(peer)
+            self.replicator.peer_down(peer)
+        task = asyncio.create_task(self._take_over_dead(epoch, peer))
         self._burials.add(task)
         task.add_done_callback(self._burials.discard)
 
-    async def _burial(self, epoch: str, peer: Peer | None) -> None:
+    async def _take_over_dead(self, epoch: str, peer: Peer | None) -> None:
         log.info("A worker has ended.", extra={"worker": peer.name if peer else epoch})
         while True:
             try:
-                await asyncio.to_thread(_closing, membership_store.take_out, epoch)
-                await self._inherit([epoch], [])
+                await asyncio.to_thread(_closing, membership_store.delete, epoch)
+                await self._take_over([epoch], [])
                 break
             except Exception as error:
                 log.warning("The sessions of a worker could not be taken over yet: %s", error)
                 await asyncio.sleep(1.0)
-        await asyncio.sleep(self._limits.patience)  # the others say what they took meanwhile
+        await asyncio.sleep(self._limits.timeout)  # the others say what they took meanwhile
         if peer is not None:
-            self.interest.forget(peer)
-        self._buried.discard(epoch)
+            self.replicator.forget(peer)
+        self._dead.discard(epoch)
 
-    async def _inherit(self, epochs: list[str], ids: list[str]) -> None:
+    async def _take_over(self, epochs: list[str], ids: list[str]) -> None:
         """Take sessions from the database, some at a time."""
         with_gap = 0
         taking = self._store.take_over(epochs, ids)
@@ -339,17 +345,19 @@ class Fellowship:
                 if id_ not in self.sessions:
                     with_gap += bool(row.epoch)
                     with FAULTS.kept_to("session"):
-                        self._settle_in(row, owned.get(id_, {}), subscribed.get(id_, []))
+                        self._restore_one(row, owned.get(id_, {}), subscribed.get(id_, []))
         if with_gap:
             text = f"A worker has ended: {with_gap} of its sessions may have missed messages."
             self._raise_alarm("unclean-stop", epochs[0] if epochs else "", text)
 
-    def _settle_in(self, row: models.Session, owned: dict[str, str], subscribed: list[str]) -> None:
+    def _restore_one(
+        self, row: models.Session, owned: dict[str, str], subscribed: list[str]
+    ) -> None:
         session = self._sessions.restored(row)
-        remote = self.interest.remotes.pop(session.id, None)
+        remote = self.replicator.remotes.pop(session.id, None)
         self._put_in_place(session, remote, owned, subscribed)
         self._sessions.adopt(session)
-        self.interest.announce(session)
+        self.replicator.announce(session)
 
     def _put_in_place(
         self,
@@ -363,9 +371,9 @@ class Fellowship:
         had_owned = remote.owned if remote is not None else set()
         had_subscribed = remote.subscribed if remote is not None else set()
         if remote is not None:
-            self.interest.forget_learned(remote)
+            self.replicator.forget_learned(remote)
             table.replace(remote, session, had_owned, had_subscribed)
-            remote.relieve()
+            remote.resume()
         else:
             table.add_runtime(session)
         for address in had_owned.difference(owned):

@@ -14,10 +14,10 @@ from typing import Any
 
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
-from msgnode.bus.last_owners import LastOwners
+from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.writing import Call, Writer
 from msgnode.sessions.bans import BanList
-from msgnode.sessions.connection_limits import Sockets
+from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.handshake import SessionComponent
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.session import LiveSession
@@ -26,19 +26,19 @@ from msgnode.subscriptions.component import SubscriptionComponent
 
 log = logging.getLogger(__name__)
 
-Order = dict[str, Any]
+ControlPayload = dict[str, Any]
 
 
-class Orders:
+class ControlHandlers:
     """Carries out orders about sessions, what they hold, bans, pools and owners."""
 
     def __init__(
         self,
         sessions: SessionComponent,
-        sockets: Sockets,
+        sockets: ConnectionLimits,
         allocation: AllocationComponent,
         subscriptions: SubscriptionComponent,
-        owners: LastOwners,
+        owners: LastOwnerCache,
         writer: Writer,
     ) -> None:
         self._sessions = sessions
@@ -48,7 +48,7 @@ class Orders:
         self._owners = owners
         self._writer = writer
 
-    def handlers(self) -> dict[str, Callable[[Order], None]]:
+    def handlers(self) -> dict[str, Callable[[ControlPayload], None]]:
         """Kind of the control message → what is done."""
         return {
             "session.end": self._end_session,
@@ -61,53 +61,53 @@ class Orders:
             AllocationStore.LEFT: self._owner_left,
         }
 
-    def _session_of(self, order: Order) -> LiveSession | None:
-        return self._sessions.sessions.get(order["session"])
+    def _session_of(self, payload: ControlPayload) -> LiveSession | None:
+        return self._sessions.sessions.get(payload["session"])
 
-    def _end_session(self, order: Order) -> None:
-        session = self._session_of(order)
+    def _end_session(self, payload: ControlPayload) -> None:
+        session = self._session_of(payload)
         if session is not None:
-            may_return = order.get("may_return", False)
+            may_return = payload.get("may_return", False)
             code = CloseCode.GOING_AWAY if may_return else CloseCode.REFUSED
-            self._sessions.end(session, code, order.get("reason") or "ended by the operator")
+            self._sessions.end(session, code, payload.get("reason") or "ended by the operator")
 
-    def _drop_allocation(self, order: Order) -> None:
-        session = self._session_of(order)
+    def _drop_allocation(self, payload: ControlPayload) -> None:
+        session = self._session_of(payload)
         if session is not None:
-            self._allocation.drop(order["address"], session)
-            session.withdrawn |= {order["address"]}
+            self._allocation.drop(payload["address"], session)
+            session.withdrawn |= {payload["address"]}
 
-    def _add_subscription(self, order: Order) -> None:
-        session = self._session_of(order)
+    def _add_subscription(self, payload: ControlPayload) -> None:
+        session = self._session_of(payload)
         if session is not None:
-            self._subscriptions.enter_subscription(order["address"], session)
+            self._subscriptions.enter_subscription(payload["address"], session)
 
-    def _drop_subscription(self, order: Order) -> None:
-        session = self._session_of(order)
+    def _drop_subscription(self, payload: ControlPayload) -> None:
+        session = self._session_of(payload)
         if session is not None:
-            self._subscriptions.drop_subscription(order["address"], session)
+            self._subscriptions.drop_subscription(payload["address"], session)
 
-    def _pools_changed(self, order: Order) -> None:
-        self._allocation.pool_schemes = frozenset(order["schemes"])
+    def _pools_changed(self, payload: ControlPayload) -> None:
+        self._allocation.pool_schemes = frozenset(payload["schemes"])
 
-    def _owner_left(self, order: Order) -> None:
-        self._owners.note(order["addresses"], (order["issuer"], order["subject"]))
+    def _owner_left(self, payload: ControlPayload) -> None:
+        self._owners.note(payload["addresses"], (payload["issuer"], payload["subject"]))
 
-    def _owners_changed(self, order: Order) -> None:
+    def _owners_changed(self, payload: ControlPayload) -> None:
         self._owners.forget()
         self._writer.submit(Call(lambda: AllocationStore.load_owners(self._owners)))
 
-    def _bans_changed(self, order: Order) -> None:
+    def _bans_changed(self, payload: ControlPayload) -> None:
         loaded: list[BanList] = []
 
         def load() -> None:
             loaded[:] = [SessionStore.load_bans()]
 
-        def enforce(done: asyncio.Future[Any]) -> None:
+        def apply_bans(done: asyncio.Future[Any]) -> None:
             if done.cancelled() or done.exception() is not None:
                 log.error("The bans could not be read; those before stay in force.")
                 return
-            self._sessions.enforce(loaded[0])
+            self._sessions.apply_bans(loaded[0])
             self._sockets.end_banned(CloseCode.REFUSED)
 
-        self._writer.submit(Call(load)).add_done_callback(enforce)
+        self._writer.submit(Call(load)).add_done_callback(apply_bans)

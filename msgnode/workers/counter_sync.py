@@ -22,18 +22,18 @@ from msgnode.core.faults import FAULTS
 from msgnode.core.rates import Counter, Rates, Report
 
 from .peer import Peer
-from .protocol import Counted
-from .transport import Mesh
+from .protocol import CounterReport
+from .transport import PeerTransport
 
 log = logging.getLogger(__name__)
 
-EVERY = 0.05
-MOST = 2000
+SYNC_INTERVAL = 0.05
+MAX_PER_BATCH = 2000
 _NUMBERS = 32  # bytes of a report beside its key
 
 
 @dataclass(slots=True)
-class _Unsaid:
+class _Pending:
     """What a peer is still to be told, in the stream it is to be told in; the counters marked with
     True with what ended workers counted."""
 
@@ -41,20 +41,20 @@ class _Unsaid:
     counters: dict[str, dict[Counter, bool]] = field(default_factory=dict)
 
 
-class Counts:
+class CounterSync:
     """One a worker. `shared` are sets of counters by a name that all workers know."""
 
-    def __init__(self, mesh: Mesh, shared: Mapping[str, Rates]) -> None:
-        self._mesh = mesh
+    def __init__(self, transport: PeerTransport, shared: Mapping[str, Rates]) -> None:
+        self._transport = transport
         self._shared = shared
-        self._unsaid: dict[str, _Unsaid] = {}
+        self._unsaid: dict[str, _Pending] = {}
         for rates in shared.values():
             rates.share()
 
     async def run(self) -> None:
         """Runs until cancelled."""
         while True:
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(SYNC_INTERVAL)
             try:
                 self.tell()
             except Exception:
@@ -63,13 +63,13 @@ class Counts:
     def tell(self) -> None:
         """Tell the others what is new."""
         changed = {name: rates.take_changed() for name, rates in self._shared.items()}
-        up = {epoch: peer for epoch, peer in self._mesh.peers.items() if peer.is_up}
+        up = {epoch: peer for epoch, peer in self._transport.peers.items() if peer.is_up}
         for epoch in self._unsaid.keys() - up.keys():
             del self._unsaid[epoch]
         for epoch, peer in up.items():
             unsaid = self._unsaid.get(epoch)
             if unsaid is None or unsaid.stream != peer.out.stream:
-                unsaid = self._unsaid[epoch] = _Unsaid(peer.out.stream)
+                unsaid = self._unsaid[epoch] = _Pending(peer.out.stream)
                 for name, rates in self._shared.items():
                     unsaid.counters[name] = dict.fromkeys(rates.everything(), True)
             else:
@@ -77,7 +77,7 @@ class Counts:
                     waiting = unsaid.counters[name]
                     for counter in counters:
                         waiting.setdefault(counter, False)
-                    if len(waiting) > MOST + 2 * len(self._shared[name]):
+                    if len(waiting) > MAX_PER_BATCH + 2 * len(self._shared[name]):
                         kept = self._shared[name].everything()  # what is forgotten is not told
                         unsaid.counters[name] = {each: waiting.get(each, False) for each in kept}
             for name, waiting in unsaid.counters.items():
@@ -85,18 +85,18 @@ class Counts:
                     with FAULTS.kept_to("worker link"):
                         self._tell(peer, name, waiting, up)
 
-    def heard(self, peer: Peer, word: Counted) -> None:
+    def heard(self, peer: Peer, message: CounterReport) -> None:
         """Another worker says what was counted."""
-        rates = self._shared.get(word.counters)
-        worker = word.epoch or peer.epoch
-        if rates is not None and worker != self._mesh.me.epoch:
-            rates.hear(worker, word.reports)
+        rates = self._shared.get(message.counters)
+        worker = message.epoch or peer.epoch
+        if rates is not None and worker != self._transport.me.epoch:
+            rates.hear(worker, message.reports)
 
     def _tell(
         self, peer: Peer, name: str, waiting: dict[Counter, bool], up: Mapping[str, Peer]
     ) -> None:
         reports: dict[str, list[Report]] = {}
-        for counter in list(islice(waiting, MOST)):
+        for counter in list(islice(waiting, MAX_PER_BATCH)):
             is_new = waiting.pop(counter)
             if (own := counter.report()) is not None:
                 reports.setdefault("", []).append(own)
@@ -104,7 +104,7 @@ class Counts:
                 if (heard := counter.report_of(worker)) is not None:
                     reports.setdefault(worker, []).append(heard)
         for worker, each in reports.items():
-            peer.out.put(Counted(name, worker, each), sum(map(_size, each)))
+            peer.out.put(CounterReport(name, worker, each), sum(map(_size, each)))
 
 
 def _size(report: Report) -> int:

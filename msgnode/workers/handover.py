@@ -16,29 +16,36 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, Protocol
 
-from msgnode.bus.ports import Taken
+from msgnode.bus.ports import DeliveryResult
 from msgnode.core.faults import FAULTS
 
 from . import protocol
 from .peer import Peer
-from .protocol import Bye, Give, Given, Move, Refuse, Want
+from .protocol import (
+    Goodbye,
+    RequestRefused,
+    RequestSession,
+    SessionMoved,
+    TransferBegin,
+    TransferEnd,
+)
 from .remote import RemoteSession
-from .replication import Interest
-from .transport import Mesh
+from .replication import TableReplicator
+from .transport import PeerTransport
 
 log = logging.getLogger(__name__)
 
-GIVEN_AT_ONCE = 64
+MAX_CONCURRENT = 64
 
 
-class Guest(Protocol):
+class MovableSession(Protocol):
     """A session of this worker as it arrives: what it does with a frame can be put aside."""
 
     id: str
-    deliver: Callable[[bytes], Taken]
+    deliver: Callable[[bytes], DeliveryResult]
 
 
-class Hall(Protocol):
+class HandoverHost(Protocol):
     """What the rooms of this worker do for a session that leaves or arrives."""
 
     def pack(self, session_id: str) -> bytes | None:
@@ -57,11 +64,11 @@ class Hall(Protocol):
         """The session is remote from now on."""
         ...
 
-    def unpack(self, state: bytes, remote: RemoteSession | None) -> Guest:
+    def unpack(self, state: bytes, remote: RemoteSession | None) -> MovableSession:
         """Set a session up in the place of a remote one; it is not answerable yet."""
         ...
 
-    def welcome(self, session: Guest) -> None:
+    def welcome(self, session: MovableSession) -> None:
         """The session is one of this worker's."""
         ...
 
@@ -69,7 +76,7 @@ class Hall(Protocol):
         """Frames for the session were lost: tell it."""
         ...
 
-    async def inherit(self, session_id: str) -> None:
+    async def take_over(self, session_id: str) -> None:
         """Take a session whose worker does not answer from the database."""
         ...
 
@@ -82,10 +89,10 @@ class Hall(Protocol):
         ...
 
 
-class _Arrival:
+class _IncomingSession:
     """A session on its way to us. `early` came from others than the giver, in order."""
 
-    def __init__(self, session: Guest, giver: Peer, limit: int) -> None:
+    def __init__(self, session: MovableSession, giver: Peer, limit: int) -> None:
         self.session = session
         self.giver = giver
         self.put = session.deliver
@@ -94,85 +101,90 @@ class _Arrival:
         self._room = limit
         session.deliver = self.hold
 
-    def hold(self, frame: bytes) -> Taken:
+    def hold(self, frame: bytes) -> DeliveryResult:
         self._room -= len(frame)
         if self._room < 0:
             self.has_gap = True
-            return Taken.DROPPED
+            return DeliveryResult.DROPPED
         self.early.append(frame)
-        return Taken.QUEUED
+        return DeliveryResult.QUEUED
 
 
-class Moves:
+class Handover:
     """One a worker. Implements the interest's Moves."""
 
     def __init__(
-        self, mesh: Mesh, interest: Interest, hall: Hall, seconds: float, limit: int
+        self,
+        transport: PeerTransport,
+        replicator: TableReplicator,
+        host: HandoverHost,
+        seconds: float,
+        limit: int,
     ) -> None:
-        self._mesh = mesh
-        self._interest = interest
-        self._hall = hall
+        self._transport = transport
+        self._replicator = replicator
+        self._host = host
         self._seconds = seconds
         self._limit = limit
-        self._arrivals: dict[str, _Arrival] = {}
+        self._arrivals: dict[str, _IncomingSession] = {}
         self._leaving: dict[str, Peer] = {}
         self._wanted: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        interest.moves = self
+        replicator.moves = self
 
     # --- receiving --------------------------------------------------------------------------------
 
-    async def bring(self, session_id: str) -> None:
+    async def fetch(self, session_id: str) -> None:
         """Have a session of another worker come here, if it can be had at all."""
         limit = monotonic() + 2 * self._seconds
-        while session_id in self._interest.remotes or session_id in self._arrivals:
+        while session_id in self._replicator.remotes or session_id in self._arrivals:
             if monotonic() > limit:
                 log.warning("A session could not be brought here.")
                 return
-            remote = self._interest.remotes.get(session_id)
+            remote = self._replicator.remotes.get(session_id)
             wanted = self._wanted.setdefault(session_id, asyncio.get_running_loop().create_future())
             if remote is not None and session_id not in self._arrivals:
-                if not remote.peer.is_up or self._hall.has_died(remote.peer):
+                if not remote.peer.is_up or self._host.has_died(remote.peer):
                     self._wanted.pop(session_id, None)
-                    await self._hall.inherit(session_id)
+                    await self._host.take_over(session_id)
                     await asyncio.sleep(0.01)
                     continue
-                remote.peer.out.put(Want(session_id))
+                remote.peer.out.put(RequestSession(session_id))
             done, _ = await asyncio.wait([wanted], timeout=self._seconds)
             if not done:
                 self._wanted.pop(session_id, None)
-                await self._hall.inherit(session_id)
+                await self._host.take_over(session_id)
 
     def take(self, peer: Peer, session_id: str, frame: bytes) -> bool:
         arrival = self._arrivals.get(session_id)
         if arrival is not None:
             (arrival.put if peer is arrival.giver else arrival.hold)(frame)
             return True
-        remote = self._interest.remotes.get(session_id)
+        remote = self._replicator.remotes.get(session_id)
         if remote is None:
             return False
         remote.deliver(frame)  # it has moved, maybe to the very worker that did not know it yet
         return True
 
-    def heard(self, peer: Peer, word: protocol.Said) -> None:
-        match word:
-            case Want(session):
+    def heard(self, peer: Peer, message: protocol.AnyMessage) -> None:
+        match message:
+            case RequestSession(session):
                 self._start(self._give(session, peer))
-            case Refuse(session):
+            case RequestRefused(session):
                 self._settle(session)
-            case Give(session, state):
+            case TransferBegin(session, state):
                 self._arrives(session, state, peer)
-            case Given(session):
+            case TransferEnd(session):
                 self._has_arrived(session)
-            case Move(sessions, epoch):
+            case SessionMoved(sessions, epoch):
                 self._moved(peer, sessions, epoch)
-            case Bye():
-                self._hall.left(peer)
+            case Goodbye():
+                self._host.left(peer)
 
     def _arrives(self, session_id: str, state: bytes, peer: Peer) -> None:
-        remote = self._interest.remotes.pop(session_id, None)
-        session = self._hall.unpack(state, remote)
-        self._arrivals[session_id] = _Arrival(session, peer, self._limit)
+        remote = self._replicator.remotes.pop(session_id, None)
+        session = self._host.unpack(state, remote)
+        self._arrivals[session_id] = _IncomingSession(session, peer, self._limit)
 
     def _has_arrived(self, session_id: str) -> None:
         arrival = self._arrivals.pop(session_id, None)
@@ -182,15 +194,15 @@ class Moves:
         session.deliver = arrival.put
         for frame in arrival.early:
             session.deliver(frame)
-        self._hall.welcome(session)
+        self._host.welcome(session)
         if arrival.has_gap or not arrival.giver.is_up:
-            self._hall.missed(session_id)
+            self._host.missed(session_id)
         self._settle(session_id)
 
     def _moved(self, peer: Peer, sessions: list[str], epoch: str) -> None:
-        to = self._mesh.peers.get(epoch)
+        to = self._transport.peers.get(epoch)
         for id_ in sessions:
-            remote = self._interest.remotes.get(id_)
+            remote = self._replicator.remotes.get(id_)
             if remote is not None and remote.peer is peer and to is not None:
                 remote.peer = to
 
@@ -201,7 +213,9 @@ class Moves:
 
     def taken_over(self, session_id: str) -> None:
         """A peer has a session that we have too: it could not reach us and took it."""
-        peer = next(iter(self._mesh.peers.values()))  # the word that follows names the right one
+        peer = next(
+            iter(self._transport.peers.values())
+        )  # the word that follows names the right one
         self._leave(session_id, peer)
 
     def down(self, peer: Peer) -> None:
@@ -215,7 +229,7 @@ class Moves:
 
     async def give_all(self, session_ids: list[str], seconds: float) -> None:
         """Give sessions to the peers that take them, in turn, at most so long."""
-        turns = asyncio.Semaphore(GIVEN_AT_ONCE)
+        turns = asyncio.Semaphore(MAX_CONCURRENT)
 
         async def give(id_: str, peer: Peer) -> None:
             async with turns:
@@ -223,7 +237,7 @@ class Moves:
                     with FAULTS.kept_to("session"):
                         await self._give(id_, peer)
 
-        peers = [peer for peer in self._mesh.peers.values() if peer.is_up and peer.takes]
+        peers = [peer for peer in self._transport.peers.values() if peer.is_up and peer.takes]
         if not peers:
             return
         left = [id_ for id_ in session_ids if id_ not in self._leaving]
@@ -237,32 +251,32 @@ class Moves:
             log.warning("Not all sessions could be given to other workers in time.")
 
     async def _give(self, session_id: str, peer: Peer) -> None:
-        state = None if session_id in self._leaving else self._hall.pack(session_id)
+        state = None if session_id in self._leaving else self._host.pack(session_id)
         if state is None:
-            peer.out.put(Refuse(session_id))
+            peer.out.put(RequestRefused(session_id))
             return
         self._leaving[session_id] = peer
         try:
-            peer.out.put(Give(session_id, state), len(state))
-            while (frame := self._hall.next_frame(session_id)) is not None:
+            peer.out.put(TransferBegin(session_id, state), len(state))
+            while (frame := self._host.next_frame(session_id)) is not None:
                 await peer.room()
                 if not peer.is_up or not peer.out.put_frame(session_id, frame):
-                    self._hall.keep(session_id)
+                    self._host.keep(session_id)
                     return
             self._leave(session_id, peer)
-            self._mesh.tell(Move([session_id], peer.epoch))
-            settled = self._mesh.barrier()
+            self._transport.tell(SessionMoved([session_id], peer.epoch))
+            settled = self._transport.barrier()
             if settled is not None:
                 await settled
             if peer.is_up:
-                peer.out.put(Given(session_id))
+                peer.out.put(TransferEnd(session_id))
         finally:
             del self._leaving[session_id]
 
     def _leave(self, session_id: str, peer: Peer) -> None:
         remote = RemoteSession(session_id, peer)
-        self._interest.remotes[session_id] = remote
-        self._hall.send_off(session_id, remote)
+        self._replicator.remotes[session_id] = remote
+        self._host.send_off(session_id, remote)
 
     def _start(self, job: Any) -> None:
         task = asyncio.ensure_future(job)

@@ -12,12 +12,12 @@ from django.utils import timezone
 
 from msgnode import models
 
-from .transport import Me
+from .transport import WorkerId
 
 STARTING, READY, DRAINING = "starting", "ready", "draining"
 
 
-def enrol(me: Me) -> list[models.Worker]:
+def register(me: WorkerId) -> list[models.Worker]:
     """Enter this worker; the others that are there. Blocks, as everything here."""
     models.Worker.objects.create(
         epoch=me.epoch, name=me.name, host=me.host, pid=me.pid, state=STARTING
@@ -25,7 +25,7 @@ def enrol(me: Me) -> list[models.Worker]:
     return list(models.Worker.objects.exclude(epoch=me.epoch))
 
 
-def seen(me: Me, state: str, sessions: int, links: list[dict[str, Any]]) -> None:
+def touch(me: WorkerId, state: str, sessions: int, links: list[dict[str, Any]]) -> None:
     """A sign of life, with how it is."""
     models.Worker.objects.update_or_create(
         epoch=me.epoch,
@@ -41,10 +41,10 @@ def seen(me: Me, state: str, sessions: int, links: list[dict[str, Any]]) -> None
     )
 
 
-def others(me: Me) -> list[models.Worker]:
+def list_others(me: WorkerId) -> list[models.Worker]:
     return list(models.Worker.objects.exclude(epoch=me.epoch))
 
 
-def take_out(epoch: str) -> None:
+def delete(epoch: str) -> None:
     """The worker has ended: its sessions may be taken over."""
     models.Worker.objects.filter(epoch=epoch).delete()

@@ -7,7 +7,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from .window import Incoming, Outgoing
+from .window import ReceiveWindow, SendWindow
 
 
 class Peer:
@@ -20,8 +20,8 @@ class Peer:
         self.pid: int = beat["pid"]
         self.inbox: str = beat["inbox"]
         self.wake = asyncio.Event()
-        self.out = Outgoing(limit, self.wake.set)
-        self.incoming = Incoming()
+        self.out = SendWindow(limit, self.wake.set)
+        self.incoming = ReceiveWindow()
         self.heard_at = monotonic()
         self.is_up = False
         self.is_ready = False
@@ -50,7 +50,7 @@ class Peer:
         """Wait until there is room for more on the link, or the peer is down."""
         while self.is_up and not self.out.has_room:
             relieved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.out.when_relieved(partial(_done, relieved))
+            self.out.when_writable(partial(_done, relieved))
             await relieved
 
 

@@ -13,18 +13,18 @@ from msgnode.core.identity import Speaker
 from msgnode.core.rates import Report
 
 
-class Word(msgspec.Struct, array_like=True, gc=False):
+class PeerMessage(msgspec.Struct, array_like=True, gc=False):
     """One thing said."""
 
 
-class Frame(Word, tag=0):
+class Frame(PeerMessage, tag=0):
     """A frame for sessions of the peer; read by nobody on the way."""
 
     frame: bytes
     sessions: list[str]
 
 
-class Enter(Word, tag=1):
+class SessionUp(PeerMessage, tag=1):
     """A session of mine is there, or something about it has changed."""
 
     session: str
@@ -35,13 +35,13 @@ class Enter(Word, tag=1):
     speaker: Speaker
 
 
-class Leave(Word, tag=2):
+class SessionDown(PeerMessage, tag=2):
     """A session of mine has ended."""
 
     session: str
 
 
-class Hold(Word, tag=3):
+class AddressAdded(PeerMessage, tag=3):
     """A session holds these addresses in a layer of the table."""
 
     session: str
@@ -49,7 +49,7 @@ class Hold(Word, tag=3):
     addresses: list[str]
 
 
-class Drop(Word, tag=4):
+class AddressRemoved(PeerMessage, tag=4):
     """A session holds these addresses no longer."""
 
     session: str
@@ -57,7 +57,7 @@ class Drop(Word, tag=4):
     addresses: list[str]
 
 
-class Holdings(Word, tag=5):
+class SessionAddresses(PeerMessage, tag=5):
     """All that a session holds, in a snapshot."""
 
     session: str
@@ -66,31 +66,31 @@ class Holdings(Word, tag=5):
     learned: list[str]
 
 
-class SnapshotBegins(Word, tag=6):
+class SnapshotBegins(PeerMessage, tag=6):
     """All of my sessions follow; what you know of me from before may be old."""
 
 
-class SnapshotEnds(Word, tag=7):
+class SnapshotEnds(PeerMessage, tag=7):
     """Those were all."""
 
 
-class Settle(Word, tag=8):
+class BarrierRequest(PeerMessage, tag=8):
     """Say `Settled` when you have done all I said before."""
 
     mark: int
 
 
-class Settled(Word, tag=9):
+class BarrierAck(PeerMessage, tag=9):
     """The answer to `Settle`."""
 
     mark: int
 
 
-class Ready(Word, tag=10):
+class Ready(PeerMessage, tag=10):
     """I take sessions from now on."""
 
 
-class Asked(Word, tag=11):
+class ReturnPath(PeerMessage, tag=11):
     """This session of mine asked the request `id_key`; the answer is for no other."""
 
     sender: str
@@ -98,32 +98,32 @@ class Asked(Word, tag=11):
     session: str
 
 
-class Behind(Word, tag=12):
+class Backpressure(PeerMessage, tag=12):
     """A session of mine is behind with its reading, or no longer."""
 
     session: str
     is_behind: bool
 
 
-class Gap(Word, tag=13):
+class LostFrames(PeerMessage, tag=13):
     """Frames for these sessions of yours were lost on their way."""
 
     sessions: list[str]
 
 
-class Want(Word, tag=14):
+class RequestSession(PeerMessage, tag=14):
     """The runtime of this session of yours has come to me: give it to me."""
 
     session: str
 
 
-class Refuse(Word, tag=15):
+class RequestRefused(PeerMessage, tag=15):
     """I have no such session to give."""
 
     session: str
 
 
-class Give(Word, tag=16):
+class TransferBegin(PeerMessage, tag=16):
     """A session becomes yours. Its queue follows as frames, then `Given`; keep until then what
     comes from others. `state` is the session room's own."""
 
@@ -131,24 +131,24 @@ class Give(Word, tag=16):
     state: bytes
 
 
-class Given(Word, tag=17):
+class TransferEnd(PeerMessage, tag=17):
     """That was all of the session's queue, whoever it came from."""
 
     session: str
 
 
-class Move(Word, tag=18):
+class SessionMoved(PeerMessage, tag=18):
     """Sessions are with the worker of this epoch from now on."""
 
     sessions: list[str]
     epoch: str
 
 
-class Bye(Word, tag=19):
+class Goodbye(PeerMessage, tag=19):
     """I end; what I had has been given away or waits in the database."""
 
 
-class Counted(Word, tag=20):
+class CounterReport(PeerMessage, tag=20):
     """What a worker has counted in all, under the keys of one set of counters. `epoch` is that
     worker's if it is not me: one that has ended."""
 
@@ -157,7 +157,7 @@ class Counted(Word, tag=20):
     reports: list[Report]
 
 
-class Question(Word, tag=21):
+class RpcRequest(PeerMessage, tag=21):
     """What do you know of yourself? `number` comes back with the answer."""
 
     number: int
@@ -165,27 +165,27 @@ class Question(Word, tag=21):
     text: bytes
 
 
-class Reply(Word, tag=22):
+class RpcResponse(PeerMessage, tag=22):
     """The answer to `Question`."""
 
     number: int
     text: bytes
 
 
-Said = (
-    Frame | Enter | Leave | Hold | Drop | Holdings | SnapshotBegins | SnapshotEnds | Settle
-    | Settled | Ready | Asked | Behind | Gap | Want | Refuse | Give | Given | Move | Bye
-    | Counted | Question | Reply
+AnyMessage = (
+    Frame | SessionUp | SessionDown | AddressAdded | AddressRemoved | SessionAddresses | SnapshotBegins | SnapshotEnds | BarrierRequest
+    | BarrierAck | Ready | ReturnPath | Backpressure | LostFrames | RequestSession | RequestRefused | TransferBegin | TransferEnd | SessionMoved | Goodbye
+    | CounterReport | RpcRequest | RpcResponse
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(list[Said])
+_decoder = msgspec.msgpack.Decoder(list[AnyMessage])
 
 
-def encode(words: list[Word]) -> bytes:
+def encode(words: list[PeerMessage]) -> bytes:
     return _encoder.encode(words)
 
 
-def decode(batch: bytes) -> list[Said]:
+def decode(batch: bytes) -> list[AnyMessage]:
     """Raises msgspec.DecodeError for what no worker of this version says."""
     return _decoder.decode(batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgnode.bus.ports import Taken
+from msgnode.bus.ports import DeliveryResult
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Speaker
 
@@ -21,7 +21,7 @@ class RemoteSession:
     token = b""
 
     __slots__ = (
-        "_relief",
+        "_on_resume",
         "bound_at",
         "id",
         "is_behind",
@@ -47,39 +47,39 @@ class RemoteSession:
         self.owned: set[str] = set()
         self.subscribed: set[str] = set()
         self.learned: set[str] = set()
-        self._relief: list[Callable[[], None]] = []
+        self._on_resume: list[Callable[[], None]] = []
 
-    def deliver(self, frame: bytes) -> Taken:
+    def deliver(self, frame: bytes) -> DeliveryResult:
         """Hand a frame to the link. What finds no room is dropped, and the session is told of the
         gap."""
         peer = self.peer
         if not peer.is_up or not peer.out.put_frame(self.id, frame):
             peer.lost.add(self.id)
-            return Taken.DROPPED
+            return DeliveryResult.DROPPED
         if not self.is_connected:
-            return Taken.QUEUED
+            return DeliveryResult.QUEUED
         if self.is_behind or peer.out.is_behind:
-            return Taken.BEHIND
-        return Taken.WRITTEN
+            return DeliveryResult.BEHIND
+        return DeliveryResult.WRITTEN
 
     def missed(self) -> None:
         """The session is told of a gap over its link."""
         self.peer.lost.add(self.id)
 
-    def when_relieved(self, callback: Callable[[], None]) -> None:
+    def when_writable(self, callback: Callable[[], None]) -> None:
         """Call back once the reader has caught up, or the link has; the worker that has the session
         ends a reader that takes too long."""
         if self.is_behind:
-            self._relief.append(callback)
+            self._on_resume.append(callback)
         elif self.peer.is_up and self.peer.out.is_behind:
-            self.peer.out.when_relieved(callback)
+            self.peer.out.when_writable(callback)
         else:
             callback()
 
-    def relieve(self) -> None:
+    def resume(self) -> None:
         """Nobody has to wait for this reader any more."""
         self.is_behind = False
-        callbacks, self._relief = self._relief, []
+        callbacks, self._on_resume = self._on_resume, []
         for callback in callbacks:
             with FAULTS.kept_to("sender"):
                 callback()

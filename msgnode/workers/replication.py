@@ -17,39 +17,39 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Protocol
 
-from msgnode.bus.ports import Layer, Listener, Taken
+from msgnode.bus.ports import DeliveryResult, Layer, Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 
 from . import protocol
 from .peer import Peer
 from .protocol import (
-    Asked,
-    Behind,
-    Counted,
-    Drop,
-    Enter,
+    AddressAdded,
+    AddressRemoved,
+    Backpressure,
+    CounterReport,
     Frame,
-    Gap,
-    Hold,
-    Holdings,
-    Leave,
-    Question,
-    Reply,
+    LostFrames,
+    PeerMessage,
+    ReturnPath,
+    RpcRequest,
+    RpcResponse,
+    SessionAddresses,
+    SessionDown,
+    SessionUp,
     SnapshotBegins,
     SnapshotEnds,
-    Word,
 )
 from .remote import RemoteSession
-from .transport import Mesh
+from .transport import PeerTransport
 
 log = logging.getLogger(__name__)
 
 
-class Moves(Protocol):
+class SessionHandover(Protocol):
     """What is to be done with the words about sessions that change their worker."""
 
-    def heard(self, peer: Peer, word: protocol.Said) -> None: ...
+    def heard(self, peer: Peer, message: protocol.AnyMessage) -> None: ...
 
     def take(self, peer: Peer, session_id: str, frame: bytes) -> bool:
         """A frame for a session that is not here; whether it was taken."""
@@ -62,7 +62,7 @@ class Moves(Protocol):
     def down(self, peer: Peer) -> None: ...
 
 
-class House(Protocol):
+class LocalSessions(Protocol):
     """The sessions of this worker, and what they hold."""
 
     @property
@@ -88,38 +88,38 @@ class House(Protocol):
         """Frames for the session were lost: tell it."""
         ...
 
-    def stray(self, frame: bytes) -> None:
+    def undeliverable(self, frame: bytes) -> None:
         """A frame came for a session that has ended meanwhile."""
         ...
 
-    def said(self, peer: Peer, word: Counted | Question | Reply) -> None:
+    def said(self, peer: Peer, message: CounterReport | RpcRequest | RpcResponse) -> None:
         """Another worker says what is not about a session."""
         ...
 
 
-class Interest:
-    """Implements the bus's Watcher and the mesh's Client. One a worker."""
+class TableReplicator:
+    """Implements the bus's Watcher and the transport's Client. One a worker."""
 
-    def __init__(self, table: RoutingTable, mesh: Mesh, house: House) -> None:
+    def __init__(self, table: RoutingTable, transport: PeerTransport, local: LocalSessions) -> None:
         self.remotes: dict[str, RemoteSession] = {}
-        self.moves: Moves
+        self.moves: SessionHandover
         self._table = table
-        self._mesh = mesh
-        self._house = house
+        self._transport = transport
+        self._local = local
         self._old: dict[str, set[str]] = {}  # epoch -> sessions its snapshot has not named yet
         self._rivals: dict[str, dict[str, Listener]] = {}  # learned address -> who learned it
         self._owners: dict[str, dict[str, RemoteSession]] = {}  # owned by several, for a moment
         self._behind: set[str] = set()
-        mesh.client = self
+        transport.client = self
         table.watcher = self
 
     # --- what we say ------------------------------------------------------------------------------
 
     def entered(self, session: Listener) -> None:
-        self._mesh.tell(_enter(session))
+        self._transport.tell(_enter(session))
 
     def left(self, session: Listener) -> None:
-        self._mesh.tell(Leave(session.id))
+        self._transport.tell(SessionDown(session.id))
 
     def changed(
         self,
@@ -129,8 +129,8 @@ class Interest:
         holds: bool,
         before: Listener | None = None,
     ) -> None:
-        word = Hold if holds else Drop
-        self._mesh.tell(word(session.id, layer.value, [address]), len(address))
+        message = AddressAdded if holds else AddressRemoved
+        self._transport.tell(message(session.id, layer.value, [address]), len(address))
         if layer is Layer.LEARNED:
             if holds and before is not None:
                 self._contest(address, before, session)
@@ -140,38 +140,38 @@ class Interest:
             self._fall_back(address)
 
     def asked(self, sender: str, id_key: str, session: Listener) -> None:
-        self._mesh.tell(Asked(sender, id_key, session.id))
+        self._transport.tell(ReturnPath(sender, id_key, session.id))
 
-    def snapshot(self) -> Iterator[Word]:
+    def snapshot(self) -> Iterator[PeerMessage]:
         for probe in tuple(self._table.probes.values()):
             if probe.is_here:
                 yield _enter(probe)
-                yield Holdings(probe.id, [], [], [])
-        for id_, session in tuple(self._house.sessions.items()):
-            if id_ in self._house.sessions and session.runtime_url:
+                yield SessionAddresses(probe.id, [], [], [])
+        for id_, session in tuple(self._local.sessions.items()):
+            if id_ in self._local.sessions and session.runtime_url:
                 yield _enter(session)
-                yield Holdings(id_, *self._house.holdings(id_))
+                yield SessionAddresses(id_, *self._local.holdings(id_))
 
     # --- what we hear -----------------------------------------------------------------------------
 
-    def heard(self, peer: Peer, word: protocol.Said) -> None:
-        match word:
+    def heard(self, peer: Peer, message: protocol.AnyMessage) -> None:
+        match message:
             case Frame():
-                self._frame(peer, word)
-            case Hold():
-                self._hold(peer, word)
-            case Drop():
-                self._drop(peer, word)
-            case Enter():
-                self._enter(peer, word)
-            case Leave(session):
+                self._frame(peer, message)
+            case AddressAdded():
+                self._hold(peer, message)
+            case AddressRemoved():
+                self._drop(peer, message)
+            case SessionUp():
+                self._enter(peer, message)
+            case SessionDown(session):
                 self._leave(session, peer)
-            case Asked():
-                self._asked(word)
-            case Behind():
-                self._is_behind(word)
-            case Holdings():
-                self._holdings(peer, word)
+            case ReturnPath():
+                self._asked(message)
+            case Backpressure():
+                self._is_behind(message)
+            case SessionAddresses():
+                self._holdings(peer, message)
             case SnapshotBegins():
                 self._old[peer.epoch] = {
                     session.id for session in self.remotes.values() if session.peer is peer
@@ -180,26 +180,26 @@ class Interest:
                 for id_ in self._old.pop(peer.epoch, ()):
                     with FAULTS.kept_to("session"):
                         self._leave(id_, peer)
-            case Counted() | Question() | Reply():
-                self._house.said(peer, word)
-            case Gap(sessions):
+            case CounterReport() | RpcRequest() | RpcResponse():
+                self._local.said(peer, message)
+            case LostFrames(sessions):
                 for id_ in sessions:
                     with FAULTS.kept_to("session"):
-                        self._house.missed(id_)
+                        self._local.missed(id_)
             case _:
-                self.moves.heard(peer, word)
+                self.moves.heard(peer, message)
 
     def peer_down(self, peer: Peer) -> None:
         for session in self.remotes.values():
             if session.peer is peer:
-                session.relieve()
+                session.resume()
         self.moves.down(peer)
 
     def announce(self, session: Listener) -> None:
         """Tell everybody of a session that has come to this worker, and of all it holds."""
-        holdings = Holdings(session.id, *self._house.holdings(session.id))
-        self._mesh.tell(_enter(session))
-        self._mesh.tell(holdings, sum(map(len, (*holdings.owned, *holdings.subscribed))))
+        holdings = SessionAddresses(session.id, *self._local.holdings(session.id))
+        self._transport.tell(_enter(session))
+        self._transport.tell(holdings, sum(map(len, (*holdings.owned, *holdings.subscribed))))
 
     def forget_learned(self, session: RemoteSession) -> None:
         """What a session has learned ends with its worker."""
@@ -223,14 +223,14 @@ class Interest:
         self.forget_learned(session)
         self._table.remove_probe(session)
         self._table.remove_runtime(session)
-        self._house.remote_left(session)
-        session.relieve()
+        self._local.remote_left(session)
+        session.resume()
 
-    def _frame(self, peer: Peer, word: Frame) -> None:
-        for id_ in word.sessions:
-            session = self._house.sessions.get(id_) or self._own_probe(id_)
+    def _frame(self, peer: Peer, message: Frame) -> None:
+        for id_ in message.sessions:
+            session = self._local.sessions.get(id_) or self._own_probe(id_)
             try:
-                self._frame_for(id_, session, peer, word)
+                self._frame_for(id_, session, peer, message)
             except Exception as error:
                 FAULTS.note("listener", error)
                 if session is not None:
@@ -242,101 +242,101 @@ class Interest:
                 return probe
         return None
 
-    def _frame_for(self, id_: str, session: Listener | None, peer: Peer, word: Frame) -> None:
+    def _frame_for(self, id_: str, session: Listener | None, peer: Peer, message: Frame) -> None:
         if session is None:
-            if not self.moves.take(peer, id_, word.frame) and len(word.sessions) == 1:
-                self._house.stray(word.frame)
-        elif session.deliver(word.frame) is Taken.BEHIND and id_ not in self._behind:
+            if not self.moves.take(peer, id_, message.frame) and len(message.sessions) == 1:
+                self._local.undeliverable(message.frame)
+        elif session.deliver(message.frame) is DeliveryResult.BEHIND and id_ not in self._behind:
             self._behind.add(id_)
-            self._mesh.tell(Behind(id_, True))
-            session.when_relieved(partial(self._caught_up, id_))
+            self._transport.tell(Backpressure(id_, True))
+            session.when_writable(partial(self._caught_up, id_))
 
     def _caught_up(self, id_: str) -> None:
         self._behind.discard(id_)
-        self._mesh.tell(Behind(id_, False))
+        self._transport.tell(Backpressure(id_, False))
 
-    def _is_behind(self, word: Behind) -> None:
-        session = self.remotes.get(word.session)
+    def _is_behind(self, message: Backpressure) -> None:
+        session = self.remotes.get(message.session)
         if session is None:
             return
-        if word.is_behind:
+        if message.is_behind:
             session.is_behind = True
         else:
-            session.relieve()
+            session.resume()
 
-    def _enter(self, peer: Peer, word: Enter) -> None:
-        if word.session in self._house.sessions:
-            self.moves.taken_over(word.session)
-        session = self.remotes.get(word.session)
+    def _enter(self, peer: Peer, message: SessionUp) -> None:
+        if message.session in self._local.sessions:
+            self.moves.taken_over(message.session)
+        session = self.remotes.get(message.session)
         if session is None:
-            session = self.remotes[word.session] = RemoteSession(word.session, peer)
+            session = self.remotes[message.session] = RemoteSession(message.session, peer)
         session.peer = peer
-        session.runtime_url = word.runtime_url
-        session.token_hash = word.token_hash
-        session.is_connected = word.is_connected
-        session.bound_at = word.bound_at
-        session.speaker = word.speaker
+        session.runtime_url = message.runtime_url
+        session.token_hash = message.token_hash
+        session.is_connected = message.is_connected
+        session.bound_at = message.bound_at
+        session.speaker = message.speaker
         if _is_probe(session):
             self._table.add_probe(session)
             return
         self._table.add_runtime(session)
-        self._house.remote_entered(session)
+        self._local.remote_entered(session)
 
     def _leave(self, id_: str, peer: Peer) -> None:
         session = self.remotes.get(id_)
         if session is not None and session.peer is peer:
             self.remove(session)
 
-    def _hold(self, peer: Peer, word: Hold) -> None:
-        session = self.remotes.get(word.session)
+    def _hold(self, peer: Peer, message: AddressAdded) -> None:
+        session = self.remotes.get(message.session)
         if session is None or session.peer is not peer:
             return
-        for address in word.addresses:
-            if word.layer == Layer.OWNED.value:
+        for address in message.addresses:
+            if message.layer == Layer.OWNED.value:
                 self._own(session, address)
-            elif word.layer == Layer.SUBSCRIBED.value:
+            elif message.layer == Layer.SUBSCRIBED.value:
                 session.subscribed.add(address)
                 self._table.subscribe(address, session)
             else:
                 self._learn(session, address)
 
-    def _drop(self, peer: Peer, word: Drop) -> None:
-        session = self.remotes.get(word.session)
+    def _drop(self, peer: Peer, message: AddressRemoved) -> None:
+        session = self.remotes.get(message.session)
         if session is None or session.peer is not peer:
             return
-        for address in word.addresses:
-            if word.layer == Layer.OWNED.value:
+        for address in message.addresses:
+            if message.layer == Layer.OWNED.value:
                 self._disown(session, address)
-            elif word.layer == Layer.SUBSCRIBED.value:
+            elif message.layer == Layer.SUBSCRIBED.value:
                 session.subscribed.discard(address)
                 self._table.unsubscribe(address, session)
             else:
                 self._unlearn(session, address)
 
-    def _holdings(self, peer: Peer, word: Holdings) -> None:
-        session = self.remotes.get(word.session)
+    def _holdings(self, peer: Peer, message: SessionAddresses) -> None:
+        session = self.remotes.get(message.session)
         if session is None or session.peer is not peer:
             return
-        self._old.get(peer.epoch, set()).discard(word.session)
-        kept = set(word.subscribed)
-        for address in session.owned - set(word.owned):
+        self._old.get(peer.epoch, set()).discard(message.session)
+        kept = set(message.subscribed)
+        for address in session.owned - set(message.owned):
             self._disown(session, address)
         for address in session.subscribed - kept:
             self._table.unsubscribe(address, session)
         session.subscribed = kept
-        for address in session.learned - set(word.learned):
+        for address in session.learned - set(message.learned):
             self._unlearn(session, address)
-        for address in word.owned:
+        for address in message.owned:
             self._own(session, address)
-        for address in word.subscribed:
+        for address in message.subscribed:
             self._table.subscribe(address, session)
-        for address in word.learned:
+        for address in message.learned:
             self._learn(session, address)
 
-    def _asked(self, word: Asked) -> None:
-        session = self.remotes.get(word.session)
+    def _asked(self, message: ReturnPath) -> None:
+        session = self.remotes.get(message.session)
         if session is not None:
-            self._table.remember_return(word.sender, word.id_key, session)
+            self._table.remember_return(message.sender, message.id_key, session)
 
     # --- addresses that two sessions hold for a moment --------------------------------------------
 
@@ -348,7 +348,7 @@ class Interest:
             rivals[session.id] = session
         self._table.allocate(address, session)
         if before is not None and before.is_here:
-            self._house.withdraw(address, before)
+            self._local.withdraw(address, before)
 
     def _disown(self, session: RemoteSession, address: str) -> None:
         session.owned.discard(address)
@@ -402,8 +402,8 @@ def _is_probe(session: Listener) -> bool:
     return session.runtime_url.startswith("domain://")
 
 
-def _enter(session: Listener) -> Enter:
-    return Enter(
+def _enter(session: Listener) -> SessionUp:
+    return SessionUp(
         session.id,
         session.runtime_url,
         session.token_hash,

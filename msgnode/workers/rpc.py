@@ -18,8 +18,8 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 
 from .peer import Peer
-from .protocol import Question, Reply
-from .transport import Mesh
+from .protocol import RpcRequest, RpcResponse
+from .transport import PeerTransport
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ Answers = dict[str, bytes | None]
 
 
 @dataclass(slots=True)
-class _Asked:
+class _PendingCall:
     """A question whose answers are waited for, by epoch."""
 
     waited_for: set[str]
@@ -40,60 +40,60 @@ class _Asked:
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Asking:
+class PeerRpc:
     """One a worker. `answers` by the kind of question; they are given on the event loop."""
 
-    def __init__(self, mesh: Mesh) -> None:
+    def __init__(self, transport: PeerTransport) -> None:
         self.answers: dict[str, Callable[[bytes], Awaitable[bytes]]] = {}
         self.loop: asyncio.AbstractEventLoop | None = None
-        self._mesh = mesh
+        self._transport = transport
         self._numbers = itertools.count(1)
-        self._asked: dict[int, _Asked] = {}
-        self._asking: dict[tuple[str, bytes], asyncio.Task[Answers]] = {}
+        self._asked: dict[int, _PendingCall] = {}
+        self._rpc: dict[tuple[str, bytes], asyncio.Task[Answers]] = {}
         self._answering: set[asyncio.Task[None]] = set()
 
     async def ask(self, kind: str, text: bytes = b"", seconds: float = 1.0) -> Answers:
         """What the other workers answer within so many seconds."""
-        task = self._asking.get((kind, text))
+        task = self._rpc.get((kind, text))
         if task is None:
             task = asyncio.create_task(self._ask(kind, text, seconds))
-            self._asking[kind, text] = task
-            task.add_done_callback(lambda _: self._asking.pop((kind, text)))
+            self._rpc[kind, text] = task
+            task.add_done_callback(lambda _: self._rpc.pop((kind, text)))
         return await asyncio.shield(task)
 
     def ask_from_thread(self, kind: str, text: bytes = b"", seconds: float = 1.0) -> Answers:
         """The same, for a thread: blocks."""
         if self.loop is None or self.loop.is_closed():
             return {}
-        asking = asyncio.run_coroutine_threadsafe(self.ask(kind, text, seconds), self.loop)
+        rpc = asyncio.run_coroutine_threadsafe(self.ask(kind, text, seconds), self.loop)
         try:
-            return asking.result(seconds + _TURN)
+            return rpc.result(seconds + _TURN)
         except FutureTimeout:
-            asking.cancel()
+            rpc.cancel()
             return {}
 
-    def heard(self, peer: Peer, word: Question | Reply) -> None:
+    def heard(self, peer: Peer, message: RpcRequest | RpcResponse) -> None:
         """Another worker asks, or answers."""
-        if isinstance(word, Reply):
-            asked = self._asked.get(word.number)
+        if isinstance(message, RpcResponse):
+            asked = self._asked.get(message.number)
             if asked is not None and peer.epoch in asked.waited_for:
-                asked.answers[peer.epoch] = word.text
+                asked.answers[peer.epoch] = message.text
                 if len(asked.answers) == len(asked.waited_for):
                     asked.done.set()
-        elif word.kind in self.answers and len(self._answering) < MOST:
-            task = asyncio.create_task(self._answer(peer, word))
+        elif message.kind in self.answers and len(self._answering) < MOST:
+            task = asyncio.create_task(self._answer(peer, message))
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
 
     async def _ask(self, kind: str, text: bytes, seconds: float) -> Answers:
-        peers = list(self._mesh.peers.values())
+        peers = list(self._transport.peers.values())
         up = [peer for peer in peers if peer.is_up]
-        asked = _Asked({peer.epoch for peer in up})
+        asked = _PendingCall({peer.epoch for peer in up})
         if up:
             number = next(self._numbers)
             self._asked[number] = asked
             for peer in up:
-                peer.out.put(Question(number, kind, text), len(text))
+                peer.out.put(RpcRequest(number, kind, text), len(text))
             try:
                 async with asyncio.timeout(seconds):
                     await asked.done.wait()
@@ -104,13 +104,13 @@ class Asking:
                 del self._asked[number]
         return {peer.name: asked.answers.get(peer.epoch) for peer in peers}
 
-    async def _answer(self, peer: Peer, word: Question) -> None:
+    async def _answer(self, peer: Peer, message: RpcRequest) -> None:
         try:
-            text = await self.answers[word.kind](word.text)
+            text = await self.answers[message.kind](message.text)
         except Exception:
             log.exception("A question of another worker could not be answered.")
             return
         if len(text) > MAX_BYTES:
-            log.warning("An answer to another worker is too long.", extra={"kind": word.kind})
+            log.warning("An answer to another worker is too long.", extra={"kind": message.kind})
         elif peer.is_up:
-            peer.out.put(Reply(word.number, text), len(text))
+            peer.out.put(RpcResponse(message.number, text), len(text))

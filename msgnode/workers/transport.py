@@ -30,7 +30,15 @@ from msgnode.core.faults import FAULTS
 
 from . import protocol
 from .peer import Peer
-from .protocol import Gap, Ready, Settle, Settled, SnapshotBegins, SnapshotEnds, Word
+from .protocol import (
+    BarrierAck,
+    BarrierRequest,
+    LostFrames,
+    PeerMessage,
+    Ready,
+    SnapshotBegins,
+    SnapshotEnds,
+)
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +49,7 @@ _ACKNOWLEDGED_PART = 64  # of a link's bytes: so much may come before it is ackn
 
 
 @dataclass(frozen=True, slots=True)
-class Me:
+class WorkerId:
     """This worker: its name, and the epoch of this start."""
 
     name: str
@@ -50,14 +58,14 @@ class Me:
     pid: int
 
 
-class Client(Protocol):
-    """What the mesh needs of those who speak over it."""
+class TransportClient(Protocol):
+    """What the transport needs of those who speak over it."""
 
-    def snapshot(self) -> Iterator[Word]:
+    def snapshot(self) -> Iterator[PeerMessage]:
         """Everything a new peer must know; each word is true when it is taken."""
         ...
 
-    def heard(self, peer: Peer, word: protocol.Said) -> None: ...
+    def heard(self, peer: Peer, message: protocol.AnyMessage) -> None: ...
 
     def peer_down(self, peer: Peer) -> None:
         """It is not heard of; its sessions may come back with it."""
@@ -80,23 +88,23 @@ def channel_layer() -> Any:
     return get_channel_layer()
 
 
-class Mesh:
+class PeerTransport:
     """One a worker. `layer` is a channel layer, `secret` what only workers of this node know."""
 
     def __init__(
         self,
         layer: Any,
-        me: Me,
+        me: WorkerId,
         secret: str,
-        patience: float,
+        timeout: float,
         link_bytes: int,
         raise_alarm: Callable[[str, str, str], None],
     ) -> None:
         self.me = me
-        self.patience = patience
+        self.timeout = timeout
         self.peers: dict[str, Peer] = {}
         self.takes = True
-        self.client: Client
+        self.client: TransportClient
         self._layer = layer
         self._group = f"node-{hashlib.sha256(secret.encode()).hexdigest()[:32]}"
         self._link_bytes = link_bytes
@@ -115,7 +123,7 @@ class Mesh:
         """Open the inbox and say that we are there. Raises if the layer cannot be reached."""
         self._inbox = await self._layer.new_channel()
         await self._layer.group_add(self._group, self._inbox)
-        await self._beat()
+        await self._heartbeat()
         self._tasks = [
             asyncio.create_task(self._receive()),
             asyncio.create_task(self._keep()),
@@ -124,21 +132,21 @@ class Mesh:
     async def join(self, expected: set[str]) -> None:
         """Wait until we know what the workers of these epochs have (at most `patience` seconds for
         those that do not answer), and until all know that we take sessions."""
-        limit = monotonic() + self.patience
+        limit = monotonic() + self.timeout
         while monotonic() < limit:
             known = {peer.epoch for peer in self.peers.values() if peer.is_known}
             if expected <= known and all(peer.is_known for peer in self._up()):
                 break
             self._learned.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.patience / 10):
+                async with asyncio.timeout(self.timeout / 10):
                     await self._learned.wait()
         self._is_ready = True
         self.tell(Ready())
         for peer in self._up():
             peer.is_ready = True  # they may not take sessions yet, but have to have heard it
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.patience):
+            async with asyncio.timeout(self.timeout):
                 if (settled := self.barrier()) is not None:
                     await settled
 
@@ -147,7 +155,7 @@ class Mesh:
         tasks = [*self._tasks, *(task for peer in self.peers.values() for task in peer.tasks)]
         await _end(tasks)
         with contextlib.suppress(Exception):
-            async with asyncio.timeout(self.patience):
+            async with asyncio.timeout(self.timeout):
                 for peer in self._up():
                     while (batch := peer.out.take()) is not None:
                         await self._send(peer, number=batch.number, words=batch.words)
@@ -156,12 +164,12 @@ class Mesh:
 
     # --- saying -----------------------------------------------------------------------------------
 
-    def tell(self, word: Word, size: int = 0) -> None:
+    def tell(self, message: PeerMessage, size: int = 0) -> None:
         """Say something to every peer."""
         self._changes += 1
         for peer in self.peers.values():
             if peer.is_up:
-                peer.out.put(word, size)
+                peer.out.put(message, size)
 
     def barrier(self) -> asyncio.Future[None] | None:
         """Done when every peer that takes sessions has done what was said until now."""
@@ -172,7 +180,7 @@ class Mesh:
         for peer in late:
             if peer.asked < mark and peer.is_synced:  # else its snapshot ends with the question
                 peer.asked = mark
-                peer.out.put(Settle(mark))
+                peer.out.put(BarrierRequest(mark))
         waiting = self._waiting
         if waiting and waiting[-1][0] == mark:
             return waiting[-1][1]
@@ -188,7 +196,7 @@ class Mesh:
     def close(self) -> None:
         """Take no more sessions, and let the others know."""
         self.takes = False
-        self._tasks.append(asyncio.create_task(self._beat_now()))
+        self._tasks.append(asyncio.create_task(self._heartbeat_now()))
 
     def figures(self) -> list[dict[str, Any]]:
         """The links as they are, for the operator."""
@@ -241,13 +249,13 @@ class Mesh:
             while (batch := peer.out.take()) is not None:
                 stream = peer.out.stream
                 try:
-                    async with asyncio.timeout(self.patience):
+                    async with asyncio.timeout(self.timeout):
                         await self._send(peer, number=batch.number, words=batch.words)
                 except Exception as error:  # full or out of reach; redis and layers differ in them
                     log.debug("The channel layer did not take a batch: %s", error)
                     await asyncio.sleep(_RETRY)
                     if peer.out.stream == stream:
-                        peer.out.go_back(batch.number)
+                        peer.out.rewind(batch.number)
                         peer.wake.clear()
 
     async def _send(self, peer: Peer, **more: Any) -> None:
@@ -263,7 +271,7 @@ class Mesh:
             },
         )
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         links = {
             peer.epoch: [
                 peer.out.stream, peer.out.published, peer.incoming.stream, peer.incoming.next
@@ -285,17 +293,17 @@ class Mesh:
             },
         )
 
-    async def _beat_now(self) -> None:
+    async def _heartbeat_now(self) -> None:
         with contextlib.suppress(Exception):  # the next one comes soon
-            await self._beat()
+            await self._heartbeat()
 
     async def _keep(self) -> None:
         """Beat, and look after the peers."""
         while True:
-            await asyncio.sleep(min(1.0, self.patience / 10))
+            await asyncio.sleep(min(1.0, self.timeout / 10))
             try:
-                async with asyncio.timeout(self.patience):
-                    await self._beat()
+                async with asyncio.timeout(self.timeout):
+                    await self._heartbeat()
             except Exception as error:
                 log.debug("The channel layer did not take a beat: %s", error)
             try:
@@ -305,7 +313,7 @@ class Mesh:
 
     def _look_after(self) -> None:
         now = monotonic()
-        if self._waiting and now - self._waiting[0][2] > self.patience:
+        if self._waiting and now - self._waiting[0][2] > self.timeout:
             mark = self._waiting[0][0]
             for peer in self._up():
                 if peer.is_ready and peer.settled < mark:
@@ -315,17 +323,17 @@ class Mesh:
                 self._look_after_one(peer, now)
 
     def _look_after_one(self, peer: Peer, now: float) -> None:
-        if now - peer.heard_at > self.patience:
+        if now - peer.heard_at > self.timeout:
             self.down(peer, "is not heard of")
             return
         if peer.lost:
             peer.given_up += len(peer.lost)
-            peer.out.put(Gap(list(peer.lost)))
+            peer.out.put(LostFrames(list(peer.lost)))
             peer.lost.clear()
         if not peer.out.is_behind:
             peer.full_since = now
         elif now - peer.full_since > _READER_PATIENCE:
-            peer.out.relieve()
+            peer.out.resume()
 
     # --- hearing ----------------------------------------------------------------------------------
 
@@ -334,19 +342,19 @@ class Mesh:
         if epoch == self.me.epoch or epoch in self._gone:
             return
         if message["type"] == "worker.beat":
-            self._heard_beat(message)
+            self._on_heartbeat(message)
             return
         peer = self.peers.get(epoch)
         if peer is None or not peer.is_up:
             return  # its beat comes first, and what is lost here is asked for again
         peer.heard_at = monotonic()
         self._acknowledged(peer, *message["have"])
-        if "again" in message and not self._go_back(peer, *message["again"]):
+        if "again" in message and not self._rewind(peer, *message["again"]):
             self._begin(peer)
         if "number" in message:
             self._take_batch(peer, message["stream"], message["number"], message["words"])
 
-    def _heard_beat(self, beat: dict[str, Any]) -> None:
+    def _on_heartbeat(self, beat: dict[str, Any]) -> None:
         peer = self.peers.get(beat["epoch"])
         if peer is None:
             peer = self.peers[beat["epoch"]] = Peer(beat, self._link_bytes)
@@ -359,7 +367,7 @@ class Mesh:
             peer.tasks = [asyncio.create_task(self._publish(peer))]
             self._begin(peer)
             peer.is_ready = beat["is_ready"]
-            peer.tasks.append(asyncio.create_task(self._beat_now()))
+            peer.tasks.append(asyncio.create_task(self._heartbeat_now()))
         if (link := beat["links"].get(self.me.epoch)) is not None:
             stream, published, have_stream, have = link
             self._acknowledged(peer, have_stream, have)
@@ -372,9 +380,9 @@ class Mesh:
         if stream == peer.out.stream:
             peer.out.acknowledge(until)
 
-    def _go_back(self, peer: Peer, stream: int, number: int) -> bool:
+    def _rewind(self, peer: Peer, stream: int, number: int) -> bool:
         """False if only a new stream can help. A request about an earlier one is out of date."""
-        return stream < peer.out.stream or (stream == peer.out.stream and peer.out.go_back(number))
+        return stream < peer.out.stream or (stream == peer.out.stream and peer.out.rewind(number))
 
     def _take_batch(self, peer: Peer, stream: int, number: int, batch: bytes) -> None:
         incoming = peer.incoming
@@ -386,29 +394,29 @@ class Mesh:
             if incoming.is_missing:
                 self._ask_again(peer)
             return
-        for word in protocol.decode(batch):
-            match word:
-                case Settle():
-                    peer.out.put(Settled(word.mark))
-                case Settled():
-                    peer.settled = word.mark
+        for message in protocol.decode(batch):
+            match message:
+                case BarrierRequest():
+                    peer.out.put(BarrierAck(message.mark))
+                case BarrierAck():
+                    peer.settled = message.mark
                     self._release()
                 case Ready():  # it takes nobody before it has done what we said until now
                     peer.is_ready = True
                     peer.settled = max(peer.settled, self._changes)
                 case _:
-                    if isinstance(word, SnapshotEnds):
+                    if isinstance(message, SnapshotEnds):
                         peer.is_known = True
                         self._learned.set()
-                    self._pass_on(peer, word)
+                    self._pass_on(peer, message)
         peer.unacknowledged += len(batch)
         if peer.unacknowledged >= self._link_bytes // _ACKNOWLEDGED_PART:
             peer.unacknowledged = 0
             self._answer(peer)
 
-    def _pass_on(self, peer: Peer, word: protocol.Said) -> None:
+    def _pass_on(self, peer: Peer, message: protocol.AnyMessage) -> None:
         try:
-            self.client.heard(peer, word)
+            self.client.heard(peer, message)
         except Exception:
             log.exception("A word of another worker failed.", extra={"worker": peer.name})
 
@@ -443,17 +451,17 @@ class Mesh:
         peer.tasks.append(asyncio.create_task(self._snapshot(peer, peer.out.stream)))
 
     async def _snapshot(self, peer: Peer, stream: int) -> None:
-        for word in self.client.snapshot():
+        for message in self.client.snapshot():
             if peer.out.stream != stream:
                 return
-            peer.out.put(word, len(protocol.encode([word])))
+            peer.out.put(message, len(protocol.encode([message])))
             await peer.room()
         if peer.out.stream != stream:
             return
         peer.out.put(SnapshotEnds())
         peer.is_synced = True
         peer.asked = self._changes
-        peer.out.put(Settle(peer.asked))
+        peer.out.put(BarrierRequest(peer.asked))
         if self._is_ready:
             peer.out.put(Ready())
 

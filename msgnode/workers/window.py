@@ -3,7 +3,7 @@
 The channel layer loses messages silently (capacity, a Redis that restarts). So batches carry a
 stream and a number; the receiver asks again for what it misses, the sender keeps a batch until it
 is acknowledged, within `limit` bytes. What is given up (the peer was taken for dead) is known by
-session. No I/O here: the mesh carries what these two say.
+session. No I/O here: the transport carries what these two say.
 
 Outgoing  words and frames wait, are cut into batches, and are kept until acknowledged
 Incoming  takes batches in order, notices what is missing
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from msgnode.core.faults import FAULTS
 
 from . import protocol as words
-from .protocol import Frame, Word
+from .protocol import Frame, PeerMessage
 
 BATCH_BYTES = 256 * 1024
 _WORD = 96  # bytes of memory a waiting word costs besides its text
@@ -36,7 +36,7 @@ class Batch(NamedTuple):
     sessions: frozenset[str]
 
 
-class Outgoing:
+class SendWindow:
     """What is to reach a peer. `wake` is called when there is something to publish."""
 
     def __init__(self, limit: int, wake: Callable[[], None]) -> None:
@@ -47,16 +47,16 @@ class Outgoing:
         self.bytes = 0
         self._limit = limit
         self._wake = wake
-        self._words: list[Word] = []
+        self._words: list[PeerMessage] = []
         self._words_bytes = 0
         self._number = 0
         self._kept: deque[Batch] = deque()
-        self._relief: list[Callable[[], None]] = []
+        self._on_resume: list[Callable[[], None]] = []
 
-    def put(self, word: Word, size: int = 0) -> None:
+    def put(self, message: PeerMessage, size: int = 0) -> None:
         """Say something; never refused, so whoever says much waits for `has_room`."""
         size += _WORD
-        self._words.append(word)
+        self._words.append(message)
         self._words_bytes += size
         self.bytes += size
         self._wake()
@@ -83,12 +83,12 @@ class Outgoing:
     def has_room(self) -> bool:
         return self.bytes <= self._limit // 8
 
-    def when_relieved(self, callback: Callable[[], None]) -> None:
+    def when_writable(self, callback: Callable[[], None]) -> None:
         """Call back, once, when half of that quarter is left, or nothing more is to be hoped."""
-        self._relief.append(callback)
+        self._on_resume.append(callback)
 
-    def relieve(self) -> None:
-        callbacks, self._relief = self._relief, []
+    def resume(self) -> None:
+        callbacks, self._on_resume = self._on_resume, []
         for callback in callbacks:
             with FAULTS.kept_to("sender"):
                 callback()
@@ -105,7 +105,7 @@ class Outgoing:
         self.batches += 1
         return batch
 
-    def go_back(self, number: int) -> bool:
+    def rewind(self, number: int) -> bool:
         """Publish again from this batch on; False if it is not kept any more."""
         first = self._kept[0].number if self._kept else self._number
         if not first <= number <= self._number:
@@ -124,8 +124,8 @@ class Outgoing:
             self.published = self._kept[0].number
         elif not self._kept:
             self.published = self._number
-        if self._relief and self.has_room:
-            self.relieve()
+        if self._on_resume and self.has_room:
+            self.resume()
 
     def begin(self) -> set[str]:
         """Give up what is not acknowledged and begin a new stream; the sessions that miss frames
@@ -136,7 +136,7 @@ class Outgoing:
         self._words.clear()
         self._words_bytes = self.bytes = self._number = self.published = 0
         self.stream = max(self.stream + 1, int(time() * 1000))
-        self.relieve()
+        self.resume()
         return lost
 
     def _cut(self) -> None:
@@ -146,27 +146,27 @@ class Outgoing:
             self._words, self._words_bytes = [], 0
         else:
             size = count = 0
-            for word in said:
-                size += _size(word)
+            for message in said:
+                size += _size(message)
                 count += 1
                 if size >= BATCH_BYTES:
                     break
             said, self._words = said[:count], list(islice(said, count, None))
             size = min(size, self._words_bytes) if self._words else self._words_bytes
             self._words_bytes -= size
-        sessions = [word.sessions for word in said if word.__class__ is Frame]
+        sessions = [message.sessions for message in said if message.__class__ is Frame]
         batch = Batch(self._number, words.encode(said), size, frozenset().union(*sessions))
         self._kept.append(batch)
         self._number += 1
 
 
-def _size(word: Word) -> int:
-    if isinstance(word, Frame):
-        return _WORD + len(word.frame) + _SESSION * (len(word.sessions) - 1)
+def _size(message: PeerMessage) -> int:
+    if isinstance(message, Frame):
+        return _WORD + len(message.frame) + _SESSION * (len(message.sessions) - 1)
     return _WORD
 
 
-class Incoming:
+class ReceiveWindow:
     """What comes from a peer. `gaps` and `missed` count the losses that were noticed, and what
     was to be sent again: what came after a loss is not kept."""
 

@@ -138,7 +138,12 @@ def _faults(
         ("auth", auth),
     ]
     if "obligations" in case:
-        found.append(("obligations", [[duty.name, duty.value] for duty in outcome.obligations]))
+        found.append(
+            (
+                "obligations",
+                [[obligation.name, obligation.value] for obligation in outcome.obligations],
+            )
+        )
     if "delivered" in case:
         body = rewritten(facts.message.fields(), rewrites_of(outcome))
         claimed = ("auth", "assertedIdentity")

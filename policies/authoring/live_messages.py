@@ -29,16 +29,16 @@ ENOUGH = 20
 MAX_BYTES = 4 * 1024 * 1024
 
 
-elsewhere: Callable[[float, int], Sequence[Any]] | None = None
+from_other_workers: Callable[[float, int], Sequence[Any]] | None = None
 """Messages that pass the node's other workers; put here by a worker that may have others."""
 
 
 def messages_now(seconds: float = SECONDS, enough: int = ENOUGH) -> list[Any]:
     """Messages that pass the node within so many seconds, as the playground takes them."""
-    if elsewhere is None:
+    if from_other_workers is None:
         return messages_here(seconds, enough)
     with ThreadPoolExecutor(1) as pool:
-        others = pool.submit(elsewhere, seconds, enough)
+        others = pool.submit(from_other_workers, seconds, enough)
         return [*messages_here(seconds, enough), *others.result()][:enough]
 
 

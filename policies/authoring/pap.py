@@ -23,7 +23,7 @@ from django.apps import apps
 from django.db import transaction
 
 from policies.enforcement import environment
-from policies.enforcement.snapshot import Edition, Lists, make_edition
+from policies.enforcement.snapshot import Lists, PolicySnapshot, make_snapshot
 from policies.engine.language import PolicyError, Problem
 from policies.models import PolicyTest, Version
 
@@ -41,7 +41,7 @@ class CheckReport:
     problems: tuple[Problem, ...] = ()
     failures: tuple[str, ...] = ()
     passed: int = 0
-    edition: Edition | None = field(default=None, repr=False)
+    snapshot: PolicySnapshot | None = field(default=None, repr=False)
     warnings: tuple[Problem, ...] = ()
 
     @property
@@ -63,18 +63,18 @@ def check(document: Sequence[Any], lists: Lists) -> CheckReport:
     """Compile a document and run the active tests against it."""
     warnings: list[Problem] = []
     try:
-        edition = make_edition(document, lists, warnings=warnings)
+        snapshot = make_snapshot(document, lists, warnings=warnings)
     except PolicyError as error:
         return CheckReport(problems=tuple(error.problems), warnings=tuple(warnings))
     failures = []
     active = list(PolicyTest.objects.filter(is_active=True))
     for test in active:
         case = {"id": test.name, "node": environment.node_facts(), **test.case}
-        result = run_case(case, edition.enforced, environment.defaults())
+        result = run_case(case, snapshot.enforced, environment.defaults())
         if result.faults:
             failures.append(f"{test.name}: {'; '.join(result.faults)}")
     passed = len(active) - len(failures)
-    return CheckReport((), tuple(failures), passed, edition, tuple(warnings))
+    return CheckReport((), tuple(failures), passed, snapshot, tuple(warnings))
 
 
 def check_draft() -> CheckReport:

@@ -26,10 +26,10 @@ from msgnode.core.errors import NodeError
 from msgnode.core.redaction import MASK, without_tokens
 from policies.engine.attributes import Facts
 from policies.engine.combining import Outcome
-from policies.engine.language import Duty
+from policies.engine.language import ObligationExpression
 from policies.engine.vocabulary import RATE
 
-KEPT = frozenset({"resource", "resources", "type", "method", "scheme", "number", "code"})
+MAX_ENTRIES = frozenset({"resource", "resources", "type", "method", "scheme", "number", "code"})
 OF_SENDER = (
     *("srcUsername", "srcIDP", "srcIDPDomain", "srcGroups", "srcSession", "srcAddress"),
     *("srcOrigin", "srcRuntime"),
@@ -62,14 +62,14 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class PendingObligation:
     """A duty to be done after the decision."""
 
-    duty: Duty
+    obligation: ObligationExpression
     summary: str
 
 
-class Journal:
+class DecisionBuffer:
     """Bounded memory between the message path and the database.
 
     left     decisions that pass until one of them is told
@@ -81,7 +81,7 @@ class Journal:
         self._masks = masks
         self.left = self._sample
         self.entries: list[Entry] = []
-        self.deeds: list[Deed] = []
+        self.pending_obligations: list[PendingObligation] = []
         self._hits: dict[tuple[str, ...], list[int]] = {}
         self.dropped = 0
 
@@ -131,22 +131,22 @@ class Journal:
             )
         )
 
-    def do(self, duty: Duty, facts: Facts, effect: str) -> None:
+    def do(self, obligation: ObligationExpression, facts: Facts, effect: str) -> None:
         """Keep a duty to be done."""
-        if len(self.deeds) >= self._room:
+        if len(self.pending_obligations) >= self._room:
             self.dropped += 1
             return
         summary = f"{effect}: {facts.message.type} from {facts.message.sender} to {facts.to}"
-        self.deeds.append(Deed(duty, summary))
+        self.pending_obligations.append(PendingObligation(obligation, summary))
 
-    def take(self) -> tuple[list[Entry], list[Deed], Counter[tuple[str, ...]]]:
+    def take(self) -> tuple[list[Entry], list[PendingObligation], Counter[tuple[str, ...]]]:
         """Everything noted since the last time."""
         hits: Counter[tuple[str, ...]] = Counter()
         for path, counter in self._hits.items():
             if counter[0]:
                 hits[path], counter[0] = counter[0], 0
-        taken = self.entries, self.deeds, hits
-        self.entries, self.deeds = [], []
+        taken = self.entries, self.pending_obligations, hits
+        self.entries, self.pending_obligations = [], []
         return taken
 
     def _shown(self, facts: Facts) -> str:
@@ -186,4 +186,4 @@ def masked(value: Any, key: str = "") -> Any:
         return {name: masked(item, name) for name, item in value.items()}
     if isinstance(value, list):
         return [masked(item, key) for item in value[:50]]
-    return MASK if isinstance(value, str) and key not in KEPT else value
+    return MASK if isinstance(value, str) and key not in MAX_ENTRIES else value

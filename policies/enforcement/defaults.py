@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from msgnode.core.decision import Effect
 from policies.engine.combining import Outcome
-from policies.engine.language import Duty
+from policies.engine.language import ObligationExpression
 from policies.engine.rewriting import REWRITES
 
 
@@ -34,6 +34,6 @@ def verdict(effect: Effect, defaults: Defaults) -> tuple[bool, bool]:
     return effect is Effect.INDETERMINATE and defaults.deliver_indeterminate, False
 
 
-def rewrites_of(outcome: Outcome) -> tuple[Duty, ...]:
+def rewrites_of(outcome: Outcome) -> tuple[ObligationExpression, ...]:
     """The obligations that change the message."""
-    return tuple(duty for duty in outcome.obligations if duty.name in REWRITES)
+    return tuple(obligation for obligation in outcome.obligations if obligation.name in REWRITES)

@@ -11,7 +11,7 @@ from functools import cache
 
 from celery import Celery
 
-from .decision_buffer import Deed
+from .decision_buffer import PendingObligation
 
 log = logging.getLogger(__name__)
 
@@ -20,17 +20,23 @@ LINES = 20
 """Messages a mail tells; of more only the number."""
 
 
-def do_deeds(deeds: Sequence[Deed]) -> None:
+def execute(pending_obligations: Sequence[PendingObligation]) -> None:
     """All of them; one that fails is told in the log and stops no other. What a rule mails to the
     same people is one mail: a flood of refusals is not one of mails."""
     mails: dict[tuple[tuple[str, ...], str], list[str]] = {}
-    for deed in deeds:
-        source = deed.duty.source
-        if deed.duty.name != "emailto":
-            log.info("%s", deed.duty.value, extra={"policy": source, "why": deed.summary})
+    for pending in pending_obligations:
+        source = pending.obligation.source
+        if pending.obligation.name != "emailto":
+            log.info(
+                "%s", pending.obligation.value, extra={"policy": source, "why": pending.summary}
+            )
             continue
-        to = deed.duty.value if isinstance(deed.duty.value, list) else [deed.duty.value]
-        mails.setdefault((tuple(to), source), []).append(deed.summary)
+        to = (
+            pending.obligation.value
+            if isinstance(pending.obligation.value, list)
+            else [pending.obligation.value]
+        )
+        mails.setdefault((tuple(to), source), []).append(pending.summary)
     for (people, source), summaries in mails.items():
         lines = summaries[:LINES]
         if len(summaries) > LINES:

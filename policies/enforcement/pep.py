@@ -9,7 +9,7 @@
     still_allows(...)  whether a subscription made before is allowed now
 
 Rules
-- Synchronous, without I/O; raises nothing but NotAtHand, on the way in, before anything is counted.
+- Synchronous, without I/O; raises nothing but Pending, on the way in, before anything is counted.
 - A message that passed on its way in is not judged again on its way out, unless a rule asks for the
   direction or the message has changed: the facts would be the same.
 - A decision that passes, has nothing to be done and asked only for what a repetition shares (ends,
@@ -35,14 +35,14 @@ from msgnode.core.identity import Origin, Speaker
 from msgnode.core.messages import Message
 from policies.engine.attributes import REPEATABLE, Facts
 from policies.engine.combining import NOTHING, Outcome
-from policies.engine.language import Duty, PolicyError
+from policies.engine.language import ObligationExpression, PolicyError
 from policies.engine.rewriting import rewritten
 from policies.engine.vocabulary import RATE, WINDOWS
 
-from .decision_buffer import Journal
+from .decision_buffer import DecisionBuffer
 from .defaults import Defaults, rewrites_of, verdict
 from .pip import InformationPoint
-from .snapshot import NO_EDITION, Edition
+from .snapshot import EMPTY_SNAPSHOT, PolicySnapshot
 
 log = logging.getLogger(__name__)
 
@@ -59,41 +59,41 @@ class PolicyEnforcer:
     def __init__(
         self,
         information: InformationPoint,
-        journal: Journal,
+        decision_buffer: DecisionBuffer,
         defaults: Defaults,
         now: Callable[[], datetime],
         node: Mapping[str, Any],
     ) -> None:
         self.information = information
-        self.journal = journal
+        self.decision_buffer = decision_buffer
         self.defaults = defaults
         self.around = information.surroundings(now, node)
-        self._edition = NO_EDITION
+        self._snapshot = EMPTY_SNAPSHOT
         self._known: dict[tuple[str, ...], Decision] = {}
         self._repeated: dict[_Key, tuple[Decision, list[int], Speaker]] = {}
         self._judged: Message | None = None
-        self.edition = NO_EDITION
+        self.snapshot = EMPTY_SNAPSHOT
 
     @property
-    def edition(self) -> Edition:
+    def snapshot(self) -> PolicySnapshot:
         """What is in force."""
-        return self._edition
+        return self._snapshot
 
-    @edition.setter
-    def edition(self, edition: Edition) -> None:
+    @snapshot.setter
+    def snapshot(self, snapshot: PolicySnapshot) -> None:
         passes, auth = verdict(Effect.NOT_APPLICABLE, self.defaults)
-        self._nothing = Decision(Effect.NOT_APPLICABLE, passes, auth, version=edition.version)
+        self._nothing = Decision(Effect.NOT_APPLICABLE, passes, auth, version=snapshot.version)
         self._known, self._repeated = {}, {}
         self._judged, self._judgement = None, self._nothing
-        self._is_empty = edition.is_empty
-        self._judges_once = not edition.uses_direction
-        self._may_repeat = not edition.counted and edition.shadow is None
-        self._edition = edition
+        self._is_empty = snapshot.is_empty
+        self._judges_once = not snapshot.uses_direction
+        self._may_repeat = not snapshot.counted and snapshot.shadow is None
+        self._snapshot = snapshot
 
     @property
     def is_idle(self) -> bool:
         """Whether every message passes without a look at it."""
-        return self._edition.is_empty and self.defaults.deliver_not_applicable
+        return self._snapshot.is_empty and self.defaults.deliver_not_applicable
 
     def enforce(self, message: Message, speaker: Speaker, direction: Direction) -> Decision:
         """The decision on a message; it has one recipient, or the first is meant."""
@@ -104,8 +104,8 @@ class PolicyEnforcer:
         to = message.recipients[0]
         key = (message.sender, to, message.type, id(speaker))
         known = self._repeated.get(key)
-        if known is not None and self.journal.left > 1:
-            self.journal.left -= 1
+        if known is not None and self.decision_buffer.left > 1:
+            self.decision_buffer.left -= 1
             decision, hits, _ = known
             hits[0] += 1
         else:
@@ -117,14 +117,14 @@ class PolicyEnforcer:
     def _judge(self, facts: Facts, key: _Key) -> Decision:
         """A decision on fresh facts, told to the journal, and kept if it can be repeated."""
         began = perf_counter()
-        edition = self._edition
-        if edition.fetched and facts.direction is Direction.IN:
+        snapshot = self._snapshot
+        if snapshot.fetched and facts.direction is Direction.IN:
             self.information.prepare(facts)
-        if facts.direction is Direction.IN and edition.counted:
-            self.information.note(edition.counted, facts)
-        outcome = self._decide(edition.enforced.evaluate, facts)
+        if facts.direction is Direction.IN and snapshot.counted:
+            self.information.note(snapshot.counted, facts)
+        outcome = self._decide(snapshot.enforced.evaluate, facts)
         decision = self._decision(outcome, facts)
-        hits = self.journal.hits_of(outcome.deciding)
+        hits = self.decision_buffer.hits_of(outcome.deciding)
         hits[0] += bool(outcome.deciding)
         if (
             decision.passes
@@ -135,9 +135,9 @@ class PolicyEnforcer:
             if len(self._repeated) >= MAX_REPEATED:
                 self._repeated.clear()
             self._repeated[key] = (decision, hits if outcome.deciding else [0], facts.speaker)
-        shadow = self._shadow(edition, facts, decision)
-        if shadow or self.journal.is_due(outcome.effect, decision.passes):
-            self.journal.note(facts, outcome, decision, shadow, perf_counter() - began)
+        shadow = self._shadow(snapshot, facts, decision)
+        if shadow or self.decision_buffer.is_due(outcome.effect, decision.passes):
+            self.decision_buffer.note(facts, outcome, decision, shadow, perf_counter() - began)
         return decision
 
     def still_allows(self, runtime_url: str, manager: str, address: str, speaker: Speaker) -> bool:
@@ -146,7 +146,7 @@ class PolicyEnforcer:
         raw = {"id": 0, "type": "subscribe", "from": f"{runtime_url}/sm", "to": manager}
         message = messages.parse(msgspec.json.encode({**raw, "body": body}))
         facts = Facts(message, speaker, Direction.IN, manager, self.around)
-        outcome = self._decide(self._edition.enforced.evaluate, facts)
+        outcome = self._decide(self._snapshot.enforced.evaluate, facts)
         return verdict(outcome.effect, self.defaults)[0]
 
     def _decide(self, evaluate: Callable[[Facts], Outcome], facts: Facts) -> Outcome:
@@ -174,38 +174,38 @@ class PolicyEnforcer:
             passes,
             auth,
             outcome.deciding,
-            tuple(_obligation(duty) for duty in outcome.obligations),
+            tuple(_obligation(obligation) for obligation in outcome.obligations),
             outcome.errors,
-            self._edition.version,
+            self._snapshot.version,
         )
 
     def _obeyed(self, decision: Decision, outcome: Outcome, facts: Facts) -> Decision:
         """The decision after its obligations."""
         if decision.passes:
-            if any(self._exceeds(duty, facts) for duty in outcome.obligations):
+            if any(self._exceeds(obligation, facts) for obligation in outcome.obligations):
                 decision = replace(decision, passes=False, auth=False, reason=_TOO_MANY, code=429)
             elif rewrites := rewrites_of(outcome):
                 decision = _with_body(decision, rewrites, facts)
         again = facts.direction is Direction.OUT and facts.speaker.origin is not Origin.COMPONENT
-        if again and decision.passes and not self._edition.uses_direction:
+        if again and decision.passes and not self._snapshot.uses_direction:
             return decision  # what is to be done was done on its way in
-        for duty in (*outcome.obligations, *outcome.advice):
-            if duty.name in ("inform", "info") and not decision.passes:
-                decision = replace(decision, reason=decision.reason or str(duty.value))
-            elif duty.name in ("log", "emailto", "inform", "info"):
-                self.journal.do(duty, facts, outcome.effect.value)
+        for obligation in (*outcome.obligations, *outcome.advice):
+            if obligation.name in ("inform", "info") and not decision.passes:
+                decision = replace(decision, reason=decision.reason or str(obligation.value))
+            elif obligation.name in ("log", "emailto", "inform", "info"):
+                self.decision_buffer.do(obligation, facts, outcome.effect.value)
         return decision
 
-    def _exceeds(self, duty: Duty, facts: Facts) -> bool:
+    def _exceeds(self, obligation: ObligationExpression, facts: Facts) -> bool:
         """Count a message under a rateLimit obligation, once; whether that is too many."""
-        if duty.name != "rateLimit":
+        if obligation.name != "rateLimit":
             return False
-        for name, limit in duty.value.items():
+        for name, limit in obligation.value.items():
             rate = RATE.fullmatch(name)
             value = facts[rate[1]] if rate else None
             if rate is None or not isinstance(value, str):
                 return True  # a limit that cannot be kept lets nothing through
-            key, window = (duty.source, name, value), WINDOWS[rate[2]]
+            key, window = (obligation.source, name, value), WINDOWS[rate[2]]
             rates = self.information.rates
             if facts.direction is Direction.IN and rates.count(key, window) + 1 > limit:
                 return True
@@ -213,22 +213,24 @@ class PolicyEnforcer:
                 rates.note(key, window)
         return False
 
-    def _shadow(self, edition: Edition, facts: Facts, decision: Decision) -> str:
+    def _shadow(self, snapshot: PolicySnapshot, facts: Facts, decision: Decision) -> str:
         """What would have become of the message otherwise, "" if the same."""
-        if edition.shadow is None:
+        if snapshot.shadow is None:
             return ""
-        outcome = self._decide(edition.shadow.evaluate, facts)
+        outcome = self._decide(snapshot.shadow.evaluate, facts)
         passes, _ = verdict(outcome.effect, self.defaults)
         if passes == decision.passes:
             return ""
         return f"{outcome.effect.value} by {'/'.join(outcome.deciding) or 'default'}"
 
 
-def _obligation(duty: Duty) -> Obligation:
-    return Obligation(duty.name, {"value": duty.value, "source": duty.source})
+def _obligation(obligation: ObligationExpression) -> Obligation:
+    return Obligation(obligation.name, {"value": obligation.value, "source": obligation.source})
 
 
-def _with_body(decision: Decision, rewrites: tuple[Duty, ...], facts: Facts) -> Decision:
+def _with_body(
+    decision: Decision, rewrites: tuple[ObligationExpression, ...], facts: Facts
+) -> Decision:
     try:
         before = facts.message.fields()
         after = rewritten(before, rewrites)

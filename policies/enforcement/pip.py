@@ -8,7 +8,7 @@
 
 Rules
 - Nothing here waits. What must be fetched is asked for before a message is judged (`prepare`,
-  which raises NotAtHand once for it); a fact that could not be had raises CannotEvaluate.
+  which raises Pending once for it); a fact that could not be had raises CannotEvaluate.
 - A message is counted once, when it comes in; what it asks for includes itself.
 """
 
@@ -30,7 +30,7 @@ FETCHED = frozenset({REGISTRIES})
 """Attributes that are not in memory until they are asked for."""
 
 
-class Directory(Protocol):
+class AttributeSource(Protocol):
     """What the node and its registry know of addresses. Answers at once, from memory."""
 
     def identity_of(self, address: str) -> Identity | None: ...
@@ -38,12 +38,12 @@ class Directory(Protocol):
     def entries_of(self, user_url: str) -> list[Any] | None: ...
 
     def prepare(self, user_url: str) -> None:
-        """Raise NotAtHand if a user's entries must be waited for."""
+        """Raise Pending if a user's entries must be waited for."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Unlisted:
+class NoAttributes:
     """A directory that knows nobody."""
 
     def identity_of(self, address: str) -> Identity | None:
@@ -65,8 +65,10 @@ class Unlisted:
 class InformationPoint:
     """Looks facts up for one worker."""
 
-    def __init__(self, directory: Directory | None = None, rates: Rates | None = None) -> None:
-        self.directory = directory or Unlisted()
+    def __init__(
+        self, directory: AttributeSource | None = None, rates: Rates | None = None
+    ) -> None:
+        self.directory = directory or NoAttributes()
         self.rates = rates if rates is not None else Rates()
 
     def surroundings(self, now: Callable[[], datetime], node: Mapping[str, Any]) -> Surroundings:
@@ -74,7 +76,7 @@ class InformationPoint:
         return Surroundings(now=now, node=node, look_up=self.look_up)
 
     def prepare(self, facts: Facts) -> None:
-        """Raise NotAtHand if what is FETCHED must be waited for."""
+        """Raise Pending if what is FETCHED must be waited for."""
         user = facts["valueUser"]
         if isinstance(user, str):
             self.directory.prepare(user)

@@ -10,25 +10,25 @@ import gc
 
 from policies.models import Version
 
-from .snapshot import NO_EDITION, Edition, make_edition
+from .snapshot import EMPTY_SNAPSHOT, PolicySnapshot, make_snapshot
 
 
-def active_sets(known: int = -1) -> Edition | None:
+def active_sets(known: int = -1) -> PolicySnapshot | None:
     """The edition of the highest version, None if that is the one already `known`."""
     newest = Version.objects.order_by("-number").values_list("number", flat=True).first()
     if newest is None:
-        return None if known == 0 else NO_EDITION
+        return None if known == 0 else EMPTY_SNAPSHOT
     if newest == known:
         return None
     return compiled(Version.objects.get(number=newest))
 
 
-def compiled(version: Version) -> Edition:
+def compiled(version: Version) -> PolicySnapshot:
     """A version made ready to decide."""
     was_on = gc.isenabled()
     gc.disable()  # a collection per few thousand new objects would double the time
     try:
-        return make_edition(version.document, version.lists, version.number)
+        return make_snapshot(version.document, version.lists, version.number)
     finally:
         if was_on:
             gc.enable()

@@ -24,7 +24,7 @@ Lists = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Edition:
+class PolicySnapshot:
     """What is in force.
 
     shadow     the decision if the sets in shadow mode were enforced too, None if there are none
@@ -46,12 +46,12 @@ class Edition:
         return not self.enforced.rules and self.shadow is None
 
 
-def make_edition(
+def make_snapshot(
     document: Sequence[Any],
     lists: Lists,
     version: int = 0,
     warnings: list[Problem] | None = None,
-) -> Edition:
+) -> PolicySnapshot:
     """Compile a document whose sets carry their mode; `warnings` as in `read_document`. Raises
     PolicyError."""
     kept = {name: tuple(members) for name, members in lists.items()}
@@ -68,7 +68,7 @@ def make_edition(
         both = [each for mode, each in sets if mode != "off"]
         shadow = compile_sets(both, version)
     used = enforced.attributes | (shadow.attributes if shadow else frozenset())
-    return Edition(
+    return PolicySnapshot(
         version=version,
         enforced=enforced,
         shadow=shadow,
@@ -84,4 +84,4 @@ def _mode(policy_set: Any) -> str:
     return mode if mode in MODES else "enforce"
 
 
-NO_EDITION = make_edition([], {})
+EMPTY_SNAPSHOT = make_snapshot([], {})

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from msgnode.core.decision import Effect
 
 from .attributes import Facts
-from .language import Duty
+from .language import ObligationExpression
 from .vocabulary import Algorithm
 
 PERMIT, DENY = Effect.PERMIT, Effect.DENY
@@ -36,8 +36,8 @@ class Outcome:
     effect: Effect
     side: str = ""
     deciding: tuple[str, ...] = ()
-    obligations: tuple[Duty, ...] = ()
-    advice: tuple[Duty, ...] = ()
+    obligations: tuple[ObligationExpression, ...] = ()
+    advice: tuple[ObligationExpression, ...] = ()
     errors: tuple[str, ...] = ()
 
 
@@ -166,7 +166,7 @@ def _merged(outcomes: list[Outcome]) -> Outcome:
         return first
     return replace(
         first,
-        obligations=tuple(duty for outcome in outcomes for duty in outcome.obligations),
-        advice=tuple(duty for outcome in outcomes for duty in outcome.advice),
+        obligations=tuple(obligation for outcome in outcomes for obligation in outcome.obligations),
+        advice=tuple(obligation for outcome in outcomes for obligation in outcome.advice),
         errors=tuple(error for outcome in outcomes for error in outcome.errors),
     )

@@ -22,15 +22,15 @@ from .grammar import ConditionReader
 from .language import (
     MAX_DEPTH,
     MAX_SETS,
-    Duties,
-    Duty,
+    ObligationExpression,
+    ObligationExpressions,
     Policy,
     PolicyError,
     PolicySet,
     Problem,
     Rule,
 )
-from .obligation_schema import check_duty
+from .obligation_schema import check_obligation
 from .vocabulary import ALGORITHM_ALIASES, Algorithm
 
 EFFECTS = ("permit", "deny")
@@ -223,15 +223,17 @@ class DocumentReader:
 
     def _by_rule(
         self, raw: dict[str, Any], key: str, at: str, source: str, effect: str
-    ) -> tuple[Duty, ...]:
+    ) -> tuple[ObligationExpression, ...]:
         value = raw.get(key)
         if isinstance(value, dict) and value and value.keys() <= set(DUE):
             return self._by_decision(raw, key, at, source).get(effect, ())
-        return self._duties(value, f"{at}.{key}", source, key)
+        return self._obligations(value, f"{at}.{key}", source, key)
 
-    def _by_decision(self, raw: dict[str, Any], key: str, at: str, source: str) -> Duties:
+    def _by_decision(
+        self, raw: dict[str, Any], key: str, at: str, source: str
+    ) -> ObligationExpressions:
         value = raw.get(key)
-        duties: Duties = {}
+        obligations: ObligationExpressions = {}
         for item in value if isinstance(value, list) else [value]:
             if not item:
                 continue
@@ -239,12 +241,14 @@ class DocumentReader:
                 self.report(f"{at}.{key}", f"expected a map by decision: {', '.join(DUE)}")
                 continue
             for due, tasks in item.items():
-                more = self._duties(tasks, f"{at}.{key}.{due}", source, key)
-                duties[due] = duties.get(due, ()) + more
-        return duties
+                more = self._obligations(tasks, f"{at}.{key}.{due}", source, key)
+                obligations[due] = obligations.get(due, ()) + more
+        return obligations
 
-    def _duties(self, raw: Any, at: str, source: str, key: str) -> tuple[Duty, ...]:
-        duties = []
+    def _obligations(
+        self, raw: Any, at: str, source: str, key: str
+    ) -> tuple[ObligationExpression, ...]:
+        obligations = []
         for item in raw if isinstance(raw, list) else [raw]:
             if not item:
                 continue
@@ -253,6 +257,6 @@ class DocumentReader:
                 continue
             for name, value in item.items():
                 if key == "obligations":
-                    check_duty(name, value, f"{at}.{name}", self.conditions)
-                duties.append(Duty(name, value, source))
-        return tuple(duties)
+                    check_obligation(name, value, f"{at}.{name}", self.conditions)
+                obligations.append(ObligationExpression(name, value, source))
+        return tuple(obligations)

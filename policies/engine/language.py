@@ -104,7 +104,7 @@ ALWAYS = All(())
 
 
 @dataclass(frozen=True, slots=True)
-class Duty:
+class ObligationExpression:
     """An obligation (or advice) as written, with the id of the set, policy or rule it stands in."""
 
     name: str
@@ -112,7 +112,7 @@ class Duty:
     source: str = ""
 
 
-Duties = dict[str, tuple[Duty, ...]]
+ObligationExpressions = dict[str, tuple[ObligationExpression, ...]]
 """Duties by the decision under which they are due."""
 
 
@@ -125,8 +125,8 @@ class Rule:
     target: Condition = ALWAYS
     condition: Condition = ALWAYS
     priority: float = 0
-    obligations: tuple[Duty, ...] = ()
-    advice: tuple[Duty, ...] = ()
+    obligations: tuple[ObligationExpression, ...] = ()
+    advice: tuple[ObligationExpression, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,8 @@ class Policy:
     target: Condition = ALWAYS
     algorithm: Algorithm = Algorithm.BLOCK_OVERRIDES
     priority: float = 0
-    obligations: Duties = field(default_factory=dict)
-    advice: Duties = field(default_factory=dict)
+    obligations: ObligationExpressions = field(default_factory=dict)
+    advice: ObligationExpressions = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class PolicySet:
     target: Condition = ALWAYS
     algorithm: Algorithm = Algorithm.BLOCK_OVERRIDES
     priority: float = 0
-    obligations: Duties = field(default_factory=dict)
-    advice: Duties = field(default_factory=dict)
+    obligations: ObligationExpressions = field(default_factory=dict)
+    advice: ObligationExpressions = field(default_factory=dict)
     version: float = 0
     update: str = ""

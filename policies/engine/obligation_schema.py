@@ -32,7 +32,7 @@ def rewritable_path(attribute: str) -> tuple[str, ...] | None:
     return REWRITABLE.get(name)
 
 
-def check_duty(name: str, value: Any, at: str, conditions: ConditionReader) -> None:
+def check_obligation(name: str, value: Any, at: str, conditions: ConditionReader) -> None:
     """Report what is wrong with an obligation."""
     report = conditions.report
     if name not in OBLIGATIONS:

@@ -17,7 +17,7 @@ import msgspec
 from .attributes import number_form, text_form
 from .conditions import Check, compile_condition
 from .grammar import ConditionReader
-from .language import CannotEvaluate, Duty, PolicyError
+from .language import CannotEvaluate, ObligationExpression, PolicyError
 from .obligation_schema import rewritable_path
 
 REWRITES = frozenset({"limitByNumberOfEntries", "limitByConditionOfEntries"})
@@ -37,14 +37,16 @@ class EntryFacts(dict[str, Any]):
         return self.entry.get(key)
 
 
-def rewritten(body: dict[str, Any], duties: tuple[Duty, ...]) -> dict[str, Any]:
+def rewritten(
+    body: dict[str, Any], obligations: tuple[ObligationExpression, ...]
+) -> dict[str, Any]:
     """The body after the duties that change it. Raises PolicyError for one that is no rewriting."""
-    for duty in duties:
-        for attribute, limit in duty.value.items():
+    for obligation in obligations:
+        for attribute, limit in obligation.value.items():
             path = rewritable_path(attribute)
             if path is None:
                 raise PolicyError([])
-            if duty.name == "limitByNumberOfEntries":
+            if obligation.name == "limitByNumberOfEntries":
                 body = _with_list(body, path, partial(_first, limit))
             else:
                 keeps = _entry_check(msgspec.json.encode(limit))

@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 
 from spark.jobs import ledger, schema
 from spark.jobs.ledger import DAYS, Entry, Ledger
-from spark.jobs.parallel import at_once
+from spark.jobs.parallel import run_parallel
 
 Hours = Mapping[datetime, Entry]
 DAYS_AT_ONCE = 31
@@ -58,7 +58,7 @@ def roll_up(
         name = f"{run}-days-{first}"
         there = {day: hours.entries(day, day + DAYS.step) for day in part}
         every = {hour: entry for of_day in there.values() for hour, entry in of_day.items()}
-        at_once(
+        run_parallel(
             [
                 partial(
                     _added_up(

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 from spark.jobs import baseline, histogram, ledger, periods, reports, schema
 from spark.jobs.ledger import Ledger
-from spark.jobs.parallel import at_once
+from spark.jobs.parallel import run_parallel
 from spark.jobs.periods import Kind
 
 _HOURLY_ROWS = 50
@@ -117,7 +117,7 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
 def _fetch(queries: dict[str, DataFrame]) -> dict[datetime, Made]:
     """period → table → rows in their order."""
     found: dict[datetime, Made] = {}
-    fetched = at_once([reports.plain(query).collect for query in queries.values()])
+    fetched = run_parallel([reports.plain(query).collect for query in queries.values()])
     for name, rows in zip(queries, fetched, strict=True):
         every = [row.asDict() for row in rows]
         for row in sorted(every, key=lambda row: (row["period"], row.get("rank", 0))):

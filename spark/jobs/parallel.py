@@ -13,7 +13,7 @@ T = TypeVar("T")
 AT_ONCE = 3
 
 
-def at_once(jobs: Sequence[Callable[[], T]]) -> list[T]:
+def run_parallel(jobs: Sequence[Callable[[], T]]) -> list[T]:
     """What the jobs give, in their order. Raises what the first to fail raised."""
     with ThreadPoolExecutor(AT_ONCE) as threads:
         return list(threads.map(lambda job: job(), jobs))

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from spark.jobs import compaction, hourly, record, schema
 from spark.jobs.ledger import Entry, Ledger
-from spark.jobs.parallel import at_once
+from spark.jobs.parallel import run_parallel
 from spark.jobs.storage import File, Storage
 
 HOURS_AT_ONCE = 24 * 7
@@ -58,7 +58,7 @@ def _roll_up_part(
     spark: SparkSession, raw: Storage, ledger: Ledger, hours: dict[datetime, list[File]], run: str
 ) -> int:
     tables = hourly.from_pieces(record.pieces(spark, hours), raw.root, run)
-    at_once(
+    run_parallel(
         [
             partial(table.write.mode("overwrite").parquet, ledger.tables_of(run, name))
             for name, table in tables.items()

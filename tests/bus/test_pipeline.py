@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from msgnode.bus.ports import Taken
+from msgnode.bus.ports import DeliveryResult
 from msgnode.bus.table import RoutingTable
 from msgnode.core.decision import Decision, Effect
 from msgnode.core.errors import BadMessage, Unavailable
@@ -170,7 +170,7 @@ def test_a_policy_may_block_the_answer_of_a_component() -> None:
 
 def test_a_listener_without_room_is_said_to_the_sender() -> None:
     scene = Scene()
-    scene.target.taken = Taken.DROPPED
+    scene.target.taken = DeliveryResult.DROPPED
     scene.say()
     assert scene.codes == [503]
     assert scene.recorder.rows[0].outcome is Outcome.DROPPED
@@ -236,7 +236,7 @@ def test_a_fault_of_the_node_is_answered_500_and_the_next_message_is_carried() -
 
 def test_a_listener_that_fails_is_told_of_a_gap_and_all_others_hear() -> None:
     class Broken(FakeSession):
-        def deliver(self, frame: bytes) -> Taken:
+        def deliver(self, frame: bytes) -> DeliveryResult:
             raise RuntimeError("broken")
 
     scene = Scene()
@@ -253,7 +253,7 @@ def test_a_listener_that_fails_is_told_of_a_gap_and_all_others_hear() -> None:
 def test_the_only_listener_that_fails_is_said_to_the_sender() -> None:
     scene = Scene()
 
-    def broken(frame: bytes) -> Taken:
+    def broken(frame: bytes) -> DeliveryResult:
         raise RuntimeError("broken")
 
     scene.target.deliver = broken  # type: ignore[method-assign]

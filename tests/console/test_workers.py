@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from msgnode.models import AuditEntry, Worker
 from msgnode.workers import membership_store
-from msgnode.workers.transport import Me
+from msgnode.workers.transport import WorkerId
 
 pytestmark = pytest.mark.django_db
 
@@ -25,10 +25,12 @@ LINK = {
 
 @pytest.fixture
 def workers() -> None:
-    one, other = (Me(f"host:{number}", f"epoch-{number}", "host", number) for number in (1, 2))
-    membership_store.enrol(one)
-    membership_store.enrol(other)
-    membership_store.seen(one, membership_store.READY, 12, [LINK])
+    one, other = (
+        WorkerId(f"host:{number}", f"epoch-{number}", "host", number) for number in (1, 2)
+    )
+    membership_store.register(one)
+    membership_store.register(other)
+    membership_store.touch(one, membership_store.READY, 12, [LINK])
     silent = timezone.now() - timedelta(minutes=1)
     Worker.objects.filter(epoch=other.epoch).update(seen_at=silent)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from msgnode.core import messages
 from msgnode.core.errors import BadMessage, Forbidden
-from msgnode.core.messages import Refused
+from msgnode.core.messages import InvalidFrame
 
 # Text as JSON can carry it: half a surrogate pair is no text.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -132,13 +132,13 @@ def test_the_same_key_twice_is_refused_wherever_it_stands(
         if json.loads(name) != key:
             name = json.dumps(key)
     pairs.insert(data.draw(st.integers(0, len(pairs))), f"{name}:{json.dumps(value)}")
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidFrame):
         messages.parse(("{" + ",".join(pairs) + "}").encode())
 
 
 @given(st.binary(max_size=80) | TEXT.map(str.encode) | VALUES.map(lambda v: json.dumps(v).encode()))
 def test_nothing_but_a_refusal_comes_of_garbage(frame: bytes) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(InvalidFrame) as refused:
         messages.parse(frame)
     assert refused.value.description
 
@@ -150,7 +150,7 @@ def test_a_damaged_frame_is_refused_or_goes_on_as_json(
     frame = damaged(given_frame[1], chance)
     try:
         message = messages.parse(frame)
-    except Refused as fault:
+    except InvalidFrame as fault:
         answer = messages.response(fault.id, "x", fault.sender, messages.error_body(fault))
         assert json.loads(answer)["body"]["code"] == 400
         return
@@ -187,7 +187,7 @@ def test_depth_is_refused_as_such_or_passed_on_at_every_number_of_levels(kind: s
         frame = f'{{"id":1,"type":"read","from":"a","to":"b","body":{{"v":{inner}}}}}'.encode()
         try:
             message = messages.parse(frame)
-        except Refused as fault:
+        except InvalidFrame as fault:
             assert "deep" in fault.description
             continue
         try:
@@ -208,7 +208,7 @@ def test_depth_in_any_field_is_refused(place: str, levels: int) -> None:
     fields = {"id": "1", "type": '"read"', "from": '"a"', "to": '"b"', "body": "{}"}
     fields[place] = "[" * levels + "]" * levels
     frame = "{" + ",".join(f'"{key}":{value}' for key, value in fields.items()) + "}"
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidFrame):
         messages.parse(frame.encode())
 
 
@@ -240,7 +240,7 @@ def test_a_refusal_names_the_field_and_keeps_what_can_be_answered(
     fields: dict[str, Any], words: str
 ) -> None:
     good = {"id": 1, "type": "read", "from": "a", "to": "b", "body": {}}
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(InvalidFrame) as refused:
         messages.parse(json.dumps({**good, **fields}).encode())
     assert words in refused.value.description
     if "id" not in fields:
@@ -257,7 +257,7 @@ def test_a_refusal_names_the_field_and_keeps_what_can_be_answered(
     ],
 )  # fmt: skip
 def test_a_refusal_knows_a_response(frame: str, is_response: bool) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(InvalidFrame) as refused:
         messages.parse(frame.encode())
     assert refused.value.is_response is is_response
 
@@ -266,9 +266,9 @@ def test_status_events_may_lack_an_id_and_session_frames_a_sender() -> None:
     messages.parse(b'{"type":"update","from":"a","to":"a/status"}')
     for word in (b"open", b"re-open", b"close"):
         messages.parse(b'{"id":1,"type":"' + word + b'","to":"mn:/session"}')
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidFrame):
         messages.parse(b'{"type":"update","from":"a","to":"a/changes"}')
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidFrame):
         messages.parse(b'{"id":1,"type":"read","to":"mn:/session"}')
 
 

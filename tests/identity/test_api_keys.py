@@ -71,7 +71,7 @@ def test_a_key_opens_the_fields_endpoints(settings: Any) -> None:
 
 
 def test_reports_and_status_have_scopes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark.api.tell_worker", lambda number: None)
+    monkeypatch.setattr("spark.api.enqueue", lambda number: None)
     _, reads = key("reports:read")
     _, runs = key("reports:read", "reports:run")
     _, status = key("status:read")
@@ -174,7 +174,7 @@ def test_in_the_console_it_is_shown_once(operator: Client) -> None:
 
 
 def test_what_a_key_does_is_done_in_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark.api.tell_worker", lambda number: None)
+    monkeypatch.setattr("spark.api.enqueue", lambda number: None)
     _, text = key("reports:read", "reports:run")
     run = {"kind": "hourly", "start": "2026-01-01T00:00:00Z"}
     Program(text).client.post("/api/v1/report-runs/", run)

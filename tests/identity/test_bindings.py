@@ -14,7 +14,7 @@ from asgiref.sync import sync_to_async
 
 from msgnode import models, tasks
 from msgnode.core.errors import TooMany, Unavailable
-from msgnode.core.pending import NotAtHand
+from msgnode.core.pending import Pending
 from msgnode.identity.binding_store import BindingStore
 from msgnode.identity.bindings import Binding, Bindings
 from msgnode.storage.writer import GroupWriter
@@ -32,8 +32,8 @@ class Hall:
     def __init__(self, *runtimes: str) -> None:
         self.runtimes = set(runtimes)
 
-    def alone(self, room: int = 100, limit: int = 10, **more: Any) -> Bindings:
-        return Bindings(self.runtimes.__contains__, room, limit, **more)
+    def alone(self, capacity: int = 100, limit: int = 10, **more: Any) -> Bindings:
+        return Bindings(self.runtimes.__contains__, capacity, limit, **more)
 
 
 # --- one worker -----------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def test_a_binding_ends_with_its_token_and_lasts_as_long_as_the_longest() -> Non
 
 def test_a_runtime_has_so_many_and_memory_holds_so_many() -> None:
     now = 1000.0
-    bindings = Hall(ONE, OTHER).alone(room=15, limit=10, now=lambda: now)
+    bindings = Hall(ONE, OTHER).alone(capacity=15, limit=10, now=lambda: now)
     for number in range(10):
         bindings.bind(of(ONE, str(number), ends=1001))
     with pytest.raises(TooMany):
@@ -118,7 +118,7 @@ async def settled(attempt: Callable[[], Any]) -> Any:
     for _ in range(3):
         try:
             return attempt()
-        except NotAtHand as fact:
+        except Pending as fact:
             known = asyncio.Event()
             fact.when_known(known.set)
             await asyncio.wait_for(known.wait(), 10)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from msgnode.identity.identify_timeout import Unidentified
+from msgnode.identity.identify_timeout import IdentifyDeadlines
 
 
 def test_each_has_its_time_from_when_it_came_first() -> None:
     now = 0.0
-    waiting = Unidentified(10, lambda: now)
+    waiting = IdentifyDeadlines(10, lambda: now)
     waiting.enter("a")
     now = 5.0
     waiting.enter("b")
@@ -24,6 +24,6 @@ def test_each_has_its_time_from_when_it_came_first() -> None:
 
 
 def test_without_a_limit_nobody_is_hurried() -> None:
-    waiting = Unidentified(0, lambda: 1.0)
+    waiting = IdentifyDeadlines(0, lambda: 1.0)
     waiting.enter("a")
     assert len(waiting) == 0

@@ -9,10 +9,10 @@ import pytest
 from joserfc import jwk
 
 from msgnode.core.errors import Unavailable
-from msgnode.core.pending import NotAtHand
+from msgnode.core.pending import Pending
 from msgnode.identity.credentials import Rejected
 from msgnode.identity.issuers import Issuer
-from msgnode.identity.jwks import LIFETIME, PAUSE, Keys, public_keys
+from msgnode.identity.jwks import LIFETIME, PAUSE, JwksCache, public_keys
 from tests.issuer import _key
 
 ISSUER = Issuer("https://idp.example")
@@ -26,7 +26,7 @@ class Scene:
         self.fetched = 0
         self.published = ["k1"]
         self.is_up = True
-        self.keys = Keys(self.load, keeps, lambda: self.now)
+        self.keys = JwksCache(self.load, keeps, lambda: self.now)
 
     async def load(self, issuer: Issuer) -> dict[str, Any]:
         self.fetched += 1
@@ -42,7 +42,7 @@ class Scene:
         """As a message does: waits once where there is something to wait for."""
         try:
             return self.find(kid, alg)
-        except NotAtHand as fact:
+        except Pending as fact:
             known = asyncio.Event()
             fact.when_known(known.set)
             await asyncio.wait_for(known.wait(), 5)

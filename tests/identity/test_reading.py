@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from msgnode.core import messages
 from msgnode.identity import claims
-from msgnode.identity.admission_policy import Mode, Modes, needs_no_identity
+from msgnode.identity.admission_policy import AdmissionPolicy, Mode, needs_no_identity
 from msgnode.identity.credentials import Rejected, header, present, unverified_claims
 from msgnode.identity.issuers import Issuer, IssuerBook
 
@@ -31,20 +31,20 @@ NAMES = st.sampled_from(
 @given(st.dictionaries(NAMES, JSON | st.dictionaries(NAMES, JSON)))
 def test_whatever_is_presented_is_read_or_refused(identity: dict[str, Any]) -> None:
     try:
-        presented = present(identity)
+        credential = present(identity)
     except Rejected:
         return
-    if presented is not None:
-        assert isinstance(presented.token, str)
-        header(presented.token)
-        if presented.is_jwt:
-            unverified_claims(presented.token)
+    if credential is not None:
+        assert isinstance(credential.token, str)
+        header(credential.token)
+        if credential.is_jwt:
+            unverified_claims(credential.token)
 
 
 @given(st.text(max_size=400))
 def test_any_text_is_an_assertion_of_some_form(text: str) -> None:
-    presented = present({"assertion": text})
-    assert presented is None or presented.token is not None
+    credential = present({"assertion": text})
+    assert credential is None or credential.token is not None
 
 
 @given(st.dictionaries(st.sampled_from(["iss", "exp", "iat", "aud", "sub", "email"]), JSON))
@@ -95,7 +95,7 @@ def test_a_user_is_named_by_mail_then_name_then_url() -> None:
 
 
 def test_the_mode_is_that_of_the_domain_of_origin() -> None:
-    modes = Modes(Mode.ANONYMOUS, {"b.example": Mode.STRICT})
+    modes = AdmissionPolicy(Mode.ANONYMOUS, {"b.example": Mode.STRICT})
     assert modes.of("runtime://a.example/1") is Mode.ANONYMOUS
     assert modes.of("hyperty-runtime://B.example/1") is Mode.STRICT
     assert modes.of("runtime://msg-node.b.example/1") is Mode.STRICT

@@ -12,16 +12,16 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
 from msgnode.core.errors import Forbidden, NotIdentified, TooMany, Unavailable
 from msgnode.core.identity import Identity, Speaker
-from msgnode.core.pending import NotAtHand
-from msgnode.identity.admission_policy import Mode, Modes
-from msgnode.identity.authenticator import IdentityWitness
+from msgnode.core.pending import Pending
+from msgnode.identity.admission_policy import AdmissionPolicy, Mode
+from msgnode.identity.authenticator import MessageAuthenticator
 from msgnode.identity.bindings import Bindings
-from msgnode.identity.credentials import Presented, Rejected, Unknown, present
+from msgnode.identity.credentials import Credential, Rejected, Unknown, present
 from msgnode.identity.http import Fetcher, OutOfReach, url_fault
 from msgnode.identity.issuers import Issuer, IssuerBook
-from msgnode.identity.jwks import Keys
+from msgnode.identity.jwks import JwksCache
 from msgnode.identity.revocation_list import Revocation
-from msgnode.identity.verifier import BAD_KEPT, KEPT, Verifier
+from msgnode.identity.verifier import CACHE_SECONDS, FAILURE_CACHE_SECONDS, Verifier
 from tests.fakes import FakeSession
 from tests.issuer import AUDIENCE
 from tests.issuer import Issuer as Authority
@@ -30,7 +30,7 @@ from tests.issuer import Issuer as Authority
 class Scene:
     """A verifier with a clock, and an issuer whose keys are pasted."""
 
-    def __init__(self, authority: Authority, room: int = 100, rate: float = 100.0) -> None:
+    def __init__(self, authority: Authority, capacity: int = 100, rate: float = 100.0) -> None:
         self.authority = authority
         self.now = float(authority.claims()["iat"])
         key = authority.keys["k1"].as_dict(private=False, kid="k1")
@@ -42,25 +42,31 @@ class Scene:
             introspection_url=f"{authority.url}/introspect",
         )
         self.verifier = Verifier(
-            Keys(_nothing, 60), Fetcher(2.0, (), True), None, 60, room, rate, lambda: self.now
+            JwksCache(_nothing, 60),
+            Fetcher(2.0, (), True),
+            None,
+            60,
+            capacity,
+            rate,
+            lambda: self.now,
         )
         self.verifier.use(IssuerBook([self.issuer]))
 
     def verify(self, token: str) -> Any:
-        presented = present(token)
-        assert presented is not None
-        return self.verifier.verify(presented)
+        credential = present(token)
+        assert credential is not None
+        return self.verifier.verify(credential)
 
     async def ask(self, token: str) -> Any:
         """For an opaque token, as a message does: once more when the answer is there."""
-        presented = Presented(token, False)
+        credential = Credential(token, False)
         try:
-            return self.verifier.verify(presented)
-        except NotAtHand as fact:
+            return self.verifier.verify(credential)
+        except Pending as fact:
             known = asyncio.Event()
             fact.when_known(known.set)
             await asyncio.wait_for(known.wait(), 10)
-            return self.verifier.verify(presented)
+            return self.verifier.verify(credential)
 
 
 async def _nothing(issuer: Issuer) -> dict[str, Any]:
@@ -73,7 +79,7 @@ def test_a_good_token_is_verified_once_in_five_minutes(issuer: Authority) -> Non
     for _ in range(100):
         assert scene.verify(token).identity.username == f"alice@{issuer.domain}"
     assert scene.verifier.verifications == 1
-    scene.now += KEPT + 1
+    scene.now += CACHE_SECONDS + 1
     scene.verify(token)
     assert scene.verifier.verifications == 2
 
@@ -87,12 +93,12 @@ def test_a_bad_token_is_looked_at_again_after_seconds(issuer: Authority) -> None
     with pytest.raises(Rejected):
         scene.verify(early)
     assert scene.verifier.verifications == 1
-    scene.now += BAD_KEPT
+    scene.now += FAILURE_CACHE_SECONDS
     assert scene.verify(early).identity.subject == "sub-alice"
 
 
 def test_what_is_kept_is_bounded_and_a_flood_of_tokens_costs_no_memory(issuer: Authority) -> None:
-    scene = Scene(issuer, room=10)
+    scene = Scene(issuer, capacity=10)
     known = issuer.token()
     for number in range(200):
         scene.verify(known)
@@ -183,8 +189,8 @@ class Stage(Scene):
         options = {"passes_unknown": True, "checks": 5.0, "binds": True, **more}
         is_live = self.table.runtimes.__contains__
         self.bindings = Bindings(is_live, 100, 10, now=lambda: self.now)
-        self.witness = IdentityWitness(
-            self.verifier, Modes(mode, {}), frozenset(),
+        self.authenticator = MessageAuthenticator(
+            self.verifier, AdmissionPolicy(mode, {}), frozenset(),
             bindings=self.bindings, log_in=self.log_in,
             now=lambda: self.now, **options,
         )  # fmt: skip
@@ -202,7 +208,7 @@ class Stage(Scene):
     def say(self, session: FakeSession, **body: Any) -> Identity | None:
         raw = {"id": 1, "type": "create", "from": session.runtime_url, "to": "hyperty://d/9"}
         message = messages.parse(json.dumps({**raw, "body": body}).encode())
-        return self.witness.speaker_of(message, session).identity
+        return self.authenticator.speaker_of(message, session).identity
 
 
 def test_the_speaker_of_one_identity_is_one_value(issuer: Authority) -> None:
@@ -211,7 +217,7 @@ def test_the_speaker_of_one_identity_is_one_value(issuer: Authority) -> None:
     raw = {"id": 1, "type": "create", "from": one.runtime_url, "to": "hyperty://d/9"}
     frame = json.dumps({**raw, "body": {"identity": issuer.identity()}}).encode()
     speakers = {
-        id(stage.witness.speaker_of(messages.parse(frame), one)) for _ in range(5)
+        id(stage.authenticator.speaker_of(messages.parse(frame), one)) for _ in range(5)
     }  # what policies have decided of a speaker is found again
     assert len(speakers) == 1
 
@@ -283,5 +289,5 @@ def test_a_session_has_so_many_checks_a_second_and_no_other_pays(issuer: Authori
         for number in range(10):
             stage.say(one, idToken=issuer.token(iss=f"https://unknown{number}.example"))
     assert stage.say(other, identity=issuer.identity()) is not None
-    stage.witness.session_closed(one.id, one.runtime_url, "")
+    stage.authenticator.session_closed(one.id, one.runtime_url, "")
     assert stage.say(one, idToken=issuer.token("bob")) is not None

@@ -15,9 +15,9 @@ def evaluate(document, known):
     """(decision, duties) of a document."""
     sets = sorted(document, key=lambda s: s.get("priority", 0))
     for policy_set in sets:
-        effect, duties = layer(policy_set, known)
+        effect, obligations = layer(policy_set, known)
         if effect != "notApplicable":
-            return effect.split("-")[0], duties
+            return effect.split("-")[0], obligations
     return "notApplicable", []
 
 
@@ -26,28 +26,30 @@ def layer(node, known):
         both = all_of([truth(node.get(key, {}), known) for key in ("target", "condition")])
         if both is None:
             return f"indeterminate-{node['effect'][0].upper()}", []
-        duties = [list(item) for item in node.get("obligations", {}).items()]
-        return (node["effect"], duties) if both else ("notApplicable", [])
+        obligations = [list(item) for item in node.get("obligations", {}).items()]
+        return (node["effect"], obligations) if both else ("notApplicable", [])
     children = node.get("policies", node.get("rules"))
     algorithm = node.get("policyCombiningAlgorithm", node.get("ruleCombiningAlgorithm"))
     applies = truth(node.get("target", {}), known)
     if applies is False:
         return "notApplicable", []
-    effect, duties = combine(algorithm or "blockOverrides", children, known)
-    duties = duties + [list(d) for d in node.get("obligations", {}).get(effect, {}).items()]
+    effect, obligations = combine(algorithm or "blockOverrides", children, known)
+    obligations = obligations + [
+        list(d) for d in node.get("obligations", {}).get(effect, {}).items()
+    ]
     if applies is None and effect in ("permit", "deny"):
         return f"indeterminate-{effect[0].upper()}", []
     if applies is None and effect != "notApplicable":
         return effect, []
-    return effect, duties
+    return effect, obligations
 
 
 def combine(algorithm, children, known):
     if algorithm == "firstApplicable":
         for child in sorted(children, key=lambda c: c.get("priority", 0)):
-            effect, duties = layer(child, known)
+            effect, obligations = layer(child, known)
             if effect != "notApplicable":
-                return effect, duties
+                return effect, obligations
         return "notApplicable", []
     win, lose = (
         ("deny", "permit")
@@ -58,7 +60,12 @@ def combine(algorithm, children, known):
     final = overridden([effect for effect, _ in results], win, lose)
     if algorithm.endswith(("UnlessPermit", "UnlessDeny")) and final not in (win, lose):
         return lose, []
-    return final, [duty for effect, duties in results if effect == final for duty in duties]
+    return final, [
+        obligation
+        for effect, obligations in results
+        if effect == final
+        for obligation in obligations
+    ]
 
 
 def overridden(effects, win, lose):

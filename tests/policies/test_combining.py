@@ -55,7 +55,7 @@ def test_a_set_that_does_not_apply_lets_the_next_be_asked():
 
 def test_duties_of_all_equal_decisions_are_due():
     rules = [rule("deny", obligations={"log": "a"}), rule("deny", obligations={"log": "b"})]
-    assert [duty.value for duty in outcome(rules=rules).obligations] == ["a", "b"]
+    assert [obligation.value for obligation in outcome(rules=rules).obligations] == ["a", "b"]
 
 
 def test_duties_may_be_lists_and_by_decision():
@@ -63,17 +63,17 @@ def test_duties_may_be_lists_and_by_decision():
         rule("deny", obligations=[{"log": "a"}, {"log": "b"}]),
         rule("deny", obligations={"deny": {"log": "c"}, "permit": {"log": "d"}}),
     ]
-    assert [duty.value for duty in outcome(rules=rules).obligations] == ["a", "b", "c"]
+    assert [obligation.value for obligation in outcome(rules=rules).obligations] == ["a", "b", "c"]
 
 
 def test_duties_carry_their_source():
-    (duty,) = outcome(rules=[rule("deny", obligations={"log": "a"}, id="R")]).obligations
-    assert duty.source == "R"
+    (obligation,) = outcome(rules=[rule("deny", obligations={"log": "a"}, id="R")]).obligations
+    assert obligation.source == "R"
 
 
 def test_advice_travels_beside_obligations():
     found = outcome(rules=[rule("permit", advice={"anything": 1})])
-    assert [duty.name for duty in found.advice] == ["anything"]
+    assert [obligation.name for obligation in found.advice] == ["anything"]
     assert found.obligations == ()
 
 

@@ -90,8 +90,8 @@ conditions = st.recursive(
 algorithms = st.sampled_from(
     ["blockOverrides", "allowOverrides", "firstApplicable", "denyUnlessPermit", "permitUnlessDeny"]
 )
-duties = st.just({}) | st.fixed_dictionaries({"log": st.sampled_from(["x", "y"])})
-due = st.just({}) | st.fixed_dictionaries({"permit": duties, "deny": duties})
+obligations = st.just({}) | st.fixed_dictionaries({"log": st.sampled_from(["x", "y"])})
+due = st.just({}) | st.fixed_dictionaries({"permit": obligations, "deny": obligations})
 targets = st.just({}) | leaves
 priorities = st.integers(0, 2)
 rules = st.fixed_dictionaries(
@@ -100,7 +100,7 @@ rules = st.fixed_dictionaries(
         "target": targets,
         "condition": st.just({}) | conditions,
         "priority": priorities,
-        "obligations": duties,
+        "obligations": obligations,
     }
 )
 policies = st.fixed_dictionaries(
@@ -153,10 +153,10 @@ def cases(draw):
 @given(document=documents, case=cases())
 def test_decision_and_duties_are_the_same_with_and_without_the_index(document, case):
     described, known = case
-    effect, duties = plain.evaluate(document, known)
+    effect, obligations = plain.evaluate(document, known)
     for indexed in (True, False):
         sets = compile_sets(read_document(document), indexed=indexed)
         outcome = sets.decide(facts_of(described))
         assert outcome.effect.value == effect, json.dumps(document)
         if effect in ("permit", "deny"):
-            assert sorted([d.name, d.value] for d in outcome.obligations) == sorted(duties)
+            assert sorted([d.name, d.value] for d in outcome.obligations) == sorted(obligations)

@@ -13,9 +13,9 @@ from django.utils import timezone
 
 from policies import tasks
 from policies.enforcement import decision_log
-from policies.enforcement.decision_buffer import Deed, Entry
-from policies.enforcement.obligations import do_deeds, post
-from policies.engine.language import Duty
+from policies.enforcement.decision_buffer import Entry, PendingObligation
+from policies.enforcement.obligations import execute, post
+from policies.engine.language import ObligationExpression
 from policies.models import DecisionEntry, RuleHits
 
 pytestmark = pytest.mark.django_db
@@ -75,7 +75,7 @@ def test_a_mail_is_handed_to_the_nodes_celery_worker(settings):
     )
     settings.CELERY_TASK_ALWAYS_EAGER = False
     post.cache_clear()
-    do_deeds([Deed(Duty("emailto", "a@x.com", "R"), "deny: create")])
+    execute([PendingObligation(ObligationExpression("emailto", "a@x.com", "R"), "deny: create")])
     with post().connection() as connection, connection.SimpleQueue("celery") as queue:
         message = queue.get(timeout=5)
         message.ack()
@@ -86,8 +86,16 @@ def test_a_mail_is_handed_to_the_nodes_celery_worker(settings):
 def test_many_refusals_by_a_rule_are_one_mail(monkeypatch):
     sent = []
     monkeypatch.setattr(post(), "send_task", lambda name, args, **_: sent.append(args))
-    deeds = [Deed(Duty("emailto", "a@x.com", "R"), f"deny {n}") for n in range(1000)]
-    do_deeds([*deeds, Deed(Duty("emailto", "a@x.com", "Q"), "deny")])
+    pending_obligations = [
+        PendingObligation(ObligationExpression("emailto", "a@x.com", "R"), f"deny {n}")
+        for n in range(1000)
+    ]
+    execute(
+        [
+            *pending_obligations,
+            PendingObligation(ObligationExpression("emailto", "a@x.com", "Q"), "deny"),
+        ]
+    )
     (to, source, text), other = sent
     assert (to, source, other[1]) == (["a@x.com"], "R", "Q")
     assert text.splitlines()[-1] == "and 980 more"
@@ -99,6 +107,11 @@ def test_a_mail_that_cannot_be_handed_over_stops_no_other_deed(monkeypatch, capl
 
     monkeypatch.setattr(post(), "send_task", fail)
     caplog.set_level("INFO")
-    do_deeds([Deed(Duty("emailto", "a@x.com"), ""), Deed(Duty("log", "seen"), "")])
+    execute(
+        [
+            PendingObligation(ObligationExpression("emailto", "a@x.com"), ""),
+            PendingObligation(ObligationExpression("log", "seen"), ""),
+        ]
+    )
     assert "could not be handed over" in caplog.text
     assert "seen" in caplog.text

@@ -199,9 +199,9 @@ def test_a_document_in_the_spelling_of_the_fields_nodes_is_read():
 def test_sets_may_be_nested_as_deep_as_allowed_and_then_decide():
     raw = {"target": {"msgId": {"equals": 1}}, "policies": [{"rules": [{"effect": "deny"}]}]}
     for _ in range(MAX_SETS - 1):
-        duties = {"deny": {"log": "x"}}
+        obligations = {"deny": {"log": "x"}}
         raw = {"target": {"msgId": {"equals": 1}}, "policies": [raw, {"rules": []}]}
-        raw["obligations"] = duties
+        raw["obligations"] = obligations
     outcome = compile_sets(read_document([raw])).decide(facts_of({}))
     assert outcome.effect == "deny"
     assert len(outcome.obligations) == MAX_SETS - 1

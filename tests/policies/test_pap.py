@@ -122,8 +122,8 @@ def test_the_difference_of_versions_is_told(draft):
 def test_workers_take_the_newest_version_once(draft):
     assert prp.active_sets().version == 0
     pap.publish()
-    edition = prp.active_sets(0)
-    assert (edition.version, edition.enforced.rules) == (1, 2)
+    snapshot = prp.active_sets(0)
+    assert (snapshot.version, snapshot.enforced.rules) == (1, 2)
     assert prp.active_sets(1) is None
 
 
@@ -133,9 +133,9 @@ def test_sets_that_are_off_are_not_compiled_and_shadows_do_not_enforce(draft):
     assert prp.active_sets().is_empty
     PolicySet.objects.filter(key="night").update(mode="shadow")
     pap.publish()
-    edition = prp.active_sets()
-    assert edition.enforced.rules == 0
-    assert edition.shadow.rules == 2
+    snapshot = prp.active_sets()
+    assert snapshot.enforced.rules == 0
+    assert snapshot.shadow.rules == 2
 
 
 def test_a_fault_has_its_place_in_the_whole_document_and_sets_that_are_off_have_none():
@@ -258,7 +258,7 @@ def test_what_comes_with_the_node_does_what_it_says():
         call_command("policy_import", readymade=name, mode="enforce")
     NamedList.objects.filter(name="blocked-users").update(members="eve@a.com")
     call_command("policy_import", readymade="blocked-users", mode="enforce")
-    snapshot = pap.check_draft().edition.enforced
+    snapshot = pap.check_draft().snapshot.enforced
     hyperty, registry = "hyperty://b.com/2", "domain://registry.b.com"
     for given, to, type_, expected in (
         ({"user": "eve@a.com"}, hyperty, "create", "deny"),  # the list was kept

@@ -12,11 +12,11 @@ from msgnode.core import messages
 from msgnode.core.decision import Direction, Effect
 from msgnode.core.identity import Identity, Origin, Speaker
 from msgnode.core.rates import Rates
-from policies.enforcement.decision_buffer import MASK, Journal, masked
+from policies.enforcement.decision_buffer import MASK, DecisionBuffer, masked
 from policies.enforcement.defaults import Defaults
 from policies.enforcement.pep import PolicyEnforcer
 from policies.enforcement.pip import InformationPoint
-from policies.enforcement.snapshot import NO_EDITION, make_edition
+from policies.enforcement.snapshot import EMPTY_SNAPSHOT, make_snapshot
 
 BOB = Speaker("s1", "runtime://a.com/1", identity=Identity("google", "1", "bob@a.com"))
 COMPONENT = Speaker("", "", Origin.COMPONENT)
@@ -38,16 +38,16 @@ class Point:
 
     def __init__(self, *rules, defaults=None, sample=0, document=None):
         self.clock = Clock()
-        self.journal = Journal(sample=sample)
+        self.decision_buffer = DecisionBuffer(sample=sample)
         self.pep = PolicyEnforcer(
             InformationPoint(rates=Rates(self.clock)),
-            self.journal,
+            self.decision_buffer,
             defaults or Defaults(),
             lambda: datetime(2017, 3, 15, 12, tzinfo=UTC),
             {"domain": "a.com"},
         )
         document = document or [{"id": "S", "policies": [{"id": "P", "rules": list(rules)}]}]
-        self.pep.edition = make_edition(document, {"bad": ["bob@a.com"]}, 7)
+        self.pep.snapshot = make_snapshot(document, {"bad": ["bob@a.com"]}, 7)
 
     def enforce(self, direction=IN, speaker=BOB, **message):
         return self.pep.enforce(parsed(**message), speaker, direction)
@@ -108,9 +108,9 @@ def test_a_fault_of_the_engine_refuses_and_is_told(monkeypatch, caplog):
     def fail(facts):
         raise ZeroDivisionError
 
-    broken = point.pep.edition.enforced.__class__(1, fail, frozenset(), 1)
-    edition = point.pep.edition
-    point.pep.edition = replace(edition, version=1, enforced=broken)
+    broken = point.pep.snapshot.enforced.__class__(1, fail, frozenset(), 1)
+    snapshot = point.pep.snapshot
+    point.pep.snapshot = replace(snapshot, version=1, enforced=broken)
     decision = point.enforce()
     assert (decision.effect, decision.passes) == (Effect.INDETERMINATE, False)
     assert "A policy decision failed." in caplog.text
@@ -121,7 +121,7 @@ def test_a_message_is_judged_once_for_both_sides_of_the_bus():
     message = parsed()
     first = point.pep.enforce(message, BOB, IN)
     assert point.pep.enforce(message, BOB, OUT) is first
-    assert len(point.journal.entries) == 1
+    assert len(point.decision_buffer.entries) == 1
 
 
 def test_a_rule_on_the_direction_is_asked_on_both_sides():
@@ -135,9 +135,9 @@ def test_a_new_edition_judges_anew():
     point = Point(permit())
     message = parsed()
     assert point.pep.enforce(message, BOB, IN).auth
-    point.pep.edition = make_edition([{"policies": [{"rules": [deny()]}]}], {}, 8)
+    point.pep.snapshot = make_snapshot([{"policies": [{"rules": [deny()]}]}], {}, 8)
     assert not point.pep.enforce(message, BOB, OUT).passes
-    point.pep.edition = NO_EDITION
+    point.pep.snapshot = EMPTY_SNAPSHOT
     assert point.pep.enforce(message, BOB, OUT).passes
 
 
@@ -206,7 +206,9 @@ def test_words_for_the_sender_are_told_only_with_a_refusal():
     assert Point(deny(obligations=told)).enforce().reason == "Not today."
     point = Point(permit(obligations=told))
     assert point.enforce().reason == ""
-    assert [deed.duty.name for deed in point.journal.deeds] == ["inform"]
+    assert [pending.obligation.name for pending in point.decision_buffer.pending_obligations] == [
+        "inform"
+    ]
 
 
 def test_an_entry_keeps_what_was_known_beside_the_message():
@@ -214,7 +216,7 @@ def test_an_entry_keeps_what_was_known_beside_the_message():
         deny({"rate.srcUsername.minute": {"moreThan": 0}, "body.secret": {"exists": True}})
     )
     point.enforce(body={"secret": "x"})
-    (entry,) = point.journal.entries
+    (entry,) = point.decision_buffer.entries
     assert entry.facts["rate.srcUsername.minute"] == 1
     assert entry.facts["srcUsername"] == BOB.identity.username
     assert entry.facts["srcOrigin"] == "runtime"
@@ -222,18 +224,18 @@ def test_an_entry_keeps_what_was_known_beside_the_message():
 
 
 def test_duties_are_done_once_for_both_sides():
-    duties = {"log": "seen", "limitByNumberOfEntries": {"body.list": 1}}
-    point = Point(permit(obligations=duties))
+    obligations = {"log": "seen", "limitByNumberOfEntries": {"body.list": 1}}
+    point = Point(permit(obligations=obligations))
     message = parsed(body={"list": [1, 2]})
     decision = point.pep.enforce(message, BOB, IN)
     point.pep.enforce(message.with_body(decision.body), BOB, OUT)
-    assert len(point.journal.deeds) == 1
+    assert len(point.decision_buffer.pending_obligations) == 1
 
 
 def test_duties_on_what_a_component_answers_are_done():
     point = Point(permit(obligations={"log": "seen"}))
     point.enforce(OUT, COMPONENT)
-    assert len(point.journal.deeds) == 1
+    assert len(point.decision_buffer.pending_obligations) == 1
 
 
 def test_a_shadow_tells_what_would_have_changed_and_changes_nothing():
@@ -243,7 +245,7 @@ def test_a_shadow_tells_what_would_have_changed_and_changes_nothing():
     ]
     point = Point(document=document)
     assert point.enforce().passes
-    (entry,) = point.journal.entries
+    (entry,) = point.decision_buffer.entries
     assert (entry.effect, entry.passes) == ("permit", True)
     assert entry.shadow == "deny by T/T/1/R"
 
@@ -261,19 +263,19 @@ def test_refusals_and_errors_are_journaled_and_of_permits_a_sample():
     )
     for id_ in (1, 2, 1, 1, 2, 1):
         point.enforce(id=id_)
-    assert [entry.effect for entry in point.journal.entries] == ["deny", "permit", "deny"]
-    entries, _, hits = point.journal.take()
+    assert [entry.effect for entry in point.decision_buffer.entries] == ["deny", "permit", "deny"]
+    entries, _, hits = point.decision_buffer.take()
     assert hits == {("S", "P", "R"): 4, ("S", "P", "D"): 2}
     assert len(entries) == 3
-    assert point.journal.take()[0] == []
+    assert point.decision_buffer.take()[0] == []
 
 
 def test_the_journal_is_bounded():
     point = Point(deny())
-    point.pep.journal = point.journal = Journal(room=2)
+    point.pep.decision_buffer = point.decision_buffer = DecisionBuffer(room=2)
     for _ in range(5):
         point.enforce()
-    assert (len(point.journal.entries), point.journal.dropped) == (2, 3)
+    assert (len(point.decision_buffer.entries), point.decision_buffer.dropped) == (2, 3)
 
 
 def test_bodies_are_masked_except_for_what_a_message_is_about():
@@ -292,9 +294,9 @@ def test_no_deciding_text_of_policies_reaches_the_sender():
 def test_a_repeated_message_is_decided_alike_and_counted():
     point = Point(permit({"msgTo": {"like": "hyperty:*"}}))
     assert len({id(point.enforce(id=n)) for n in range(5)}) == 1
-    assert point.journal.take()[2] == {("S", "P", "R"): 5}
+    assert point.decision_buffer.take()[2] == {("S", "P", "R"): 5}
     point.enforce()
-    assert point.journal.take()[2] == {("S", "P", "R"): 1}
+    assert point.decision_buffer.take()[2] == {("S", "P", "R"): 1}
 
 
 def test_repetition_stops_where_the_body_or_the_clock_is_asked():

@@ -10,12 +10,12 @@ from django.db import OperationalError
 
 from msgnode.bus.table import RoutingTable
 from msgnode.core.identity import Identity, Speaker
-from msgnode.core.pending import NotAtHand
+from msgnode.core.pending import Pending
 from msgnode.policy import attribute_source
-from msgnode.policy.attribute_source import NodeDirectory
-from msgnode.policy.service import Policing
+from msgnode.policy.attribute_source import NodeAttributeSource
+from msgnode.policy.service import PolicyService
 from policies.enforcement import prp
-from policies.enforcement.snapshot import make_edition
+from policies.enforcement.snapshot import make_snapshot
 from policies.engine.language import CannotEvaluate
 from tests.policies.test_pep import IN, parsed
 
@@ -48,7 +48,7 @@ FEED, OTHER = "comm://localhost/feed/changes", "comm://localhost/other/changes"
 
 def deny_feed(number):
     rule = {"effect": "deny", "condition": {"subscribeTo": {"contains": FEED}}}
-    return make_edition([{"policies": [{"rules": [rule]}]}], {}, number)
+    return make_snapshot([{"policies": [{"rules": [rule]}]}], {}, number)
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def alarms():
 
 
 @pytest.fixture
-def policing(ended, alarms):
-    return Policing(
+def policy(ended, alarms):
+    return PolicyService(
         RoutingTable(),
         Writer(),
         lambda *alarm: alarms.append(alarm),
@@ -78,18 +78,18 @@ async def until(is_so):
             await asyncio.sleep(0.01)
 
 
-async def test_a_publication_is_taken_and_ends_what_it_does_not_allow(policing, ended, monkeypatch):
+async def test_a_publication_is_taken_and_ends_what_it_does_not_allow(policy, ended, monkeypatch):
     monkeypatch.setattr(prp, "active_sets", lambda known: deny_feed(1) if known < 1 else None)
-    watching = asyncio.create_task(policing.watch())
-    policing.published({"version": 1})
+    watching = asyncio.create_task(policy.watch())
+    policy.published({"version": 1})
     await until(lambda: ended)
     watching.cancel()
-    assert policing.enforcer.edition.version == 1
+    assert policy.enforcer.snapshot.version == 1
     assert ended == [(FEED, BOB)]
 
 
 async def test_with_the_database_away_the_last_edition_stays_and_reading_is_tried_again(
-    policing, monkeypatch, caplog
+    policy, monkeypatch, caplog
 ):
     calls = []
 
@@ -99,37 +99,37 @@ async def test_with_the_database_away_the_last_edition_stays_and_reading_is_trie
             raise OperationalError("gone")
         return deny_feed(8)
 
-    policing.enforcer.edition = deny_feed(7)
+    policy.enforcer.snapshot = deny_feed(7)
     monkeypatch.setattr(prp, "active_sets", active_sets)
-    watching = asyncio.create_task(policing.watch())
-    policing.published({})
+    watching = asyncio.create_task(policy.watch())
+    policy.published({})
     await until(lambda: len(calls) == 1)
-    assert policing.enforcer.edition.version == 7
-    await until(lambda: policing.enforcer.edition.version == 8)
+    assert policy.enforcer.snapshot.version == 7
+    await until(lambda: policy.enforcer.snapshot.version == 8)
     watching.cancel()
     assert calls[:3] == [7, 7, 7]
     assert "the last ones stay: gone" in caplog.text
 
 
-async def test_without_policies_no_subscription_is_looked_at(policing, ended):
-    await policing.decide_again()
+async def test_without_policies_no_subscription_is_looked_at(policy, ended):
+    await policy.decide_again()
     assert ended == []
 
 
-async def test_an_error_in_a_policy_raises_an_alarm(policing, alarms):
+async def test_an_error_in_a_policy_raises_an_alarm(policy, alarms):
     broken = {"effect": "deny", "condition": {"msgTo": {"moreThan": 1}}}
-    policing.enforcer.edition = make_edition([{"policies": [{"rules": [broken]}]}], {}, 1)
-    allowed = policing.enforcer.still_allows(BOB.runtime_url, "domain://m/sm", FEED, BOB.speaker)
+    policy.enforcer.snapshot = make_snapshot([{"policies": [{"rules": [broken]}]}], {}, 1)
+    allowed = policy.enforcer.still_allows(BOB.runtime_url, "domain://m/sm", FEED, BOB.speaker)
     assert not allowed
-    policing.enforcer.enforce(parsed(), BOB.speaker, IN)
-    policing.write_down()
+    policy.enforcer.enforce(parsed(), BOB.speaker, IN)
+    policy.write_down()
     assert [kind for kind, _, _ in alarms] == ["policy-indeterminate"]
 
 
 def test_the_directory_knows_who_holds_an_address():
     table = RoutingTable()
     table.allocate("hyperty://localhost/1", BOB)
-    directory = NodeDirectory(table)
+    directory = NodeAttributeSource(table)
     assert directory.identity_of("hyperty://localhost/1").username == "bob@a.com"
     assert directory.runtime_of("hyperty://localhost/1") == BOB.runtime_url
     assert directory.identity_of("hyperty://localhost/2") is None
@@ -150,12 +150,12 @@ def entered(*answers):
             raise answer
         return answer() if callable(answer) else answer
 
-    return NodeDirectory(RoutingTable(), find), asked
+    return NodeAttributeSource(RoutingTable(), find), asked
 
 
 async def until_known(directory):
     known = asyncio.Event()
-    with pytest.raises(NotAtHand) as fact:
+    with pytest.raises(Pending) as fact:
         directory.prepare(USER)
     fact.value.when_known(known.set)
     await asyncio.wait_for(known.wait(), 5)

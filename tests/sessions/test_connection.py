@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from msgnode.core.pending import NotAtHand
+from msgnode.core.pending import Pending
 from msgnode.sessions.connection import Connection, ConnectionSettings
 
 
@@ -42,7 +42,7 @@ class Bus:
     def carry(self, frame, caller):
         if frame in self.unknown:
             self.unknown.discard(frame)
-            caller.hold(frame, NotAtHand("a fact", self.waiting.append))
+            caller.hold(frame, Pending("a fact", self.waiting.append))
         else:
             self.carried.append(frame)
 

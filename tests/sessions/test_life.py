@@ -7,7 +7,7 @@ from typing import Any
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Speaker
-from msgnode.sessions.manager import SessionLife, SessionSettings
+from msgnode.sessions.manager import SessionManager, SessionSettings
 from msgnode.sessions.rules import State
 from msgnode.sessions.session import LiveSession
 
@@ -20,10 +20,10 @@ class Store:
         self.ended.append(session.id)
 
 
-def sessions(number: int) -> tuple[SessionLife, Store]:
+def sessions(number: int) -> tuple[SessionManager, Store]:
     store: Any = Store()
     settings = SessionSettings("always", True, True, 0, 1000, 10, 10, "domain://d")
-    life = SessionLife(settings, RoutingTable(), store, lambda *_: None)
+    life = SessionManager(settings, RoutingTable(), store, lambda *_: None)
     for each in range(number):
         session = LiveSession(
             id_=str(each), runtime_url=f"runtime://d/{each}", token="", token_hash="", handshake="",

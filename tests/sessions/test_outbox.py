@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from msgnode.bus.ports import Taken
+from msgnode.bus.ports import DeliveryResult
 from msgnode.sessions.outbox import Outbox
 from tests.fakes import FakeLink
 
@@ -35,14 +35,16 @@ class OutboxModel(RuleBasedStateMachine):
         self.number += 1
         before = self.overflows
         outcome = self.outbox.put(frame)
-        if outcome is Taken.DROPPED:
+        if outcome is DeliveryResult.DROPPED:
             self.lost = True
             assert self.overflows == before + (self.link is not None)
             return
         if self.link is None:
-            assert outcome is Taken.QUEUED
+            assert outcome is DeliveryResult.QUEUED
         else:
-            assert outcome is (Taken.BEHIND if self.outbox.is_behind else Taken.WRITTEN)
+            assert outcome is (
+                DeliveryResult.BEHIND if self.outbox.is_behind else DeliveryResult.WRITTEN
+            )
         self.accepted.append(frame)
 
     @precondition(lambda self: self.link is None)
@@ -85,10 +87,10 @@ TestOutbox.settings = settings(max_examples=60, stateful_step_count=40, deadline
 
 def test_an_outbox_that_keeps_nothing_drops_what_comes_without_a_socket() -> None:
     outbox = Outbox(LIMIT, False, lambda: None)
-    assert outbox.put(b"x") is Taken.DROPPED
+    assert outbox.put(b"x") is DeliveryResult.DROPPED
     link = FakeLink()
     outbox.attach(link)
-    assert outbox.put(b"y") is Taken.WRITTEN
+    assert outbox.put(b"y") is DeliveryResult.WRITTEN
     assert link.frames == [b"y"]
 
 

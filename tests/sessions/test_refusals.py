@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from msgnode.core.errors import Forbidden, TooMany
-from msgnode.sessions.connection_limits import Sockets
+from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.consumer import SocketConsumer
 
 
-async def answered(extensions: dict[str, Any], sockets: Sockets) -> list[dict[str, Any]]:
+async def answered(extensions: dict[str, Any], sockets: ConnectionLimits) -> list[dict[str, Any]]:
     sent: list[dict[str, Any]] = []
     nothing: Any = None
 
@@ -28,7 +28,7 @@ async def answered(extensions: dict[str, Any], sockets: Sockets) -> list[dict[st
 
 
 async def test_a_server_that_can_tells_why() -> None:
-    full = Sockets(10, 0, lambda source: False)
+    full = ConnectionLimits(10, 0, lambda source: False)
     start, body = await answered({"websocket.http.response": {}}, full)
     assert start["status"] == TooMany.code
     assert (b"retry-after", b"10") in start["headers"]
@@ -36,10 +36,10 @@ async def test_a_server_that_can_tells_why() -> None:
 
 
 async def test_another_one_answers_403() -> None:
-    (event,) = await answered({}, Sockets(0, 10, lambda source: False))
+    (event,) = await answered({}, ConnectionLimits(0, 10, lambda source: False))
     assert event == {"type": "websocket.close", "code": 4403}
 
 
 def test_a_ban_comes_before_every_limit() -> None:
     with pytest.raises(Forbidden):
-        Sockets(0, 0, lambda source: True).check("192.0.2.1")
+        ConnectionLimits(0, 0, lambda source: True).check("192.0.2.1")

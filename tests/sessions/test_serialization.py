@@ -9,7 +9,7 @@ import msgspec
 from msgnode import models
 from msgnode.bus.table import RoutingTable
 from msgnode.core.identity import Identity, Speaker
-from msgnode.sessions.manager import SessionLife, SessionSettings
+from msgnode.sessions.manager import SessionManager, SessionSettings
 from msgnode.sessions.rules import State
 from msgnode.sessions.serialization import SessionState, session_of, state_of
 from msgnode.sessions.session import LiveSession
@@ -44,5 +44,5 @@ def test_who_has_said_who_they_are_is_known_on_another_worker_and_after_a_restar
         assert SessionStore.identity_of(row) is None
         nothing: Any = None
         settings = SessionSettings("always", True, True, 1, 1000, 1, 1, "domain://d")
-        life = SessionLife(settings, RoutingTable(), nothing, nothing)
+        life = SessionManager(settings, RoutingTable(), nothing, nothing)
         assert life.restored(row).has_said_who is said

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from msgnode.bus.last_owners import LastOwners
+from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import Body
 from msgnode.bus.table import RoutingTable
@@ -33,7 +33,7 @@ class Scene:
             "d",
             lambda address, key, session: self.table.allocate(address, session),
             lambda address, session: self.table.release(address, session),
-            Ownership(self.table, LastOwners(), "d", shares=True),
+            Ownership(self.table, LastOwnerCache(), "d", shares=True),
             max_per_session=3,
         )
         self.mine, self.other = FakeSession("runtime://d/1"), FakeSession("runtime://d/2")

@@ -10,14 +10,14 @@ from typing import Any
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.core.rates import Rates
-from msgnode.workers.counter_sync import Counts
-from msgnode.workers.handover import Moves
+from msgnode.workers.counter_sync import CounterSync
+from msgnode.workers.handover import Handover
 from msgnode.workers.peer import Peer
-from msgnode.workers.protocol import Counted, Question, Reply
+from msgnode.workers.protocol import CounterReport, RpcRequest, RpcResponse
 from msgnode.workers.remote import RemoteSession
-from msgnode.workers.replication import Interest
-from msgnode.workers.rpc import Asking
-from msgnode.workers.transport import Me, Mesh
+from msgnode.workers.replication import TableReplicator
+from msgnode.workers.rpc import PeerRpc
+from msgnode.workers.transport import PeerTransport, WorkerId
 from tests.fakes import FakeSession
 
 PATIENCE = 1.0
@@ -32,30 +32,30 @@ class Fellow:
         self.gaps: list[str] = []
         self.sessions: dict[str, FakeSession] = {}
         self.table = RoutingTable()
-        self.mesh = Mesh(
+        self.transport = PeerTransport(
             layer,
-            Me(name, str(uuid.uuid4()), "host", 1),
+            WorkerId(name, str(uuid.uuid4()), "host", 1),
             secret,
             PATIENCE,
             link_bytes,
             lambda kind, subject, text: self.alarms.append(kind),
         )
-        self.interest = Interest(self.table, self.mesh, self)
+        self.replicator = TableReplicator(self.table, self.transport, self)
         self.rates = Rates()
-        self.counts = Counts(self.mesh, {"test": self.rates})
-        self.asking = Asking(self.mesh)
-        self.moves = Moves(self.mesh, self.interest, self, PATIENCE, 1024 * 1024)
+        self.counts = CounterSync(self.transport, {"test": self.rates})
+        self.rpc = PeerRpc(self.transport)
+        self.moves = Handover(self.transport, self.replicator, self, PATIENCE, 1024 * 1024)
 
     # --- what a test does -------------------------------------------------------------------------
 
     async def start(self, *others: Fellow) -> Fellow:
-        await self.mesh.start()
-        await self.mesh.join({other.mesh.me.epoch for other in others})
+        await self.transport.start()
+        await self.transport.join({other.transport.me.epoch for other in others})
         return self
 
     async def settled(self) -> None:
         """Until every other worker has done what this one has said."""
-        barrier = self.mesh.barrier()
+        barrier = self.transport.barrier()
         if barrier is not None:
             await asyncio.wait_for(barrier, 10)
 
@@ -118,14 +118,14 @@ class Fellow:
     def missed(self, session_id: str) -> None:
         self.gaps.append(session_id)
 
-    def stray(self, frame: bytes) -> None:
+    def undeliverable(self, frame: bytes) -> None:
         self.strays.append(frame)
 
-    def said(self, peer: Peer, word: Counted | Question | Reply) -> None:
-        if isinstance(word, Counted):
-            self.counts.heard(peer, word)
+    def said(self, peer: Peer, message: CounterReport | RpcRequest | RpcResponse) -> None:
+        if isinstance(message, CounterReport):
+            self.counts.heard(peer, message)
         else:
-            self.asking.heard(peer, word)
+            self.rpc.heard(peer, message)
 
     def pack(self, session_id: str) -> bytes | None:
         session = self.sessions.get(session_id)
@@ -154,17 +154,17 @@ class Fellow:
 
     def welcome(self, session: Any) -> None:
         self.sessions[session.id] = session
-        self.interest.announce(session)
+        self.replicator.announce(session)
 
-    async def inherit(self, session_id: str) -> None:
+    async def take_over(self, session_id: str) -> None:
         """There is no database here."""
 
     def has_died(self, peer: Peer) -> bool:
         return False
 
     def left(self, peer: Peer) -> None:
-        self.mesh.forget(peer)
-        self.interest.forget(peer)
+        self.transport.forget(peer)
+        self.replicator.forget(peer)
 
 
 class LossyLayer:

@@ -14,8 +14,8 @@ from channels_redis.pubsub import RedisPubSubChannelLayer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from msgnode.bus.ports import Taken
-from msgnode.workers.protocol import Asked
+from msgnode.bus.ports import DeliveryResult
+from msgnode.workers.protocol import ReturnPath
 from tests.node import eventually
 from tests.workers.cluster import Fellow, LossyLayer, Meet
 
@@ -45,7 +45,7 @@ async def meet(layer: LossyLayer) -> AsyncIterator[Meet]:
         return there
 
     yield meet
-    await asyncio.gather(*(fellow.mesh.stop() for fellow in there))
+    await asyncio.gather(*(fellow.transport.stop() for fellow in there))
 
 
 async def test_what_one_worker_routes_all_do(meet: Meet) -> None:
@@ -82,7 +82,7 @@ async def test_frames_come_in_order_and_a_fan_out_is_sent_once(meet: Meet) -> No
     for number in range(200):
         frame = b"frame %d" % number
         for remote in remotes:
-            assert remote.deliver(frame) is Taken.WRITTEN
+            assert remote.deliver(frame) is DeliveryResult.WRITTEN
         if number % 10 == 0:
             await asyncio.sleep(0)
     one.table.touch(one.enter())
@@ -105,7 +105,7 @@ async def test_what_the_layer_loses_is_noticed_counted_and_sent_again(
         one.enter()
         await one.settled()
     assert session.frames == [b"%d" % number for number in range(20)]
-    (peer,) = other.mesh.peers.values()
+    (peer,) = other.transport.peers.values()
     assert peer.incoming.gaps >= 1
     assert peer.incoming.missed >= 1
     assert "worker-gap" in other.alarms
@@ -122,7 +122,7 @@ async def test_while_the_layer_refuses_everything_waits(meet: Meet, layer: Lossy
         remote.deliver(b"%d" % number)
         await asyncio.sleep(0)
     one.enter()
-    barrier = one.mesh.barrier()
+    barrier = one.transport.barrier()
     assert barrier is not None
     assert not barrier.done()
     layer.refuses = False
@@ -140,15 +140,15 @@ async def test_what_is_given_up_is_told_to_the_sessions_that_miss_it(
     layer.loses = lambda message: True
     remote.deliver(b"never comes")
     one.enter()
-    barrier = one.mesh.barrier()
+    barrier = one.transport.barrier()
     assert barrier is not None
     await asyncio.wait_for(barrier, 10)  # a worker that is not heard of is waited for no longer
-    assert remote.deliver(b"nor this") is Taken.DROPPED
+    assert remote.deliver(b"nor this") is DeliveryResult.DROPPED
     assert "worker-down" in one.alarms
     layer.loses = lambda message: False
     await _until(lambda: missing.id in other.gaps)
     assert whole.id not in other.gaps
-    assert remote.deliver(b"again") is Taken.WRITTEN
+    assert remote.deliver(b"again") is DeliveryResult.WRITTEN
     await _until(lambda: missing.frames == [b"again"])
     assert one.seen() == other.seen()
 
@@ -163,14 +163,14 @@ async def test_a_full_link_holds_its_senders_back_and_is_relieved(
     layer.refuses = True
     relieved: list[int] = []
     taken = [remote.deliver(b"%d" % number * 1000) for number in range(60)]
-    assert taken[0] is Taken.WRITTEN
-    assert Taken.BEHIND in taken
-    assert Taken.DROPPED in taken
-    remote.when_relieved(lambda: relieved.append(1))
+    assert taken[0] is DeliveryResult.WRITTEN
+    assert DeliveryResult.BEHIND in taken
+    assert DeliveryResult.DROPPED in taken
+    remote.when_writable(lambda: relieved.append(1))
     assert not relieved
     layer.refuses = False
     await _until(lambda: bool(relieved))
-    await _until(lambda: len(session.frames) == 60 - taken.count(Taken.DROPPED))
+    await _until(lambda: len(session.frames) == 60 - taken.count(DeliveryResult.DROPPED))
     await _until(lambda: other.gaps == [session.id])
 
 
@@ -179,17 +179,17 @@ async def test_a_slow_reader_holds_back_the_senders_of_all_workers(meet: Meet) -
     session = other.enter()
     await other.settled()
     (remote,) = one.table.runtimes[session.runtime_url]
-    session.taken = Taken.BEHIND
+    session.taken = DeliveryResult.BEHIND
     callbacks: list[Any] = []
-    session.when_relieved = callbacks.append  # type: ignore[method-assign]
+    session.when_writable = callbacks.append  # type: ignore[method-assign]
     remote.deliver(b"1")
-    await _until(lambda: remote.deliver(b"2") is Taken.BEHIND)
+    await _until(lambda: remote.deliver(b"2") is DeliveryResult.BEHIND)
     relieved: list[int] = []
-    remote.when_relieved(lambda: relieved.append(1))
-    session.taken = Taken.WRITTEN
+    remote.when_writable(lambda: relieved.append(1))
+    session.taken = DeliveryResult.WRITTEN
     callbacks[0]()
     await _until(lambda: bool(relieved))
-    assert remote.deliver(b"3") is Taken.WRITTEN
+    assert remote.deliver(b"3") is DeliveryResult.WRITTEN
 
 
 async def test_a_session_moves_with_its_queue_and_no_frame_overtakes_another(meet: Meet) -> None:
@@ -200,7 +200,7 @@ async def test_a_session_moves_with_its_queue_and_no_frame_overtakes_another(mee
     remote = third.table.listeners("hyperty://d/1")[0]
     for number in range(10):
         remote.deliver(b"%d" % number)
-    bringing = asyncio.create_task(other.moves.bring(session.id))
+    bringing = asyncio.create_task(other.moves.fetch(session.id))
     number = 10
     while not bringing.done():
         remote.deliver(b"%d" % number)
@@ -289,10 +289,10 @@ async def _do(deeds: list[Any]) -> None:
             await asyncio.sleep(0)
     for _ in range(3):  # what one hears may make it say something
         for worker in workers:
-            worker.mesh.tell(Asked("", "", ""))
+            worker.transport.tell(ReturnPath("", "", ""))
             await worker.settled()
     assert workers[0].seen() == workers[1].seen()
-    await asyncio.gather(*(worker.mesh.stop() for worker in workers))
+    await asyncio.gather(*(worker.transport.stop() for worker in workers))
 
 
 async def _until(is_so: Any, seconds: float = 10.0) -> None:

@@ -31,15 +31,15 @@ class Meeting:
 
     async def come(self) -> Fellow:
         fellow = Fellow(self.layer, f"worker-{len(self._jobs)}", self.secret)
-        self._jobs[fellow.mesh.me.name] = asyncio.create_task(fellow.counts.run())
+        self._jobs[fellow.transport.me.name] = asyncio.create_task(fellow.counts.run())
         await fellow.start(*self.there)
         self.there.append(fellow)
         return fellow
 
     async def go(self, fellow: Fellow) -> None:
-        self._jobs[fellow.mesh.me.name].cancel()
+        self._jobs[fellow.transport.me.name].cancel()
         self.there.remove(fellow)
-        await fellow.mesh.stop()
+        await fellow.transport.stop()
 
     async def all_count(self, number: int, key: tuple[str, ...] = KEY) -> None:
         async with asyncio.timeout(10):
@@ -78,7 +78,7 @@ async def test_a_worker_that_joins_knows_what_the_others_and_the_ended_have_coun
     note(gone, 4)
     await meeting.all_count(7)
     await meeting.go(gone)
-    one.mesh.forget(one.mesh.peers[gone.mesh.me.epoch])
+    one.transport.forget(one.transport.peers[gone.transport.me.epoch])
     await meeting.come()
     await meeting.all_count(7)
 
@@ -91,8 +91,8 @@ async def test_apart_each_counts_by_itself_and_together_again_nothing_is_counted
     note(other, 2)
     await meeting.all_count(4)
     for fellow in (one, other):
-        (peer,) = fellow.mesh.peers.values()
-        fellow.mesh.down(peer, "is cut off by the test")
+        (peer,) = fellow.transport.peers.values()
+        fellow.transport.down(peer, "is cut off by the test")
     note(one, 5)
     assert one.rates.count(KEY, HOUR) == 9
     await meeting.all_count(9)
@@ -100,7 +100,7 @@ async def test_apart_each_counts_by_itself_and_together_again_nothing_is_counted
 
 async def test_more_counters_than_are_told_at_once_are_all_told(meeting: Meeting) -> None:
     one = await meeting.come()
-    number_of_keys = counter_sync.MOST + 100
+    number_of_keys = counter_sync.MAX_PER_BATCH + 100
     keys = [("rate.srcUsername.hour", f"user {number}") for number in range(number_of_keys)]
     for key in keys:
         one.rates.note(key, HOUR)
@@ -115,7 +115,7 @@ async def test_a_link_that_is_behind_gets_each_counter_once_when_it_has_room(
     one, _ = await meeting.come(), await meeting.come()
     note(one, 1)
     await meeting.all_count(1)
-    (peer,) = one.mesh.peers.values()
+    (peer,) = one.transport.peers.values()
     peer.out.bytes += 1024 * 1024
     before = peer.out.bytes
     for _ in range(3):
@@ -129,11 +129,11 @@ async def test_a_link_that_is_behind_gets_each_counter_once_when_it_has_room(
 def test_what_waits_for_a_link_that_stays_behind_is_bounded() -> None:
     """Counters that were forgotten to make room do not pile up there."""
     out = SimpleNamespace(stream=1, has_room=False)
-    mesh = SimpleNamespace(peers={"e": SimpleNamespace(is_up=True, out=out)})
+    transport = SimpleNamespace(peers={"e": SimpleNamespace(is_up=True, out=out)})
     rates = Rates(max_keys=10)
-    told = counter_sync.Counts(mesh, {"test": rates})  # type: ignore[arg-type]
-    for number in range(counter_sync.MOST * 3):
+    told = counter_sync.CounterSync(transport, {"test": rates})  # type: ignore[arg-type]
+    for number in range(counter_sync.MAX_PER_BATCH * 3):
         rates.note((str(number),), HOUR)
         if number % 100 == 0:
             told.tell()
-    assert len(told._unsaid["e"].counters["test"]) <= counter_sync.MOST + 20 + 100
+    assert len(told._unsaid["e"].counters["test"]) <= counter_sync.MAX_PER_BATCH + 20 + 100

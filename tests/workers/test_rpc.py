@@ -33,10 +33,10 @@ async def three() -> AsyncIterator[list[Fellow]]:
     there: list[Fellow] = []
     for number in range(3):
         fellow = await Fellow(layer, f"worker-{number}", secret).start(*there)
-        fellow.asking.loop = asyncio.get_running_loop()
+        fellow.rpc.loop = asyncio.get_running_loop()
         there.append(fellow)
     yield there
-    await asyncio.gather(*(fellow.mesh.stop() for fellow in there))
+    await asyncio.gather(*(fellow.transport.stop() for fellow in there))
 
 
 def says(text: bytes) -> Callable[[bytes], Awaitable[bytes]]:
@@ -48,11 +48,11 @@ def says(text: bytes) -> Callable[[bytes], Awaitable[bytes]]:
 
 async def test_every_other_worker_answers(three: list[Fellow]) -> None:
     one, other, third = three
-    other.asking.answers = {"name": says(b" other")}
-    third.asking.answers = {"name": says(b" third")}
+    other.rpc.answers = {"name": says(b" other")}
+    third.rpc.answers = {"name": says(b" third")}
     told = {"worker-1": b"I am other", "worker-2": b"I am third"}
-    assert await one.asking.ask("name", b"I am", 10) == told
-    assert await asyncio.to_thread(one.asking.ask_from_thread, "name", b"I am", 10) == told
+    assert await one.rpc.ask("name", b"I am", 10) == told
+    assert await asyncio.to_thread(one.rpc.ask_from_thread, "name", b"I am", 10) == told
 
 
 async def test_who_does_not_answer_is_left_out_in_time(three: list[Fellow]) -> None:
@@ -64,14 +64,14 @@ async def test_who_does_not_answer_is_left_out_in_time(three: list[Fellow]) -> N
     async def fails(_: bytes) -> bytes:
         raise ValueError("a fault")
 
-    other.asking.answers = {"a": says(b"here"), "b": fails, "c": says(b"x" * rpc.MAX_BYTES * 2)}
-    third.asking.answers = {"a": never}
-    (peer,) = [each for each in one.mesh.peers.values() if each.name == "worker-2"]
-    assert await one.asking.ask("a", b"", 0.2) == {"worker-1": b"here", "worker-2": None}
-    assert await one.asking.ask("b", b"", 0.2) == {"worker-1": None, "worker-2": None}
-    assert await one.asking.ask("c", b"", 0.2) == {"worker-1": None, "worker-2": None}
-    one.mesh.down(peer, "is cut off by the test")
-    assert await one.asking.ask("a", b"", 10) == {"worker-1": b"here", "worker-2": None}
+    other.rpc.answers = {"a": says(b"here"), "b": fails, "c": says(b"x" * rpc.MAX_BYTES * 2)}
+    third.rpc.answers = {"a": never}
+    (peer,) = [each for each in one.transport.peers.values() if each.name == "worker-2"]
+    assert await one.rpc.ask("a", b"", 0.2) == {"worker-1": b"here", "worker-2": None}
+    assert await one.rpc.ask("b", b"", 0.2) == {"worker-1": None, "worker-2": None}
+    assert await one.rpc.ask("c", b"", 0.2) == {"worker-1": None, "worker-2": None}
+    one.transport.down(peer, "is cut off by the test")
+    assert await one.rpc.ask("a", b"", 10) == {"worker-1": b"here", "worker-2": None}
 
 
 async def test_a_question_is_asked_once_at_a_time(three: list[Fellow]) -> None:
@@ -82,8 +82,8 @@ async def test_a_question_is_asked_once_at_a_time(three: list[Fellow]) -> None:
         asked.append(text)
         return b"x"
 
-    other.asking.answers = third.asking.answers = {"a": answer}
-    answers = await asyncio.gather(*(one.asking.ask("a", b"", 10) for _ in range(20)))
+    other.rpc.answers = third.rpc.answers = {"a": answer}
+    answers = await asyncio.gather(*(one.rpc.ask("a", b"", 10) for _ in range(20)))
     assert answers == [{"worker-1": b"x", "worker-2": b"x"}] * 20
     assert len(asked) == 2
 
@@ -97,9 +97,9 @@ async def test_of_many_questions_only_so_many_are_worked_on(three: list[Fellow])
         await enough.wait()
         return text
 
-    other.asking.answers = {"a": slow}
+    other.rpc.answers = {"a": slow}
     texts = [b"%d" % number for number in range(rpc.MOST + 5)]
-    under_way = [asyncio.create_task(one.asking.ask("a", text, 1.0)) for text in texts]
+    under_way = [asyncio.create_task(one.rpc.ask("a", text, 1.0)) for text in texts]
     while len(begun) < rpc.MOST:
         await eventually()
     enough.set()
@@ -111,7 +111,7 @@ async def test_messages_that_pass_another_worker_are_seen(
     three: list[Fellow], settings: Any
 ) -> None:
     one, other, _ = three
-    other.asking.answers = peer_queries.answers(node=None)  # type: ignore[arg-type]
+    other.rpc.answers = peer_queries.answers(node=None)  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as folder:
         settings.DATA_DIR = Path(folder)
         attached = asyncio.Event()
@@ -125,7 +125,7 @@ async def test_messages_that_pass_another_worker_are_seen(
         tail = Tail(Path(folder), "w", attach, lambda session: b"")
         await tail.start()
         seen = asyncio.create_task(
-            asyncio.to_thread(partial(peer_queries.passing, one.asking), 3.0, 1)
+            asyncio.to_thread(partial(peer_queries.passing, one.rpc), 3.0, 1)
         )
         await attached.wait()
         taps[0](RECORD, b'{"value":{"number":3}}')
@@ -139,5 +139,5 @@ def test_the_playground_shows_what_passes_here_and_elsewhere(
 ) -> None:
     settings.DATA_DIR = tmp_path
     others = ["there"] * 4
-    monkeypatch.setattr(live_messages, "elsewhere", lambda seconds, enough: others)
+    monkeypatch.setattr(live_messages, "from_other_workers", lambda seconds, enough: others)
     assert live_messages.messages_now(0.1, 3) == ["there"] * 3

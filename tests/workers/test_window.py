@@ -6,20 +6,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msgnode.workers import protocol
-from msgnode.workers.protocol import Frame, Leave
-from msgnode.workers.window import BATCH_BYTES, Incoming, Outgoing
+from msgnode.workers.protocol import Frame, SessionDown
+from msgnode.workers.window import BATCH_BYTES, ReceiveWindow, SendWindow
 
 LIMIT = 1024 * 1024
 
 
-def outgoing(limit: int = LIMIT) -> Outgoing:
-    out = Outgoing(limit, lambda: None)
+def outgoing(limit: int = LIMIT) -> SendWindow:
+    out = SendWindow(limit, lambda: None)
     out.begin()
     return out
 
 
 def said(batch: bytes) -> list[str]:
-    return [word.session for word in protocol.decode(batch) if isinstance(word, Leave)]
+    return [
+        message.session for message in protocol.decode(batch) if isinstance(message, SessionDown)
+    ]
 
 
 @given(
@@ -27,7 +29,7 @@ def said(batch: bytes) -> list[str]:
     st.lists(st.sampled_from(["pass", "lose", "double", "late"]), max_size=40),
 )
 def test_what_the_layer_does_to_batches_is_made_good(sizes: list[int], fates: list[str]) -> None:
-    out, incoming = outgoing(), Incoming()
+    out, incoming = outgoing(), ReceiveWindow()
     expected: list[str] = []
     arrived: list[str] = []
     late: list[tuple[int, bytes]] = []
@@ -40,7 +42,7 @@ def test_what_the_layer_does_to_batches_is_made_good(sizes: list[int], fates: li
     for size in sizes:
         for _ in range(size):
             expected.append(str(len(expected)))
-            out.put(Leave(expected[-1]))
+            out.put(SessionDown(expected[-1]))
         while (batch := out.take()) is not None:
             match next(fate, "pass"):
                 case "lose":
@@ -55,7 +57,7 @@ def test_what_the_layer_does_to_batches_is_made_good(sizes: list[int], fates: li
             arrive(*each)
     incoming.hears_of(out.stream, out.published)  # by the next beat
     if incoming.is_missing:
-        assert out.go_back(incoming.next)
+        assert out.rewind(incoming.next)
         while (batch := out.take()) is not None:
             arrive(batch.number, batch.words)
     assert arrived == expected
@@ -65,7 +67,7 @@ def test_what_the_layer_does_to_batches_is_made_good(sizes: list[int], fates: li
 
 
 def test_a_loss_is_counted_once_however_often_it_is_noticed() -> None:
-    incoming = Incoming()
+    incoming = ReceiveWindow()
     assert incoming.takes(1, 0)
     assert not incoming.takes(1, 3)
     assert not incoming.takes(1, 4)
@@ -84,9 +86,9 @@ def test_a_frame_for_many_sessions_is_sent_once() -> None:
         assert out.put_frame(str(number), frame)
     batch = out.take()
     assert batch is not None
-    (word,) = protocol.decode(batch.words)
-    assert isinstance(word, Frame)
-    assert len(word.sessions) == 50
+    (message,) = protocol.decode(batch.words)
+    assert isinstance(message, Frame)
+    assert len(message.sessions) == 50
     assert batch.sessions == frozenset(map(str, range(50)))
     assert len(batch.words) < 2000
 
@@ -99,7 +101,7 @@ def test_memory_is_bounded_and_the_room_comes_back_with_the_acknowledgement() ->
         number += 1
     assert out.is_behind
     assert out.bytes <= LIMIT + 10_000
-    out.when_relieved(lambda: relieved.append("now"))
+    out.when_writable(lambda: relieved.append("now"))
     while (batch := out.take()) is not None:
         assert len(batch.words) < BATCH_BYTES + 20_000
     assert not relieved
@@ -126,10 +128,10 @@ def test_what_is_given_up_is_known_by_session() -> None:
 def test_what_is_not_kept_any_more_cannot_be_had_again() -> None:
     out = outgoing()
     for number in range(3):
-        out.put(Leave(str(number)))
+        out.put(SessionDown(str(number)))
         out.take()
     out.acknowledge(2)
-    assert not out.go_back(1)
-    assert not out.go_back(9)
-    assert out.go_back(2)
+    assert not out.rewind(1)
+    assert not out.rewind(9)
+    assert out.rewind(2)
     assert out.resent == 1

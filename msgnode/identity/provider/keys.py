@@ -24,7 +24,7 @@ from django.db import transaction
 from django.utils import timezone
 from jwcrypto.jwk import JWK
 
-from msgnode.identity.encryption import seal, unseal
+from msgnode.identity.encryption import decrypt, encrypt
 from msgnode.models import ProviderKey
 
 
@@ -116,13 +116,13 @@ def _make(signs_from: datetime) -> ProviderKey:
     kid = key.thumbprint()
     public = {**json.loads(key.export_public()), "kid": kid, "use": "sig", "alg": ALGORITHM}
     return ProviderKey.objects.create(
-        kid=kid, public=public, sealed=seal(pem.decode()), signs_from=signs_from
+        kid=kid, public=public, sealed=encrypt(pem.decode()), signs_from=signs_from
     )
 
 
 @lru_cache(maxsize=4)
 def _opened(kid: str, sealed: str) -> JWK:
-    pem = unseal(sealed)
+    pem = decrypt(sealed)
     if not pem:
         raise CannotSign(
             "The provider's signing key was sealed with another key: name that one in "

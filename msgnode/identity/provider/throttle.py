@@ -30,7 +30,7 @@ _MAX_NAME = 100
 _GUESSES = frozenset({"invalid_client", "invalid_grant"})
 
 
-def braked(view: Answer) -> Answer:
+def throttled(view: Answer) -> Answer:
     """A view of the provider, for those who have not failed too often."""
 
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

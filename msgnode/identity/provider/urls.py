@@ -4,7 +4,7 @@ from django.urls import path
 from oauth2_provider import views as toolkit
 
 from . import views
-from .throttle import braked
+from .throttle import throttled
 
 app_name = "oauth2_provider"  # the toolkit looks its own pages up by it
 
@@ -15,10 +15,10 @@ urlpatterns = [
          name="oauth-server-metadata"),
     path(".well-known/jwks.json", views.Keys.as_view(), name="jwks-info"),
     path("authorize/", views.Authorization.as_view(), name="authorize"),
-    path("token/", views.for_clients(braked(toolkit.TokenView.as_view())), name="token"),
+    path("token/", views.for_clients(throttled(toolkit.TokenView.as_view())), name="token"),
     path("userinfo/", views.for_clients(views.UserInfo.as_view()), name="user-info"),
-    path("revoke/", views.for_clients(braked(views.Revoke.as_view())), name="revoke-token"),
-    path("introspect/", braked(toolkit.IntrospectTokenView.as_view()), name="introspect"),
+    path("revoke/", views.for_clients(throttled(views.Revoke.as_view())), name="revoke-token"),
+    path("introspect/", throttled(toolkit.IntrospectTokenView.as_view()), name="introspect"),
     path("tokeninfo", views.TokenInfo.as_view(), name="token-info"),
     path("logout/", views.Logout.as_view(), name="rp-initiated-logout"),
     path("done", views.done, name="done"),

@@ -54,6 +54,6 @@ class Command(BaseCommand):
                 self.stderr.write(f"Written otherwise here: {warning}")
         if faults:
             raise CommandError("\n".join(faults))
-        rules = report.edition.enforced.rules if report.edition else 0
+        rules = report.snapshot.enforced.rules if report.snapshot else 0
         if not options["json"]:
             self.stdout.write(f"Fit: {rules} enforced rules, {report.passed} tests passed.")

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from policies.authoring.cases import DOCUMENT_KEYS, run_case
 from policies.authoring.transfer import read_bundle
-from policies.enforcement.snapshot import make_edition
+from policies.enforcement.snapshot import make_snapshot
 from policies.engine.language import PolicyError
 
 
@@ -38,7 +38,7 @@ class Command(BaseCommand):
         if options["policies"]:
             try:
                 bundle = read_bundle(text_of_file(options["policies"]))
-                snapshot = make_edition(bundle.document, bundle.lists).enforced
+                snapshot = make_snapshot(bundle.document, bundle.lists).enforced
             except PolicyError as error:
                 raise CommandError("\n".join(map(str, error.problems))) from error
         passed = failed = 0
