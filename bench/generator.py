@@ -18,6 +18,7 @@ import uvloop
 
 from .loads.allocations import AllocationLoad
 from .loads.draining import DrainingLoad
+from .loads.endings import EndingsLoad
 from .loads.fan_out import FanOutLoad
 from .loads.holding import HoldingLoad
 from .loads.nats import NatsRelayLoad
@@ -40,6 +41,7 @@ async def serve(port: int, server_pid: int) -> None:
         "resume": ResumptionLoad(port, server_pid),
         "stall": StallingLoad(port, server_pid),
         "drain": DrainingLoad(port, server_pid),
+        "end": EndingsLoad(port, server_pid),
         "register": RegistrationLoad(port, server_pid),
     }
     loop = asyncio.get_running_loop()

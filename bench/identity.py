@@ -1,4 +1,4 @@
-"""What the bench of identity needs: an issuer, tokens, and a witness that knows both."""
+"""What the bench of identity needs: an issuer, tokens, and an authenticator that knows both."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Authority:
 
 
 class _Session:
-    """A session, as the witness sees one."""
+    """A session, as the authenticator sees one."""
 
     id, runtime_url, token, token_hash = "s", "runtime://localhost/1", b"", ""
     bound_at, is_connected, is_here, is_behind = 0.0, True, True, False
@@ -89,9 +89,15 @@ def loads() -> Iterator[tuple[str, str, Run]]:
     verifier.use(IssuerBook([issuer]))
     session = _Session()
     authenticator = MessageAuthenticator(
-        verifier, AdmissionPolicy(Mode.ANONYMOUS, {}), frozenset(), passes_unknown=False, checks=1e9,
-        binds=True, bindings=Bindings(lambda url: True, 10_000, 10_000), log_in=lambda *_: None,
-    )  # fmt: skip
+        verifier,
+        AdmissionPolicy(Mode.ANONYMOUS, {}),
+        frozenset(),
+        passes_unknown=False,
+        checks=1e9,
+        binds=True,
+        bindings=Bindings(lambda url: True, 10_000, 10_000),
+        log_in=lambda *_: None,
+    )
     identity = authority.identity()
     for size in SIZES:
         plain = _message({"value": "x" * size})

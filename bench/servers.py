@@ -33,10 +33,14 @@ class Servers:
         self._template: Path | None = None
 
     def make(
-        self, name: str, database_url: str = "", issuer: dict[str, Any] | None = None
+        self,
+        name: str,
+        database_url: str = "",
+        issuer: dict[str, Any] | None = None,
+        **settings: str,
     ) -> Server:
         """A server of this name with a fresh database and the policy; not started yet. `issuer` is
-        the row of one it believes (SQLite)."""
+        the row of one it believes (SQLite), `settings` are environment variables."""
         self._made += 1
         home = self.directory / f"{self._made}-{name.replace(', ', '-').replace(' ', '-')}"
         home.mkdir()
@@ -44,7 +48,7 @@ class Servers:
         if name in (BARE, BARE_UVICORN):
             arguments = ["-m", "bench.bare_relay", name.removeprefix("bare "), str(port)]
             return Server(name, arguments, port, home / "log")
-        environment = _node_environment(home, port, database_url)
+        environment = {**_node_environment(home, port, database_url), **settings}
         if name == NODE_WITHOUT_RECORD:
             environment["RECORD"] = "false"
         if name == NODE_WITHOUT_RULES:

@@ -184,7 +184,7 @@ class ComponentStatus(models.Model):
 
 
 class Worker(models.Model):
-    """A worker that runs: enrolled at its start, taken out at its end or when it is found dead.
+    """A worker that runs: registered at its start, removed at its end or when it is found dead.
 
     Sessions carry the epoch of their worker; those of an epoch that is not here may be taken over.
     """

@@ -33,7 +33,7 @@ from msgnode.bus.ports import (
 from msgnode.bus.replies import Replies
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import Call
+from msgnode.bus.writing import Call, Together
 from msgnode.connectors import registration_news
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
@@ -145,7 +145,9 @@ class Node:
             ownership,
             limits["MAX_SUBSCRIPTIONS_PER_SESSION"],
         )
-        self.registries = Registries(self.domain, settings.REGISTRY, control.post, ownership)
+        self.registries = Registries(
+            self.domain, settings.REGISTRY, control.post, ownership, self.writer.submit
+        )
         self.registration_news = RegistrationNews(
             self.domain, self.table, self.enforcer, self.recorder
         )
@@ -410,7 +412,7 @@ class Node:
     def raise_alarm(self, kind: str, subject: str, text: str) -> None:
         """Raise an alarm from the event loop."""
         log.warning("Alarm: %s", text, extra={"kind": kind})
-        self.writer.submit(Call(lambda: alarms.raise_alarm(kind, subject, text)))
+        self.writer.submit(Together(alarms.raise_alarms, alarms.Raised(kind, subject, text)))
 
     def _set_tap(self, tap: MessageObserver | None) -> None:
         self.pipeline.tap = tap

@@ -9,7 +9,7 @@ is a NodeError.
                                            `by` says who asks (None: the node itself)
     submit                                 one change in a group commit, as a Future
     get find                               entries as they are at this moment
-    runtime_gone take_news statistics      the session's end, the feed of ended entries, numbers
+    runtimes_gone take_news statistics     the end of sessions, the feed of ended entries, numbers
     on_change                              be told of announced changes, in their transaction
     operations                             be told of what operators do, in its transaction
     person_export person_erase             all rows about somebody, by user ids and GUIDs
@@ -18,7 +18,7 @@ is a NodeError.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from django.db.models import Count, Model
 
@@ -39,7 +39,7 @@ __all__ = [
     "PUBLIC", "Cause", "Change", "Claimant", "Command", "Condition", "Disconnect", "Done", "Entry",
     "KeepAlive", "Kind", "Register", "Search", "Update", "disconnect", "find", "get", "global_get",
     "global_put", "key", "on_change", "operations", "outcome", "owns", "person_erase",
-    "person_export", "record", "refresh", "register", "registration", "runtime_gone", "statistics",
+    "person_export", "record", "refresh", "register", "registration", "runtimes_gone", "statistics",
     "subject_mark", "submit", "take_news", "update", "update_of",
 ]  # fmt: skip
 
@@ -119,10 +119,10 @@ def disconnect(
     return carry_out(Disconnect(kind, url, user, by=by), condition)
 
 
-def runtime_gone(runtime_url: str) -> int:
-    """Disconnect all entries of a runtime; the number of them."""
+def runtimes_gone(runtime_urls: Sequence[str]) -> int:
+    """Disconnect all entries of these runtimes; the number of them."""
     total = 0
-    while done := lifecycle.runtime_gone(runtime_url):
+    while done := lifecycle.runtimes_gone(runtime_urls):
         total += done
     return total
 

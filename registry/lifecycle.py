@@ -36,9 +36,10 @@ def expire_due(limit: int = MAX_ROWS) -> int:
     )
 
 
-def runtime_gone(runtime_url: str, limit: int = MAX_ROWS) -> int:
-    """Disconnect the entries of a runtime whose last session has closed."""
-    urls = [url for url in (runtime_url, addresses.runtime_twin(runtime_url)) if url]
+def runtimes_gone(runtime_urls: Iterable[str], limit: int = MAX_ROWS) -> int:
+    """Disconnect the entries of runtimes whose last session has closed."""
+    named = {each for url in runtime_urls for each in (url, addresses.runtime_twin(url))}
+    urls = sorted(filter(None, named))
     return _end_all(
         lambda found: found.filter(runtime_id__in=urls, expires_at__isnull=False).order_by("url"),
         timezone.now(),

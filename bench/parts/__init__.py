@@ -12,6 +12,7 @@ from bench.plan import Plan
 
 from . import (
     allocation,
+    endings,
     fan_out,
     growth,
     identified_relay,
@@ -35,6 +36,7 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "idle_memory": idle_memory.measure,
     "growth": growth.measure,
     "resumption": resumption.measure,
+    "endings": endings.measure,
     "workers": workers.measure,
     "stalled_reader": stalled_reader.measure,
     "policy": policy.measure,

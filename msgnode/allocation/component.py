@@ -89,17 +89,17 @@ class AllocationComponent(Component):
         """A session is with another worker now; the routing table keeps what it holds."""
         self._held.pop(session_id, None)
 
-    def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
+    def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd: what the session held is free, and stays its subject's."""
-        left: list[str] = []
-        identity = None
-        for address in self._held.pop(session_id, ()):
-            owner = self._table.owners.get(address)
-            if owner is not None and owner.id == session_id:
-                self._table.release(address, owner)
-                left.append(address)
-                identity = owner.speaker.identity
-        if identity is not None:
+        left = [
+            address
+            for address in self._held.pop(session.id, ())
+            if self._table.owners.get(address) is session
+        ]
+        for address in left:
+            self._table.release(address, session)
+        identity = session.speaker.identity
+        if left and identity is not None:
             subject = identity.issuer, identity.subject
             self._owners.note(left, subject)
             self._store.left(left, subject)

@@ -19,7 +19,7 @@ _SILENT_TAILS = ("/changes", "/status")
 def hand_over(
     frame: bytes, listeners: tuple[Listener, ...], sender: Listener, caller: Caller
 ) -> tuple[Outcome, int]:
-    """Give the frame to every listener; the outcome of the luckiest, and how many took it.
+    """Give the frame to every listener; the best outcome among them, and how many accepted it.
 
     The one listener of a message can hold its sender back; those of a fan-out never do.
     """

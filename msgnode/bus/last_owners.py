@@ -17,7 +17,7 @@ Subject = tuple[str, str]
 
 
 class LastOwnerCache:
-    """One a worker."""
+    """One instance per worker."""
 
     def __init__(self, capacity: int = 100_000) -> None:
         self._owners: OrderedDict[str, Subject] = OrderedDict()

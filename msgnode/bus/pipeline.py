@@ -41,7 +41,7 @@ SESSION_ADDRESS = "mn:/session"
 
 
 class Pipeline:
-    """One a worker; `carry` is the one door for messages of every kind of caller."""
+    """One instance per worker; `carry` is the one door for messages of every kind of caller."""
 
     def __init__(
         self,

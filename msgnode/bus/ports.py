@@ -3,7 +3,7 @@
 Listener   somebody a message can be handed to: a session
 Caller     where a frame came from and where answers to it go: a connection
 Component  an addressed part of the node; a connector is one whose answer comes from outside
-Admission  whether a caller may say this message; Witness: who says it
+Authorizer  whether a caller may send this message; Authenticator: who sends it
 Enforcer   the policy enforcement point; Recorder: the traffic record
 """
 
@@ -192,7 +192,7 @@ class Proof(Protocol):
 
 
 class Authenticator(Protocol):
-    """Identity's say on who speaks. Both raise NodeError and Pending as Admission does."""
+    """Identity's say on who speaks. Both raise NodeError and Pending as Authorizer does."""
 
     def authenticate(self, message: Message, speaker: Speaker) -> Proof | None:
         """The identity that a session frame brings, None if it brings none."""
@@ -237,8 +237,9 @@ class Recorder(Protocol):
 MessageObserver = Callable[[TrafficRecord, bytes], None]
 """Follows messages while somebody looks on: each record, with the body as it came. Never waits."""
 
-SessionEnd = Callable[[str, str, str], None]
-"""`on_session_closed(session_id, runtime_url, reason)`: after CLOSED; idempotent."""
+SessionEnd = Callable[[Listener, str], None]
+"""`session_closed(session, reason)`: after CLOSED; idempotent. Called for thousands in a row: it
+starts no thread, no task and no query of its own."""
 
 
 class NoPolicies:

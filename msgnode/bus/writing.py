@@ -1,23 +1,53 @@
-"""What rooms ask of the group commit writer: rows to create, or a call inside the transaction.
+"""What rooms ask of the group commit writer: rows to create, to change, to delete, or a call.
 
 A component changes memory at once, submits the same change here and is told when it is committed:
 its answer is the result of the future. If the commit fails the future raises, and the component
 undoes what it did.
+
+Rows of many submissions are written with one statement: `Create`, `Update` and `Delete` keep their
+order for what belongs to one session, and `Together` among its own; between sessions they have
+none. A `Call` comes after everything submitted before it and before everything submitted later.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """New rows, of one model. Neighbours of the same model are inserted together."""
+    """New rows, of one model; a row that belongs to a session has its `session_id`."""
 
     rows: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """New values for columns of a session's own row."""
+
+    session_id: UUID
+    columns: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """The rows of a model (one with a `session`) that belong to a session."""
+
+    model: type[Any]
+    session_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Something for `action`, which is called once for the items of all submissions of a
+    transaction, after the rows are written. The action is the same object for all of them."""
+
+    action: Callable[[list[Any]], None]
+    item: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +57,17 @@ class Call:
     action: Callable[[], None]
 
 
-Change = Create | Call
+Change = Create | Update | Delete | Together | Call
 
 Barrier = Callable[[], asyncio.Future[None] | None]
 """Something to wait for until every worker routes what this one does; None if they do."""
 
 
 class Writer(Protocol):
-    """Commits changes in groups, in the order submitted."""
+    """Commits changes in groups; see the head of the file for their order."""
 
     def submit(self, *changes: Change, result: Any = None) -> asyncio.Future[Any]:
-        """All of `changes` or none of them. The future gives `result` after the commit; it raises
-        Conflict if a row breaks a constraint and Unavailable if the database is out of reach."""
+        """All of `changes` or none of them; without any, a future that is done when all that was
+        submitted before is. The future gives `result` after the commit; it raises Conflict if a row
+        breaks a constraint and Unavailable if the database is out of reach."""
         ...

@@ -9,12 +9,9 @@ A runtime whose last session has closed takes its registrations to `disconnected
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from msgnode import models
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import Body, Component, Listener
 from msgnode.core import addresses
@@ -22,9 +19,8 @@ from msgnode.core.errors import Forbidden
 from msgnode.core.messages import Message
 from registry.api import Claimant, subject_mark
 
+from .ended_runtimes import EndedRuntimes
 from .registry_requests import Change, Find, Refresh, Register, Remove, Request, request_of
-
-log = logging.getLogger(__name__)
 
 
 class Registry(Protocol):
@@ -34,7 +30,9 @@ class Registry(Protocol):
         """What the request is answered; `by` is who asks for a change, None the node itself."""
         ...
 
-    async def runtime_gone(self, runtime_url: str) -> None: ...
+    async def runtimes_gone(self, runtime_urls: Sequence[str]) -> None:
+        """These runtimes have no session any more: disconnect what they registered."""
+        ...
 
 
 class DomainRegistryConnector(Component):
@@ -43,12 +41,18 @@ class DomainRegistryConnector(Component):
     name = "domain-registry"
     kind = "connector"
 
-    def __init__(self, domain: str, registry: Registry, ownership: Ownership) -> None:
+    def __init__(
+        self,
+        domain: str,
+        registry: Registry,
+        ownership: Ownership,
+        written: Callable[[], Awaitable[Any]],
+    ) -> None:
         super().__init__((f"domain://registry.{domain}",))
         self._domain = domain
         self._registry = registry
         self._ownership = ownership
-        self._ending: set[asyncio.Task[None]] = set()
+        self.ended = EndedRuntimes(registry.runtimes_gone, written)
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
         request = request_of(message.type, message.fields(), self._domain)
@@ -99,22 +103,6 @@ class DomainRegistryConnector(Component):
             shares=self._ownership.shares,
         )
 
-    def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
+    def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd: if it was the runtime's last session, its registrations end."""
-        task = asyncio.get_running_loop().create_task(self._end(session_id, runtime_url))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-
-    async def _end(self, session_id: str, runtime_url: str) -> None:
-        try:
-            if not await asyncio.to_thread(_has_another_session, session_id, runtime_url):
-                await self._registry.runtime_gone(runtime_url)
-        except Exception:
-            # They expire by themselves; nobody waits for this.
-            log.exception("Registrations of a closed session could not be ended.")
-
-
-def _has_another_session(session_id: str, runtime_url: str) -> bool:
-    urls = [url for url in (runtime_url, addresses.runtime_twin(runtime_url)) if url]
-    others = models.Session.objects.filter(runtime_url__in=urls).exclude(id=session_id)
-    return others.exclude(state=models.Session.State.CLOSED).exists()
+        self.ended.note(session.runtime_url)

@@ -6,7 +6,7 @@ registry answers.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,12 @@ class Registries:
     """What node.py wires: two components, jobs to run while the node does, and the end of both."""
 
     def __init__(
-        self, domain: str, settings: Mapping[str, Any], post: Post, ownership: Ownership
+        self,
+        domain: str,
+        settings: Mapping[str, Any],
+        post: Post,
+        ownership: Ownership,
+        written: Callable[[], Awaitable[Any]],
     ) -> None:
         self._embedded = EmbeddedRegistry()
         self._remote: RemoteRegistry | None = None
@@ -45,7 +50,7 @@ class Registries:
         if base := settings["GLOBAL_URL"]:
             text = "Error contacting the global registry."
             records = RemoteGlobalRegistry(self._back_end(base, text, settings))
-        self.domain = DomainRegistryConnector(domain, registry, ownership)
+        self.domain = DomainRegistryConnector(domain, registry, ownership, written)
         self.global_ = GlobalRegistryConnector(records)
 
     def _back_end(self, base: str, text: str, settings: Mapping[str, Any]) -> BackEnd:
@@ -60,8 +65,9 @@ class Registries:
         return back_end
 
     def jobs(self) -> list[Coroutine[Any, Any, None]]:
-        """What runs as long as the node: the feed of a remote registry."""
-        return [self._remote.run()] if self._remote else []
+        """What runs as long as the node: the ends of runtimes, the feed of a remote registry."""
+        feed = [self._remote.run()] if self._remote else []
+        return [self.domain.ended.run(), *feed]
 
     async def stop(self) -> None:
         """Close what is open."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 MAX_REMEMBERED = 100_000
 MAX_REPORTERS = 50
+ENDED_AT_ONCE = 10
 POLL_SECONDS = 5.0
 _ANNOUNCED = ("live", "disconnected")
 
@@ -92,13 +93,22 @@ class RemoteRegistry:
         await self._tell(request, answer, before)
         return dict(registry_answers.DONE)
 
-    async def runtime_gone(self, runtime_url: str) -> None:
-        """Disconnect what the runtime registered through this worker."""
-        urls = (runtime_url, addresses.runtime_twin(runtime_url))
-        for (kind, url), runtime in list(self._of.items()):
-            if runtime in urls:
-                self._of.pop((kind, url), None)
-                await self.carry_out(Change(kind, url, {"status": "disconnected"}), None)
+    async def runtimes_gone(self, runtime_urls: Sequence[str]) -> None:
+        """Disconnect what these runtimes registered through this worker, a few at a time."""
+        urls = {each for url in runtime_urls for each in (url, addresses.runtime_twin(url))}
+        theirs = [entry for entry, runtime in self._of.items() if runtime in urls]
+        turns = asyncio.Semaphore(ENDED_AT_ONCE)
+
+        async def end(entry: tuple[Kind, str]) -> None:
+            async with turns:
+                if self._of.pop(entry, None) is None:
+                    return
+                try:
+                    await self.carry_out(Change(*entry, {"status": "disconnected"}), None)
+                except NodeError as error:
+                    log.warning("A registration could not be ended: %s", error)
+
+        await asyncio.gather(*map(end, theirs))
 
     async def run(self) -> None:
         """Poll the feed of ended entries until cancelled."""

@@ -24,7 +24,9 @@ T = TypeVar("T")
 
 
 class AsyncVerifier:
-    """One a worker. `provider` is None where the domain has no OpenID provider of its own."""
+    """One instance per worker.
+
+    `provider` is None where the domain has no OpenID provider of its own."""
 
     def __init__(self, verifier: Verifier, provider: Provider | None) -> None:
         self._verifier = verifier

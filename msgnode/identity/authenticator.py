@@ -1,4 +1,5 @@
-"""Who speaks: the bus's Witness. Every message passes here, so what is known costs a look-up.
+"""Authenticates messages: the bus's Authenticator. Every message passes here, so what is known
+costs a look-up.
 
 speaker_of(message, session)
   1 an identity of the session whose time is over is taken from it
@@ -66,7 +67,9 @@ class _Checks:
 
 
 class MessageAuthenticator:
-    """One a worker. `log_in(session, verified)` binds a session to a subject, or (None) to none;
+    """One instance per worker.
+
+    `log_in(session, verified)` binds a session to a subject, or (None) to none;
     `identified(session)` hears of one that said who it is in a message where the mode is content
     with that; `binds` says whether tokens are bound to the runtimes that say them."""
 
@@ -162,10 +165,10 @@ class MessageAuthenticator:
 
     # --- what others tell it ----------------------------------------------------------------------
 
-    def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
+    def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd, also of another worker's session: what it said is forgotten."""
-        self.session_handed_off(session_id)
-        self._bindings.runtime_ended(runtime_url)
+        self.session_handed_off(session.id)
+        self._bindings.runtime_ended(session.runtime_url)
 
     def session_handed_off(self, session_id: str) -> None:
         """The session is with another worker from now on: what is bound to its runtime stays so."""

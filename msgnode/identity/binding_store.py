@@ -23,7 +23,7 @@ from .bindings import Binding, Found
 
 _TRIES = 3
 _LAST = 4_102_444_800.0
-"""Nothing is bound beyond the year 2099: a token may claim any end."""
+"""Expiry is capped at 2099: a token may claim any `exp`."""
 
 
 class BindingStore:

@@ -65,7 +65,9 @@ class _Answer(NamedTuple):
 
 
 class Bindings:
-    """One a worker. `is_live(runtime URL)` says whether a runtime has a session at any worker;
+    """One instance per worker.
+
+    `is_live(runtime URL)` says whether a runtime has a session at any worker;
     `room` is how many bindings are kept in memory, `limit` how many a runtime may have."""
 
     def __init__(

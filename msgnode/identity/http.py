@@ -31,7 +31,7 @@ class OutOfReach(Exception):
 
 
 class Fetcher:
-    """One a worker; the client is made on the loop that uses it."""
+    """One instance per worker; the client is made on the loop that uses it."""
 
     def __init__(self, timeout: float, hosts: Collection[str], allows_loopback_http: bool) -> None:
         self._timeout = timeout

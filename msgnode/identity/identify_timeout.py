@@ -10,7 +10,7 @@ from time import monotonic
 
 
 class IdentifyDeadlines:
-    """One a worker. `seconds` 0: nobody is hurried."""
+    """One instance per worker. `seconds` 0: nobody is hurried."""
 
     def __init__(self, seconds: float, now: Callable[[], float] = monotonic) -> None:
         self._seconds = seconds

@@ -45,7 +45,9 @@ _FAMILY = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 
 
 class JwksCache:
-    """One a worker. `load` brings a JWK set; `keeps` is how long keys outlive an outage."""
+    """One instance per worker.
+
+    `load` brings a JWK set; `keeps` is how long keys outlive an outage."""
 
     def __init__(
         self,

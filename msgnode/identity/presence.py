@@ -10,7 +10,7 @@ from msgnode.core.identity import Identity
 
 
 class LoggedInIndex:
-    """One a worker, with the sessions of all workers. Look-ups are dictionary look-ups."""
+    """One instance per worker, with the sessions of all workers. Look-ups take no query."""
 
     def __init__(self, now: Callable[[], float] = time) -> None:
         self._now = now
@@ -26,8 +26,8 @@ class LoggedInIndex:
             for name in _names(identity):
                 self._named.setdefault(name, {})[session.id] = identity
 
-    def leave(self, session_id: str, runtime_url: str = "", reason: str = "") -> None:
-        """A session is bound no longer; also a SessionEnd."""
+    def leave(self, session_id: str) -> None:
+        """A session is bound no longer."""
         identity = self._of.pop(session_id, None)
         for name in _names(identity) if identity is not None else ():
             bound = self._named.get(name, {})

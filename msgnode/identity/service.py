@@ -3,7 +3,8 @@
 Rules
 - Issuers and revocations are read in the writer's thread and put in place on the loop; a database
   out of reach leaves them as they are.
-- A change of a session's identity reaches the roll of who is here, the witness and the policies.
+- A change of a session's identity reaches the index of who is logged in, the authenticator and the
+  policies.
 - A revocation ends what it meets at once: sessions are closed (4401) or go on as anonymous.
 - Where the mode asks for an identity a session has IDENTIFY_TIMEOUT seconds to get one: by login,
   or in the identified mode by a message.
@@ -53,7 +54,7 @@ OUT_OF_REACH = "issuer-out-of-reach"
 
 
 class IdentityService:
-    """One a worker."""
+    """One instance per worker."""
 
     def __init__(
         self,
@@ -164,11 +165,11 @@ class IdentityService:
         elif mode is Mode.STRICT or not session.has_said_who:
             self._deadlines.enter(session.id)
 
-    def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
+    def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd."""
-        self.logged_in.leave(session_id)
-        self._deadlines.leave(session_id)
-        self.authenticator.session_closed(session_id, runtime_url, reason)
+        self.logged_in.leave(session.id)
+        self._deadlines.leave(session.id)
+        self.authenticator.session_closed(session, reason)
 
     def session_handed_off(self, session_id: str) -> None:
         """A session is with another worker from now on."""
@@ -181,7 +182,7 @@ class IdentityService:
 
     def remote_left(self, session: Listener) -> None:
         """A session of another worker has ended."""
-        self.session_closed(session.id, session.runtime_url, "")
+        self.session_closed(session, "")
 
     def authorize_runtime(
         self, runtime_url: str, speaker: Speaker, proof: str, is_new: bool
@@ -232,7 +233,7 @@ class IdentityService:
         self._writer.submit(Call(load)).add_done_callback(use)
 
     def _end_disbelieved(self) -> None:
-        """Nobody is believed any more on the word of an issuer that was taken out."""
+        """Drop the identities whose issuer was removed."""
         for session in tuple(self._sessions.sessions.values()):
             identity = session.speaker.identity
             if identity is not None and self.verifier.book.named(identity.issuer) is None:

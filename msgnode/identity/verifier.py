@@ -9,8 +9,8 @@ verify(presented) -> Verified, at once; or Pending, with what to wait for; or an
 Rules
 - The signature's algorithm is one of the issuer's list and fits its key; `none` and shared secrets
   are in no list. Keys come from the issuer's configuration (see keys), never from the token.
-- What was found out about a token is kept by its SHA-256: the good for min(its end, KEPT) seconds,
-  the bad for BAD_KEPT; both bounded, the longest unused is forgotten first.
+- Results are cached by the token's SHA-256: valid ones until `exp`, at most CACHE_SECONDS, failures
+  for FAILURE_CACHE_SECONDS; the cache is bounded, least recently used entries go first.
 - A revoked token, or one issued to a revoked subject before that moment, is bad whatever was kept.
 - Opaque tokens are asked about (RFC 7662, or the embedded provider in-process), `rate` a second.
 """
@@ -66,7 +66,7 @@ class _CachedResult:
 
 
 class Verifier:
-    """One a worker."""
+    """One instance per worker."""
 
     def __init__(
         self,

@@ -39,7 +39,9 @@ _AT_ONCE = 1000
 
 
 class PolicyService:
-    """One a worker. `subscribed` lists (session, address); `drop` ends a subscription."""
+    """One instance per worker.
+
+    `subscribed` lists (session, address); `drop` ends a subscription."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The short way in for what nearly every frame is: a whole, masked text (RFC 6455, 5.2). Pure.
+"""Fast path for unfragmented, masked text frames (RFC 6455, 5.2), as nearly all are. Pure.
 
 The servers' libraries (autobahn, websockets) read a frame in many calls that foresee streaming,
 fragments and compression. Here a read is cut into its texts in one loop; whatever is not plain is

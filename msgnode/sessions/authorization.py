@@ -30,7 +30,7 @@ _ROUTED = addresses.RUNTIME_SCHEMES | addresses.NODE_SCHEMES
 
 
 class SessionAuthorizer:
-    """Implements the bus's Admission over the routing table."""
+    """Implements the bus's Authorizer over the routing table."""
 
     def __init__(
         self,

@@ -90,7 +90,7 @@ class Connection:
             self.set_identity(identity, proof)
 
     def failed(self) -> None:
-        """A session frame had an identity that is not good; who guesses on is sent away."""
+        """A session frame had a bad identity; after MAX_FAILURES the connection is closed."""
         self._failures += 1
         if self._failures >= MAX_FAILURES:
             self._loop.call_soon(self.end, CloseCode.NOT_IDENTIFIED, "no identity was good")
@@ -100,7 +100,7 @@ class Connection:
         self.end(CloseCode.REFUSED, "banned from this node")
 
     def set_identity(self, identity: Identity | None, proof: str) -> None:
-        """Whom the sessions of this connection are bound to from now on."""
+        """Set the identity for the sessions of this connection."""
         self._stranger = replace(self._stranger, identity=identity)
         self.proof = proof
 

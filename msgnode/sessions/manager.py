@@ -13,6 +13,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from msgnode.bus.ports import SessionEnd
@@ -78,23 +79,23 @@ class SessionManager:
         if session.outbox.has_gap:
             self._raise_alarm("gap", session.runtime_url, "Messages to a session were lost.")
 
-    def expire(self) -> None:
-        """End the sessions whose grace period is over."""
+    def expire(self, at_most: int) -> bool:
+        """End sessions whose grace period is over, so many; whether there may be more of them."""
         oldest_kept = time.monotonic() - self._settings.grace
-        while self._detached:
-            session = next(iter(self._detached.values()))
+        for session in tuple(islice(self._detached.values(), at_most)):
             if session.detached_at > oldest_kept:
-                return
+                return False
             del self._detached[session.id]
             with FAULTS.kept_to("session"):
                 self.close(session, Event.EXPIRE, "grace period over")
+        return bool(self._detached)
 
     def close(self, session: LiveSession, event: Event, reason: str) -> None:
         """End a session: its addresses and subscriptions are free at once. Idempotent."""
+        self._detached.pop(session.id, None)
         if self.sessions.pop(session.id, None) is None:
             return
         session.step(event)
-        self._detached.pop(session.id, None)
         self._table.remove_runtime(session)
         self._forget_learned(session)
         if session.socket is not None:
@@ -103,7 +104,7 @@ class SessionManager:
         session.outbox.clear()
         for on_closed in self.on_closed:
             with FAULTS.kept_to("session"):
-                on_closed(session.id, session.runtime_url, reason)
+                on_closed(session, reason)
         self._store.closed(session, reason)
 
     def end(

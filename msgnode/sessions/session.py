@@ -96,7 +96,8 @@ class LiveSession:
         return self.state is State.OPEN
 
     def when_writable(self, callback: Callable[[], None]) -> None:
-        """See the outbox. A reader that is still behind when its patience is over is ended."""
+        """See the outbox. A reader that has not caught up within READER_PATIENCE seconds is
+        closed."""
         self.outbox.when_writable(callback)
         if self._slow_timer is None:
             loop = asyncio.get_running_loop()

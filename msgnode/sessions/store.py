@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from msgnode import models
-from msgnode.bus.writing import Call, Create, Writer
+from msgnode.bus.writing import Call, Create, Delete, Update, Writer
 from msgnode.core.identity import Identity
 
 from .bans import Ban, BanList
@@ -67,17 +67,15 @@ class SessionStore:
 
     def closed(self, session: LiveSession, reason: str) -> Future[Any]:
         """Mark the row closed and free what the session held."""
-        now = timezone.now()
         id_ = uuid.UUID(session.id)
-
-        def close() -> None:
-            models.Allocation.objects.filter(session_id=id_).delete()
-            models.Subscription.objects.filter(session_id=id_).delete()
-            models.Session.objects.filter(id=id_).update(
-                state=models.Session.State.CLOSED, closed_at=now, close_reason=reason[:100]
-            )
-
-        return self._writer.submit(Call(close))
+        columns = {
+            "state": models.Session.State.CLOSED,
+            "closed_at": timezone.now(),
+            "close_reason": reason[:100],
+        }
+        return self._writer.submit(
+            Update(id_, columns), Delete(models.Allocation, id_), Delete(models.Subscription, id_)
+        )
 
     def moved(self, session: LiveSession) -> Future[Any]:
         """The session is with this worker now."""
@@ -96,9 +94,9 @@ class SessionStore:
 
     def take_over(self, epochs: Sequence[str] | None, ids: Sequence[str] = ()) -> Iterator[Rows]:
         """Make sessions of other epochs this worker's: those of `ids`, or of workers that have
-        ended (`epochs`; None: of all that are not enrolled). At most so many at a time, each by
+        ended (`epochs`; None: of all that are not registered). At most so many at a time, each by
         one worker only, however many try. Blocks."""
-        if epochs is None:  # in this order: a worker is enrolled before it has sessions
+        if epochs is None:  # in this order: a worker is registered before it has sessions
             found = models.Session.objects.exclude(state=models.Session.State.CLOSED)
             held = set(found.order_by().values_list("epoch", flat=True).distinct())
             epochs = list(held - set(models.Worker.objects.values_list("epoch", flat=True)))
@@ -146,11 +144,8 @@ class SessionStore:
             for row in in_force.iterator(chunk_size=2000)
         )
 
-    def _update(self, session: LiveSession, **fields: Any) -> Future[Any]:
-        id_ = uuid.UUID(session.id)
-        return self._writer.submit(
-            Call(lambda: _ignored(models.Session.objects.filter(id=id_).update(**fields)))
-        )
+    def _update(self, session: LiveSession, **columns: Any) -> Future[Any]:
+        return self._writer.submit(Update(uuid.UUID(session.id), columns))
 
 
 def _of_identity(session: LiveSession) -> dict[str, Any]:
@@ -161,7 +156,3 @@ def _of_identity(session: LiveSession) -> dict[str, Any]:
         return {"issuer": "", "subject": "", "identity": said}
     kept = {**msgspec.to_builtins(identity), "proof": session.proof}
     return {"issuer": identity.issuer[:255], "subject": identity.subject[:255], "identity": kept}
-
-
-def _ignored(_: object) -> None:
-    return None

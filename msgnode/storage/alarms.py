@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import F
@@ -13,15 +16,49 @@ from msgnode import models
 
 POOL_EXHAUSTED = "pool-exhausted"
 
+_AT_ONCE = 500
+
+
+class Raised(NamedTuple):
+    """What is raised once."""
+
+    kind: str
+    subject: str
+    text: str
+
 
 def raise_alarm(kind: str, subject: str, text: str) -> None:
     """Raise an alarm, or count a standing one up. Blocks: not for the event loop."""
+    raise_alarms([Raised(kind, subject, text)])
+
+
+def raise_alarms(raised: Iterable[Raised]) -> None:
+    """Raise many: of one kind and subject the last text stands. Blocks."""
     now = timezone.now()
+    times: Counter[tuple[str, str]] = Counter()
+    texts: dict[tuple[str, str], str] = {}
+    for kind, subject, text in raised:
+        times[kind, subject[:255]] += 1
+        texts[kind, subject[:255]] = text[:500]
+    alike: dict[tuple[str, int, str], list[str]] = {}  # kind, times, text -> subjects
+    for (kind, subject), count in times.items():
+        alike.setdefault((kind, count, texts[kind, subject]), []).append(subject)
     with transaction.atomic():
-        standing = models.Alarm.objects.filter(kind=kind, subject=subject[:255], cleared_at=None)
-        fields = {"text": text[:500], "last_at": now}
-        if not standing.update(count=F("count") + 1, **fields):
-            models.Alarm.objects.create(kind=kind, subject=subject[:255], **fields)
+        for (kind, count, text), subjects in alike.items():
+            for start in range(0, len(subjects), _AT_ONCE):
+                _raise(kind, count, text, subjects[start : start + _AT_ONCE], now)
+
+
+def _raise(kind: str, count: int, text: str, subjects: list[str], now: datetime) -> None:
+    standing = models.Alarm.objects.filter(kind=kind, subject__in=subjects, cleared_at=None)
+    counted = set(standing.values_list("subject", flat=True))
+    if counted:
+        standing.update(count=F("count") + count, text=text, last_at=now)
+    models.Alarm.objects.bulk_create(
+        models.Alarm(kind=kind, subject=subject, text=text, count=count, last_at=now)
+        for subject in subjects
+        if subject not in counted
+    )
 
 
 def clear_alarm(kind: str, subject: str) -> None:

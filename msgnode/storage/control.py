@@ -31,7 +31,9 @@ def post(kind: str, **payload: Any) -> None:
 
 
 class ControlReader:
-    """One a worker. `handlers` by kind; a row of an unknown kind is logged and passed over."""
+    """One instance per worker.
+
+    `handlers` by kind; a row of an unknown kind is logged and passed over."""
 
     def __init__(self, writer: Writer, handlers: dict[str, Handler], every: float = 0.5) -> None:
         self._writer = writer

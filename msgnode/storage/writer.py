@@ -3,9 +3,10 @@
 The event loop submits; one thread commits whatever has come meanwhile in one transaction and tells
 the loop. So a commit is shared by all that waited for it, and nobody waits for two.
 
-Promise: changes are applied in the order submitted; a submission is applied whole or not at all;
-its future is done within `patience` seconds after its turn, by commit or by error. If a group
-fails, its submissions are applied one by one, so that only the culprit is refused.
+Promise: what belongs to one session is applied in the order submitted (bus.writing); a submission
+is applied whole or not at all; its future is done within `patience` seconds after its turn, by
+commit or by error. A group that fails is tried in halves, so that only the culprit is refused and
+a few culprits do not cost the others a commit each.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from django.db import (
     transaction,
 )
 
-from msgnode.bus.writing import Change, Create
+from msgnode.bus.writing import Change
 from msgnode.core.errors import Conflict, InternalFault, NodeError, Unavailable
 from msgnode.core.histogram import Histogram
+
+from . import grouping
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +102,7 @@ class GroupWriter:
         while True:
             try:
                 with transaction.atomic():
-                    _apply([change for each in group for change in each.changes])
+                    grouping.apply(change for each in group for change in each.changes)
                 return [None] * len(group)
             except (OperationalError, InterfaceError) as error:
                 connection.close()
@@ -110,35 +113,14 @@ class GroupWriter:
             except Exception as error:
                 if len(group) == 1:
                     return [_in_words(error)]
-                return [self._commit([each])[0] for each in group]
+                half = len(group) // 2
+                return self._commit(group[:half]) + self._commit(group[half:])
 
     def _tell(self, group: list[_Submission], outcomes: list[Exception | None]) -> None:
         try:
             self._loop.call_soon_threadsafe(_settle, group, outcomes)
         except RuntimeError:  # the loop has ended: nobody is waiting any more
             log.warning("A commit came too late to be answered.")
-
-
-def _apply(changes: list[Change]) -> None:
-    """In order; neighbouring new rows of one model are inserted together."""
-    rows: list[Any] = []
-    for change in changes:
-        if isinstance(change, Create):
-            if rows and type(rows[0]) is not type(change.rows[0]):
-                _insert(rows)
-                rows = []
-            rows.extend(change.rows)
-            continue
-        if rows:
-            _insert(rows)
-            rows = []
-        change.action()
-    if rows:
-        _insert(rows)
-
-
-def _insert(rows: list[Any]) -> None:
-    type(rows[0]).objects.bulk_create(rows, batch_size=500)
 
 
 def _settle(group: list[_Submission], outcomes: list[Exception | None]) -> None:
@@ -155,7 +137,7 @@ def _in_words(error: Exception) -> NodeError:
     if isinstance(error, NodeError):
         return error
     if isinstance(error, IntegrityError):
-        return Conflict("It is taken already.")
+        return Conflict("Already in use.")
     if isinstance(error, DatabaseError):
         return Unavailable("The node's database does not take the change at the moment.")
     log.error("A change could not be written.", exc_info=error)

@@ -104,12 +104,10 @@ class SubscriptionComponent(Component):
         """A session is with another worker now; the routing table keeps what it listens to."""
         self._of.pop(session_id, None)
 
-    def session_closed(self, session_id: str, runtime_url: str, reason: str) -> None:
+    def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd: nobody listens for the session any more."""
-        for address in self._of.pop(session_id, ()):
-            for listener in self._table.subscribers(address):
-                if listener.id == session_id:
-                    self._table.unsubscribe(address, listener)
+        for address in self._of.pop(session.id, ()):
+            self._table.unsubscribe(address, session)
 
     def restore(self, rows: Iterable[tuple[str, str]], sessions: dict[str, Any]) -> None:
         """Take over the subscriptions of the database at start."""

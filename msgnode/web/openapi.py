@@ -11,9 +11,9 @@ from typing import Any
 
 REFUSALS = {
     "400": "The request cannot be read",
-    "401": "Nobody is logged in",
+    "401": "Authentication required",
     "403": "This client may not do this",
-    "404": "There is no such thing",
+    "404": "Not found",
 }
 _SHAPE = {"type": "object", "properties": {"detail": {"type": "string"}}}
 _CONTENT = {"application/json": {"schema": _SHAPE}}

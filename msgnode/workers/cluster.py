@@ -1,8 +1,8 @@
-"""This worker among the others of its node: joins the rooms to the transport, and looks after the dead.
+"""Cluster membership and failover: joins the rooms to the transport, takes over dead workers.
 
 Rules
-- A worker is enrolled in the database before it has a session; it takes the sessions of epochs that
-  are not enrolled, and only then meets the others.
+- A worker is registered in the database before it has a session; it takes the sessions of epochs
+  that are not registered, and only then joins the others.
 - A worker has died if its process has ended on this machine, or if it is not heard of over the
   layer and its row does not change either. All that are left take its sessions, each row by one of
   them; the sessions come back with a gap, because their queues are lost.
@@ -74,7 +74,8 @@ class ClusterLimits:
 
 
 class Cluster:
-    """One a worker that has a layer to meet others on. Implements the workers' House and Hall."""
+    """One instance per worker of a node that has several. Implements LocalSessions and
+    HandoverHost."""
 
     def __init__(
         self,
@@ -116,7 +117,7 @@ class Cluster:
         self._unseen: dict[str, tuple[Any, float]] = {}  # epoch -> its last sign, since when
         self._dead: set[str] = set()
         self._jobs: list[asyncio.Task[None]] = []
-        self._burials: set[asyncio.Task[None]] = set()
+        self._takeovers: set[asyncio.Task[None]] = set()
         sessions.fetch = self.moves.fetch
         sessions.barrier = self.transport.barrier
 
@@ -160,7 +161,7 @@ class Cluster:
 
     async def stop(self) -> None:
         """The end: of this worker nothing is heard any more."""
-        jobs = [*self._jobs, *self._burials]
+        jobs = [*self._jobs, *self._takeovers]
         for job in jobs:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
@@ -169,7 +170,7 @@ class Cluster:
         await self.transport.stop()
         await asyncio.to_thread(_closing, membership_store.delete, self.me.epoch)
 
-    # --- the House: what the workers' room asks of ours -------------------------------------------
+    # --- LocalSessions: what replication asks of this worker's sessions ---------------------------
 
     @property
     def sessions(self) -> dict[str, LiveSession]:
@@ -204,7 +205,7 @@ class Cluster:
         else:
             self.rpc.heard(peer, message)
 
-    # --- the Hall: sessions that leave and arrive -------------------------------------------------
+    # --- HandoverHost: sessions that leave and arrive ---------------------------------------------
 
     def pack(self, session_id: str) -> bytes | None:
         session = self.sessions.get(session_id)
@@ -290,19 +291,19 @@ class Cluster:
 
     def _look(self, rows: Sequence[models.Worker]) -> None:
         now = monotonic()
-        enrolled = {row.epoch: row for row in rows}
+        registered = {row.epoch: row for row in rows}
         up = {peer.epoch for peer in self.transport.peers.values() if peer.is_up}
         for epoch in tuple(self.transport.peers):
-            if epoch not in up and epoch not in enrolled:
+            if epoch not in up and epoch not in registered:
                 self._handle_dead(epoch)
-        for epoch, row in enrolled.items():
+        for epoch, row in registered.items():
             seen, since = self._unseen.get(epoch, (None, now))
             if row.seen_at != seen or epoch in up:
                 self._unseen[epoch] = (row.seen_at, now)
             elif now - since > self._limits.timeout or self._has_ended(row.host, row.pid):
                 self._handle_dead(epoch)
         for epoch in tuple(self._unseen):
-            if epoch not in enrolled:
+            if epoch not in registered:
                 del self._unseen[epoch]
 
     def _handle_dead(self, epoch: str) -> None:
@@ -315,8 +316,8 @@ class Cluster:
             self.transport.forget(peer)
             self.replicator.peer_down(peer)
         task = asyncio.create_task(self._take_over_dead(epoch, peer))
-        self._burials.add(task)
-        task.add_done_callback(self._burials.discard)
+        self._takeovers.add(task)
+        task.add_done_callback(self._takeovers.discard)
 
     async def _take_over_dead(self, epoch: str, peer: Peer | None) -> None:
         log.info("A worker has ended.", extra={"worker": peer.name if peer else epoch})

@@ -1,11 +1,12 @@
-"""Counters that are common to the workers of a node: each counts at once, and tells the others.
+"""Counters common to the workers of a node, as G-counters: each worker counts for itself, at once,
+and sends the others its own sums, which they add up.
 
 Rules
-- Every EVERY seconds a worker tells what its counters have come to since. So the count that a
-  decision sees lacks at most what other workers took in within EVERY and the way to it.
-- A worker that is new, or was not heard of, is told everything; also what ended workers counted.
-- At most MOST counters are told to a worker at once, and none while its link is behind: they wait,
-  each once, so what waits is bounded by the counters there are.
+- Every SYNC_INTERVAL seconds a worker sends the counters that changed. So the count that a decision
+  sees lacks at most what other workers took in within SYNC_INTERVAL and the way to it.
+- A worker that is new, or was unreachable, is sent everything; also what ended workers counted.
+- At most MAX_PER_BATCH counters are sent to a worker at once, and none while its link is behind:
+  they wait, each once, so what waits is bounded by the counters there are.
 - A worker that cannot reach the others counts by itself. When they meet again each adds what it did
   not know.
 """
@@ -42,7 +43,7 @@ class _Pending:
 
 
 class CounterSync:
-    """One a worker. `shared` are sets of counters by a name that all workers know."""
+    """One instance per worker. `shared` are sets of counters by a name that all workers know."""
 
     def __init__(self, transport: PeerTransport, shared: Mapping[str, Rates]) -> None:
         self._transport = transport

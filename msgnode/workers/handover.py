@@ -111,7 +111,7 @@ class _IncomingSession:
 
 
 class Handover:
-    """One a worker. Implements the interest's Moves."""
+    """One instance per worker. Implements replication's SessionHandover."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class Handover:
         """A peer has a session that we have too: it could not reach us and took it."""
         peer = next(
             iter(self._transport.peers.values())
-        )  # the word that follows names the right one
+        )  # the message that follows names the right one
         self._leave(session_id, peer)
 
     def down(self, peer: Peer) -> None:

@@ -1,6 +1,6 @@
 """Which workers of the node run, in the database: so that what the layer cannot say is known.
 
-A worker is enrolled before it has a session. A row that does not change for a while belongs to a
+A worker is registered before it has a session. A row that does not change for a while belongs to a
 worker that is dead, whatever the clocks of the machines say.
 """
 

@@ -1,8 +1,8 @@
-"""What workers say to one another: a batch is a MessagePack list of these, in order.
+"""The protocol between workers: a batch is a MessagePack list of these messages, in order.
 
-A worker speaks for its own sessions only, and each of its words reaches a peer once and in order
-(see link.py). A word about a session the peer does not know is passed over: the snapshot that is
-under way brings it whole.
+A worker speaks for its own sessions only, and each of its messages reaches a peer once and in order
+(see window.py). A message about a session the peer does not know is passed over: the snapshot that
+is under way brings it whole.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgnode.core.rates import Report
 
 
 class PeerMessage(msgspec.Struct, array_like=True, gc=False):
-    """One thing said."""
+    """One message from a worker to another."""
 
 
 class Frame(PeerMessage, tag=0):
@@ -75,13 +75,13 @@ class SnapshotEnds(PeerMessage, tag=7):
 
 
 class BarrierRequest(PeerMessage, tag=8):
-    """Say `Settled` when you have done all I said before."""
+    """Send BarrierAck when you have done all I said before."""
 
     mark: int
 
 
 class BarrierAck(PeerMessage, tag=9):
-    """The answer to `Settle`."""
+    """The answer to BarrierRequest."""
 
     mark: int
 
@@ -173,9 +173,10 @@ class RpcResponse(PeerMessage, tag=22):
 
 
 AnyMessage = (
-    Frame | SessionUp | SessionDown | AddressAdded | AddressRemoved | SessionAddresses | SnapshotBegins | SnapshotEnds | BarrierRequest
-    | BarrierAck | Ready | ReturnPath | Backpressure | LostFrames | RequestSession | RequestRefused | TransferBegin | TransferEnd | SessionMoved | Goodbye
-    | CounterReport | RpcRequest | RpcResponse
+    Frame | SessionUp | SessionDown | AddressAdded | AddressRemoved | SessionAddresses
+    | SnapshotBegins | SnapshotEnds | BarrierRequest | BarrierAck | Ready | ReturnPath
+    | Backpressure | LostFrames | RequestSession | RequestRefused | TransferBegin | TransferEnd
+    | SessionMoved | Goodbye | CounterReport | RpcRequest | RpcResponse
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

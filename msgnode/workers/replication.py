@@ -98,7 +98,7 @@ class LocalSessions(Protocol):
 
 
 class TableReplicator:
-    """Implements the bus's Watcher and the transport's Client. One a worker."""
+    """One instance per worker. Implements the bus's TableObserver and TransportClient."""
 
     def __init__(self, table: RoutingTable, transport: PeerTransport, local: LocalSessions) -> None:
         self.remotes: dict[str, RemoteSession] = {}

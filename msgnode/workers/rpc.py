@@ -41,7 +41,9 @@ class _PendingCall:
 
 
 class PeerRpc:
-    """One a worker. `answers` by the kind of question; they are given on the event loop."""
+    """One instance per worker.
+
+    `answers` by the kind of question; they are given on the event loop."""
 
     def __init__(self, transport: PeerTransport) -> None:
         self.answers: dict[str, Callable[[bytes], Awaitable[bytes]]] = {}

@@ -89,7 +89,9 @@ def channel_layer() -> Any:
 
 
 class PeerTransport:
-    """One a worker. `layer` is a channel layer, `secret` what only workers of this node know."""
+    """One instance per worker.
+
+    `layer` is a channel layer, `secret` what only workers of this node know."""
 
     def __init__(
         self,
@@ -218,7 +220,7 @@ class PeerTransport:
         return [peer for peer in self.peers.values() if peer.is_up]
 
     def _release(self) -> None:
-        """Let go on who waits for no peer any more."""
+        """Resolve barriers that no peer is holding up."""
         marks = [peer.settled for peer in self.peers.values() if peer.is_up and peer.is_ready]
         least = min(marks, default=self._changes)
         while self._waiting and self._waiting[0][0] <= least:
@@ -298,14 +300,14 @@ class PeerTransport:
             await self._heartbeat()
 
     async def _keep(self) -> None:
-        """Beat, and look after the peers."""
+        """Send heartbeats, and look after the peers."""
         while True:
             await asyncio.sleep(min(1.0, self.timeout / 10))
             try:
                 async with asyncio.timeout(self.timeout):
                     await self._heartbeat()
             except Exception as error:
-                log.debug("The channel layer did not take a beat: %s", error)
+                log.debug("The channel layer did not take a heartbeat: %s", error)
             try:
                 self._look_after()
             except Exception:
@@ -317,14 +319,14 @@ class PeerTransport:
             mark = self._waiting[0][0]
             for peer in self._up():
                 if peer.is_ready and peer.settled < mark:
-                    self.down(peer, "does not do what it is told")
+                    self.down(peer, "did not acknowledge a barrier in time")
         for peer in self._up():
             with FAULTS.kept_to("worker link"):
                 self._look_after_one(peer, now)
 
     def _look_after_one(self, peer: Peer, now: float) -> None:
         if now - peer.heard_at > self.timeout:
-            self.down(peer, "is not heard of")
+            self.down(peer, "sent no heartbeat in time")
             return
         if peer.lost:
             peer.given_up += len(peer.lost)

@@ -1,12 +1,12 @@
-"""One worker's side of a link to another: words arrive once and in order, or the loss is known.
+"""Go-back-N ARQ between two workers: messages arrive once and in order, or the loss is known.
 
 The channel layer loses messages silently (capacity, a Redis that restarts). So batches carry a
 stream and a number; the receiver asks again for what it misses, the sender keeps a batch until it
 is acknowledged, within `limit` bytes. What is given up (the peer was taken for dead) is known by
 session. No I/O here: the transport carries what these two say.
 
-Outgoing  words and frames wait, are cut into batches, and are kept until acknowledged
-Incoming  takes batches in order, notices what is missing
+SendWindow     messages and frames wait, are cut into batches, and are kept until acknowledged
+ReceiveWindow  takes batches in order, notices what is missing
 """
 
 from __future__ import annotations

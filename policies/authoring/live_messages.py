@@ -1,7 +1,7 @@
 """A look at the messages that pass now, for the playground: over the socket of the worker's tail,
 and with what the other workers say.
 
-DATA_DIR/tail-<pid>.sock, one a worker of this machine; the first line out asks, every line in is
+DATA_DIR/tail-<pid>.sock, one per worker of this machine; the first line out asks, every line in is
 a message. Blocks for SECONDS, and a second more for other workers; the node never waits for who
 looks. Texts of bodies are masked if those of the decision log are.
 """

@@ -1,7 +1,7 @@
 """The journal: what is to be told of decisions, kept off the message path.
 
-The enforcement point notes entries and deeds (log lines, mails) into bounded memory; the worker
-takes them away every second, in one go.
+The enforcement point notes entries and pending obligations (log lines, mails) into bounded memory;
+the worker takes them away every second, in one go.
 
 Rules
 - Every refusal and every error is an entry, also what a set in shadow mode would have done; of
@@ -63,7 +63,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class PendingObligation:
-    """A duty to be done after the decision."""
+    """An obligation to be executed after the decision."""
 
     obligation: ObligationExpression
     summary: str
@@ -132,7 +132,7 @@ class DecisionBuffer:
         )
 
     def do(self, obligation: ObligationExpression, facts: Facts, effect: str) -> None:
-        """Keep a duty to be done."""
+        """Keep an obligation to be executed."""
         if len(self.pending_obligations) >= self._room:
             self.dropped += 1
             return

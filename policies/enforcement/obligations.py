@@ -1,4 +1,4 @@
-"""Doing what obligations ask for after a decision: lines of the node's log, mails.
+"""Executes obligations after a decision: lines of the node's log, mails.
 
 Blocks on the broker: for a thread, never for the event loop. Mails are sent by the Celery worker.
 """

@@ -54,7 +54,7 @@ _Key = tuple[str, str, str, int]
 
 
 class PolicyEnforcer:
-    """One a worker. `edition` is swapped by assignment."""
+    """One instance per worker. `edition` is swapped by assignment."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ class Siblings:
     """Children in their order of evaluation, as the algorithms need to know them.
 
     path     ids down to their parent, for the outcome of a closed world
-    collect  whether any of them may bring duties, so that all decisive ones must be asked
+    collect  whether any of them may bring obligations, so that all decisive ones must be asked
     losers   position from which on children can only lose
     """
 
@@ -160,7 +160,7 @@ def _unclear(unclear: list[Outcome], lost: list[Outcome], mine: str) -> Outcome:
 
 
 def _merged(outcomes: list[Outcome]) -> Outcome:
-    """The first of equal decisions, with the duties of all."""
+    """The first of equal decisions, with the obligations of all."""
     first = outcomes[0]
     if len(outcomes) == 1 or not any(o.obligations or o.advice or o.errors for o in outcomes):
         return first

@@ -91,7 +91,7 @@ class _Compiler:
         self.rules = 0
 
     def layer(self, layer: Policy | PolicySet, above: tuple[str, ...]) -> _Child:
-        """A policy or set: its target before the group of its children, its duties after."""
+        """A policy or set: its target before the group of its children, its obligations after."""
         path = (*above, layer.id)
         members: Iterable[Any] = layer.rules if isinstance(layer, Policy) else layer.policies
         children = []

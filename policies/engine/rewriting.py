@@ -40,7 +40,7 @@ class EntryFacts(dict[str, Any]):
 def rewritten(
     body: dict[str, Any], obligations: tuple[ObligationExpression, ...]
 ) -> dict[str, Any]:
-    """The body after the duties that change it. Raises PolicyError for one that is no rewriting."""
+    """The body after the obligations that rewrite it. Raises PolicyError for any other."""
     for obligation in obligations:
         for attribute, limit in obligation.value.items():
             path = rewritable_path(attribute)

@@ -22,9 +22,9 @@ CONTENT_TYPE = "application/problem+json"
 
 PAGES: Mapping[int, tuple[str, str, str]] = {
     400: ("bad-request", "The request cannot be read", "Correct what `detail` or `errors` name."),
-    401: ("not-identified", "Nobody is logged in", "Send the credentials of an account."),
+    401: ("not-identified", "Authentication required", "Send the credentials of an account."),
     403: ("forbidden", "This client may not do this", "Ask the operator for the permission."),
-    404: ("not-found", "There is no such thing", "Check the id; ended entries are purged."),
+    404: ("not-found", "Not found", "Check the id; ended entries are purged."),
     405: ("method-not-allowed", "The resource has no such method", "See `Allow`."),
     406: ("not-acceptable", "There is no such representation", "Accept application/json."),
     409: ("conflict", "The state does not allow it", "Read the resource again and decide anew."),

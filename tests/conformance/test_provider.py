@@ -17,7 +17,7 @@ ALICE = """
 import json
 from django.contrib.auth.models import User
 from django.conf import settings
-from msgnode.identity import provider_grants
+from msgnode.identity.provider import grants as provider_grants
 from msgnode.identity.ports import AssertionRequest
 user = User.objects.create_user("alice", "alice@localhost", "wonderland 7")
 request = AssertionRequest(subject=(settings.PROVIDER["ISSUER"], str(user.pk)))

@@ -180,7 +180,7 @@ async def test_a_discovery_document_names_its_own_hosts_only(issuer: Authority) 
 
 
 class Stage(Scene):
-    """Sessions that say identities to a witness."""
+    """Sessions that say identities to an authenticator."""
 
     def __init__(self, authority: Authority, mode: Mode = Mode.ANONYMOUS, **more: Any) -> None:
         super().__init__(authority)
@@ -289,5 +289,5 @@ def test_a_session_has_so_many_checks_a_second_and_no_other_pays(issuer: Authori
         for number in range(10):
             stage.say(one, idToken=issuer.token(iss=f"https://unknown{number}.example"))
     assert stage.say(other, identity=issuer.identity()) is not None
-    stage.authenticator.session_closed(one.id, one.runtime_url, "")
+    stage.authenticator.session_closed(one, "")
     assert stage.say(one, idToken=issuer.token("bob")) is not None

@@ -12,7 +12,7 @@ FOLDED = {"actionType", "weekday", "srcSPDomain", "dstSPDomain", "srcScheme", "d
 
 
 def evaluate(document, known):
-    """(decision, duties) of a document."""
+    """(decision, obligations) of a document."""
     sets = sorted(document, key=lambda s: s.get("priority", 0))
     for policy_set in sets:
         effect, obligations = layer(policy_set, known)

@@ -1,4 +1,4 @@
-"""Combining, priorities and duties, where the numbered cases do not already show it."""
+"""Combining, priorities and obligations, where the numbered cases do not already show it."""
 
 from __future__ import annotations
 

@@ -75,8 +75,8 @@ def test_a_runtime_that_is_gone_takes_its_entries_along(heard: list, closed: str
     register(runtime="runtime://d/r1")
     register("hyperty://d/2", runtime="runtime://d/r10")
     api.register(Kind.OBJECT, "comm://d/1", data_object(runtime="runtime://d/r1"))
-    assert api.runtime_gone(closed) == 2
-    assert api.runtime_gone(closed) == 0
+    assert api.runtimes_gone([closed]) == 2
+    assert api.runtimes_gone([closed]) == 0
     assert sorted(heard) == [("comm://d/1", "disconnected"), (ONE, "disconnected")]
     assert api.get(Kind.HYPERTY, "hyperty://d/2").is_available
 

@@ -1,4 +1,4 @@
-"""The short way in: every whole text frame once and in order, and nothing that is not one."""
+"""The fast path: every whole text frame once and in order, and nothing that is not one."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_the_expiry_goes_on_behind_a_session_that_cannot_be_ended() -> None:
 
     failures = FAULTS.counts["session"]
     life.sessions["1"].__class__ = type("Broken", (LiveSession,), {"__slots__": (), "step": broken})
-    life.expire()
+    life.expire(100)
     assert store.ended == ["0", "2"]
     assert life.sessions == {}
     assert FAULTS.counts["session"] == failures + 1
@@ -51,9 +51,15 @@ def test_all_hear_of_an_end_whoever_of_them_fails() -> None:
     life, store = sessions(1)
     heard: list[str] = []
 
-    def broken(session_id: str, runtime_url: str, reason: str) -> None:
+    def broken(session: LiveSession, reason: str) -> None:
         raise RuntimeError("broken")
 
-    life.on_closed += [broken, lambda session_id, *_: heard.append(session_id)]
-    life.expire()
+    life.on_closed += [broken, lambda session, _: heard.append(session.id)]
+    life.expire(100)
     assert heard == store.ended == ["0"]
+
+
+def test_sessions_expire_in_portions_so_that_others_get_their_turn() -> None:
+    life, store = sessions(5)
+    assert [life.expire(2) for _ in range(3)] == [True, True, False]
+    assert store.ended == ["0", "1", "2", "3", "4"]

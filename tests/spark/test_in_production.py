@@ -27,8 +27,8 @@ def test_a_run_goes_over_redis_and_is_kept_in_postgresql(
     node.data_dir.mkdir()
     node.migrate()
     node.manage("traffic_generate", "--rows", "5000", "--days", "1", "--seed", "7")
-    asked = "from spark import runs; from spark.enqueue import tell_worker; " + (
-        "run = runs.queue('daily', runs.last_full('daily')); tell_worker(run.pk); print(run.pk)"
+    asked = "from spark import report_runs as runs; from spark.enqueue import enqueue; " + (
+        "run = runs.queue('daily', runs.last_full('daily')); enqueue(run.pk); print(run.pk)"
     )
     number = int(node.manage("shell", "--no-imports", "-c", asked).split()[-1])
     broker = redis.Redis.from_url(redis_url)

@@ -159,7 +159,7 @@ def test_an_operator_ends_the_session_and_the_stub_does_not_return(
 
 END_ALL = """
 from msgnode.models import Session
-from msgnode.workers import control
+from msgnode.storage import control
 for session in Session.objects.all():
     control.post("session.end", session=session.pk.hex)
 """

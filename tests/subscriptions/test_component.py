@@ -48,7 +48,7 @@ class Scene:
 
     def close(self, session: FakeSession) -> None:
         self.table.remove_runtime(session)
-        self.component.session_closed(session.id, session.runtime_url, "closed")
+        self.component.session_closed(session, "closed")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Workers without a server: a routing table, rooms and a mesh each, joined by any channel layer."""
+"""Workers without a server: a routing table, rooms and a transport each, on any channel layer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE = 1.0
 
 
 class Fellow:
-    """One worker. Implements the House and the Hall over sessions that are fakes."""
+    """One worker. Implements LocalSessions and HandoverHost over sessions that are fakes."""
 
     def __init__(self, layer: Any, name: str, secret: str, link_bytes: int = 1024 * 1024) -> None:
         self.alarms: list[str] = []
@@ -93,7 +93,7 @@ class Fellow:
             },
         }
 
-    # --- House and Hall ---------------------------------------------------------------------------
+    # --- LocalSessions and HandoverHost -----------------------------------------------------------
 
     def holdings(self, session_id: str) -> tuple[list[str], list[str], list[str]]:
         return self._holdings(self.sessions[session_id])

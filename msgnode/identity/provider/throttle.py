@@ -1,4 +1,4 @@
-"""The brake on who guesses at the provider's endpoints: secrets of clients, codes, refresh tokens.
+"""Rate limit of failed attempts at the provider's endpoints: client secrets, codes, refresh tokens.
 
 Failures are counted by client and source address, for all clients together by address alone (four
 times as many), at all workers. Who has failed too often within a minute is answered 429 with

@@ -1,0 +1,127 @@
+"""Changes of many sessions in one transaction: few statements, and each session's in its order."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from django.db import transaction
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from msgnode import models
+from msgnode.bus.writing import Call, Change, Create, Delete, Together, Update
+from msgnode.storage import alarms, grouping
+
+pytestmark = pytest.mark.django_db
+
+State = models.Session.State
+IDS = [uuid.UUID(int=number) for number in range(1, 4)]
+
+
+def opened(id_: uuid.UUID) -> list[Change]:
+    return [Create([models.Session(id=id_, runtime_url=f"runtime://d/{id_}", token_hash="h")])]
+
+
+def allocated(id_: uuid.UUID, address: str) -> list[Change]:
+    return [Create([models.Allocation(address=address, scheme="comm", session_id=id_)])]
+
+
+def subscribed(id_: uuid.UUID, address: str) -> list[Change]:
+    return [Create([models.Subscription(address=address, session_id=id_)])]
+
+
+def detached(id_: uuid.UUID) -> list[Change]:
+    return [Update(id_, {"state": State.DETACHED, "worker": "gone"})]
+
+
+def resumed(id_: uuid.UUID) -> list[Change]:
+    return [Update(id_, {"state": State.OPEN, "worker": "w", "identity": {"said": True}})]
+
+
+def closed(id_: uuid.UUID) -> list[Change]:
+    return [
+        Update(id_, {"state": State.CLOSED, "close_reason": "closed"}),
+        Delete(models.Allocation, id_),
+        Delete(models.Subscription, id_),
+    ]
+
+
+def rows() -> list[Any]:
+    """All that is stored, without what the database numbers."""
+    return [
+        sorted(models.Session.objects.values_list("id", "state", "worker", "close_reason")),
+        sorted(models.Allocation.objects.values_list("address", "session_id")),
+        sorted(models.Subscription.objects.values_list("address", "session_id")),
+    ]
+
+
+def test_the_ends_of_a_thousand_sessions_are_a_few_statements(
+    django_assert_max_num_queries: Any,
+) -> None:
+    ids = [uuid.uuid4() for _ in range(1000)]
+    ends, stays = ids[:500], ids[500:]
+    grouping.apply(change for id_ in ids for change in opened(id_))
+    grouping.apply(change for id_ in ends for change in allocated(id_, f"comm://d/{id_}"))
+    with django_assert_max_num_queries(20):
+        grouping.apply(
+            change
+            for end, stay in zip(ends, stays, strict=True)
+            for change in (*opened(uuid.uuid4()), *detached(stay), *closed(end))
+        )
+    assert models.Allocation.objects.count() == 0
+    assert models.Session.objects.filter(state=State.CLOSED).count() == 500
+    assert models.Session.objects.filter(state=State.DETACHED).count() == 500
+
+
+def test_an_address_that_an_end_frees_is_another_sessions_in_the_same_transaction() -> None:
+    one, other, third = IDS
+    grouping.apply([*opened(one), *opened(other), *opened(third), *allocated(one, "comm://d/a")])
+    grouping.apply([*allocated(third, "comm://d/b"), *closed(one), *allocated(other, "comm://d/a")])
+    assert rows()[1] == [("comm://d/a", other), ("comm://d/b", third)]
+
+
+def test_a_call_sees_what_was_submitted_before_it_and_nothing_later() -> None:
+    one, other, _ = IDS
+    seen: list[int] = []
+    count = Call(lambda: seen.append(models.Session.objects.count()))
+    grouping.apply([*opened(one), count, *opened(other), count])
+    assert seen == [1, 2]
+
+
+def test_what_is_done_together_is_done_once_for_all() -> None:
+    grouping.apply(
+        Together(alarms.raise_alarms, alarms.Raised("gap", subject, text))
+        for subject, text in [("a", "1"), ("b", "1"), ("a", "2")]
+    )
+    grouping.apply([Together(alarms.raise_alarms, alarms.Raised("gap", "b", "3"))])
+    found = models.Alarm.objects.order_by("subject").values_list("subject", "text", "count")
+    assert list(found) == [("a", "2", 2), ("b", "3", 2)]
+
+
+STEPS = st.tuples(
+    st.sampled_from([allocated, subscribed, detached, resumed, closed]),
+    st.sampled_from(IDS),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(STEPS, max_size=14))
+def test_grouped_or_one_by_one_the_rows_are_the_same(steps: list[Any]) -> None:
+    changes = [opened(id_) for id_ in IDS]
+    for number, (step, id_) in enumerate(steps):
+        wants_address = step in (allocated, subscribed)
+        changes.append(step(id_, f"comm://d/{number}") if wants_address else step(id_))
+
+    found = []
+    for grouped in (True, False):
+        with transaction.atomic():
+            if grouped:
+                grouping.apply(change for each in changes for change in each)
+            else:
+                for each in changes:
+                    grouping.apply(each)
+            found.append(rows())
+            transaction.set_rollback(True)
+    assert found[0] == found[1]
