@@ -55,7 +55,7 @@ from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.expiry import run_expiry
 from msgnode.sessions.handshake import SessionComponent
 from msgnode.sessions.manager import SessionSettings
-from msgnode.sessions.probe import NoRecord, ProbeAdmission, ProbeDoor
+from msgnode.sessions.probe import NoRecord, ProbeAuthorizer, ProbeDoor
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.store import SessionStore
 from msgnode.storage import alarms, control
@@ -182,7 +182,7 @@ class Node:
             domain=self.domain,
             table=self.table,
             components=ComponentBook(()),
-            authorizer=ProbeAdmission(),
+            authorizer=ProbeAuthorizer(),
             session_door=self.sessions,
             enforcer=NoPolicies(),
             recorder=NoRecord(),

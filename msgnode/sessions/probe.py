@@ -117,13 +117,13 @@ class ProbeDoor:
         return hmac.new(self._key, nonce.encode(), hashlib.sha256).hexdigest()[:32]
 
 
-class ProbeAdmission:
-    """Implements the bus's Admission for the probe alone."""
+class ProbeAuthorizer:
+    """Implements the bus's Authorizer for the probe alone."""
 
-    def greet(self, message: Message, caller: Connection) -> None:
+    def authenticate(self, message: Message, caller: Connection) -> None:
         raise Forbidden("A probe opens no session.")
 
-    def admit(self, message: Message, caller: Connection) -> tuple[Listener, Speaker]:
+    def authorize(self, message: Message, caller: Connection) -> tuple[Listener, Speaker]:
         session = caller.session
         if session is None or message.sender != session.runtime_url:
             raise Forbidden("A probe speaks as itself.")
