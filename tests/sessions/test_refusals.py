@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from msgnode.core.errors import Forbidden, TooMany
 from msgnode.bus.table import RoutingTable
+from msgnode.core.errors import Forbidden, TooMany
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.consumer import SocketConsumer
 from msgnode.sessions.probe import ProbeDoor
