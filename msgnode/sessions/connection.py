@@ -8,18 +8,19 @@ is on its way, its socket is not read until that is over.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from time import perf_counter
 
 from msgnode.bus.ports import Listener
 from msgnode.core.errors import NodeError
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity, Speaker
 from msgnode.core.pending import Pending
+from msgnode.core.token_bucket import TokenBucket
 
-from .handshake import SessionComponent
+from .manager import SessionManager
 from .outbox import Link
 from .rules import CloseCode
 from .session import LiveSession
@@ -54,7 +55,7 @@ class Connection:
         self,
         link: Link,
         remote_address: str,
-        sessions: SessionComponent,
+        sessions: SessionManager,
         carry: Callable[[bytes, Connection], None],
         settings: ConnectionSettings,
     ) -> None:
@@ -79,9 +80,8 @@ class Connection:
         self._goes_on = False
         self._waiting: deque[bytes] = deque()
         self._released = asyncio.Event()
-        self._messages_left = settings.messages_per_second
-        self._bytes_left = settings.bytes_per_second
-        self._counted_at = time.monotonic()
+        self._messages = TokenBucket(settings.messages_per_second)
+        self._bytes = TokenBucket(settings.bytes_per_second)
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.call_later(settings.handshake_timeout, self._no_session)
 
@@ -142,10 +142,9 @@ class Connection:
 
     def charge(self, messages: int, size: int) -> None:
         limits = self._settings
-        self._messages_left = max(
-            self._messages_left - messages, -MAX_DEBT * limits.messages_per_second
-        )
-        self._bytes_left = max(self._bytes_left - size, -MAX_DEBT * limits.bytes_per_second)
+        least = -MAX_DEBT * limits.messages_per_second
+        self._messages.left = max(self._messages.left - messages, least)
+        self._bytes.left = max(self._bytes.left - size, -MAX_DEBT * limits.bytes_per_second)
 
     def carry_on(self, rest: Iterator[None]) -> None:
         self._rest.append(rest)
@@ -209,8 +208,8 @@ class Connection:
             self.end(CloseCode.GOING_AWAY, "the node failed at a frame")
 
     def _take(self, frame: bytes) -> None:
-        self._messages_left -= 1
-        self._bytes_left -= len(frame)
+        self._messages.left -= 1
+        self._bytes.left -= len(frame)
         self._carry(frame, self)
         if self._must_wait() and not self._ended:
             self._held = True
@@ -226,10 +225,10 @@ class Connection:
             or self._pending >= self._settings.max_pending
         ):
             return True
-        if self._messages_left >= 0 and self._bytes_left >= 0:
+        if self._messages.left >= 0 and self._bytes.left >= 0:
             return False
         self._refill()
-        if self._messages_left >= 0 and self._bytes_left >= 0:
+        if self._messages.left >= 0 and self._bytes.left >= 0:
             return False
         if self._timer is None:
             self._timer = self._loop.call_later(self._wait(), self._refilled)
@@ -238,12 +237,12 @@ class Connection:
     def _go_through(self) -> None:
         """Take steps of the message under way for a turn of the loop, then give way to others. A
         sender that is still there waits for readers that are behind, and for answers."""
-        until = time.perf_counter() + TURN
+        until = perf_counter() + TURN
         while self._rest:
             is_there = not self._lost and not self._ended
             if is_there and (self._behind or self._pending >= self._settings.max_pending):
                 return  # `_release` goes on
-            if time.perf_counter() > until:
+            if perf_counter() > until:
                 if not self._goes_on:
                     self._goes_on = True
                     self._loop.call_soon(self._go_on)
@@ -294,25 +293,12 @@ class Connection:
             self.link.resume_reading()
 
     def _refill(self) -> None:
-        """Token buckets that hold one second's worth."""
-        now = time.monotonic()
-        passed, self._counted_at = now - self._counted_at, now
-        limits = self._settings
-        self._messages_left = min(
-            limits.messages_per_second, self._messages_left + passed * limits.messages_per_second
-        )
-        self._bytes_left = min(
-            limits.bytes_per_second, self._bytes_left + passed * limits.bytes_per_second
-        )
+        self._messages.refill()
+        self._bytes.refill()
 
     def _wait(self) -> float:
         """Seconds until the emptier bucket has refilled a tenth, so that work comes in portions."""
-        limits = self._settings
-        return max(
-            0.1 - self._messages_left / limits.messages_per_second,
-            0.1 - self._bytes_left / limits.bytes_per_second,
-            0.0,
-        )
+        return max(self._messages.seconds_until(0.1), self._bytes.seconds_until(0.1))
 
     def _no_session(self) -> None:
         is_named = self.session is not None and bool(self.session.runtime_url)

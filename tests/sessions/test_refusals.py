@@ -24,7 +24,7 @@ async def answered(extensions: dict[str, Any], sockets: ConnectionLimits) -> lis
         sent.append(event)
 
     probe = ProbeDoor("localhost", "secret", RoutingTable())
-    consumer = SocketConsumer(nothing, nothing, sockets, nothing, nothing, ["*"], probe)
+    consumer = SocketConsumer(nothing, nothing, nothing, sockets, nothing, nothing, ["*"], probe)
     scope = {"client": ["192.0.2.1", 1], "extensions": extensions}
     await consumer(scope, receive, send)
     return sent
