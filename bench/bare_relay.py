@@ -89,6 +89,7 @@ def main(server: str, port: int) -> None:
         ping_interval=30,
         ping_timeout=30,
         websocket_timeout=-1,
+        websocket_handshake_timeout=60,  # thousands may come at once
         server_name="",
     ).run()
 

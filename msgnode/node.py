@@ -20,6 +20,7 @@ from django.conf import settings
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.last_owners import LastOwnerCache
+from msgnode.bus.open_requests import RequestLimits
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import (
@@ -31,6 +32,7 @@ from msgnode.bus.ports import (
     NoPolicies,
 )
 from msgnode.bus.replies import Replies
+from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Barrier, Call, Together, no_barrier
@@ -102,6 +104,7 @@ class Node:
             max_sessions=limits["MAX_SESSIONS"],
             max_per_runtime=limits["MAX_SESSIONS_PER_RUNTIME"],
             node_address=f"domain://msg-node.{self.domain}",
+            request_limits=self._request_limits(),
         )
         self.session_store = SessionStore(self.writer, self.worker, self.epoch)
         self.sessions = SessionManager(
@@ -174,6 +177,7 @@ class Node:
         ]
         self.sessions.on_identified.append(self.identities.session_identified)
         self.sessions.on_handed_off.append(self.identities.session_handed_off)
+        self.guard = ResponseGuard(self.table, settings.STRICT_RESPONSES, self.sessions.missed)
         self.pipeline = Pipeline(
             domain=self.domain,
             table=self.table,
@@ -189,6 +193,7 @@ class Node:
             enforcer=self.enforcer,
             recorder=self.recorder,
             answers=Replies(self.enforcer, limits["ANSWER_TIMEOUT"], barrier),
+            guard=self.guard,
         )
         self.probe = ProbeDoor(self.domain, settings.SECRET_KEY, self.table)
         self.probe.pipeline = Pipeline(
@@ -262,6 +267,7 @@ class Node:
                 timeout=limits["WORKER_TIMEOUT"],
                 outbox_bytes=limits["OUTBOX_BYTES"],
                 stores=settings.STORE_FOR_DETACHED,
+                requests=self._request_limits(),
             ),
             self.table,
             self.sessions,
@@ -272,11 +278,16 @@ class Node:
             self.pipeline.bounce,
             self.identities,
             {"policies": self.enforcer.information.rates, "requests": VISITS},
+            self.guard,
         )
         self.handshake.fetch = cluster.moves.fetch
         cluster.rpc.answers = peer_queries.answers(self)
         PoliciesConfig.installed().messages_of_others = partial(peer_queries.passing, cluster.rpc)
         return cluster
+
+    def _request_limits(self) -> RequestLimits:
+        limits: dict[str, Any] = settings.NODE
+        return RequestLimits(limits["RESPONSE_SECONDS"], limits["MAX_OPEN_REQUESTS"])
 
     def _decide_again(self, session: Listener) -> None:
         self.policy.decide_again_for(session, self.subscriptions.of(session))

@@ -18,7 +18,7 @@ is a NodeError.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from django.db.models import Count, Model
 
@@ -30,7 +30,7 @@ from . import data_subjects, lifecycle, records, searches, store
 from .commands import Command, Disconnect, Done, KeepAlive, Register, Search, Update
 from .entries import Cause, Change, Entry, Kind, outcome
 from .models import DataObject, Hyperty
-from .ownership import PUBLIC, Claimant, owns, subject_mark
+from .ownership import PUBLIC, Claimant, owns, session_mark, subject_mark
 from .records import key, record
 from .store import Condition
 from .writer import Writer
@@ -38,9 +38,10 @@ from .writer import Writer
 __all__ = [
     "PUBLIC", "Cause", "Change", "Claimant", "Command", "Condition", "Disconnect", "Done", "Entry",
     "KeepAlive", "Kind", "Register", "Search", "Update", "disconnect", "find", "get", "global_get",
-    "global_put", "key", "on_change", "operations", "outcome", "owns", "person_erase",
-    "person_export", "record", "refresh", "register", "registration", "runtimes_gone", "statistics",
-    "subject_mark", "submit", "take_news", "update", "update_of",
+    "global_put", "key", "on_change", "operations", "outcome", "owners_gone", "owns",
+    "person_erase", "person_export", "record", "refresh", "register", "registration",
+    "runtimes_gone", "session_mark", "statistics", "subject_mark", "submit", "take_news",
+    "update", "update_of",
 ]  # fmt: skip
 
 find = searches.find
@@ -125,6 +126,16 @@ def runtimes_gone(runtime_urls: Sequence[str]) -> int:
     while done := lifecycle.runtimes_gone(runtime_urls):
         total += done
     return total
+
+
+def owners_gone(live: Mapping[str, frozenset[str]], shares: bool) -> int:
+    """Of runtimes that have sessions, disconnect the entries whose owners have none; the number.
+
+    Args:
+        live: runtime URL -> the marks of who has a session of it.
+        shares: whether sessions of one runtime URL share what they registered without a subject.
+    """
+    return lifecycle.owners_gone(live, shares)
 
 
 def on_change(listener: store.Listener) -> None:

@@ -7,7 +7,7 @@ index, never by looking at all entries. Rows that another process is changing ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -48,13 +48,40 @@ def runtimes_gone(runtime_urls: Iterable[str], limit: int = MAX_ROWS) -> int:
     )
 
 
+def owners_gone(live: Mapping[str, frozenset[str]], shares: bool) -> int:
+    """Disconnect the entries of these runtimes whose owners are not among the marks of who is
+    there. An entry without an owner stays, and with `shares` one of a session."""
+    runtimes = {
+        each: marks
+        for url, marks in live.items()
+        for each in (url, addresses.runtime_twin(url))
+        if each
+    }
+    kinds = ("subject ",) if shares else ("subject ", "session ")
+    done = 0
+    for kind, model in rows.MODELS.items():
+        entries_of: QuerySet[Any] = model._default_manager.all()
+        found = entries_of.filter(runtime_id__in=list(runtimes), expires_at__isnull=False)
+        left = [
+            pk
+            for pk, runtime, owner in found.values_list("pk", "runtime_id", "owner")
+            if owner.startswith(kinds) and owner not in runtimes[runtime]
+        ]
+        for start in range(0, len(left), MAX_ROWS):
+            done += _end_rows(kind, left[start : start + MAX_ROWS], Cause.SESSION_CLOSED)
+    return done
+
+
 def disconnect_rows(kind: Kind, ids: Iterable[int], limit: int = MAX_ROWS) -> int:
     """Disconnect entries the operator chose."""
-    chosen = list(ids)
+    return _end_rows(kind, list(ids), Cause.OPERATOR, limit)
+
+
+def _end_rows(kind: Kind, chosen: list[int], cause: Cause, limit: int = MAX_ROWS) -> int:
     return _end_all(
         lambda found: found.filter(pk__in=chosen, expires_at__isnull=False).order_by("url"),
         timezone.now(),
-        Cause.OPERATOR,
+        cause,
         limit,
         (kind,),
     )

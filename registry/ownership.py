@@ -42,11 +42,16 @@ class Claimant:
     @property
     def mark(self) -> str:
         """What the entries he registers are marked with."""
-        return self.subject or (f"session {self.session}" if self.session else "")
+        return self.subject or (session_mark(self.session) if self.session else "")
 
 
 PUBLIC = Claimant()
 """Somebody who came in without a session and without an account."""
+
+
+def session_mark(session: str) -> str:
+    """The mark of a session that nobody is logged in at, by its id."""
+    return f"session {session}"
 
 
 def subject_mark(issuer: str, subject: str) -> str:

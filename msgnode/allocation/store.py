@@ -13,7 +13,7 @@ from django.utils import timezone
 from msgnode import models
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ports import Listener
-from msgnode.bus.writing import Call, Create, Writer
+from msgnode.bus.writing import Call, Create, Delete, Writer
 from msgnode.core.errors import Unavailable
 
 Kind = models.Allocation.Kind
@@ -51,14 +51,8 @@ class AllocationStore:
         return self._writer.submit(Create(rows), result=result)
 
     def released(self, session: Listener, addresses: Sequence[str], result: Any) -> Future[Any]:
-        id_ = uuid.UUID(session.id)
-
-        def release() -> None:
-            mine = models.Allocation.objects.filter(session_id=id_)
-            for start in range(0, len(addresses), 500):
-                mine.filter(address__in=addresses[start : start + 500]).delete()
-
-        return self._writer.submit(Call(release), result=result)
+        gone = Delete(models.Allocation, uuid.UUID(session.id), addresses)
+        return self._writer.submit(gone, result=result)
 
     def lent(self, session: Listener, scheme: str, key: str, number: int) -> Future[list[str]]:
         """Lend addresses of a pool. Raises PoolExhausted if it has not that many left."""

@@ -7,7 +7,7 @@ carry(frame, caller)
   for each recipient:
   4 choose    a Route value
   5 enforce   policies, on the way out, once for a recipient
-  6 deliver   match route: component · sessions · nowhere
+  6 deliver   match route: component · sessions · nowhere; a response only to who asked its sender
   7 note      one row for the traffic record, refusals included
 A component's answer passes 5 too. One `try` turns errors into answers; a `response` is never
 answered. Everything here runs in line and waits for nothing; an answer that takes time is finished
@@ -33,8 +33,18 @@ from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
 
 from . import delivery, routes
 from .delivery import FanOut
-from .ports import Authorizer, Caller, Enforcer, Listener, MessageObserver, Recorder, SessionDoor
+from .ports import (
+    Authorizer,
+    Caller,
+    Enforcer,
+    Listener,
+    MessageObserver,
+    Recorder,
+    Requester,
+    SessionDoor,
+)
 from .replies import Replies
+from .response_guard import ResponseGuard
 from .routes import ComponentBook, Nowhere, ToComponent, ToSessions
 from .table import RoutingTable
 
@@ -57,6 +67,7 @@ class Pipeline:
         enforcer: Enforcer,
         recorder: Recorder,
         answers: Replies,
+        guard: ResponseGuard,
     ) -> None:
         self._domain = domain
         self._address = f"domain://msg-node.{domain}"
@@ -67,6 +78,8 @@ class Pipeline:
         self._enforcer = enforcer
         self._recorder = recorder
         self._answers = answers
+        self._guard = guard
+        self._is_strict = guard.is_strict
         self.tap: MessageObserver | None = None
 
     def carry(self, frame: bytes, caller: Caller) -> None:
@@ -110,7 +123,7 @@ class Pipeline:
             caller.carry_on(self._to_each(message, session, speaker, caller, began))
 
     def _to_each(
-        self, message: Message, session: Listener, speaker: Speaker, caller: Caller, began: float
+        self, message: Message, session: Requester, speaker: Speaker, caller: Caller, began: float
     ) -> Iterator[None]:
         """Recipient by recipient: a permit for one address carries no other."""
         for to in message.recipients:
@@ -141,7 +154,7 @@ class Pipeline:
         message: Message,
         to: str,
         taken: Decision | None,
-        session: Listener,
+        session: Requester,
         speaker: Speaker,
         caller: Caller,
         began: float,
@@ -164,12 +177,27 @@ class Pipeline:
                     self._remember_way_back(message, session)
                     if len(found) > 1:
                         caller.charge(0, len(frame) * (len(found) - 1))
-                        fan_out = delivery.FanOut(frame, found, session)
-                        if fan_out.is_large:
-                            return self._in_parts(
-                                fan_out, message, to, speaker, caller, decision, began
-                            )
-                    outcome, listeners = delivery.hand_over(frame, found, session, caller)
+                    if message.is_response:
+                        outcome, listeners = self._guard.hand_back(
+                            message, frame, found, session, caller, began
+                        )
+                        code = Forbidden.code if outcome is Outcome.REFUSED else 0
+                    else:
+                        if self._is_strict and not (
+                            message.type == "update" and to.endswith(delivery.SILENT_TAILS)
+                        ):
+                            if len(found) == 1:
+                                session.ask(message.sender, message.id, found[0].id, began)
+                            else:
+                                ids = self._table.ids(to, found)
+                                session.ask_group(message.sender, message.id, ids, began)
+                        if len(found) > 1:
+                            fan_out = FanOut(frame, found, session)
+                            if fan_out.is_large:
+                                return self._in_parts(
+                                    fan_out, message, to, speaker, caller, decision, began
+                                )
+                        outcome, listeners = delivery.hand_over(frame, found, session, caller)
                     if outcome is Outcome.DROPPED:
                         raise Unavailable(f"{to} is not connected, and its queue is full.")
                 case ToComponent(asked):

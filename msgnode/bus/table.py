@@ -39,6 +39,7 @@ class RoutingTable:
         self.runtimes: dict[str, list[Listener]] = {}
         self._subscribers: dict[str, dict[Listener, None]] = {}
         self._fan_out: dict[str, tuple[Listener, ...]] = {}
+        self._ids: dict[str, frozenset[str]] = {}  # of the fan-outs
         self._returns: OrderedDict[tuple[str, str], Listener] = OrderedDict()
 
     # --- look-ups ---------------------------------------------------------------------------------
@@ -52,6 +53,15 @@ class RoutingTable:
         if found is None and (subscribers := self._subscribers.get(address)):
             found = self._fan_out[address] = tuple(subscribers)
         return found or ()
+
+    def ids(self, address: str, listeners: tuple[Listener, ...]) -> frozenset[str]:
+        """The ids of several listeners of an address, one set as long as they are the same."""
+        found = self._ids.get(address)
+        if found is None or self._fan_out.get(address) is not listeners:
+            found = frozenset(each.id for each in listeners)
+            if self._fan_out.get(address) is listeners:
+                self._ids[address] = found
+        return found
 
     def at_runtime(self, address: str) -> Listener | None:
         """The session of the runtime this address is or lies below, the longest URL first."""
@@ -96,13 +106,13 @@ class RoutingTable:
 
     def subscribe(self, address: str, session: Listener) -> None:
         self._subscribers.setdefault(address, {})[session] = None
-        self._fan_out.pop(address, None)
+        self._forget_fan_out(address)
         self._tell(Layer.SUBSCRIBED, address, session, True)
 
     def unsubscribe(self, address: str, session: Listener) -> None:
         subscribers = self._subscribers.get(address)
         if subscribers and subscribers.pop(session, self) is not self:
-            self._fan_out.pop(address, None)
+            self._forget_fan_out(address)
             if not subscribers:
                 del self._subscribers[address]
             self._tell(Layer.SUBSCRIBED, address, session, False)
@@ -179,7 +189,7 @@ class RoutingTable:
                 self._subscribers[address] = {
                     after if each is before else each: None for each in subscribers
                 }
-                self._fan_out.pop(address, None)
+                self._forget_fan_out(address)
         for address in learned:
             if self.learned.get(address) is before:
                 self.learned[address] = after
@@ -195,6 +205,10 @@ class RoutingTable:
             "runtimes": len(self.runtimes),
             "learned": len(self.learned),
         }
+
+    def _forget_fan_out(self, address: str) -> None:
+        self._fan_out.pop(address, None)
+        self._ids.pop(address, None)
 
     def _tell(self, layer: Layer, address: str, session: Listener, holds: bool) -> None:
         if self.watcher is not None and session.is_here:

@@ -35,10 +35,12 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """The rows of a model (one with a `session`) that belong to a session."""
+    """The rows of a model (one with a `session`) that belong to a session: all of them, or those of
+    these addresses."""
 
     model: type[Any]
     session_id: UUID
+    addresses: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

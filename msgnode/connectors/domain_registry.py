@@ -4,7 +4,8 @@ Every message gets one answer. Words of the reference (A5): 200 with or without 
 Found", 408 "Temporarily Unavailable" with the records, 504 when a remote registry is out of reach.
 Who may change an entry is decided in two steps: here what the node's memory knows, which is whose
 the addresses in the request are (403); in the registry whose the entry is.
-A runtime whose last session has closed takes its registrations to `disconnected`.
+A runtime whose last session has ended takes its registrations to `disconnected`, after a grace if
+it closed it itself (ended_runtimes).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgnode.bus.ownership import Ownership
-from msgnode.bus.ports import Body, Component, Listener
+from msgnode.bus.ports import CLOSED_BY_RUNTIME, Body, Component, Listener
 from msgnode.core import addresses
 from msgnode.core.errors import Forbidden
 from msgnode.core.messages import Message
@@ -30,8 +31,11 @@ class Registry(Protocol):
         """What the request is answered; `by` is who asks for a change, None the node itself."""
         ...
 
-    async def runtimes_gone(self, runtime_urls: Sequence[str]) -> None:
-        """These runtimes have no session any more: disconnect what they registered."""
+    async def runtimes_gone(
+        self, runtime_urls: Sequence[str], live: Mapping[str, frozenset[str]]
+    ) -> None:
+        """Disconnect what runtimes registered that have no session any more, and of those in
+        `live`, which have some, what owners registered whose marks are not there."""
         ...
 
 
@@ -47,12 +51,13 @@ class DomainRegistryConnector(Component):
         registry: Registry,
         ownership: Ownership,
         written: Callable[[], Awaitable[Any]],
+        grace: float,
     ) -> None:
         super().__init__((f"domain://registry.{domain}",))
         self._domain = domain
         self._registry = registry
         self._ownership = ownership
-        self.ended = EndedRuntimes(registry.runtimes_gone, written)
+        self.ended = EndedRuntimes(registry.runtimes_gone, written, grace)
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
         request = request_of(message.type, message.fields(), self._domain)
@@ -105,4 +110,5 @@ class DomainRegistryConnector(Component):
 
     def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd: if it was the runtime's last session, its registrations end."""
-        self.ended.note(session.runtime_url)
+        if session.runtime_url:
+            self.ended.note(session.runtime_url, None if reason == CLOSED_BY_RUNTIME else 0.0)

@@ -7,7 +7,7 @@ in a few threads, each with its own database connection. At most MAX_SEARCHES wa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -52,9 +52,19 @@ class EmbeddedRegistry:
             case Remove(name=name):
                 return self.in_thread(lambda: _remove_named(name, by))
 
-    async def runtimes_gone(self, runtime_urls: Sequence[str]) -> None:
-        """Disconnect what these runtimes registered."""
-        await self.in_thread(lambda: api.runtimes_gone(runtime_urls))
+    async def runtimes_gone(
+        self, runtime_urls: Sequence[str], live: Mapping[str, frozenset[str]]
+    ) -> None:
+        """Disconnect what these runtimes registered, and of those in `live` what absent owners
+        did."""
+
+        def end() -> None:
+            if runtime_urls:
+                api.runtimes_gone(runtime_urls)
+            if live:
+                api.owners_gone(live, bool(settings.SHARE_RUNTIME_URL))
+
+        await self.in_thread(end)
 
     async def in_thread(self, call: Callable[[], Result]) -> Result:
         """Run a call that uses the database in one of the threads. Raises TooMany."""

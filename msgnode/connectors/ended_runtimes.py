@@ -1,99 +1,186 @@
 """Runtimes that have lost a session: if it was the last, the registry ends what they registered.
 
-Sessions end by the thousand, so an end is only noted here; one job looks them up in groups, one
-query for AT_ONCE runtimes, after the ends are committed. The database is asked, not the routing
-table: of two workers whose sessions of one runtime end in the same moment, the later finds none.
-A group that fails is tried again; beyond ROOM the oldest are left to their expiry.
+Rules
+- What a runtime registered outlives its `close` by the grace: stubs of the field close and open
+  again at once. A session that ends otherwise had its time before, or was ended by somebody: then
+  registrations end at once.
+- Only who registered revives: an entry of a verified subject stays for a session of that subject
+  alone; where sessions of one runtime URL do not share (SHARE_RUNTIME_URL), an entry of a session
+  stays for that session alone. Whoever else opens a session with the runtime URL keeps nothing.
+- Sessions end by the thousand, so an end is only noted here; one job looks them up in groups, one
+  query for AT_ONCE runtimes, after the ends are committed. The database is asked, not the routing
+  table: of two workers whose sessions of one runtime end in the same moment, the later finds none.
+- A worker that starts notes what was closed lately, so that a restart leaves nothing live. A group
+  that fails is tried again; beyond ROOM those due first are left to their expiry.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
-from itertools import islice
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from heapq import heappop, heappush
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import close_old_connections
+from django.db.models import Q
+from django.utils import timezone
 
 from msgnode import models
+from msgnode.bus.ports import CLOSED_BY_RUNTIME
 from msgnode.core import addresses
+from registry.api import session_mark, subject_mark
 
 AT_ONCE = 200
 ROOM = 100_000
 _GATHERS = 0.05
 """Seconds in which ends become a group."""
 _TRIES_AGAIN = 2.0
+_AWAY = timedelta(minutes=10)
+"""How long a node may have been away that still ends what was closed before."""
 
 log = logging.getLogger(__name__)
 
+End = Callable[[Sequence[str], Mapping[str, frozenset[str]]], Awaitable[None]]
+"""Ends all entries of runtimes, and of others (runtime URL -> marks of the owners that are there)
+those whose owners are not there."""
+
 
 class EndedRuntimes:
-    """`end(runtime URLs)` ends their registrations; `written()` is done when what was submitted to
-    the database before is committed; `after` is how many seconds later a runtime is looked up."""
+    """`end` ends registrations; `written()` is done when what was submitted to the database before
+    is committed; `after` is the grace in seconds."""
 
-    def __init__(
-        self,
-        end: Callable[[Sequence[str]], Awaitable[None]],
-        written: Callable[[], Awaitable[Any]],
-        after: float = 0.0,
-    ) -> None:
+    def __init__(self, end: End, written: Callable[[], Awaitable[Any]], after: float = 0.0) -> None:
         self._end = end
         self._written = written
         self._after = after
-        self._due: OrderedDict[str, float] = OrderedDict()  # soonest first
+        self._due: dict[str, float] = {}
+        self._queue: list[tuple[float, str]] = []  # a heap, one entry of each runtime
         self._noted = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._due)
 
-    def note(self, runtime_url: str) -> None:
-        """A session of this runtime has ended."""
-        self._due[runtime_url] = monotonic() + self._after
-        self._due.move_to_end(runtime_url)
-        if len(self._due) > ROOM:
-            self._due.popitem(last=False)
+    def note(self, runtime_url: str, after: float | None = None) -> None:
+        """A session of this runtime has ended: look it up after the grace, or after so many
+        seconds. Of two times the later one counts."""
+        due = monotonic() + (self._after if after is None else after)
+        known = self._due.get(runtime_url)
+        self._due[runtime_url] = due if known is None else max(due, known)
+        if known is None:
+            heappush(self._queue, (due, runtime_url))
+            if len(self._due) > ROOM:
+                del self._due[heappop(self._queue)[1]]
         self._noted.set()
 
     async def run(self) -> None:
         """Look up what is due, until cancelled."""
+        await self._note_earlier()
         while True:
-            await self._noted.wait()
+            while self._queue and self._queue[0][0] <= monotonic():
+                await asyncio.sleep(_GATHERS)
+                await self._look_up(self._take())
             self._noted.clear()
-            while self._due:
-                first = next(iter(self._due.values()))
-                await asyncio.sleep(max(_GATHERS, first - monotonic()))
-                await self._look_up()
+            wait = self._queue[0][0] - monotonic() if self._queue else None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._noted.wait()
 
-    async def _look_up(self) -> None:
+    async def _note_earlier(self) -> None:
+        try:
+            for runtime_url, seconds in await asyncio.to_thread(_closed_lately, self._after):
+                self.note(runtime_url, seconds)
+        except Exception as error:
+            log.warning("What was closed before the start is left to its expiry: %r", error)
+
+    def _take(self) -> list[str]:
         now = monotonic()
-        group = [url for url, due in islice(self._due.items(), AT_ONCE) if due <= now]
-        noted = {url: self._due.pop(url) for url in group}
+        group: list[str] = []
+        while self._queue and len(group) < AT_ONCE and self._queue[0][0] <= now:
+            _, url = heappop(self._queue)
+            if self._due[url] > now:  # noted again meanwhile
+                heappush(self._queue, (self._due[url], url))
+            else:
+                del self._due[url]
+                group.append(url)
+        return group
+
+    async def _look_up(self, group: list[str]) -> None:
+        if not group:
+            return
         try:
             await self._written()
-            gone = await asyncio.to_thread(_without_session, group)
-            if gone:
-                await self._end(gone)
+            found = await asyncio.to_thread(_looked_up, group, self._after)
+            if found.gone or found.present:
+                await self._end(found.gone, found.present)
+            for url, seconds in found.in_grace.items():
+                self.note(url, seconds)
         except Exception as error:
             log.warning("Registrations of ended runtimes wait for another try: %r", error)
-            again = now + _TRIES_AGAIN
-            for url in noted:
-                self._due.setdefault(url, again)
-                self._due.move_to_end(url, last=False)
-            await asyncio.sleep(_TRIES_AGAIN)
+            for url in group:
+                self.note(url, _TRIES_AGAIN)
 
 
-def _without_session(runtime_urls: Sequence[str]) -> list[str]:
-    """Those that have no session, at whichever worker, by either spelling of their URL."""
-    spellings = {url: [url, addresses.runtime_twin(url)] for url in runtime_urls}
+class _Found(NamedTuple):
+    """Runtimes without anybody; marks of who is there, or in a grace; seconds left of a grace."""
+
+    gone: list[str]
+    present: dict[str, frozenset[str]]
+    in_grace: dict[str, float]
+
+
+def _looked_up(runtime_urls: Sequence[str], grace: float) -> _Found:
+    """What the database says of them, by either spelling of their URLs, at whichever worker."""
+    spellings = {url: (url, addresses.runtime_twin(url)) for url in runtime_urls}
     asked = {each for both in spellings.values() for each in both if each}
+    marks: dict[str, set[str]] = {}
+    left: dict[str, float] = {}
+    now = timezone.now()
+    closed = models.Session.State.CLOSED
+    lately = Q(close_reason=CLOSED_BY_RUNTIME, closed_at__gt=now - timedelta(seconds=grace))
     close_old_connections()
     try:
         sessions = models.Session.objects.filter(runtime_url__in=asked).order_by()
-        open_ = sessions.exclude(state=models.Session.State.CLOSED)
-        live = set(open_.values_list("runtime_url", flat=True).distinct())
+        rows = sessions.filter(~Q(state=closed) | lately)
+        for row in rows.only("runtime_url", "issuer", "subject", "closed_at", "state"):
+            known = marks.setdefault(row.runtime_url, set())
+            known.add(session_mark(row.id.hex))
+            if row.subject:
+                known.add(subject_mark(row.issuer, row.subject))
+            if row.state == closed:
+                seconds = _seconds_left(row.closed_at, now, grace)
+                left[row.runtime_url] = max(left.get(row.runtime_url, 0.0), seconds)
     finally:
         close_old_connections()
-    return [url for url, both in spellings.items() if live.isdisjoint(both)]
+    found = _Found([], {}, {})
+    for url, both in spellings.items():
+        present = {mark for each in both for mark in marks.get(each, ())}
+        if present:
+            found.present[url] = frozenset(present)
+        else:
+            found.gone.append(url)
+        if seconds := max(left.get(each, 0.0) for each in both):
+            found.in_grace[url] = seconds
+    return found
+
+
+def _closed_lately(grace: float) -> list[tuple[str, float]]:
+    """Runtimes that closed a session lately, each with the seconds until it is to be looked up."""
+    now = timezone.now()
+    closed = models.Session.objects.filter(
+        state=models.Session.State.CLOSED,
+        closed_at__gt=now - timedelta(seconds=grace) - _AWAY,
+    )
+    close_old_connections()
+    try:
+        rows = closed.order_by("-closed_at").values_list("runtime_url", "closed_at")[:ROOM]
+        return [(url, _seconds_left(at, now, grace)) for url, at in rows if url]
+    finally:
+        close_old_connections()
+
+
+def _seconds_left(closed_at: datetime | None, now: datetime, grace: float) -> float:
+    return max(0.0, grace - (now - (closed_at or now)).total_seconds())

@@ -50,7 +50,8 @@ class Registries:
         if base := settings["GLOBAL_URL"]:
             text = "Error contacting the global registry."
             records = RemoteGlobalRegistry(self._back_end(base, text, settings))
-        self.domain = DomainRegistryConnector(domain, registry, ownership, written)
+        grace = float(settings["CLOSE_GRACE"])
+        self.domain = DomainRegistryConnector(domain, registry, ownership, written, grace)
         self.global_ = GlobalRegistryConnector(records)
 
     def _back_end(self, base: str, text: str, settings: Mapping[str, Any]) -> BackEnd:

@@ -93,8 +93,11 @@ class RemoteRegistry:
         await self._tell(request, answer, before)
         return dict(registry_answers.DONE)
 
-    async def runtimes_gone(self, runtime_urls: Sequence[str]) -> None:
-        """Disconnect what these runtimes registered through this worker, a few at a time."""
+    async def runtimes_gone(
+        self, runtime_urls: Sequence[str], live: Mapping[str, frozenset[str]]
+    ) -> None:
+        """Disconnect what these runtimes registered through this worker, a few at a time. Of those
+        that have a session of somebody all stays: who owns an entry the other registry knows."""
         urls = {each for url in runtime_urls for each in (url, addresses.runtime_twin(url))}
         theirs = [entry for entry, runtime in self._of.items() if runtime in urls]
         turns = asyncio.Semaphore(ENDED_AT_ONCE)

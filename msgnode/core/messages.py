@@ -145,8 +145,9 @@ class Message:
 
     @property
     def id_key(self) -> str:
-        """The id for look-ups: 1 and "1" are the same id (reference 6.2)."""
-        return self.id.decode().strip('"')
+        """The id for look-ups: 1 and "1" are the same id (reference 6.2), and so are spellings that
+        JSON takes for one value, because a response is written anew by who gives it."""
+        return plain_id(self.id)
 
     def fields(self) -> dict[str, Any]:
         """The body decoded, once. Raises BadMessage if it is nested deeper than can be read."""
@@ -215,6 +216,18 @@ class Message:
             parts = b'{"to":', b"," + _encode(envelope)[1:]
             self._spliced[auth, asserted, crosses] = parts
         return b"%b%b%b" % (parts[0], _encode(to), parts[1])
+
+
+def plain_id(id_: bytes) -> str:
+    """The id for comparing: as text, however it was written (with escapes, or 1.0 for 1)."""
+    if id_.isdigit():
+        return id_.decode()
+    if id_[:1] == b'"' and b"\\" not in id_:
+        return id_[1:-1].decode()
+    value = _values.decode(id_) if id_ else ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, str) else _encode(value).decode()
 
 
 def parse(frame: bytes) -> Message:

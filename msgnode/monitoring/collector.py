@@ -17,6 +17,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from msgnode.bus.ports import CountingRecorder
+from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.histogram import Histogram
@@ -45,6 +46,8 @@ class MeasuredNode(Protocol):
     def record(self) -> ParquetRecorder | None: ...
     @property
     def identities(self) -> IdentityService: ...
+    @property
+    def guard(self) -> ResponseGuard: ...
     @property
     def cluster(self) -> Cluster | None: ...
 
@@ -125,6 +128,8 @@ class NodeCollector(Collector):
         yield _counter("identity_verifications", "Signatures of identities checked.", verified)
         bound = len(node.identities.logged_in)
         yield _gauge("sessions_bound", "Sessions that are logged in.", value=bound)
+        unasked = node.guard.dropped
+        yield _counter("responses_unasked", "Responses of who was not asked, dropped.", unasked)
         if node.cluster is not None:
             yield from _links(node.cluster.transport.figures())
 

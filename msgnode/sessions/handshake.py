@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from msgnode.bus.ports import ComponentInfo, Listener
+from msgnode.bus.ports import CLOSED_BY_RUNTIME, ComponentInfo, Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Barrier, after_barrier
 from msgnode.core import addresses, messages
@@ -219,7 +219,7 @@ class SessionHandshake:
     def leave(self, caller: Connection) -> None:
         """The runtime says good-bye: free what it holds and close its socket."""
         if caller.session is not None:
-            self._sessions.close(caller.session, Event.CLOSE, "closed by the runtime")
+            self._sessions.close(caller.session, Event.CLOSE, CLOSED_BY_RUNTIME)
         caller.end(CloseCode.NORMAL, "closed")
 
     def _check_bans(self, runtime_url: str, caller: Connection) -> None:
@@ -273,6 +273,7 @@ class SessionHandshake:
             outbox_bytes=self._settings.outbox_bytes,
             stores=self._settings.stores,
             proof=caller.proof,
+            request_limits=self._settings.request_limits,
         )
 
     def _resume(

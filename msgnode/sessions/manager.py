@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from msgnode.bus.open_requests import DEFAULT_LIMITS, RequestLimits
 from msgnode.bus.ports import SessionEnd
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
@@ -45,6 +46,7 @@ class SessionSettings:
     max_sessions: int
     max_per_runtime: int
     node_address: str
+    request_limits: RequestLimits = DEFAULT_LIMITS
 
 
 class SessionManager:
@@ -191,6 +193,8 @@ class SessionManager:
             stores=self._settings.stores,
             state=State.DETACHED,
             proof=row.identity.get("proof", ""),
+            request_limits=self._settings.request_limits,
+            was_restored=True,
         )
         session.bound_at = row.opened_at.timestamp()
         session.has_said_who = row.identity.get("said", False)

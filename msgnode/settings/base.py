@@ -151,6 +151,8 @@ NODE: dict[str, float] = {
     "MAX_ALLOCATIONS_PER_SESSION": env.int("MAX_ALLOCATIONS_PER_SESSION", default=100_000),
     "MAX_SUBSCRIPTIONS_PER_SESSION": env.int("MAX_SUBSCRIPTIONS_PER_SESSION", default=20_000),
     "MAX_LEARNED_PER_SESSION": env.int("MAX_LEARNED_PER_SESSION", default=1_000),
+    "MAX_OPEN_REQUESTS": env.int("MAX_OPEN_REQUESTS", default=10_000),
+    "RESPONSE_SECONDS": env.float("RESPONSE_SECONDS", default=600.0),
     # keeping
     "CLOSED_SESSION_DAYS": env.int("CLOSED_SESSION_DAYS", default=7),
     # the message each worker sends itself: seconds between two, and until it is not ready
@@ -165,6 +167,7 @@ ALLOCATION_SCHEMES: list[str] = env.list(
 )
 RESUME: str = env("RESUME", default="when-idle" if NODE_MODE == "embedded" else "with-proof")
 SHARE_RUNTIME_URL: bool = env.bool("SHARE_RUNTIME_URL", default=NODE_MODE == "embedded")
+STRICT_RESPONSES: bool = env.bool("STRICT_RESPONSES", default=True)
 STORE_FOR_DETACHED: bool = env.bool("STORE_FOR_DETACHED", default=True)
 
 # --- Identity -------------------------------------------------------------------------------------
@@ -229,6 +232,7 @@ REGISTRY = {
     "ACCESS": env("REGISTRY_ACCESS", default="open" if NODE_MODE == "embedded" else "account"),
     "EXPIRES_MAX": env.int("REGISTRY_EXPIRES_MAX", default=3600),
     "UNAVAILABLE_CODE": env.int("REGISTRY_UNAVAILABLE_CODE", default=408),
+    "CLOSE_GRACE": env.float("REGISTRY_CLOSE_GRACE", default=120.0),
     "DEAD_AFTER": env.int("REGISTRY_DEAD_AFTER", default=7 * 24 * 3600),
     "PURGE_AFTER": env.int("REGISTRY_PURGE_AFTER", default=30 * 24 * 3600),
     "HISTORY_KEPT": env.int("REGISTRY_HISTORY_KEPT", default=90 * 24 * 3600),

@@ -40,9 +40,13 @@ def apply(changes: Iterable[Change]) -> None:
             case Update(session_id, columns):
                 stretch.at(Stage.COLUMNS, session_id)
                 stretch.columns.setdefault(session_id, {}).update(columns)
-            case Delete(model, session_id):
+            case Delete(model, session_id, None):
                 stretch.at(Stage.DELETIONS, session_id)
                 stretch.deletions.setdefault(model, {})[session_id] = None
+            case Delete(model, session_id, addresses):
+                stretch.at(Stage.DELETIONS, session_id)
+                named = stretch.named.setdefault(model, [])
+                named += [(session_id, address) for address in addresses or ()]
             case Together(action, item):
                 stretch.together.setdefault(action, []).append(item)
             case Call(action):
@@ -63,6 +67,7 @@ class _Stretch:
         self.sessions: list[Session] = []
         self.columns: dict[UUID, dict[str, Any]] = {}
         self.deletions: dict[type[Model], dict[UUID, None]] = {}
+        self.named: dict[type[Model], list[tuple[UUID, str]]] = {}
         self.rows: dict[type[Model], list[Model]] = {}
         self.together: dict[Callable[[list[Any]], None], list[Any]] = {}
         self._reached: dict[UUID, Stage] = {}
@@ -89,6 +94,8 @@ class _Stretch:
         _update(self.columns)
         for model, sessions in self.deletions.items():
             _delete(model, sessions)
+        for model, named in self.named.items():
+            _delete_named(model, named)
         for rows in self.rows.values():
             _insert(rows)
         for action, items in self.together.items():
@@ -130,6 +137,14 @@ def _delete(model: type[Model], sessions: Iterable[UUID]) -> None:
     _execute(
         f"DELETE FROM {table} WHERE session_id = %s",  # noqa: S608  (our own names)
         ([_key(session_id)] for session_id in sessions),
+    )
+
+
+def _delete_named(model: type[Model], named: Iterable[tuple[UUID, str]]) -> None:
+    table = _quoted(model._meta.db_table)
+    _execute(
+        f"DELETE FROM {table} WHERE session_id = %s AND address = %s",  # noqa: S608  (our own names)
+        ([_key(session_id), address] for session_id, address in named),
     )
 
 

@@ -11,7 +11,7 @@ from django.db import connection
 
 from msgnode import models
 from msgnode.bus.ports import Listener
-from msgnode.bus.writing import Call, Change, Create, Writer
+from msgnode.bus.writing import Call, Change, Create, Delete, Writer
 from msgnode.core import addresses
 from msgnode.core.errors import Conflict
 
@@ -54,12 +54,11 @@ class SubscriptionStore:
         """Subscriptions that end, and of the owned addresses those that were claims: `unclaimed`
         names them after the commit."""
         id_ = uuid.UUID(session.id)
+        ended = Delete(models.Subscription, id_, gone)
+        if not owned:
+            return self._writer.submit(ended, result=result)
 
-        def unsubscribe() -> None:
-            for start in range(0, len(gone), 500):
-                models.Subscription.objects.filter(
-                    session_id=id_, address__in=gone[start : start + 500]
-                ).delete()
+        def unclaim() -> None:
             unclaimed.clear()
             for start in range(0, len(owned), 500):
                 claims = models.Allocation.objects.filter(
@@ -68,7 +67,7 @@ class SubscriptionStore:
                 unclaimed.extend(claims.values_list("address", flat=True))
                 claims.delete()
 
-        return self._writer.submit(Call(unsubscribe), result=result)
+        return self._writer.submit(ended, Call(unclaim), result=result)
 
     @staticmethod
     def load(sessions: Sequence[uuid.UUID] | None = None) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgnode.bus.ports import DeliveryResult
+from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Speaker
 
@@ -53,7 +53,22 @@ class RemoteSession:
         """Hand a frame to the link. What finds no room is dropped, and the session is told of the
         gap."""
         peer = self.peer
-        if not peer.is_up or not peer.out.put_frame(self.id, frame):
+        return self._taken(peer.is_up and peer.out.put_frame(self.id, frame))
+
+    def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
+        """Hand over a response; the session's worker knows whether it was asked for."""
+        peer = self.peer
+        return self._taken(peer.is_up and peer.out.put_response(self.id, frame, response))
+
+    def has_asked(self, sender: str, id_: str, responder: str, now: float) -> bool:
+        return False
+
+    def has_forgotten(self) -> bool:
+        return False
+
+    def _taken(self, is_taken: bool) -> DeliveryResult:
+        peer = self.peer
+        if not is_taken:
             peer.lost.add(self.id)
             return DeliveryResult.DROPPED
         if not self.is_connected:

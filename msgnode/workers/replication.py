@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Protocol
 
-from msgnode.bus.ports import DeliveryResult, Layer, Listener
+from msgnode.bus.ports import DeliveryResult, Layer, Listener, Response
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 
@@ -31,6 +31,7 @@ from .protocol import (
     Frame,
     LostFrames,
     PeerMessage,
+    ResponseFrame,
     ReturnPath,
     RpcRequest,
     RpcResponse,
@@ -53,6 +54,10 @@ class SessionHandover(Protocol):
 
     def take(self, peer: Peer, session_id: str, frame: bytes) -> bool:
         """A frame for a session that is not here; whether it was taken."""
+        ...
+
+    def take_response(self, peer: Peer, session_id: str, frame: bytes, response: Response) -> None:
+        """A response for a session that is not here."""
         ...
 
     def taken_over(self, session_id: str) -> None:
@@ -86,6 +91,10 @@ class LocalSessions(Protocol):
 
     def missed(self, session_id: str) -> None:
         """Frames for the session were lost: tell it."""
+        ...
+
+    def respond(self, session: Listener, frame: bytes, response: Response) -> DeliveryResult | None:
+        """Give a session a response from another worker; None if it has not asked for it."""
         ...
 
     def undeliverable(self, frame: bytes) -> None:
@@ -243,10 +252,19 @@ class TableReplicator:
         return None
 
     def _frame_for(self, id_: str, session: Listener | None, peer: Peer, message: Frame) -> None:
-        if session is None:
+        if isinstance(message, ResponseFrame):
+            response = Response(message.to, message.id, message.responder)
+            if session is None:
+                self.moves.take_response(peer, id_, message.frame, response)
+                return
+            taken = self._local.respond(session, message.frame, response)
+        elif session is None:
             if not self.moves.take(peer, id_, message.frame) and len(message.sessions) == 1:
                 self._local.undeliverable(message.frame)
-        elif session.deliver(message.frame) is DeliveryResult.BEHIND and id_ not in self._behind:
+            return
+        else:
+            taken = session.deliver(message.frame)
+        if taken is DeliveryResult.BEHIND and id_ not in self._behind:
             self._behind.add(id_)
             self._transport.tell(Backpressure(id_, True))
             session.when_writable(partial(self._caught_up, id_))

@@ -6,14 +6,15 @@ runtime URL, many times; two tabs; a reload; a refusal that a stub must hear of.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.client import SESSION, SM, address, code, runtime
+from tests.client import REGISTRY, SESSION, SM, address, code, runtime
 from tests.field_stubs import RUNTIMES, FieldRuntime, MatrixRuntime
-from tests.node import Node, running
+from tests.node import Node, eventually, running
 
 BOTH = pytest.mark.parametrize("handshake", ["ws", "stub"])
 ENDS = pytest.mark.parametrize("end", ["drop", "leave"])
@@ -53,16 +54,21 @@ async def start() -> AsyncIterator[Start]:
 async def test_every_round_of_open_work_and_end_is_served_as_the_first(
     node: Node, start: Start, handshake: str, end: str, rounds: int
 ) -> None:
-    hyperty = address()
+    hyperty, user = address(), f"user://d.example/{uuid.uuid4().hex}"
     one = await start(node, handshake)
+    assert code(await one.register(hyperty, user)) == 200
     for _ in range(rounds):
         await one.work(hyperty)
+        for resource in (hyperty, user):
+            assert code(await one.find(resource)) == 200
+        assert code(await one.ask("update", REGISTRY, {"resource": hyperty})) == 200
         old = one.client
         await (one.drop() if end == "drop" else one.leave())
         await one.begin()
         if end == "leave":
             assert await old.close_code() == 1000
     await one.work(hyperty)
+    assert code(await one.find(user)) == 200
 
 
 @BOTH
@@ -111,6 +117,84 @@ async def test_what_made_room_is_free_and_the_others_are_resumed_by_their_tokens
         assert "runtimeToken" not in (await back.reopen(url, token))["body"]
         await talker.send("create", allocated, {"value": "still yours"})
         assert (await back.expect(to=allocated))["body"]["value"] == "still yours"
+
+
+# --- registrations after a close ------------------------------------------------------------------
+
+
+@BOTH
+async def test_registrations_live_through_the_grace_and_end_after_it(
+    start_node: Callable[..., Node], start: Start, handshake: str
+) -> None:
+    hasty = start_node(REGISTRY_CLOSE_GRACE=3)
+    watcher, gone = await start(hasty, "ws"), await start(hasty, handshake)
+    back = await start(hasty, handshake)
+    left, kept = address(), address()
+    assert code(await back.register(kept, "user://d.example/back")) == 200
+    assert code(await gone.register(left, "user://d.example/gone")) == 200
+    await watcher.client.subscribe(f"{left}/registration", f"{kept}/registration")
+    await back.leave()
+    await back.begin()
+    await gone.leave()
+    assert await gone.client.close_code() == 1000
+    assert code(await watcher.find(left)) == 200
+    news = await watcher.client.expect(type="update")
+    assert (news["to"], news["body"]["value"]) == (f"{left}/registration", "disconnected")
+    assert code(await watcher.find(left)) == 408
+    assert code(await watcher.find(kept)) == 200
+    await gone.begin()
+    assert code(await gone.ask("update", REGISTRY, {"resource": left})) == 200
+    assert code(await watcher.find(left)) == 200
+
+
+@BOTH
+@pytest.mark.parametrize("by", ["status", "delete"])
+async def test_an_unregistration_by_the_runtime_ends_them_at_once(
+    node: Node, start: Start, handshake: str, by: str
+) -> None:
+    watcher, one, hyperty = await start(node, "ws"), await start(node, handshake), address()
+    assert code(await one.register(hyperty, "user://d.example/one")) == 200
+    await one.leave()
+    await one.begin()
+    if by == "status":
+        ended = {"resource": hyperty, "value": "disconnected", "attribute": "status"}
+        answer = await one.ask("update", REGISTRY, ended)
+    else:
+        value = {"url": hyperty, "user": "user://d.example/one"}
+        answer = await one.ask("delete", REGISTRY, {"value": value})
+    assert code(answer) == 200
+    assert code(await watcher.find(hyperty)) == 408
+
+
+async def test_a_stranger_with_the_same_runtime_url_revives_nothing(
+    start_node: Callable[..., Node], start: Start
+) -> None:
+    strict = start_node(REGISTRY_CLOSE_GRACE=1, SHARE_RUNTIME_URL="false", RESUME="with-proof")
+    owner, hyperty = await start(strict, "ws"), address()
+    assert code(await owner.register(hyperty, "user://d.example/owner")) == 200
+    await owner.leave()
+    assert await owner.client.close_code() == 1000
+    stranger = await start(strict, "ws", owner.url)
+    await stranger.client.subscribe(f"{hyperty}/registration")
+    while code(await stranger.find(hyperty)) == 200:
+        await eventually()
+    assert code(await stranger.find(hyperty)) == 408
+
+
+async def test_a_restart_in_the_grace_leaves_nothing_live(
+    start_node: Callable[..., Node], start: Start
+) -> None:
+    hasty = start_node(REGISTRY_CLOSE_GRACE=1, GRACE_PERIOD=1)  # the close may not be on disk yet
+    one, hyperty = await start(hasty, "ws"), address()
+    assert code(await one.register(hyperty, "user://d.example/one")) == 200
+    await one.leave()
+    assert await one.client.close_code() == 1000
+    hasty.kill()
+    hasty.start()
+    watcher = await start(hasty, "ws")
+    while code(await watcher.find(hyperty)) == 200:
+        await eventually()
+    assert code(await watcher.find(hyperty)) == 408
 
 
 # --- refusals -------------------------------------------------------------------------------------

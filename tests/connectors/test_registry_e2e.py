@@ -36,6 +36,7 @@ def relay(tmp_path_factory: pytest.TempPathFactory, template: Path, node: Node) 
         template,
         DOMAIN_REGISTRY_URL=f"{base}/domain-registry",
         GLOBAL_REGISTRY_URL=f"{base}/global-registry",
+        REGISTRY_CLOSE_GRACE=0,
     ) as other:
         yield other
 
@@ -257,7 +258,16 @@ async def test_case_28_and_30_every_form_of_a_request_has_an_answer(alice: Perso
             assert code(await alice.client.ask(type_, to, {})) == 400
 
 
-async def test_the_end_of_the_last_session_disconnects(alice: Person, bob: Person) -> None:
+@pytest.mark.parametrize("place", ["embedded", "remote"])
+async def test_the_end_of_the_last_session_disconnects(
+    request: pytest.FixtureRequest, start_node: Callable[..., Node], come: Come, place: str
+) -> None:
+    to = (
+        request.getfixturevalue("relay")
+        if place == "remote"
+        else start_node(REGISTRY_CLOSE_GRACE=0)
+    )
+    alice, bob = Person(await come(to=to)), Person(await come(to=to))
     await alice.register()
     await alice.report()
     await bob.client.subscribe(f"{alice.hyperty}/registration", f"{alice.object}/registration")

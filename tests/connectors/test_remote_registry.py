@@ -108,10 +108,10 @@ async def test_the_end_of_a_runtime_disconnects_what_it_registered_here() -> Non
     remote = Remote(said(message="Hyperty created"), said(statusChanged="true"))
     value = {"url": HYPERTY, "user": "alice", "runtime": "runtime://d/r1"}
     await remote.ask("create", value=value)
-    await remote.registry.runtimes_gone(["hyperty-runtime://d/r1"])
+    await remote.registry.runtimes_gone(["hyperty-runtime://d/r1"], {})
     assert remote.seen[1].content == b'{"status":"disconnected"}'
     assert remote.news == [(HYPERTY, "disconnected")]
-    await remote.registry.runtimes_gone(["hyperty-runtime://d/r1"])
+    await remote.registry.runtimes_gone(["hyperty-runtime://d/r1"], {})
     assert len(remote.seen) == 2
 
 

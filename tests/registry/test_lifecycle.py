@@ -81,6 +81,21 @@ def test_a_runtime_that_is_gone_takes_its_entries_along(heard: list, closed: str
     assert api.get(Kind.HYPERTY, "hyperty://d/2").is_available
 
 
+@pytest.mark.parametrize(("shares", "left"), [(True, 3), (False, 2)])
+def test_of_a_runtime_that_has_sessions_the_entries_of_absent_owners_end(
+    shares: bool, left: int
+) -> None:
+    ann, ben = (api.subject_mark("https://idp", name) for name in ("ann", "ben"))
+    tab, gone = api.session_mark("1"), api.session_mark("2")
+    for number, owner in enumerate((ann, ben, tab, gone)):
+        register(f"hyperty://d/{number}", runtime="runtime://d/r1")
+        Hyperty.objects.filter(url=f"hyperty://d/{number}").update(owner=owner)
+    assert api.owners_gone({"hyperty-runtime://d/r1": frozenset({ann, tab})}, shares) == 4 - left
+    states = [api.get(Kind.HYPERTY, f"hyperty://d/{number}").is_available for number in range(4)]
+    assert states == [True, False, True, shares]
+    assert api.owners_gone({"runtime://d/other": frozenset()}, shares) == 0
+
+
 def test_an_ended_entry_dies_and_is_purged_with_its_user(clock: Clock, settings) -> None:
     settings.REGISTRY = settings.REGISTRY | {"DEAD_AFTER": 100, "PURGE_AFTER": 1000}
     register(status="disconnected")

@@ -14,7 +14,7 @@ from tests.node import ROOT
 PACKAGE = ROOT / "msgnode" / "runtime" / "js"
 
 
-class _Files(SimpleHTTPRequestHandler):
+class Files(SimpleHTTPRequestHandler):
     extensions_map = {
         **SimpleHTTPRequestHandler.extensions_map,
         **dict.fromkeys((".js", ".mjs"), "text/javascript"),
@@ -33,7 +33,7 @@ class _Files(SimpleHTTPRequestHandler):
 @contextmanager
 def served(folder: Path = PACKAGE) -> Iterator[str]:
     """Serves the files of a folder; their URL."""
-    handler = functools.partial(_Files, directory=str(folder))
+    handler = functools.partial(Files, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:

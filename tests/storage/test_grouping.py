@@ -125,3 +125,36 @@ def test_grouped_or_one_by_one_the_rows_are_the_same(steps: list[Any]) -> None:
             found.append(rows())
             transaction.set_rollback(True)
     assert found[0] == found[1]
+
+
+def test_addresses_given_back_one_by_one_are_one_statement_in_the_order_of_the_session(
+    django_assert_max_num_queries: Any,
+) -> None:
+    first, second, _ = IDS
+    addresses = [f"comm://d/{number}" for number in range(1000)]
+    with transaction.atomic():
+        grouping.apply(
+            [
+                *opened(first),
+                *opened(second),
+                *(each for address in addresses for each in allocated(first, address)),
+                *allocated(second, "comm://d/kept"),
+            ]
+        )
+    with transaction.atomic(), django_assert_max_num_queries(4):
+        grouping.apply(
+            [
+                *(Delete(models.Allocation, first, [each]) for each in addresses[:999]),
+                Delete(models.Allocation, first, ["comm://d/kept"]),
+                *allocated(second, "comm://d/0"),
+            ]
+        )
+    assert sorted(models.Allocation.objects.values_list("address", "session_id")) == [
+        ("comm://d/0", second),
+        ("comm://d/999", first),
+        ("comm://d/kept", second),
+    ]
+    with transaction.atomic():
+        again = allocated(first, "comm://d/1")
+        grouping.apply([*again, Delete(models.Allocation, first, ["comm://d/1"])])
+    assert not models.Allocation.objects.filter(address="comm://d/1").exists()

@@ -37,7 +37,7 @@ def registration(runtime: Runtime, url: str, mail: str) -> dict[str, Any]:
 def test_a_runtime_is_found_and_its_end_is_heard(
     kind: str, start_node: Callable[..., Node], request: pytest.FixtureRequest
 ) -> None:
-    node = start_node(GRACE_PERIOD=0.5)
+    node = start_node(GRACE_PERIOD=0.5, REGISTRY_CLOSE_GRACE=0)
     mail, url = f"{uuid.uuid4().hex}@d.example", f"hyperty://localhost/{uuid.uuid4()}"
     with Cast("python", node.port, request) as others:
         bob = others.enter("bob")

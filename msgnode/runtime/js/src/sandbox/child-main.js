@@ -16,6 +16,10 @@ async function childMain(openInside, rate) {
   const receive = openInside(send, load, rate);
   const sockets = new Map();
   let rest = "";
+  globalThis.WebSocket = socketClass(send, sockets);
+  for (const name of Object.keys(process.env)) delete process.env[name]; // the shell's own
+  await takeAway();
+  // Only now is anything read: no component is there before everything has been taken away.
   pipe.setEncoding("utf8");
   pipe.on("data", (chunk) => {
     const lines = (rest + chunk).split("\n");
@@ -30,9 +34,6 @@ async function childMain(openInside, rate) {
   pipe.on("error", () => exit(0));
   process.on("uncaughtException", () => {});
   process.on("unhandledRejection", () => {});
-  globalThis.WebSocket = socketClass(send, sockets);
-  for (const name of Object.keys(process.env)) delete process.env[name]; // the shell's own
-  await takeAway();
 }
 
 /** A WebSocket class whose sockets are the core's. */
@@ -93,21 +94,21 @@ async function takeAway() {
       throw Object.assign(new Error(`${name} is not for a sandbox.`), { code: "ERR_ACCESS_DENIED" });
     };
   const names = ["net", "tls", "dgram", "dns", "dns/promises", "http", "https", "http2", "inspector", "cluster", "repl", "v8"];
+  const modules = await Promise.all(names.map(async (name) => [name, (await import(`node:${name}`)).default]));
   const { syncBuiltinESMExports } = await import("node:module");
-  for (const name of names) {
-    const module = (await import(`node:${name}`)).default;
+  void [process.stdout, process.stderr]; // made before the classes they are made of are closed
+  for (const [name, module] of modules) {
     for (const kind of [module.Socket, module.Server, module.Agent, module.Resolver, module.TLSSocket]) {
       for (const method of ["connect", "listen", "bind", "send", "createConnection", "resolve", "resolve4"]) {
         if (kind?.prototype?.[method]) kind.prototype[method] = refused(`${name} ${method}`);
       }
     }
     for (const key of Object.keys(module)) {
-      if (typeof module[key] === "function") {
-        try {
-          module[key] = refused(`${name}.${key}`);
-        } catch {
-          delete module[key];
-        }
+      if (typeof module[key] !== "function" || /^[A-Z]/.test(key)) continue;
+      try {
+        module[key] = refused(`${name}.${key}`);
+      } catch {
+        delete module[key];
       }
     }
   }

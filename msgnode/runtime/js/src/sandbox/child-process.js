@@ -21,9 +21,8 @@ const MAX_LINE = 8_388_608; // characters
 const MAX_STDERR = 2_000; // characters that are kept for the report
 const MAX_SOCKETS = 4;
 const MAX_BUFFERED = 4_194_304; // bytes that a socket of the core holds
-const DATA_BEYOND_HEAP = 448; // MiB of data that Node.js itself may map
 const MEMORY_BEYOND_HEAP = 160; // MiB of memory that Node.js itself may use
-const MEMORY_EVERY = 500; // ms
+const MEMORY_EVERY = 200; // ms
 
 const children = new Set();
 process.on("exit", () => children.forEach((child) => child.kill("SIGKILL")));
@@ -39,7 +38,6 @@ const wrappers = {
     this.found ??= {
       network: works("unshare", "--map-root-user", "--net") ? ["unshare", "--map-root-user", "--net"] : null,
       death: works("setpriv", "--pdeathsig", "KILL") ? ["setpriv", "--pdeathsig", "KILL"] : [],
-      limit: process.platform === "linux" ? (mebibytes) => ["/bin/sh", "-c", `ulimit -c 0; ulimit -d ${mebibytes * 1024}; exec "$0" "$@"`] : () => [],
     };
     return this.found;
   },
@@ -53,14 +51,14 @@ const wrappers = {
  * @returns a channel as Sandbox needs it
  */
 export function openChildChannel({ url, limits }, { WebSocket = globalThis.WebSocket, isolation = "best-effort" } = {}) {
-  const { network, death, limit } = wrappers.get();
+  const { network, death } = wrappers.get();
   if (!network && isolation === "required") {
     throw new LoadError(501, "This machine cannot keep a sandbox off the network, and isolation is required.");
   }
   const memory = limits.memory ?? 64;
   script ??= `${joined(INSIDE.map(read))}\n${read("sandbox/child-main.js")}\n`;
   const code = `${script}await childMain(openInside, ${limits.rate ?? 1000});`;
-  const wrapped = [...(network ?? []), ...death, ...limit(memory + DATA_BEYOND_HEAP), process.execPath];
+  const wrapped = [...(network ?? []), ...death, process.execPath];
   const flags = [permissionFlag(), "--no-warnings", `--max-old-space-size=${memory}`, "--input-type=module", "-e", code];
   const child = spawn(wrapped[0], [...wrapped.slice(1), ...flags], { env: {}, cwd: "/", stdio: ["ignore", "ignore", "pipe", "pipe"] });
   children.add(child);

@@ -18,11 +18,11 @@ export function newFile() {
   after = [];
 }
 
-/** Run all tests; resolves with {name, error?} of each. */
-export async function run() {
+/** Run the tests whose names match; resolves with {name, error?} of each. */
+export async function run(pattern = "") {
   const results = [];
   for (const { name, run: call, before: first, after: last, isSkipped } of tests) {
-    if (isSkipped) continue;
+    if (isSkipped || !new RegExp(pattern).test(name)) continue;
     try {
       for (const hook of first) await hook();
       await call({ name });
