@@ -48,6 +48,7 @@ from msgnode.monitoring.tail import Tail
 from msgnode.policy.service import PolicyService
 from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.bans import BanList
+from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.expiry import run_expiry
@@ -100,6 +101,8 @@ class Node:
                 stores=settings.STORE_FOR_DETACHED,
                 grace=limits["GRACE_PERIOD"],
                 outbox_bytes=limits["OUTBOX_BYTES"],
+                queue_bytes_per_source=limits["MAX_QUEUE_BYTES_PER_SOURCE"],
+                queue_bytes=limits["MAX_QUEUE_BYTES"],
                 max_sessions=limits["MAX_SESSIONS"],
                 max_per_runtime=limits["MAX_SESSIONS_PER_RUNTIME"],
                 node_address=f"domain://msg-node.{self.domain}",
@@ -180,12 +183,16 @@ class Node:
             limits["MAX_CONNECTIONS_PER_SOURCE"],
             lambda source: self.sessions.bans.of_source(source, time.time()) is not None,
         )
+        self.answers = AnswerBudget(
+            limits["MAX_PENDING_ANSWERS_PER_SOURCE"], limits["MAX_PENDING_ANSWERS_TOTAL"]
+        )
         self.connection_settings = ConnectionSettings(
             messages_per_second=limits["MAX_MESSAGES_PER_SECOND"],
             bytes_per_second=limits["MAX_BYTES_PER_SECOND"],
             max_pending=limits["MAX_PENDING_ANSWERS"],
             handshake_timeout=limits["HANDSHAKE_TIMEOUT"],
             names_runtime=bool(self.identities.authenticator.modes.default),
+            answers=self.answers,
         )
         control_handlers = ControlHandlers(
             self.sessions,

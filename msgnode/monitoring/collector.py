@@ -70,8 +70,13 @@ class NodeCollector(Collector):
         yield _gauge("sessions", "Sessions by state.", "state", states)
         yield _gauge("sockets", "Open WebSocket connections.", value=len(node.sockets.connections))
         yield _gauge("routes", "Entries of the routing table.", "table", node.table.sizes)
-        waiting = sum(session.outbox.waiting_bytes for session in sessions)
-        yield _gauge("outbox_bytes", "Bytes that wait in the sessions' outboxes.", value=waiting)
+        queues = node.sessions.queues
+        text = "Bytes that wait in the sessions' outboxes."
+        yield _gauge("outbox_bytes", text, value=queues.bytes)
+        text = "Frames and queues dropped because a source, a subject or the node has no room."
+        yield _counter("queue_budget_refusals", text, queues.dropped)
+        pending = node.answers.pending
+        yield _gauge("answers_pending", "Requests whose answers are under way.", value=pending)
         yield _gauge("commit_backlog", "Changes that wait for a commit.", value=node.writer.backlog)
         yield _counter("changes_committed", "Changes committed.", node.writer.changes)
         yield _histogram("commit_seconds", "Duration of a group commit.", node.writer.durations)

@@ -280,6 +280,7 @@ class SessionComponent(SessionManager):
 
     def _bound(self, session: LiveSession, caller: Connection) -> None:
         session.bound_at = time.time()
+        self._charge(session)
         self._table.add_runtime(session)
         caller.session = session
         caller.last_runtime_url = session.runtime_url
