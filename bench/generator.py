@@ -25,6 +25,7 @@ from .loads.nats import NatsRelayLoad
 from .loads.registrations import RegistrationLoad
 from .loads.relay import AcrossLoad, RelayLoad
 from .loads.resumption import ResumptionLoad
+from .loads.single_requests import EchoLoad, SingleRequestsLoad, SubscribersLoad
 from .loads.stalling import StallingLoad
 from .processes import raise_file_limit
 
@@ -43,6 +44,9 @@ async def serve(port: int, server_pid: int) -> None:
         "drain": DrainingLoad(port, server_pid),
         "end": EndingsLoad(port, server_pid),
         "register": RegistrationLoad(port, server_pid),
+        "echo": EchoLoad(port, server_pid),
+        "single_requests": SingleRequestsLoad(port, server_pid),
+        "subscribers": SubscribersLoad(port, server_pid),
     }
     loop = asyncio.get_running_loop()
     commands = asyncio.StreamReader()

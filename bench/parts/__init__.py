@@ -25,6 +25,7 @@ from . import (
     relay,
     reports,
     resumption,
+    single_requests,
     stalled_reader,
     workers,
 )
@@ -33,6 +34,7 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "relay": relay.measure,
     "fan_out": fan_out.measure,
     "allocation": allocation.measure,
+    "single_requests": single_requests.measure,
     "idle_memory": idle_memory.measure,
     "growth": growth.measure,
     "resumption": resumption.measure,

@@ -18,6 +18,7 @@ from msgnode.core.errors import BadMessage, TooMany
 from msgnode.core.messages import Message
 
 from . import rules
+from .holdings import Holdings
 from .store import AllocationStore, PoolExhausted, Row
 
 NAMES = ("address-allocation", "hyperty-address-allocation", "object-address-allocation")
@@ -46,7 +47,7 @@ class AllocationComponent(Component):
         self._max_block = max_block
         self._max_per_session = max_per_session
         self._owners = owners
-        self._held: dict[str, dict[str, str]] = {}  # session id -> address -> allocation key
+        self._held: dict[str, Holdings] = {}  # session id -> its addresses
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
         match message.type:
@@ -61,14 +62,17 @@ class AllocationComponent(Component):
     def enter(self, address: str, key: str, session: Listener) -> None:
         """An address is the session's from now on (also one claimed elsewhere)."""
         self._table.allocate(address, session)
-        self._held.setdefault(session.id, {})[address] = key
+        held = self._held.get(session.id)
+        if held is None:
+            held = self._held[session.id] = Holdings()
+        held.add(address, key)
 
     def drop(self, address: str, session: Listener) -> None:
         """An address is free from now on."""
         self._table.release(address, session)
         held = self._held.get(session.id)
         if held is not None:
-            held.pop(address, None)
+            held.remove(address)
             if not held:
                 del self._held[session.id]
 
@@ -78,12 +82,13 @@ class AllocationComponent(Component):
 
     def holdings(self, session_id: str) -> dict[str, str]:
         """The addresses a session holds, each with its allocation key."""
-        return self._held.get(session_id, {})
+        held = self._held.get(session_id)
+        return held.keys if held is not None else {}
 
     def adopt(self, session_id: str, held: dict[str, str]) -> None:
         """A session that holds these is with this worker now; the routing table has them."""
         if held:
-            self._held[session_id] = held
+            self._held[session_id] = Holdings(held)
 
     def hand_off(self, session_id: str) -> None:
         """A session is with another worker now; the routing table keeps what it holds."""
@@ -91,9 +96,10 @@ class AllocationComponent(Component):
 
     def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd: what the session held is free, and stays its subject's."""
+        held = self._held.pop(session.id, None)
         left = [
             address
-            for address in self._held.pop(session.id, ())
+            for address in (held.keys if held is not None else ())
             if self._table.owners.get(address) is session
         ]
         for address in left:
@@ -151,21 +157,17 @@ class AllocationComponent(Component):
 
     def _delete(self, body: dict[str, Any], caller: Listener) -> Body | Future[Body]:
         items = rules.released_items(body)
-        held = self._held.get(caller.id, {})
-        named = set(items)
-        mine = [
-            address for address, key in held.items() if address in named or (key and key in named)
-        ]
+        held = self._held.get(caller.id)
+        mine = held.named(items) if held is not None else {}
         if not mine:
             return {"code": 200}
-        before = {address: held[address] for address in mine}
         for address in mine:
             self.drop(address, caller)
-        committed = self._store.released(caller, mine, {"code": 200})
+        committed = self._store.released(caller, list(mine), {"code": 200})
 
         def undo(done: Future[Body]) -> None:
             if done.cancelled() or done.exception() is not None:
-                for address, key in before.items() if self._table.knows(caller) else ():
+                for address, key in mine.items() if self._table.knows(caller) else ():
                     self.enter(address, key, caller)
 
         committed.add_done_callback(undo)

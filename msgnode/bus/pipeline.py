@@ -25,6 +25,7 @@ from msgnode.core import messages
 from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
 from msgnode.core.errors import Forbidden, InternalFault, NodeError, NotFound, Unavailable
 from msgnode.core.identity import Speaker
+from msgnode.core.message_types import TYPES
 from msgnode.core.messages import InvalidFrame, Message
 from msgnode.core.pending import Pending
 from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
@@ -259,7 +260,7 @@ class Pipeline:
             time(),
             speaker.session_id,
             message.id.decode(),
-            message.type if message.type in messages.TYPES else OTHER_TYPE,
+            message.type if message.type in TYPES else OTHER_TYPE,
             _public(message.sender, speaker),
             to,
             len(message.frame),

@@ -25,16 +25,9 @@ import msgspec
 
 from . import addresses
 from .errors import BadMessage, NodeError
+from .message_types import TYPES
 from .token_scope import may_cross
 
-TYPES = frozenset(
-    {
-        *("create", "read", "update", "delete", "subscribe", "unsubscribe"),
-        *("response", "forward", "execute", "handshake", "event", "init", "ping", "pong"),
-        *("open", "re-open", "close"),
-    }
-)
-"""The types of reference 1.1."""
 MAX_ID_LENGTH = 256
 MAX_TYPE_LENGTH = 64
 MAX_RECIPIENTS = 1000

@@ -4,6 +4,8 @@
 <type>/all.json            names, under a key     <type>/<name>/<field>  a field, and below it
 <type>/<name>.ps.js, .py   the script             <type>/<name>.ps.json  descriptor
 (`.idp.js` and `.idp.json` of an identity proxy)
+runtime/<name>             what the runtime's package is called, and its digest
+runtime/<file>             that package
 POST of constraints to <type>/<name>: the descriptor of the stub that such a runtime can run
 
 Readable from every origin: runtimes load stubs of domains that are not theirs. Copies are kept, but
@@ -25,13 +27,14 @@ from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.csrf import csrf_exempt
 
-from . import catalogue
+from . import catalogue, packages
 from .catalogue import ServedStub
 
 STUB_TYPES = ("protocolstub", "protostub")
 IDP_TYPES = ("idp-proxy",)
-OTHER_TYPES = ("hyperty", "runtime", "dataschema")
-"""Types of the catalogue of which a node has no entries."""
+RUNTIME_TYPE = "runtime"
+OTHER_TYPES = ("hyperty", RUNTIME_TYPE, "dataschema")
+"""Types of the catalogue that are no stubs; a node has entries of `runtime` alone."""
 
 
 @method_decorator(csrf_exempt, name="dispatch")  # constraints change nothing here
@@ -73,6 +76,8 @@ class CatalogueView(View):
 
     def _found(self, request: HttpRequest, kind: str, rest: str) -> HttpResponse:
         rest = rest.strip("/")
+        if kind == RUNTIME_TYPE:
+            return _runtime(rest)
         if not rest:
             return JsonResponse(catalogue.names(kind), safe=False)
         if rest == "all.json":
@@ -84,6 +89,17 @@ class CatalogueView(View):
         if suffix == stub.suffix:
             return HttpResponse(stub.source, content_type=stub.media_type)
         return _field(_descriptor(request, stub), fields) or _unknown(kind, rest)
+
+
+def _runtime(rest: str) -> HttpResponse:
+    if not rest:
+        return JsonResponse([each.name for each in packages.PACKAGES], safe=False)
+    package = packages.find_package(rest)
+    if package is None:
+        return _unknown(RUNTIME_TYPE, rest)
+    if rest == package.file_name:
+        return HttpResponse(package.content, content_type=package.media_type)
+    return JsonResponse(package.descriptor())
 
 
 def _by_file_name(name: str, kind: str) -> tuple[ServedStub | None, str]:

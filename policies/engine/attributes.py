@@ -20,19 +20,19 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import msgspec
-
-from msgnode.core import addresses
+from msgnode.core import addresses, json_text
 from msgnode.core.decision import Direction
 from msgnode.core.errors import NodeError
 from msgnode.core.identity import Speaker
-from msgnode.core.messages import Message
 
 from .language import Attribute, CannotEvaluate
 from .parameters import NUMBER, text_of_scalar
 from .vocabulary import RATE, WEEKDAYS, Kind, kind_of
+
+if TYPE_CHECKING:
+    from msgnode.core.messages import Message
 
 NAN = math.nan
 
@@ -246,7 +246,7 @@ def _runtime(end: str, name: str) -> Callable[[Facts], Any]:
 
 
 def _id(facts: Facts) -> Any:
-    return msgspec.json.decode(facts.message.id) if facts.message.id else None
+    return json_text.decode(facts.message.id) if facts.message.id else None
 
 
 def _clock(facts: Facts) -> datetime:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
+from msgnode.core import json_text
 
 from .grammar import ConditionReader
 from .language import (
@@ -49,10 +49,10 @@ def read_text(
 ) -> tuple[PolicySet, ...]:
     """A document from its JSON text. Raises PolicyError."""
     try:
-        raw = msgspec.json.decode(text)
+        raw = json_text.decode(text)
     except RecursionError:
         raise PolicyError([Problem("$", f"nested deeper than {MAX_DEPTH} layers")]) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (json_text.DecodeError, UnicodeDecodeError) as error:
         raise PolicyError([Problem("$", f"not JSON: {error}")]) from None
     return read_document(raw, lists)
 

@@ -23,9 +23,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
-from msgnode.core.messages import TYPES
+from msgnode.core import json_text
+from msgnode.core.message_types import TYPES
 
 from .language import (
     ALWAYS,
@@ -241,7 +240,7 @@ def _joined(key: str, group: list[Condition]) -> Condition:
 
 
 def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return json_text.encode(value).decode()
 
 
 def _one_of(words: tuple[str, ...]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
-import msgspec
+from msgnode.core import json_text
 
 from .attributes import number_form, text_form
 from .conditions import Check, compile_condition
@@ -49,7 +49,7 @@ def rewritten(
             if obligation.name == "limitByNumberOfEntries":
                 body = _with_list(body, path, partial(_first, limit))
             else:
-                keeps = _entry_check(msgspec.json.encode(limit))
+                keeps = _entry_check(json_text.encode(limit))
                 body = _with_list(body, path, partial(_kept, keeps))
     return body
 
@@ -72,7 +72,7 @@ def _kept(check: Check, entries: list[Any]) -> list[Any]:
 @lru_cache(maxsize=256)
 def _entry_check(limit: bytes) -> Check:
     reader = ConditionReader()
-    condition = reader.entries(msgspec.json.decode(limit), "$")
+    condition = reader.entries(json_text.decode(limit), "$")
     if reader.problems:
         raise PolicyError(reader.problems)
     return compile_condition(condition)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-from msgnode.core.messages import TYPES
+from msgnode.core.message_types import TYPES
 
 
 class Kind(StrEnum):

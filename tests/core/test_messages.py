@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgnode.core import messages
+from msgnode.core import message_types, messages
 from msgnode.core.errors import BadMessage, Forbidden
 from msgnode.core.messages import InvalidFrame
 
@@ -27,7 +27,7 @@ VALUES = st.recursive(
 KEYS = TEXT | st.sampled_from(["auth", "assertedIdentity", "via", "value"])
 BODIES = st.dictionaries(KEYS, VALUES, max_size=4)
 IDS = st.integers() | st.booleans() | TEXT | st.floats(-1e9, 1e9)
-TYPES = st.sampled_from(sorted(messages.TYPES)).flatmap(
+TYPES = st.sampled_from(sorted(message_types.TYPES)).flatmap(
     lambda word: st.sampled_from([word, word.upper(), word.title()])
 )
 ADDRESSES = st.text(

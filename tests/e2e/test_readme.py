@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from websockets.asyncio.client import connect
 
+from msgnode.launch.address import Address, write_address
 from tests.node import ROOT, Node
 
 _RANDOM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -37,6 +41,34 @@ def test_the_first_conversation_goes_as_the_readme_prints_it(node: Node) -> None
     said = node.manage("first_conversation")
     printed = _block("text", after="<!-- conversation:")
     assert _with_names_for_what_is_random(said) == _with_names_for_what_is_random(printed)
+
+
+def test_the_first_conversation_finds_the_node_that_runs_in_data_dir(
+    node: Node, tmp_path: Path
+) -> None:
+    write_address(tmp_path, Address(f"127.0.0.1:{node.port}", "localhost"))
+    environment = {**node.environment, "DATA_DIR": str(tmp_path)}
+    del environment["PORT"], environment["HOST"]
+    command = [sys.executable, "manage.py", "first_conversation"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("alice >") == 4
+
+
+def test_the_first_conversation_may_be_cut_short_by_its_reader(node: Node) -> None:
+    command = f"{sys.executable} manage.py first_conversation | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=ROOT,
+        env=node.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1] == "0"
 
 
 async def test_the_frame_to_begin_with_by_hand_opens_a_session(node: Node) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from msgnode.launch.address import read_address
 from tests.e2e.launched import Launched
 from tests.services import free_port
 
@@ -24,12 +25,14 @@ def test_it_says_ready_once_everything_answers_and_leaves_nothing_behind(tmp_pat
             assert address in line.split()
         assert node.get("/health/live") == 200
         assert node.get("/health/ready") == 200
+        assert read_address(node.data_dir) == (place, "localhost")
         for words in ("supervisord", "msgnode.servers.main", "msgnode worker", "msgnode beat"):
             assert node.program(words).is_running()
         node.signal(signal.SIGTERM)
         assert node.status() == 0, node.text()
         assert node.survivors() == []
         assert "Traceback" not in node.text()
+    assert read_address(tmp_path / "data") is None
     assert stat.S_IMODE((tmp_path / "data" / "secret_key").stat().st_mode) == 0o600
 
 

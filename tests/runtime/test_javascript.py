@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from typing import Any
 
@@ -21,7 +22,10 @@ ANYWHERE = sorted(TESTS.glob("*.test.mjs"))
 )
 def test_in_nodejs(path: Any, nodejs: str) -> None:
     command = [nodejs, "--no-warnings", "--test", "--test-reporter=tap", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, cwd=PACKAGE)
+    environment = {**os.environ, "NODE_OPTIONS": "--experimental-websocket"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=110, cwd=PACKAGE, env=environment
+    )
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     assert "# pass 0" not in done.stdout
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
+import tarfile
 from typing import Any
 
 import pytest
+from django.contrib.staticfiles import finders
 from django.test import Client
 
-from msgnode.stubs import catalogue
+from msgnode.stubs import catalogue, packages
 
 DEFAULT = "/.well-known/protocolstub/default"
 FIELDS = {
@@ -164,3 +167,24 @@ def test_a_copy_is_asked_for_anew_and_kept_if_it_is_still_good(http: Client) -> 
 
 def test_over_tls_the_configuration_names_a_secure_socket(http: Client) -> None:
     assert http.get(DEFAULT, secure=True).json()["configuration"]["url"] == "wss://testserver/ws"
+
+
+def test_the_runtime_is_a_package_whose_digest_is_told(http: Client) -> None:
+    assert http.get("/.well-known/runtime/").json()[0] == "js"
+    told = http.get("/.well-known/runtime/js").json()
+    answer = http.get(told["sourcePackageURL"])
+    assert answer["Content-Type"] == "application/gzip"
+    digest = base64.b64encode(hashlib.sha256(answer.content).digest()).decode()
+    assert told["integrity"] == f"sha256-{digest}"
+    assert packages.javascript_package() == answer.content
+    with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
+        names = archive.getnames()
+    assert {"package/package.json", "package/README.md", "package/src/node.js"} <= set(names)
+    assert not [name for name in names if "test" in name]
+    assert http.get("/.well-known/runtime/nothing.tgz").status_code == 404
+
+
+def test_the_runtime_is_served_as_modules() -> None:
+    for name in ("index.js", "sandbox/inside.js", "policies/index.js", "index.d.ts"):
+        assert finders.find(f"msgnode/runtime/{name}"), name
+    assert finders.find("msgnode/runtime/bus.test.mjs") is None

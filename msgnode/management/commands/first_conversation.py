@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from contextlib import ExitStack
 from typing import Any
 
@@ -11,6 +13,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
+from msgnode.launch import readiness
+from msgnode.launch.address import Address, read_address
 from msgnode.sessions.credentials import bearer
 
 PATIENCE = 10.0  # seconds to wait for a frame
@@ -23,12 +27,19 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        default = f"ws://{settings.HOST}:{settings.PORT}/ws"
-        parser.add_argument("--url", default=default, help=f"the node's endpoint ({default})")
+        parser.add_argument(
+            "--url",
+            default="",
+            help="the node's endpoint; without it PORT and HOST of the environment say where, "
+            "else the node that runs in DATA_DIR",
+        )
+        parser.add_argument("--domain", default="", help="the node's domain, else found likewise")
         parser.add_argument("--token", default="", help="token to log in with, where one is asked")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        url: str = options["url"]
+        there = self._address()
+        url = options["url"] or f"ws://{there.place}/ws"
+        self.domain = options["domain"] or there.domain
         try:
             with ExitStack() as stack:
                 who = bearer(options["token"])
@@ -37,11 +48,22 @@ class Command(BaseCommand):
                     for _ in range(2)
                 ]
                 self._converse(*(Runtime(*each, self) for each in zip(NAMES, sockets, strict=True)))
+        except _NobodyReads:
+            # Python would write what is left at its end, and complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except (OSError, TimeoutError, WebSocketException) as error:
             raise CommandError(f"No conversation with the node at {url}: {error}") from error
 
+    def _address(self) -> Address:
+        """Where the node is: as the environment says, else as the node in DATA_DIR says."""
+        running = read_address(settings.DATA_DIR)
+        host = readiness.in_url(readiness.reachable(settings.HOST))
+        named = Address(f"{host}:{settings.PORT}", settings.DOMAIN)
+        is_named = "PORT" in os.environ or "HOST" in os.environ
+        return named if is_named or running is None else running
+
     def _converse(self, alice: Runtime, bob: Runtime) -> None:
-        node = f"domain://msg-node.{settings.DOMAIN}"
+        node = f"domain://msg-node.{self.domain}"
         self.title("Alice and Bob open a session each; the token lets them come back to it.")
         for runtime in (alice, bob):
             runtime.ask("open", "mn:/session", sender=runtime.url)
@@ -70,13 +92,25 @@ class Command(BaseCommand):
         )
         bob.receive()
         self.title("Nobody listens to this address, and the node says so.")
-        bob.ask("read", f"comm://{settings.DOMAIN}/nobody")
+        bob.ask("read", f"comm://{self.domain}/nobody")
         self.title("They say good-bye; what they held is free again.")
         for runtime in (alice, bob):
             runtime.ask("close", "mn:/session", sender=runtime.url)
 
     def title(self, text: str) -> None:
-        self.stdout.write(f"\n# {text}")
+        self.show(f"\n# {text}")
+
+    def show(self, line: str) -> None:
+        """Print a line. Raises _NobodyReads if the output was closed (`| head`)."""
+        try:
+            self.stdout.write(line)
+            self.stdout.flush()
+        except BrokenPipeError:
+            raise _NobodyReads from None
+
+
+class _NobodyReads(Exception):
+    """Whoever read the output has gone."""
 
 
 NAMES = ("alice", "bob")
@@ -86,7 +120,7 @@ class Runtime:
     """One end of the conversation: sends and shows frames."""
 
     def __init__(self, name: str, socket: ClientConnection, command: Command) -> None:
-        self.url = f"runtime://{settings.DOMAIN}/{name}"
+        self.url = f"runtime://{command.domain}/{name}"
         self._name = name
         self._socket = socket
         self._command = command
@@ -118,10 +152,10 @@ class Runtime:
             message["body"] = body
         frame = json.dumps(message, separators=(",", ":"))
         self._socket.send(frame)
-        self._command.stdout.write(f"{self._name} > {frame}")
+        self._command.show(f"{self._name} > {frame}")
 
     def receive(self) -> dict[str, Any]:
         frame = self._socket.recv(timeout=PATIENCE)
-        self._command.stdout.write(f"{self._name} < {frame!s}")
+        self._command.show(f"{self._name} < {frame!s}")
         message: dict[str, Any] = json.loads(frame)
         return message

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from msgnode.console.command_base import Tool, could_not_be_done
-from msgnode.core.messages import TYPES
+from msgnode.core.message_types import TYPES
 from msgnode.core.record import OTHER_TYPE, Outcome
 
 _LONGEST_LINE = 64 * 1024 * 1024

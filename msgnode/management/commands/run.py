@@ -22,6 +22,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from msgnode.launch import prepare, readiness
+from msgnode.launch.address import Address, remove_address, write_address
 from msgnode.launch.error_messages import StartFailed
 from msgnode.launch.make_parent import Make
 from msgnode.launch.programs import Programs
@@ -92,9 +93,11 @@ class Command(BaseCommand):
                 lock,
             )
             if self._wait_until_ready(programs, worker):
+                write_address(settings.DATA_DIR, Address(self._place(), settings.DOMAIN))
                 self._say(self._ready_line())
                 self._keep(programs)
         finally:
+            remove_address(settings.DATA_DIR)
             went = programs.stop()
         self._say("stopped" if went else "stopped; not everything ended in time and was killed")
 
@@ -148,8 +151,11 @@ class Command(BaseCommand):
         if self.is_preparing:  # nothing runs yet
             raise SystemExit(0)
 
+    def _place(self) -> str:
+        return f"{readiness.in_url(readiness.reachable(settings.HOST))}:{settings.PORT}"
+
     def _ready_line(self) -> str:
-        place = f"{readiness.in_url(readiness.reachable(settings.HOST))}:{settings.PORT}"
+        place = self._place()
         return (
             f"ready: page http://{place}/ · console http://{place}/admin/ · "
             f"WebSocket ws://{place}/ws · stubs ws://{place}/stub/connect · "

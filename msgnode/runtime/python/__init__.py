@@ -14,28 +14,41 @@ if TYPE_CHECKING:
     from .messages import BadMessage, Message
     from .minibus import MiniBus
     from .pipeline import Pipeline
+    from .policy import PolicyEngine, policy_handler
     from .protostub import Protostub, activate
+    from .runtime import Runtime
+    from .settings import Limits, Settings
 
 _WHERE = {
     "BadMessage": "messages",
     "Fault": "bus",
+    "Limits": "settings",
     "Message": "messages",
     "MessageBus": "message_bus",
     "MiniBus": "minibus",
     "Pipeline": "pipeline",
+    "PolicyEngine": "policy",
     "Protostub": "protostub",
+    "Runtime": "runtime",
+    "Settings": "settings",
     "activate": "protostub",
+    "policy_handler": "policy",
 }
 
 __all__ = [
     "BadMessage",
     "Fault",
+    "Limits",
     "Message",
     "MessageBus",
     "MiniBus",
     "Pipeline",
+    "PolicyEngine",
     "Protostub",
+    "Runtime",
+    "Settings",
     "activate",
+    "policy_handler",
 ]
 
 

@@ -29,7 +29,7 @@ from .pipeline import Pipeline, Refused, is_exempt
 
 MAX_SIZE = 1024 * 1024  # characters of one message
 MAX_LANE = 1_000  # messages of one sender to one address that wait for a handler
-_OWN = "own"  # marks an answer of the bus itself to a sender in this runtime: it never leaves it
+_OWN = "own"  # marks what the runtime itself says to somebody in it: it never leaves it
 RETURN_PATHS = 10_000  # requests from outside whose way back is remembered
 
 Then = Callable[[Message], None]
@@ -78,7 +78,7 @@ class MessageBus(Bus):
         self.pipeline_out = Pipeline("out")
         self._own = (runtime_url, addresses.runtime_twin(runtime_url) or runtime_url)
         self._published: Counter[str] = Counter()
-        self._lanes: dict[tuple[str, str], deque[tuple[Pipeline, Message, Then]]] = {}
+        self._lanes: dict[tuple[str, str], deque[tuple[Pipeline, Message, Then, str]]] = {}
         self._working: set[asyncio.Task[None]] = set()
         self._return_paths: OrderedDict[tuple[str, str], str] = OrderedDict()
 
@@ -103,6 +103,14 @@ class MessageBus(Bus):
         body = message.get("body")
         body = {"value": body} if isinstance(body, str) else body or {}
         self._post({**message, "body": {**body, "via": stub_url}}, stub_url)
+
+    def tell(self, message: Message) -> None:
+        """Deliver a message of the runtime itself to who listens to it here; nobody need do so."""
+        self._post(message, _OWN)
+
+    def listened(self, scheme: str) -> list[str]:
+        """The addresses of a scheme that have listeners."""
+        return [each for each in self._listeners if addresses.parse(each).scheme == scheme]
 
     def is_local(self, address: str) -> bool:
         """Whether an address belongs to this runtime: below its URL, or listened to here, itself or
@@ -129,7 +137,7 @@ class MessageBus(Bus):
         if is_own:
             if found:
                 self._give(found, message)
-            else:
+            elif message["type"] == "response":
                 self._unclaimed(message)
         elif via:
             self._from_outside(message, via, found)
@@ -152,7 +160,7 @@ class MessageBus(Bus):
         if not found:
             self._undeliverable(message, 404, f"Nobody listens to {message['to']} in this runtime.")
         elif self.pipeline_in and not is_exempt(message):
-            self._pass(self.pipeline_in, message, self._deliver_here)
+            self._pass(self.pipeline_in, message, self._deliver_here, via)
         else:
             self._give(found, message)
 
@@ -208,7 +216,7 @@ class MessageBus(Bus):
 
     # --- pipelines --------------------------------------------------------------------------------
 
-    def _pass(self, pipeline: Pipeline, message: Message, then: Then) -> None:
+    def _pass(self, pipeline: Pipeline, message: Message, then: Then, via: str = "") -> None:
         """Run a pipeline and go on; behind a message that is awaited, wait for one's turn."""
         key = (message["from"], message["to"])
         lane = self._lanes.get(key)
@@ -217,10 +225,10 @@ class MessageBus(Bus):
                 text = f"More than {MAX_LANE} messages to {message['to']} wait for a check."
                 self._undeliverable(message, 503, text)
                 return
-            lane.append((pipeline, message, then))
+            lane.append((pipeline, message, then, via))
             return
         try:
-            passed = pipeline.run(message)
+            passed = pipeline.run(message, via)
         except Refused as refused:
             self._refused(message, refused)
             return
@@ -238,12 +246,13 @@ class MessageBus(Bus):
         """Finish what is awaited, then what has come behind it."""
         lane = self._lanes[key]
         passed: Message | Awaitable[Message] = passing
+        via = ""
         pipeline: Pipeline | None = None
         try:
             while True:
                 try:
                     if pipeline is not None:
-                        passed = pipeline.run(message)
+                        passed = pipeline.run(message, via)
                     if inspect.isawaitable(passed):
                         passed = await passed
                     then(passed)
@@ -253,7 +262,7 @@ class MessageBus(Bus):
                     self.report("bus.failed", f"The bus failed: {error!r}", message, error)
                 if not lane:
                     return
-                pipeline, message, then = lane.popleft()
+                pipeline, message, then, via = lane.popleft()
         finally:
             del self._lanes[key]
 

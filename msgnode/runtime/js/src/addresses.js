@@ -67,8 +67,9 @@ export function isP2P(address) {
  *
  * @param to an address outside the runtime
  * @param home the runtime's own domain
- * @param options {interworking: schemes and keys with an interworking stub, routing: domain to "node"}
- * @returns {kind: "domain" | "idp" | "legacy", key, domain}, or null if no domain is in it
+ * @param options {interworking: `<scheme>.<domain>` of the interworking stubs there are, routing: domain to "node"}
+ * @returns {kind: "domain" | "idp" | "legacy", key, domain}, null if no domain is in it; "legacy" without
+ *   an interworking stub has no key
  */
 export function stubFor(to, home, { interworking = new Set(), routing = {} } = {}) {
   const parts = parse(to);
@@ -80,10 +81,9 @@ export function stubFor(to, home, { interworking = new Set(), routing = {} } = {
   if (scheme === "domain-idp") return { kind: "idp", key: `domain-idp.${domain}`, domain };
   const isBackEnd = BACK_END_SCHEMES.includes(scheme) || domain !== host;
   if (!isBackEnd && !isP2P(to)) {
-    const base = domain.split(".").slice(-2).join(".");
-    const key = `${scheme}.${base}`;
+    const key = `${scheme}.${domain.split(".").slice(-2).join(".")}`;
     if (interworking.has(key)) return { kind: "legacy", key, domain: key };
-    if (user || interworking.has(scheme)) return { kind: "legacy", key, domain: key };
+    if (user) return { kind: "legacy", key: "", domain };
   }
   if (domain !== home && routing[domain] === "node") return { kind: "domain", key: home, domain: home };
   return { kind: "domain", key: domain, domain };

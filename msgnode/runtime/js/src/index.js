@@ -1,6 +1,4 @@
-/** The runtime: what applications import. In Node.js import `node.js`, which adds its sandbox. */
+/** The runtime for browsers. In Node.js import `node.js`: the same names, and that platform's sandbox. */
 
-export { AnswerError, Bus } from "./bus.js";
-export { MessageBus } from "./messagebus.js";
-export { MiniBus } from "./minibus.js";
-export { answerTo, codeOf, errorBody } from "./messages.js";
+export { Runtime } from "./browser.js";
+export * from "./common.js";

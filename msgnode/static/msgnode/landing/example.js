@@ -185,7 +185,7 @@ function announce(text) {
 }
 
 addEventListener("pagehide", () => {
-  alice.stub?.disconnect();
-  bob.stub?.disconnect();
+  alice.runtime?.close();
+  bob.runtime?.close();
 });
 addEventListener("pageshow", ({ persisted }) => persisted && location.reload());

@@ -1,17 +1,14 @@
 /**
- * A runtime of the example and its card: the stub on its bus, its state, the switch of its line.
+ * A runtime of the example and its card: its bus, the state of its stub, the switch of its line.
  */
 
-import { MiniBus, deploy, newId } from "../runtime.js";
+import { Runtime, newId } from "../runtime/index.js";
 import { explain } from "./explain.js";
 import { Line } from "./line.js";
 
-const ENTRY = new URL("/.well-known/protocolstub/default", location.href).href;
 const PULSE = { duration: 420, easing: "ease-in-out" };
 
 export class Party {
-  bus = new MiniBus();
-  stub = null;
   onGap = () => {};
 
   constructor(name, domain, { onFrame, onState, token }) {
@@ -33,12 +30,18 @@ export class Party {
   #switch;
   #track;
 
-  /** Load the stub from the node's catalogue and put it on the bus. */
+  /** Load the stub from the node's catalogue and have it connect. */
   async start() {
-    const stubURL = `runtime://${this.domain}/protostub/${newId()}`;
-    this.bus.addListener(`${stubURL}/status`, ({ body }) => this.#status(body));
-    const config = { runtimeURL: this.runtimeURL, WebSocket: this.line.Socket };
-    this.stub = await deploy(ENTRY, stubURL, this.bus, config);
+    const { domain, runtimeURL } = this;
+    this.runtime = new Runtime({
+      domain,
+      runtimeURL,
+      catalogues: { [domain]: location.origin },
+      stubConfig: { [domain]: { WebSocket: this.line.Socket } },
+    });
+    this.bus = this.runtime.bus;
+    this.bus.addListener(`${runtimeURL}/status`, ({ body }) => body.resource && this.#status(body));
+    await this.runtime.logIn();
     this.#switch.disabled = false;
   }
 
@@ -69,7 +72,7 @@ export class Party {
     else this.line.cut();
     this.#switch.setAttribute("aria-checked", String(isMended));
     this.#track.toggleAttribute("data-cut", !isMended);
-    if (isMended) this.stub.connect();
+    if (isMended) this.runtime.logIn().catch(({ message }) => this.say(message));
   }
 
   /** A dot that runs along the line as a message passes. */

@@ -1,0 +1,9 @@
+"""The words of the header field `type` (reference 1.1)."""
+
+TYPES = frozenset(
+    {
+        *("create", "read", "update", "delete", "subscribe", "unsubscribe"),
+        *("response", "forward", "execute", "handshake", "event", "init", "ping", "pong"),
+        *("open", "re-open", "close"),
+    }
+)

@@ -1,0 +1,197 @@
+/** Types of the runtime. Times are in milliseconds, sizes in bytes unless they say otherwise. */
+
+export type MessageType =
+  | "create" | "read" | "update" | "delete" | "subscribe" | "unsubscribe"
+  | "response" | "forward" | "execute" | (string & {});
+
+export interface Message<Body = any> {
+  readonly id?: number | string;
+  readonly type: MessageType;
+  readonly from: string;
+  readonly to: string;
+  body?: Body;
+  readonly [field: string]: any;
+}
+
+export type Outgoing<Body = any> = Omit<Message<Body>, "to"> & { to: string | string[] };
+export type Listener = (message: Message) => unknown;
+export interface Item { remove(): void }
+export interface ListenerItem extends Item { readonly url: string; readonly isActive: boolean }
+export interface BusError { reason: string; error?: Error; message?: Message }
+
+export interface Clock {
+  now(): number;
+  setTimeout(call: () => void, milliseconds: number): any;
+  clearTimeout(timer: any): void;
+}
+
+export interface BusOptions { clock?: Clock; answerTime?: number; maxMessage?: number }
+
+export class AnswerError extends Error {
+  constructor(body: any, to: string);
+  readonly code: number;
+  readonly body: any;
+}
+
+export class LoadError extends Error {
+  constructor(code: number, text: string);
+  readonly code: number;
+}
+
+export abstract class Bus {
+  readonly counters: Record<string, number>;
+  addListener(url: string, listener: Listener): ListenerItem;
+  removeAllListenersOf(url: string): void;
+  listenersOf(url: string): readonly ListenerItem[];
+  addResponseListener(url: string, id: number | string, onAnswer: Listener): void;
+  removeResponseListener(url: string, id: number | string): void;
+  /** Returns the message's id. Throws TypeError for what is no message. */
+  postMessage(message: Outgoing, onAnswer?: Listener | null, options?: { timeout?: boolean }): number | string;
+  /** Resolves with the body of the final answer, rejects with an AnswerError. */
+  request<Answer = any>(message: Outgoing): Promise<Answer & { code: number }>;
+  postMessageWithRetries(message: Outgoing, retries: number, onAnswer: Listener): number | string;
+  bind(outUrl: string, inUrl: string, target: Bus): { thisListener: Item; targetListener: Item; unbind(): void };
+  onError(listener: (error: BusError) => void): void;
+  close(): void;
+}
+
+export class MiniBus extends Bus {
+  constructor(out: (message: Message) => void, options?: BusOptions);
+  receive(message: Message): void;
+}
+
+export interface Refusal { code: number; desc?: string; description?: string }
+export type HandlerResult = Message | Refusal | null | undefined | false | void;
+export type Handler = (
+  message: Message,
+  context: { direction: "in" | "out"; via?: string },
+) => HandlerResult | Promise<HandlerResult>;
+
+export class Pipeline {
+  readonly direction: "in" | "out";
+  readonly isEmpty: boolean;
+  use(handler: Handler): Item;
+}
+
+export class MessageBus extends Bus {
+  constructor(runtimeURL: string, options?: BusOptions & { handlerTime?: number });
+  readonly runtimeURL: string;
+  readonly pipelineOut: Pipeline;
+  readonly pipelineIn: Pipeline;
+  resolver: { route(message: Message): string | undefined } | null;
+  addPublish(address: string): Item;
+  addForward(from: string, to: string): Item;
+  isLocal(address: string): boolean;
+}
+
+export type StubStatus =
+  | "deploying" | "deployed" | "deployment-failed"
+  | "created" | "in-progress" | "live" | "disconnected" | "failed";
+
+export interface StubEntry {
+  readonly key: string;
+  readonly domain: string;
+  readonly kind: "domain" | "idp" | "legacy";
+  readonly url: string;
+  readonly status: StubStatus;
+  readonly desc: string;
+  readonly descriptor: Descriptor | null;
+  readonly digest: string;
+  readonly failures: number;
+  readonly retryAt: number;
+}
+
+export class StubList implements Iterable<StubEntry> {
+  get(key: string): StubEntry | undefined;
+  [Symbol.iterator](): Iterator<StubEntry>;
+}
+
+export interface Descriptor {
+  cguid: string;
+  version: string;
+  objectName: string;
+  interworking: boolean;
+  constraints: Record<string, true>;
+  configuration: Record<string, any>;
+  source: string | null;
+  sourceURL: string;
+  integrity: string;
+  signature: string;
+}
+
+export interface DescriptorContext {
+  domain: string;
+  url: string;
+  platform: "browser" | "node";
+  kind?: "PROTOSTUB" | "IDP_PROXY";
+  capabilities?: string[];
+  hosts?: string[];
+}
+
+/** Throws LoadError, whose text begins with the name of the field that is wrong. */
+export function checkDescriptor(raw: unknown, context: DescriptorContext): Descriptor;
+
+export interface Limits {
+  startTime?: number; deleteTime?: number; pingEvery?: number; readTime?: number;
+  /** characters */
+  maxUnread?: number;
+  /** messages a second */
+  rate?: number;
+  /** MiB, in Node.js */
+  memory?: number;
+}
+
+export interface Times {
+  loadTime?: number; leastRetry?: number; mostRetry?: number; leastRestart?: number; mostRestart?: number;
+  idleHome?: number; idleAbroad?: number; versionEvery?: number; switchTime?: number;
+}
+
+export interface RuntimeOptions extends BusOptions {
+  domain: string;
+  runtimeURL?: string;
+  storage?: Pick<Storage, "getItem" | "setItem">;
+  catalogues?: Record<string, string>;
+  hosts?: Record<string, string[]>;
+  digests?: Record<string, string>;
+  signers?: Record<string, JsonWebKey[]>;
+  routing?: Record<string, "stub" | "node">;
+  interworking?: string[];
+  capabilities?: string[];
+  stubConfig?: Record<string, Record<string, any>>;
+  sandbox?: "own" | "all";
+  isolation?: "best-effort" | "required";
+  WebSocket?: any;
+  fetch?: typeof fetch;
+  fetchTime?: number;
+  handlerTime?: number;
+  limits?: Limits;
+  times?: Times;
+}
+
+export interface Hyperty {
+  readonly url: string;
+  readonly bus: MiniBus;
+  listen(address: string): Item;
+  remove(): void;
+}
+
+export class Runtime {
+  constructor(options: RuntimeOptions);
+  readonly url: string;
+  readonly domain: string;
+  readonly bus: MessageBus;
+  readonly stubs: StubList;
+  readonly counters: Record<string, number>;
+  /** Rejects with a LoadError. */
+  logIn(identity?: any): Promise<StubEntry>;
+  connect(domain: string, identity?: any): Promise<StubEntry>;
+  renew(domain: string): Promise<void>;
+  addHyperty(url?: string): Hyperty;
+  deployHyperty(sourceCode: string, config?: Record<string, any>, url?: string): Promise<{ url: string; remove(): Promise<void> }>;
+  close(): Promise<void>;
+}
+
+export function newId(): string;
+export function answerTo(request: Message, body: any): Message;
+export function errorBody(code: number, text: string): { code: number; desc: string; description: string };
+export function codeOf(body: any): number;

@@ -1,0 +1,310 @@
+/**
+ * The loader: protocol on the fly. From a domain's name to a stub that listens on the bus.
+ *
+ *   1 descriptor    from the catalogue, all fields checked         4 sandbox   of the domain, or a new one
+ *   2 source        inline, or from the descriptor's host          5 status listener, then the start
+ *   3 digest, signature                                            6 listener for the stub's URL; `created`
+ *                                                                    lets go what has waited
+ *
+ * Rules
+ * - Nothing of a stub runs before 1 to 3 are done. The whole takes 20 s at most.
+ * - A load that fails is tried again when a message comes after 5 s, doubling to 5 min.
+ * - A stub whose sandbox died is started again after 1 s, doubling to 60 s, under the same URL;
+ *   requests it had not answered are answered 503.
+ * - A new version is loaded beside the old one and takes over when nothing is unanswered, after 30 s at
+ *   the latest; the old one is then asked to disconnect.
+ * - A stub that is not needed any more is disconnected and its sandbox ended.
+ */
+
+import { backOff, limited, systemClock } from "./clock.js";
+import { MAX_SOURCE, checkDescriptor } from "./descriptor.js";
+import { checkIntegrity, checkSignature, digestOf } from "./digest.js";
+import { LoadError } from "./errors.js";
+import { newId } from "./ids.js";
+import { StubEntry } from "./stub-list.js";
+
+const TIMES = Object.freeze({
+  loadTime: 20_000, // ms for a whole load
+  leastRetry: 5_000, // ms after a failed load, doubling
+  mostRetry: 300_000,
+  leastRestart: 1_000, // ms after a sandbox has died, doubling
+  mostRestart: 60_000,
+  idleHome: 600_000, // ms
+  idleAbroad: 60_000, // ms
+  versionEvery: 900_000, // ms between two looks at the catalogue
+  switchTime: 30_000, // ms until a new version takes over at the latest
+});
+
+export class Loader {
+  #bus;
+  #catalogue;
+  #sandboxes;
+  #stubs;
+  #options;
+  #times;
+  #clock;
+  #timers = new Set();
+  #isClosed = false;
+
+  /**
+   * @param parts {bus, catalogue, sandboxes, stubs}
+   * @param options {runtimeURL, homeDomain, platform, capabilities, hosts: domain to more hosts of its
+   *   `configuration.url`, digests: domain to integrity, signers: domain to public keys, stubConfig:
+   *   domain to configuration that wins over the descriptor's, times, clock, onStatus(entry, body)}
+   */
+  constructor({ bus, catalogue, sandboxes, stubs }, options) {
+    this.#bus = bus;
+    this.#catalogue = catalogue;
+    this.#sandboxes = sandboxes;
+    this.#stubs = stubs;
+    this.#options = options;
+    this.#times = { ...TIMES, ...options.times };
+    this.#clock = options.clock ?? systemClock;
+    this.#later(this.#times.idleAbroad / 2, () => this.#lookForIdle());
+    this.#later(this.#times.versionEvery, () => this.#lookForVersions());
+  }
+
+  /** Load an entry's stub; resolves, and never rejects, when it is there or has failed. */
+  load(entry) {
+    entry.loading ??= this.#load(entry).finally(() => (entry.loading = null));
+    return entry.loading;
+  }
+
+  /** Have a stub connect; `identity` is handed to it. */
+  connect(entry, ...identity) {
+    if (entry.status === "failed") entry.status = "in-progress";
+    return entry.sandbox?.execute(entry.url, "connect", ...identity).catch(() => {});
+  }
+
+  /** Disconnect a stub and forget it. */
+  async unload(entry, text = `The stub of ${entry.domain} was unloaded.`) {
+    this.#stubs.remove(entry);
+    entry.cancel?.(text);
+    await this.#stop(entry, text);
+  }
+
+  /** Unload everything. */
+  async close() {
+    this.#isClosed = true;
+    this.#catalogue.close();
+    for (const timer of this.#timers) this.#clock.clearTimeout(timer);
+    await Promise.all([...this.#stubs].map((entry) => this.unload(entry, "The runtime closes.")));
+  }
+
+  // --- a load -----------------------------------------------------------------------------------------
+
+  async #load(entry) {
+    const attempt = { isOver: false, sandbox: null };
+    const cancelled = new Promise((_, reject) => (entry.cancel = (text) => reject(new LoadError(503, text))));
+    entry.isLoading = true;
+    entry.status = "deploying";
+    const late = () => new LoadError(504, `The stub of ${entry.domain} could not be loaded in time.`);
+    try {
+      await limited(Promise.race([this.#steps(entry, attempt), cancelled]), this.#times.loadTime, late, this.#clock);
+      entry.failures = 0;
+    } catch (error) {
+      attempt.isOver = true;
+      this.#failed(entry, attempt, error);
+    }
+  }
+
+  async #steps(entry, attempt) {
+    const { descriptor, descriptorURL, source } = await this.fetch(entry);
+    if (attempt.isOver || this.#isClosed) return;
+    entry.digest = await digestOf(source);
+    attempt.sandbox = await this.#sandboxes.open(entry, descriptor);
+    if (attempt.isOver) return;
+    entry.descriptor = descriptor;
+    entry.descriptorURL = descriptorURL;
+    entry.sandbox = attempt.sandbox;
+    await this.#start(entry, source);
+  }
+
+  /** Descriptor and source, checked. @throws LoadError */
+  async fetch(entry) {
+    const { homeDomain, digests = {}, signers = {} } = this.#options;
+    const { domain } = entry;
+    const kind = entry.kind === "idp" ? "IDP_PROXY" : "PROTOSTUB";
+    let unsuitable = null;
+    for await (const { raw, url } of this.#catalogue.descriptors(domain, kind)) {
+      const context = { ...this.#options, domain, url, kind, hosts: this.#hostsOf(domain, homeDomain) };
+      let descriptor;
+      try {
+        descriptor = checkDescriptor(raw, context);
+      } catch (error) {
+        if (error.code !== 501) throw error;
+        unsuitable = error;
+        continue;
+      }
+      const source = descriptor.source ?? (await this.#catalogue.source(descriptor.sourceURL, MAX_SOURCE));
+      if (descriptor.integrity) await checkIntegrity(source, descriptor.integrity);
+      if (digests[domain]) await checkIntegrity(source, digests[domain], "the digest listed for the domain");
+      if (signers[domain]) await checkSignature(source, descriptor.signature, signers[domain]);
+      return { descriptor, descriptorURL: url, source };
+    }
+    throw unsuitable;
+  }
+
+  /** Hosts beside the domain's own that its stub may connect to: where the operator put its catalogue. */
+  #hostsOf(domain) {
+    const named = this.#catalogue.catalogues[domain];
+    return [...(this.#options.hosts?.[domain] ?? []), ...(named ? [new URL(named).host] : [])];
+  }
+
+  async #start(entry, sourceCode) {
+    const { kind, domain } = entry;
+    entry.url ||= kind === "idp" ? `domain-idp://${domain}/stub/${newId()}` : `runtime://${domain}/protostub/${newId()}`;
+    const { url, sandbox } = entry;
+    let created;
+    const isCreated = new Promise((resolve) => (created = resolve));
+    this.#drop(entry);
+    entry.listeners.push(
+      this.#bus.addListener(`${url}/status`, (message) => {
+        if (message.from === url && this.#status(entry, message.body ?? {})) created();
+      }),
+      this.#bus.addListener(url, (message) => {
+        if (!sandbox.post(url, message)) this.#bus.refuse(message, 503, `The stub of ${domain} takes no more messages.`);
+      }),
+    );
+    const { runtimeURL, stubConfig = {} } = this.#options;
+    await sandbox.create({
+      url,
+      kind: "stub",
+      domain: entry.descriptor.interworking ? "" : domain,
+      sourceCode,
+      config: { ...entry.descriptor.configuration, ...stubConfig[domain], runtimeURL, ...(kind === "idp" ? { domain } : {}) },
+      onMessage: (message, isInbound) => this.#posted(entry, message, isInbound),
+      onDeath: (reason) => entry.sandbox === sandbox && this.#died(entry, reason),
+    });
+    if (entry.status === "deploying") entry.status = "deployed";
+    if (kind === "idp") created();
+    await isCreated;
+    this.#release(entry);
+  }
+
+  #release(entry) {
+    entry.isLoading = false;
+    for (const message of entry.takeAll()) {
+      if (this.#bus.resolver.admit(entry, message)) this.#bus.forward(entry.url, message);
+    }
+  }
+
+  #failed(entry, { sandbox }, error) {
+    if (!(error instanceof LoadError)) this.#bus.report("loader.failed", { error });
+    this.#drop(entry);
+    if (sandbox) this.#sandboxes.release(sandbox);
+    entry.sandbox = null;
+    entry.isLoading = false;
+    entry.failures += 1;
+    entry.retryAt = this.#clock.now() + backOff(entry.failures, this.#times.leastRetry, this.#times.mostRetry);
+    entry.status = "deployment-failed";
+    entry.code = error.code ?? 502;
+    entry.desc = `The stub of ${entry.domain} is not available: ${error.message}`;
+    this.#options.onStatus?.(entry, { value: "deployment-failed", desc: entry.desc });
+    for (const message of entry.takeAll()) this.#bus.refuse(message, entry.code, entry.desc);
+  }
+
+  // --- a loaded stub ----------------------------------------------------------------------------------
+
+  #posted(entry, message, isInbound) {
+    if (isInbound) {
+      entry.received(message, this.#clock.now());
+      this.#bus.postFrom(entry.url, message);
+    } else this.#bus.postMessage(message);
+  }
+
+  /** Note a status event; whether the stub is ready for messages. */
+  #status(entry, body) {
+    const state = entry.enter(body.value, body.desc);
+    this.#options.onStatus?.(entry, body);
+    if (state === "failed") entry.retryAt = this.#clock.now() + this.#times.leastRetry;
+    if (state === "live") entry.liveSince = this.#clock.now();
+    return state !== undefined;
+  }
+
+  #died(entry, reason) {
+    const now = this.#clock.now();
+    this.#drop(entry);
+    entry.sandbox = null;
+    if (entry.isLoading) return; // the load reports it
+    entry.enter("disconnected", reason);
+    this.#options.onStatus?.(entry, { value: "disconnected", desc: reason });
+    for (const { message } of entry.open.values()) this.#bus.refuse(message, 503, `The stub of ${entry.domain} ended: ${reason}`);
+    entry.open.clear();
+    entry.held.clear();
+    if (entry.liveSince && now - entry.liveSince > this.#times.mostRestart) entry.deaths = 0;
+    entry.deaths += 1;
+    entry.isLoading = true; // what comes meanwhile waits
+    const delay = backOff(entry.deaths, this.#times.leastRestart, this.#times.mostRestart);
+    this.#later(delay, () => this.#stubs.get(entry.key) === entry && this.load(entry));
+  }
+
+  async #stop(entry, text) {
+    const { sandbox, url } = entry;
+    for (const message of entry.takeAll()) this.#bus.refuse(message, 503, text);
+    if (sandbox) await sandbox.delete(url).catch(() => {});
+    entry.sandbox = null;
+    this.#drop(entry);
+    if (sandbox) this.#sandboxes.release(sandbox);
+    for (const { message } of entry.open.values()) this.#bus.refuse(message, 503, text);
+    entry.open.clear();
+  }
+
+  #drop(entry) {
+    for (const item of entry.listeners.splice(0)) item.remove();
+  }
+
+  // --- what happens by itself ---------------------------------------------------------------------------
+
+  #later(milliseconds, call) {
+    if (this.#isClosed) return;
+    const timer = this.#clock.setTimeout(() => {
+      this.#timers.delete(timer);
+      call();
+    }, milliseconds);
+    this.#timers.add(timer);
+  }
+
+  #lookForIdle() {
+    const now = this.#clock.now();
+    const { idleHome, idleAbroad } = this.#times;
+    for (const entry of this.#stubs) {
+      const since = now - (entry.domain === this.#options.homeDomain ? idleHome : idleAbroad);
+      if (entry.isIdle(since, now) && entry.status !== "deployment-failed") this.unload(entry);
+      else if (entry.status === "deployment-failed" && now > entry.retryAt + this.#times.mostRetry) this.#stubs.remove(entry);
+    }
+    this.#later(idleAbroad / 2, () => this.#lookForIdle());
+  }
+
+  async #lookForVersions() {
+    for (const entry of this.#stubs) {
+      if (!entry.sandbox || entry.isLoading) continue;
+      const version = await this.#catalogue.version(entry.descriptorURL).catch(() => undefined);
+      if (version !== undefined && version !== entry.descriptor?.version) await this.renew(entry);
+    }
+    this.#later(this.#times.versionEvery, () => this.#lookForVersions());
+  }
+
+  /** Load the version that the catalogue has now beside an entry's stub, and let it take over. */
+  async renew(entry) {
+    const newer = new StubEntry(entry, this.#clock.now());
+    newer.held = entry.held;
+    await this.load(newer);
+    if (newer.status === "deployment-failed") {
+      this.#bus.report("loader.renewal-failed", { error: new LoadError(newer.code, newer.desc) });
+      return;
+    }
+    const until = this.#clock.now() + this.#times.switchTime;
+    while (entry.open.size && this.#clock.now() < until && !this.#isClosed) {
+      await new Promise((resolve) => this.#later(Math.min(200, this.#times.switchTime / 10), resolve));
+    }
+    if (this.#isClosed || this.#stubs.get(entry.key) !== entry) {
+      await this.#stop(newer, "The stub was replaced.");
+      return;
+    }
+    this.#stubs.add(newer); // from here on messages go to it
+    const identity = this.#options.identity?.();
+    if (entry.status === "live") this.connect(newer, ...(identity === undefined ? [] : [identity]));
+    await this.#stop(entry, "The stub was replaced by a newer version.");
+  }
+}

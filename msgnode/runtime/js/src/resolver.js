@@ -1,0 +1,87 @@
+/**
+ * The resolver: which stub takes a message that nobody in the runtime listens for.
+ *
+ * Rules
+ * - The domain of `to` decides (addresses.js); `peers`, if there are any, are asked first, but never
+ *   about back-ends and P2P signalling.
+ * - A stub that is loaded is named at once, connected or not: it queues by itself while it is away.
+ * - While one is being loaded, all messages to its domain wait in one queue and leave it in order.
+ * - What cannot go out is answered: 400 no domain, 404 no stub, 413 too large, 502 and 501 the stub is
+ *   refused, 503 refused or too much waits, 504 the catalogue does not answer.
+ */
+
+import { stubFor } from "./addresses.js";
+import { bytesOf } from "./messages.js";
+import { StubEntry } from "./stub-list.js";
+
+export class Resolver {
+  /** Takes messages to runtimes that are reached directly: {route(message) -> stub URL or undefined}. */
+  peers = null;
+
+  /**
+   * @param bus the MessageBUS
+   * @param loader loads stubs: {load(entry), connect(entry)}
+   * @param stubs the StubList
+   * @param options {homeDomain, interworking: keys, routing, clock}
+   */
+  constructor(bus, loader, stubs, { homeDomain, interworking = [], routing = {}, clock }) {
+    this.bus = bus;
+    this.loader = loader;
+    this.stubs = stubs;
+    this.homeDomain = homeDomain;
+    this.names = { interworking: new Set(interworking), routing };
+    this.clock = clock;
+  }
+
+  /** The URL of the stub for a message; undefined if the message waits or has been refused. */
+  route(message) {
+    const target = stubFor(message.to, this.homeDomain, this.names);
+    if (!target) return this.#refuse(message, 400, `There is no domain in ${message.to}.`);
+    if (!target.key) return this.#refuse(message, 404, `There is no stub for ${message.to}.`);
+    const peer = target.kind === "domain" ? this.peers?.route(message) : undefined;
+    if (peer !== undefined) return peer;
+    return this.#through(this.entryFor(target), message);
+  }
+
+  /** The entry for a target, being loaded if it was not there. */
+  entryFor(target) {
+    const now = this.clock.now();
+    let entry = this.stubs.get(target.key);
+    if (!entry) {
+      entry = this.stubs.add(new StubEntry(target, now));
+      this.loader.load(entry);
+    } else if (entry.status === "deployment-failed" && !entry.isLoading && now >= entry.retryAt) {
+      this.loader.load(entry);
+    }
+    return entry;
+  }
+
+  #through(entry, message) {
+    if (entry.isLoading) {
+      if (!entry.wait(message)) this.#refuse(message, 503, `Too many messages wait for the stub of ${entry.domain}.`);
+      return undefined;
+    }
+    if (entry.status === "deployment-failed") return this.#refuse(message, entry.code, entry.desc);
+    const now = this.clock.now();
+    if (entry.status === "failed") {
+      if (now < entry.retryAt) return this.#refuse(message, 503, entry.desc || `The stub of ${entry.domain} has failed.`);
+      this.loader.connect(entry);
+    }
+    return this.admit(entry, message) ? entry.url : undefined;
+  }
+
+  /** Whether a message may leave through an entry's stub; it is noted there. */
+  admit(entry, message) {
+    if (entry.maxFrame < Infinity && bytesOf(message) > entry.maxFrame - 256) {
+      this.#refuse(message, 413, `The message is larger than the ${entry.maxFrame} bytes that ${entry.domain} takes.`);
+      return false;
+    }
+    entry.sent(message, this.clock.now());
+    return true;
+  }
+
+  #refuse(message, code, text) {
+    this.bus.refuse(message, code, text);
+    return undefined;
+  }
+}

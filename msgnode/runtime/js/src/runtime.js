@@ -1,0 +1,249 @@
+/**
+ * A runtime, wired: the MessageBUS, the resolver and what it needs, sandboxes, policies, an identity.
+ *
+ *   const runtime = new Runtime({ domain: "example.org" });
+ *   await runtime.logIn();                                  // the home domain's stub connects
+ *   const { value } = await runtime.bus.request({ type, from, to, body });
+ *   await runtime.close();
+ *
+ * Rules
+ * - The home domain's stub connects at log-in; a foreign one with the first message to its domain.
+ * - What stubs say of themselves is repeated as an `update` of the runtime to `<runtime URL>/status`,
+ *   `resource` naming the stub; being on line and off line is told there too.
+ * - close() tells the hyperties, disconnects all stubs and leaves no timer, socket or sandbox behind.
+ */
+
+import { domainOf } from "./addresses.js";
+import { Catalogue } from "./catalogue.js";
+import { limited, systemClock } from "./clock.js";
+import { LoadError } from "./errors.js";
+import { newId } from "./ids.js";
+import { Loader } from "./loader.js";
+import { MessageBus } from "./messagebus.js";
+import { AnswerError } from "./bus.js";
+import { errorBody } from "./messages.js";
+import { MiniBus } from "./minibus.js";
+import { Resolver } from "./resolver.js";
+import { Sandboxes } from "./sandbox/sandboxes.js";
+import { StubList } from "./stub-list.js";
+
+const KEY = "msgnode.runtime-url";
+const CLOSE_TIME = 3_000; // ms that hyperties have when the runtime closes
+
+export class Runtime {
+  #options;
+  #platform;
+  #loader;
+  #sandboxes;
+  #hyperties = new Map(); // url -> {sandbox?, remove}
+  #identity;
+  #isClosed = false;
+  #onLine = () => this.#tell({ value: "online" });
+  #offLine = () => this.#tell({ value: "offline" });
+
+  /**
+   * @param options see index.d.ts; `domain` is needed
+   * @param platform {name, capabilities, openChannel, loadOwn}
+   */
+  constructor(options, platform) {
+    if (typeof options?.domain !== "string" || !options.domain) throw new TypeError("A runtime needs a domain, which is a text.");
+    this.#options = options;
+    this.#platform = platform;
+    const { clock = systemClock, limits = {} } = options;
+    this.domain = options.domain.toLowerCase();
+    this.url = options.runtimeURL ?? this.#keptURL();
+    this.bus = new MessageBus(this.url, { ...options, clock });
+    this.stubs = new StubList();
+    this.catalogue = new Catalogue(this.domain, { ...options, platform: platform.name, clock });
+    const core = {
+      homeDomain: this.domain,
+      isLocal: (address) => this.bus.isLocal(address),
+      count: (reason) => this.bus.report(reason, { isQuiet: true }),
+    };
+    const { sandbox = "own" } = options;
+    this.#sandboxes = new Sandboxes(core, {
+      isOwn: (domain) => sandbox === "own" && domain === this.domain,
+      openChannel: (request) => platform.openChannel(request, options),
+      loadOwn: (source) => platform.loadOwn(source, this.#ownScript()),
+      limits,
+      clock,
+    });
+    this.#loader = new Loader(
+      { bus: this.bus, catalogue: this.catalogue, sandboxes: this.#sandboxes, stubs: this.stubs },
+      {
+        ...options,
+        runtimeURL: this.url,
+        homeDomain: this.domain,
+        platform: platform.name,
+        capabilities: options.capabilities ?? platform.capabilities,
+        clock,
+        identity: () => this.#identity,
+        onStatus: (entry, { value, desc }) => this.#tell({ value, desc, resource: entry.url || entry.key }),
+      },
+    );
+    this.resolver = new Resolver(this.bus, this.#loader, this.stubs, { ...options, homeDomain: this.domain, clock });
+    this.bus.resolver = this.resolver;
+    globalThis.addEventListener?.("online", this.#onLine);
+    globalThis.addEventListener?.("offline", this.#offLine);
+  }
+
+  /** What was dropped, refused or reported, by reason. */
+  get counters() {
+    return this.bus.counters;
+  }
+
+  /**
+   * Load the home domain's stub and have it connect. Resolves with its entry once it is live.
+   *
+   * @param identity handed to the stub's connect()
+   * @throws LoadError if it cannot be loaded, or does not become live in time
+   */
+  async logIn(identity) {
+    this.#identity = identity;
+    return this.connect(this.domain, identity);
+  }
+
+  /** Load a domain's stub without a message, and have it connect. */
+  async connect(domain, identity) {
+    const entry = this.resolver.entryFor({ kind: "domain", key: domain, domain });
+    if (entry.isLoading) await this.#loader.load(entry);
+    if (entry.status === "deployment-failed") throw new LoadError(entry.code, entry.desc);
+    const settled = this.#settled(entry);
+    this.#loader.connect(entry, ...(identity === undefined ? [] : [identity]));
+    await settled;
+    return entry;
+  }
+
+  /** Look for a newer version of a domain's stub now, and let it take over. */
+  async renew(domain) {
+    const entry = this.stubs.get(domain);
+    if (entry && !entry.isLoading) await this.#loader.renew(entry);
+  }
+
+  /**
+   * A hyperty in this realm: its own MiniBUS, joined with the MessageBUS at its URL.
+   *
+   * @param url such as hyperty://<domain>/<guid>; made if it is not given
+   * @returns {url, bus, listen(address): hear an address beside its own, remove()}
+   */
+  addHyperty(url = `hyperty://${this.domain}/${newId()}`) {
+    const bus = new MiniBus((message) => this.bus.postMessage(message), { clock: this.#options.clock });
+    const items = [];
+    const listen = (address) => {
+      const item = this.bus.addListener(address, (message) => bus.receive(message));
+      items.push(item);
+      return item;
+    };
+    listen(url);
+    const remove = () => {
+      items.forEach((item) => item.remove());
+      bus.close();
+      this.bus.removeAllListenersOf(url);
+      this.#hyperties.delete(url);
+    };
+    this.#hyperties.set(url, { remove });
+    return { url, bus, listen, remove };
+  }
+
+  /**
+   * A hyperty in a sandbox, from its source: a module like a stub's, activate(url, bus, config).
+   *
+   * @returns {url, remove()}
+   * @throws LoadError
+   */
+  async deployHyperty(sourceCode, config = {}, url = `hyperty://${this.domain}/${newId()}`) {
+    const sandbox = await this.#sandboxes.openForHyperty(domainOf(url));
+    const item = this.bus.addListener(url, (message) => {
+      if (!sandbox.post(url, message)) this.bus.refuse(message, 503, `${url} takes no more messages.`);
+    });
+    const gone = () => {
+      item.remove();
+      this.bus.removeAllListenersOf(url);
+      this.#hyperties.delete(url);
+    };
+    try {
+      await sandbox.create({
+        url,
+        kind: "hyperty",
+        domain: domainOf(url),
+        sourceCode,
+        config: { ...config, runtimeURL: this.url },
+        onMessage: (message) => this.bus.postMessage(message),
+        onDeath: (reason) => {
+          gone();
+          this.bus.report("hyperty.died", { error: new Error(`${url}: ${reason}`) });
+        },
+      });
+    } catch (error) {
+      gone();
+      this.#sandboxes.release(sandbox);
+      throw error;
+    }
+    const remove = async () => {
+      gone();
+      await sandbox.delete(url).catch(() => {});
+      this.#sandboxes.release(sandbox);
+    };
+    this.#hyperties.set(url, { remove });
+    return { url, remove };
+  }
+
+  /** End everything: hyperties are told and have 3 s, stubs disconnect, sandboxes end. */
+  async close() {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    globalThis.removeEventListener?.("online", this.#onLine);
+    globalThis.removeEventListener?.("offline", this.#offLine);
+    await Promise.all([...this.#hyperties.keys()].map((url) => this.#closeHyperty(url)));
+    await this.#loader.close();
+    this.#sandboxes.close();
+    this.bus.close();
+  }
+
+  async #closeHyperty(url) {
+    const message = { type: "execute", from: `${this.url}/registry/`, to: url, body: { method: "close" } };
+    const late = () => new AnswerError(errorBody(408, "no answer"), url);
+    await limited(this.bus.request(message), CLOSE_TIME, late, this.#options.clock).catch(() => {});
+    await this.#hyperties.get(url)?.remove();
+  }
+
+  /** Resolves when the stub of an entry is live; rejects if it fails or takes over 20 s. */
+  #settled(entry) {
+    if (entry.status === "live") return Promise.resolve();
+    let item;
+    const live = new Promise((resolve, reject) => {
+      item = this.bus.addListener(`${entry.url}/status`, ({ from, body }) => {
+        if (from !== entry.url) return;
+        if (entry.status === "live") resolve();
+        else if (entry.status === "failed") reject(new LoadError(503, body.desc ?? "The stub has failed."));
+      });
+    });
+    const late = () => new LoadError(504, `The node of ${entry.domain} does not answer in time.`);
+    return limited(live, 20_000, late, this.#options.clock).finally(() => item.remove());
+  }
+
+  #tell(body) {
+    const said = Object.fromEntries(Object.entries(body).filter(([, value]) => value !== undefined));
+    this.bus.postMessage({ type: "update", from: this.url, to: `${this.url}/status`, body: said });
+  }
+
+  /** The runtime URL of the last start, or a new one where nothing can be kept. */
+  #keptURL() {
+    const fresh = `runtime://${this.domain}/${newId()}`;
+    const { storage } = this.#options;
+    if (!storage) return fresh;
+    try {
+      const key = `${KEY}.${this.domain}`;
+      const kept = storage.getItem(key);
+      if (kept?.startsWith(`runtime://${this.domain}/`)) return kept;
+      storage.setItem(key, fresh);
+    } catch {
+      // storage that is refused (private mode) keeps nothing
+    }
+    return fresh;
+  }
+
+  #ownScript() {
+    return `${this.catalogue.baseOf(this.domain)}/.well-known/protocolstub/default.ps.js`;
+  }
+}

@@ -1,0 +1,119 @@
+/**
+ * Runs in the child process of a sandbox, after the inside: takes away what reaches beyond it, and
+ * joins the inside with the core by lines of JSON on file descriptor 3.
+ *
+ * Sockets   The core dials. {socket: n, open: url}, {socket: n, send: text}, {socket: n, close: code}
+ *           go out; {socket: n, event: "open" | "message" | "close" | "error", …} comes back.
+ */
+
+async function childMain(openInside, rate) {
+  const { Socket } = await import("node:net");
+  const pipe = new Socket({ fd: 3, readable: true, writable: true });
+  const write = pipe.write.bind(pipe);
+  const send = (frame) => write(`${JSON.stringify(frame)}\n`);
+  const exit = process.exit.bind(process);
+  const load = (source) => import(`data:text/javascript;base64,${Buffer.from(source).toString("base64")}`);
+  const receive = openInside(send, load, rate);
+  const sockets = new Map();
+  let rest = "";
+  pipe.setEncoding("utf8");
+  pipe.on("data", (chunk) => {
+    const lines = (rest + chunk).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      const frame = JSON.parse(line);
+      if (frame.socket === undefined) receive(frame);
+      else sockets.get(frame.socket)?.heard(frame);
+    }
+  });
+  pipe.on("end", () => exit(0));
+  pipe.on("error", () => exit(0));
+  process.on("uncaughtException", () => {});
+  process.on("unhandledRejection", () => {});
+  globalThis.WebSocket = socketClass(send, sockets);
+  for (const name of Object.keys(process.env)) delete process.env[name]; // the shell's own
+  await takeAway();
+}
+
+/** A WebSocket class whose sockets are the core's. */
+function socketClass(send, sockets) {
+  let numbers = 0;
+  return class WebSocket extends EventTarget {
+    static CONNECTING = 0;
+    static OPEN = 1;
+    static CLOSING = 2;
+    static CLOSED = 3;
+    #number = ++numbers;
+    readyState = 0;
+    bufferedAmount = 0;
+    onopen = null;
+    onmessage = null;
+    onerror = null;
+    onclose = null;
+
+    constructor(url, protocols = []) {
+      super();
+      this.url = String(new URL(url));
+      sockets.set(this.#number, { heard: (frame) => this.#heard(frame) });
+      send({ socket: this.#number, open: this.url, protocols: [protocols].flat() });
+    }
+
+    send(text) {
+      if (typeof text !== "string") throw new TypeError("Only text is sent from a sandbox.");
+      if (this.readyState === 0) throw new DOMException("The socket is not open.", "InvalidStateError");
+      if (this.readyState === 1) send({ socket: this.#number, send: text });
+    }
+
+    close(code = 1000, reason = "") {
+      if (this.readyState > 1) return;
+      this.readyState = 2;
+      send({ socket: this.#number, close: code, reason });
+    }
+
+    #heard({ event, data, code, reason }) {
+      if (event === "open") this.readyState = 1;
+      if (event === "close") {
+        this.readyState = 3;
+        sockets.delete(this.#number);
+      }
+      const happened = Object.assign(new Event(event), { data, code, reason });
+      this[`on${event}`]?.(happened);
+      this.dispatchEvent(happened);
+    }
+  };
+}
+
+/**
+ * Take away what reaches beyond the process. Files, processes and workers are refused by the
+ * permission model, the network by the kernel where it can; this is for where it cannot.
+ */
+async function takeAway() {
+  const refused = (name) =>
+    function () {
+      throw Object.assign(new Error(`${name} is not for a sandbox.`), { code: "ERR_ACCESS_DENIED" });
+    };
+  const names = ["net", "tls", "dgram", "dns", "dns/promises", "http", "https", "http2", "inspector", "cluster", "repl", "v8"];
+  const { syncBuiltinESMExports } = await import("node:module");
+  for (const name of names) {
+    const module = (await import(`node:${name}`)).default;
+    for (const kind of [module.Socket, module.Server, module.Agent, module.Resolver, module.TLSSocket]) {
+      for (const method of ["connect", "listen", "bind", "send", "createConnection", "resolve", "resolve4"]) {
+        if (kind?.prototype?.[method]) kind.prototype[method] = refused(`${name} ${method}`);
+      }
+    }
+    for (const key of Object.keys(module)) {
+      if (typeof module[key] === "function") {
+        try {
+          module[key] = refused(`${name}.${key}`);
+        } catch {
+          delete module[key];
+        }
+      }
+    }
+  }
+  for (const name of ["binding", "_linkedBinding", "dlopen", "kill", "_kill", "_debugProcess", "getBuiltinModule", "chdir"]) {
+    if (typeof process[name] === "function") process[name] = refused(`process.${name}`);
+  }
+  syncBuiltinESMExports();
+  for (const name of ["fetch", "EventSource"]) globalThis[name] = refused(name);
+}

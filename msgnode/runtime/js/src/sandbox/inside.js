@@ -1,0 +1,128 @@
+/**
+ * The inside of a sandbox: loads components (stubs, hyperties), gives each a MiniBUS, and speaks with
+ * the core over one port.
+ *
+ * Frames, both ways   {url, message}    a message of, or to, the component `url`
+ *                     {message}         a command to hyperty-runtime://sandbox/internal, or its answer
+ *   from the core     {ping: n}         answered by {pong: n} once everything before it was read
+ *
+ * Commands   create {url, sourceCode, config} · delete {url} · execute {url, method, params}
+ *
+ * This file and what it imports are joined to one script for places that can import nothing: their
+ * top-level names must differ.
+ */
+
+import { MiniBus } from "../minibus.js";
+import { answerTo, errorBody } from "../messages.js";
+
+export const INTERNAL = "hyperty-runtime://sandbox/internal";
+export const EXTERNAL = "hyperty-runtime://sandbox/external";
+const DISCONNECT_TIME = 3000; // ms that disconnect() of a component may take
+const MAX_PENDING = 10_000; // messages that wait for their turn under the rate
+
+/**
+ * @param send takes a frame for the core
+ * @param load resolves the text of a module with its exports
+ * @param rate messages a second that components may post, together; the rest waits
+ * @returns receive(frame), for what the core sends
+ */
+export function openInside(send, load, rate = Infinity) {
+  const components = new Map(); // url -> {bus, instance}
+  const post = limitedSend(send, rate);
+
+  async function create({ url, sourceCode, config }) {
+    if (components.has(url)) return errorBody(500, `Instance ${url} already exist!`);
+    const component = { bus: new MiniBus((message) => post({ url, message })), instance: null };
+    components.set(url, component);
+    try {
+      component.instance = await started(await load(sourceCode, config), url, component.bus, config);
+      return { code: 200 };
+    } catch (error) {
+      components.delete(url);
+      component.bus.close();
+      return errorBody(502, `The component cannot be started: ${error?.message ?? error}`);
+    }
+  }
+
+  async function remove({ url }) {
+    const component = components.get(url);
+    if (!component) return errorBody(500, `Instance ${url} does not exist!`);
+    components.delete(url);
+    const { instance } = component;
+    if (typeof instance?.disconnect === "function") {
+      const limit = new Promise((resolve) => setTimeout(resolve, DISCONNECT_TIME));
+      await Promise.race([Promise.resolve().then(() => instance.disconnect()), limit]).catch(() => {});
+    }
+    await Promise.resolve(); // what it said last is on its way
+    component.bus.close();
+    return { code: 200 };
+  }
+
+  function execute({ url, method, params = [] }) {
+    const instance = components.get(url)?.instance;
+    if (typeof instance?.[method] !== "function") return errorBody(500, `Instance ${url} has no ${method}.`);
+    Promise.resolve()
+      .then(() => instance[method](...params))
+      .catch((error) => components.get(url)?.bus.report("component.failed", { error }));
+    return { code: 200 };
+  }
+
+  const commands = { create, delete: remove, execute };
+
+  async function command(message) {
+    const perform = commands[message.type];
+    const body = perform ? await perform(message.body ?? {}) : errorBody(400, `There is no command ${message.type}.`);
+    send({ message: answerTo(message, body) });
+  }
+
+  return ({ url, message, ping }) => {
+    if (ping !== undefined) send({ pong: ping });
+    else if (url !== undefined) components.get(url)?.bus.receive(message);
+    else if (message?.to === INTERNAL) command(message);
+  };
+}
+
+/** Start a component the way its module asks for: activate(), at the default export too, or a class. */
+async function started(module, url, bus, config) {
+  const other = module.default;
+  const activate = module.activate ?? other?.activate;
+  if (typeof activate === "function") return (await activate(url, bus, config))?.instance;
+  if (typeof other !== "function") throw new Error("it exports neither activate nor a class");
+  if (typeof other.prototype?._start !== "function") return (await other(url, bus, config))?.instance;
+  const instance = new other(url, bus, config);
+  await instance._start(url, bus, config, {});
+  return instance;
+}
+
+/** Sends up to `rate` frames a second, in order; what finds no room is answered 429. */
+function limitedSend(send, rate) {
+  if (!Number.isFinite(rate)) return send;
+  const pending = [];
+  let tokens = rate;
+  let since = Date.now();
+  let timer = null;
+  const drain = () => {
+    timer = null;
+    const now = Date.now();
+    tokens = Math.min(rate, tokens + (Math.max(0, now - since) * rate) / 1000);
+    since = now;
+    let sent = 0;
+    while (sent < pending.length && tokens >= 1) {
+      send(pending[sent]);
+      tokens -= 1;
+      sent += 1;
+    }
+    pending.splice(0, sent);
+    if (pending.length) timer = setTimeout(drain, 20);
+  };
+  return (frame) => {
+    if (!pending.length && tokens >= 1) {
+      tokens -= 1;
+      send(frame);
+      if (timer === null) timer = setTimeout(drain, 1000);
+    } else if (pending.length < MAX_PENDING) {
+      pending.push(frame);
+      timer ??= setTimeout(drain, 20);
+    }
+  };
+}

@@ -1,0 +1,132 @@
+/**
+ * The stubs of a runtime: one entry for each domain (or legacy scheme, or IdP proxy) that is in use.
+ *
+ *   deploying           loading; messages wait            deployment-failed   not loadable until `retryAt`
+ *   deployed, created   loaded, not yet connected         failed              refused by its node until `retryAt`
+ *   in-progress, live   connecting, connected             disconnected        comes back by itself
+ *
+ * While an entry is `isLoading` (the first time, or again after its sandbox died) messages wait in it:
+ * 1,000 or 4 Mi characters at most.
+ */
+
+import { bytesOf, isAnswerable } from "./messages.js";
+
+export const MAX_QUEUED = 1000; // messages
+export const MAX_QUEUED_SIZE = 4_194_304; // characters
+const MAX_OPEN = 10_000; // unanswered requests that are remembered
+const OPEN_TIME = 30_000; // ms after which nobody waits any more
+const STATES = ["created", "in-progress", "live", "disconnected", "failed"];
+const SYNONYMS = { connected: "live", create: "created" };
+
+export class StubEntry {
+  status = "deploying";
+  desc = "";
+  code = 503;
+  url = "";
+  descriptor = null;
+  descriptorURL = "";
+  digest = "";
+  sandbox = null;
+  listeners = [];
+  lastUsed = 0;
+  failures = 0; // loads that failed in a row
+  deaths = 0; // sandboxes that died in a row
+  retryAt = 0;
+  isLoading = false;
+  loading = null; // the promise of the load that runs
+  cancel = null; // ends the load that runs
+  liveSince = 0;
+  queue = [];
+  queued = 0;
+  open = new Map(); // sender and id -> {message, at}: requests that went out and are not answered
+  held = new Set(); // addresses the node holds for this runtime
+
+  constructor({ kind, key, domain }, now) {
+    this.kind = kind;
+    this.key = key;
+    this.domain = domain;
+    this.lastUsed = now;
+  }
+
+  /** Most bytes a message may have that goes through this stub. */
+  get maxFrame() {
+    return this.descriptor?.configuration.maxFrame ?? Infinity;
+  }
+
+  /** Keep a message until the stub is there; false if there is no room. */
+  wait(message) {
+    const size = bytesOf(message);
+    if (this.queue.length >= MAX_QUEUED || this.queued + size > MAX_QUEUED_SIZE) return false;
+    this.queue.push(message);
+    this.queued += size;
+    return true;
+  }
+
+  /** What has waited, in order. */
+  takeAll() {
+    this.queued = 0;
+    return this.queue.splice(0);
+  }
+
+  /** Remember a request that goes out, and what it claims at the node. */
+  sent(message, now) {
+    this.lastUsed = now;
+    const { type, from, to, id, body } = message;
+    if (isAnswerable(message) && type !== "update") {
+      if (this.open.size >= MAX_OPEN) this.open.delete(this.open.keys().next().value);
+      this.open.set(`${from}\n${id}`, { message, at: now });
+    }
+    if (!to.startsWith("domain://msg-node.")) return;
+    const named = [body?.resources, body?.subscribe, body?.unsubscribe].flat().filter((each) => typeof each === "string");
+    if (to.endsWith("/sm") && type === "subscribe") named.forEach((each) => this.held.add(each));
+    else if (to.endsWith("/sm") && type === "unsubscribe") named.forEach((each) => this.held.delete(each));
+    else if (to.endsWith("address-allocation") && type === "create") this.held.add(to);
+    else if (to.endsWith("address-allocation") && type === "delete") this.held.delete(to);
+  }
+
+  /** Note a message that the stub brought in. */
+  received(message, now) {
+    this.lastUsed = now;
+    if (message.type === "response" && !(message.body?.code < 200)) this.open.delete(`${message.to}\n${message.id}`);
+  }
+
+  /** Whether nobody needs the stub since `since`. */
+  isIdle(since, now) {
+    for (const [key, { at }] of this.open) {
+      if (now - at < OPEN_TIME) break;
+      this.open.delete(key);
+    }
+    return !this.isLoading && this.lastUsed <= since && !this.open.size && !this.held.size;
+  }
+
+  /** The state a status event says; undefined if it says none. */
+  enter(value, desc = "") {
+    const state = SYNONYMS[value] ?? value;
+    if (!STATES.includes(state)) return undefined;
+    this.status = state;
+    this.desc = desc;
+    return state;
+  }
+}
+
+export class StubList {
+  #entries = new Map(); // key -> entry
+
+  get(key) {
+    return this.#entries.get(key);
+  }
+
+  add(entry) {
+    this.#entries.set(entry.key, entry);
+    return entry;
+  }
+
+  /** Take an entry out, unless another has taken its place. */
+  remove(entry) {
+    if (this.#entries.get(entry.key) === entry) this.#entries.delete(entry.key);
+  }
+
+  [Symbol.iterator]() {
+    return [...this.#entries.values()][Symbol.iterator]();
+  }
+}

@@ -1,0 +1,137 @@
+"""One HTTP request to a catalogue: bounded in time and size, and never led elsewhere.
+
+Rules
+- https; http on the loopback only. No redirect is followed.
+- Each request has a thread of its own, so that a server that hangs delays nobody else's request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import ipaddress
+import json
+import ssl
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+MAX_DESCRIPTOR = 2 * 1024 * 1024
+MAX_SOURCE = 1024 * 1024
+_CHUNK = 65_536
+
+
+class FetchError(Exception):
+    """No usable answer. `code` is 504 for none in time or at all, 502 for one that is refused."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a catalogue answered."""
+
+    status: int
+    body: bytes
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine's own."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def fetch(
+    url: str, seconds: float, most: int = MAX_DESCRIPTOR, constraints: Any = None
+) -> Answer:
+    """GET, or POST of constraints. Raises FetchError."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Answer] = loop.create_future()
+
+    def settle(answer: Answer | None, error: Exception | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        elif answer is not None:
+            done.set_result(answer)
+
+    def work() -> None:
+        answer, error = None, None
+        try:
+            answer = _fetch(url, time.monotonic() + seconds, most, constraints)
+        except FetchError as refused:
+            error = refused
+        except (OSError, http.client.HTTPException, ValueError) as failed:
+            error = FetchError(504, f"{_host(url)} does not answer: {failed}")
+        try:
+            loop.call_soon_threadsafe(settle, answer, error)
+        except RuntimeError:
+            return  # the loop is closed: nobody waits any more
+
+    threading.Thread(target=work, name="catalogue", daemon=True).start()
+    try:
+        async with asyncio.timeout(seconds + 1):
+            return await done
+    except TimeoutError:
+        raise FetchError(504, f"{_host(url)} does not answer in time.") from None
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc
+
+
+def _fetch(url: str, deadline: float, most: int, constraints: Any) -> Answer:
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not (
+        parts.scheme == "http" and is_loopback(parts.hostname or "")
+    ):
+        raise FetchError(502, f"{url} is not https.")
+    status, body, location = _request(parts, deadline, most, constraints)
+    if 300 <= status < 400:
+        raise FetchError(502, f"{parts.netloc} leads to {location[:200]}, which is not followed.")
+    return Answer(status, body)
+
+
+def _request(parts: Any, deadline: float, most: int, constraints: Any) -> tuple[int, bytes, str]:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise FetchError(504, f"{parts.netloc} does not answer in time.")
+    connection: http.client.HTTPConnection
+    if parts.scheme == "https":
+        context = ssl.create_default_context()
+        connection = http.client.HTTPSConnection(
+            parts.hostname, parts.port, timeout=left, context=context
+        )
+    else:
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=left)
+    path = parts.path + (f"?{parts.query}" if parts.query else "")
+    headers = {"Accept": "application/json", "Connection": "close"}
+    try:
+        if constraints is None:
+            connection.request("GET", path, headers=headers)
+        else:
+            headers["Content-Type"] = "application/json"
+            connection.request("POST", path, json.dumps(constraints), headers)
+        answer = connection.getresponse()
+        body = bytearray()
+        while chunk := answer.read1(_CHUNK):
+            body += chunk
+            if len(body) > most:
+                raise FetchError(502, f"{parts.netloc} answers with more than {most} bytes.")
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise FetchError(504, f"{parts.netloc} does not answer in time.")
+            if connection.sock is not None:
+                connection.sock.settimeout(left)
+        return answer.status, bytes(body), answer.headers.get("Location", "")
+    finally:
+        connection.close()

@@ -1,0 +1,341 @@
+"""Resolves destinations to stubs: hands a message over, has it wait, or answers it.
+
+| status of the entry                  | a message for it                                         |
+| none, unloaded                       | waits; one load for all                                  |
+| deploying                            | waits                                                    |
+| created, in-progress, live,          | goes to the stub, which queues while it is away          |
+|   disconnected                       |   (waits if the stub's sandbox died)                     |
+| failed                               | 503 with the stub's words; connect() once `retry_at` came |
+| deployment-failed                    | the load's code until `retry_at`, then loaded again      |
+
+Rules
+- Order of a sender's messages to one address holds through all of it.
+- A dead sandbox is started again after a back-off, under the same stub URL; what was asked through
+  it is answered 503.
+- What does not fit the queue of a destination is answered 503; what waited for a load that failed
+  gets that load's code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from .destinations import Destination, NoDestination, destination
+from .inbound import InboundCheck
+from .loader import Loader, LoadError
+from .message_bus import MessageBus
+from .messages import Message
+from .sandbox import SandboxError
+from .settings import Settings
+from .stub_list import STATES, SYNONYMS, USABLE, StubEntry, StubList
+
+QUEUE_FULL = "Too many messages wait for the stub of {}."
+
+
+class Resolver:
+    """The way outside of one runtime's bus."""
+
+    def __init__(self, settings: Settings, bus: MessageBus, loader: Loader | None = None) -> None:
+        self.settings = settings
+        self.bus = bus
+        self.stubs = StubList()
+        self.loader = loader or Loader(settings, bus.runtime_url)
+        self.identity: Any = None
+        self._inbound = InboundCheck(settings.domain, bus)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self.is_logged_in = False
+        bus.outside = self
+
+    # --- messages on their way out ----------------------------------------------------------------
+
+    def send(self, message: Message, size: int, stub: str) -> str:
+        """Take a message out; see `Outside` of the MessageBUS."""
+        entry = self.stubs.of_url(stub) if stub else None
+        if entry is None:
+            try:
+                entry = self._entry(destination(message["to"], self.settings))
+            except NoDestination as error:
+                self.bus.refuse(message, error.code, str(error))
+                return ""
+        now = self._now()
+        entry.last_used = now
+        if entry.status in USABLE and entry.stub is not None and not entry.waiting:
+            return entry.url if self._hand(entry, message) else ""
+        if entry.status == "failed" and entry.stub is not None:
+            return self._send_to_failed(entry, message, now)
+        if entry.status == "deployment-failed" and now < entry.retry_at:
+            self._refuse(entry, message, entry.code, entry.desc)
+            return ""
+        if not entry.has_room(size):
+            self._refuse(entry, message, 503, QUEUE_FULL.format(entry.domain))
+            return ""
+        entry.wait(message, size)
+        if entry.task is None:
+            self._begin_load(entry)
+        return entry.url
+
+    def _entry(self, where: Destination) -> StubEntry:
+        entry = self.stubs.get(where.key) or self.stubs.add(*where)
+        if entry is None or self._is_closed:
+            raise NoDestination(503, f"This runtime reaches no more domains: {where.domain}.")
+        return entry
+
+    def _hand(self, entry: StubEntry, message: Message) -> bool:
+        entry.sent(message, self._now())
+        if entry.stub is not None and entry.stub.post(message):
+            return True
+        if entry.open.pop((message["from"], str(message["id"])), None) is not None:
+            self._refuse(entry, message, 503, f"The stub of {entry.domain} has ended.")
+        return False
+
+    def _send_to_failed(self, entry: StubEntry, message: Message, now: float) -> str:
+        if now < entry.retry_at:
+            text = entry.desc or f"The stub of {entry.domain} has failed."
+            self._refuse(entry, message, 503, text)
+            return ""
+        entry.retry_at = now + self._delay(self.settings.retry_load, entry.failures)
+        self._spawn(self._connect(entry))
+        return entry.url if self._hand(entry, message) else ""
+
+    def _refuse(self, entry: StubEntry, message: Message, code: int, text: str) -> None:
+        if entry.kind == "idp-proxy" and code not in (503, 504):
+            code = 404
+        self.bus.refuse(message, code, text)
+
+    def _let_go(self, entry: StubEntry) -> None:
+        for message in entry.take_waiting():
+            self._hand(entry, message)
+
+    def _refuse_waiting(self, entry: StubEntry, code: int, text: str) -> None:
+        for message in entry.take_waiting():
+            self._refuse(entry, message, code, text)
+
+    # --- loading ----------------------------------------------------------------------------------
+
+    def require(self, domain: str) -> StubEntry:
+        """Have the stub of a domain loaded without a message for it."""
+        entry = self._entry(Destination(domain, domain))
+        if entry.stub is None and entry.task is None:
+            self._begin_load(entry)
+        return entry
+
+    def _begin_load(self, entry: StubEntry) -> None:
+        self._enter(entry, "deploying")
+        entry.task = self._spawn(self._load(entry))
+
+    async def _load(self, entry: StubEntry) -> None:
+        """Load, or start again what was loaded; then let go what waits."""
+        try:
+            async with asyncio.timeout(self.settings.load):
+                await self._start(entry)
+        except (LoadError, TimeoutError) as error:
+            code = error.code if isinstance(error, LoadError) else 504
+            text = str(error) or f"The stub of {entry.domain} could not be loaded in time."
+            self._load_failed(entry, code, text)
+        except Exception as error:
+            self.bus.report("load.failed", f"Loading failed: {error!r}", error=error)
+            self._load_failed(entry, 500, f"The stub of {entry.domain} could not be loaded.")
+        else:
+            entry.code = 0
+            if entry.status == "deploying":  # it has not said `created` by itself
+                self._enter(entry, "deployed")
+            self._let_go(entry)
+        finally:
+            entry.task = None
+        if entry.stub is not None and self._is_home(entry) and self.is_logged_in:
+            await self._connect(entry)
+
+    async def _start(self, entry: StubEntry) -> None:
+        if entry.descriptor is None:
+            entry.descriptor, entry.source = await self.loader.fetch(entry.domain, entry.kind)
+            entry.checked_at = self._now()
+        url = entry.url
+        entry.stub = await self.loader.start(
+            url, entry.descriptor, entry.source, self._receiver(entry, url), self._ender(entry, url)
+        )
+
+    def _load_failed(self, entry: StubEntry, code: int, text: str) -> None:
+        entry.stub, entry.descriptor, entry.source = None, None, ""
+        entry.code, entry.desc = code, text
+        entry.retry_at = self._now() + self._delay(self.settings.retry_load, entry.failures)
+        entry.failures += 1
+        self.bus.counters["loads.failed"] += 1
+        self._enter(entry, "deployment-failed", text)
+        self._refuse_waiting(entry, code, text)
+
+    def _receiver(self, entry: StubEntry, url: str) -> Callable[[Any], None]:
+        return lambda message: self._received(entry, url, message)
+
+    def _ender(self, entry: StubEntry, url: str) -> Callable[[str], None]:
+        return lambda reason: self._ended(entry, url, reason)
+
+    # --- messages on their way in -----------------------------------------------------------------
+
+    def _received(self, entry: StubEntry, url: str, raw: Any) -> None:
+        """What a stub posts, checked: its status, or a message from outside."""
+        entry.last_used = self._now()
+        message, refusal = self._inbound.check(raw, url, self._is_home(entry))
+        if refusal is not None and entry.stub is not None:
+            entry.stub.post(refusal)
+        if message is None:
+            return
+        if message["from"] == url:
+            if url == entry.url:
+                self._status(entry, message)
+            return
+        entry.received(message)
+        self.bus.receive(message, url)
+
+    def _status(self, entry: StubEntry, message: Message) -> None:
+        body = message.get("body")
+        body = body if isinstance(body, dict) else {"value": body}
+        value = body.get("value")
+        value = SYNONYMS.get(value, value) if isinstance(value, str) else ""
+        desc = body.get("desc") if isinstance(body.get("desc"), str) else ""
+        if value in STATES:
+            if value == "failed":
+                entry.retry_at = self._now() + self._delay(self.settings.retry_load, entry.failures)
+                entry.failures += 1
+            elif value == "live":
+                entry.failures = 0
+            entry.status, entry.desc = value, desc or ""
+        shown = {**body, "value": value or body.get("value")}
+        self._tell(entry, {**message, "body": shown})
+        if value == "created" and entry.stub is not None:
+            self._let_go(entry)
+
+    def _enter(self, entry: StubEntry, status: str, desc: str = "") -> None:
+        """A change of state that is the runtime's own to tell."""
+        entry.status, entry.desc = status, desc
+        body = {"value": status, "desc": desc} if desc else {"value": status}
+        status_url = f"{entry.url}/status"
+        self._tell(entry, {"type": "update", "from": entry.url, "to": status_url, "body": body})
+
+    def _tell(self, entry: StubEntry, message: Message) -> None:
+        """A status event to its listeners, and a copy to those of the runtime."""
+        runtime = self.bus.runtime_url
+        self.bus.tell(message)
+        body = {**message["body"], "resource": entry.url}
+        self.bus.tell({"type": "update", "from": runtime, "to": f"{runtime}/status", "body": body})
+
+    # --- the end of stubs -------------------------------------------------------------------------
+
+    def _ended(self, entry: StubEntry, url: str, reason: str) -> None:
+        """A sandbox has ended: by itself, for what it did, or because it is not needed."""
+        if url != entry.url or entry.stub is None or self._is_closed:
+            return
+        entry.stub = None
+        self.bus.report("sandbox.ended", f"The sandbox of {entry.domain} has ended: {reason}")
+        self._answer_open(entry, f"The sandbox of {entry.domain} has ended: {reason}")
+        self._enter(entry, "disconnected", reason)
+        delay = self._delay(self.settings.retry_sandbox, entry.failures)
+        entry.failures += 1
+        entry.task = self._spawn(self._start_again(entry, delay))
+
+    async def _start_again(self, entry: StubEntry, delay: float) -> None:
+        await asyncio.sleep(delay)
+        await self._load(entry)
+
+    def _answer_open(self, entry: StubEntry, text: str) -> None:
+        while entry.open:
+            _, (message, _) = entry.open.popitem(last=False)
+            self._refuse(entry, message, 503, text)
+
+    async def unload(self, entry: StubEntry) -> None:
+        """Disconnect a stub that is not used; the entry stays, the next message loads it again."""
+        stub, entry.stub = entry.stub, None
+        if stub is None:
+            return
+        await self._stop(stub)
+        if entry.task is None:
+            self._enter(entry, "disconnected", "It was not used.")
+            entry.status = ""
+            entry.descriptor, entry.source = None, ""
+            if entry.waiting:
+                self._begin_load(entry)
+
+    async def replace(self, entry: StubEntry, url: str) -> None:
+        """Start the entry's (new) descriptor under another URL and let it take over when nothing
+        is unanswered, or after a while. Raises LoadError; the old stub then stays."""
+        old, old_url = entry.stub, entry.url
+        descriptor = entry.descriptor
+        if descriptor is None:
+            return
+        receive, ended = self._receiver(entry, url), self._ender(entry, url)
+        stub = await self.loader.start(url, descriptor, entry.source, receive, ended)
+        try:
+            async with asyncio.timeout(self.settings.replace):
+                while entry.open:  # noqa: ASYNC110 (answers are many; none of them is the event)
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            pass
+        self.stubs.rename(entry, url)
+        entry.stub = stub
+        self._enter(entry, "created")
+        if old is not None:
+            await self._stop(old)
+        self.stubs.forget(old_url)
+
+    async def _stop(self, stub: Any) -> None:
+        try:
+            async with asyncio.timeout(10):
+                await stub.stop()
+        except Exception as error:
+            self.bus.report("stub.stop", f"A stub did not stop: {error!r}", error=error)
+            stub.kill("It did not stop.")
+
+    # --- life of the runtime ----------------------------------------------------------------------
+
+    async def log_in(self, identity: Any = None) -> str:
+        """Connect the home domain's stub (Domain interface). Returns its state."""
+        self.identity, self.is_logged_in = identity, True
+        entry = self.require(self.settings.domain)
+        if entry.task is not None:
+            await asyncio.wait([entry.task])
+        else:
+            await self._connect(entry)
+        return entry.status
+
+    async def _connect(self, entry: StubEntry) -> None:
+        """Have a stub connect; nobody's identity but that of home goes to home, and no other."""
+        if entry.stub is None:
+            return
+        try:
+            await entry.stub.connect(self.identity if self._is_home(entry) else None)
+        except (SandboxError, OSError) as error:
+            self.bus.report("stub.connect", f"{entry.domain}: {error}", error=error)
+
+    async def close(self) -> None:
+        """Disconnect every stub and end every sandbox."""
+        self._is_closed = True
+        entries = list(self.stubs)
+        for entry in entries:
+            self._refuse_waiting(entry, 503, "The runtime closes.")
+        stubs = [entry.stub for entry in entries if entry.stub is not None]
+        await asyncio.gather(*(self._stop(stub) for stub in stubs))
+        for entry in entries:
+            self._answer_open(entry, "The runtime closes.")
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.loader.close()
+
+    def _is_home(self, entry: StubEntry) -> bool:
+        return entry.key == self.settings.domain
+
+    def _delay(self, bounds: tuple[float, float], failures: int) -> float:
+        first, longest = bounds
+        return float(min(longest, first * 2 ** min(failures, 20)))
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

@@ -1,0 +1,105 @@
+"""A hyperty runtime, wired: its bus, and the way to other domains.
+
+async with Runtime(Settings("example.com")) as runtime:
+    await runtime.log_in()
+    runtime.bus.add_listener("hyperty://example.com/me", listen)
+    answer = await runtime.bus.request({...})
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from msgnode.core.identity import Identity
+
+from .bus import OnError
+from .housekeeping import keep_house
+from .message_bus import MessageBus
+from .messages import Message, body_of
+from .policy import PolicyEngine, identity_of, policy_handler
+from .resolver import Resolver
+from .settings import Settings
+
+CLOSE_SECONDS = 3.0
+
+
+class Runtime:
+    """One runtime; needs the running event loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        url: str = "",
+        on_error: OnError | None = None,
+        policies: PolicyEngine | None = None,
+    ) -> None:
+        """
+        Args:
+            url: kept by the caller from one start to the next, or made anew.
+            policies: the user's own, for what goes out and comes in.
+        """
+        self.settings = settings
+        self.url = url or f"runtime://{settings.domain}/{uuid.uuid4()}"
+        self.bus = MessageBus(self.url)
+        if on_error is not None:
+            self.bus.on_error(on_error)
+        self.resolver = Resolver(settings, self.bus)
+        if policies is not None:
+            handler = policy_handler(policies, self._identify)
+            self.bus.pipeline_out.use(handler)
+            self.bus.pipeline_in.use(handler)
+        self._housekeeping = asyncio.create_task(keep_house(self.resolver))
+
+    async def __aenter__(self) -> Runtime:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def log_in(self, identity: Any = None) -> str:
+        """The user is there: connect the home domain's stub, with his identity if there is one.
+
+        Returns:
+            The state of the stub: "live", or why not ("failed", "deployment-failed", …).
+        """
+        return await self.resolver.log_in(identity)
+
+    async def close(self) -> None:
+        """Tell hyperties, disconnect the stubs, end the sandboxes. Nothing is left running."""
+        self._housekeeping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._housekeeping
+        await self._close_hyperties()
+        await self.resolver.close()
+        await self.bus.close()
+
+    def _identify(self, message: Message, context: Mapping[str, str]) -> Identity | None:
+        """Who sends: the user who is logged in, or whom the home node has verified."""
+        if context["direction"] == "out":
+            return identity_of(self.resolver.identity)
+        entry = self.resolver.stubs.of_url(context["via"])
+        body = body_of(message)
+        if entry is None or entry.key != self.settings.domain or not body.get("assertedIdentity"):
+            return None
+        return identity_of(body.get("identity"))
+
+    async def _close_hyperties(self) -> None:
+        sender = f"{self.url}/registry/"
+        body = {"method": "close"}
+        asked = [
+            self.bus.request(
+                {"type": "execute", "from": sender, "to": to, "body": body}, CLOSE_SECONDS
+            )
+            for to in self.bus.listened("hyperty")
+        ]
+        await asyncio.gather(*asked, return_exceptions=True)

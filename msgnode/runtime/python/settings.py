@@ -1,0 +1,88 @@
+"""Settings of a runtime; times are in seconds, sizes in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlsplit
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+SANDBOX_WORDS = ("required", "best-effort")
+ROUTES = ("stub", "node")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a sandbox may use."""
+
+    start: float = 10.0  # from the start of the process until the stub says `created`
+    memory: int = 64 * 1024 * 1024  # beyond what the interpreter needs
+    port_queue: int = 4 * 1024 * 1024  # that wait to be read by the sandbox
+    silence: float = 5.0  # without an answer to a ping
+    rate: int = 1_000  # messages a second that are read from a sandbox
+    rate_bytes: int = 4 * 1024 * 1024  # and bytes
+    busy: float = 30.0  # of using more than 80 % of a processor
+    line: int = 1024 * 1024 + 64 * 1024  # of one message on the port
+    sandboxes: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a runtime finds, checks and runs protostubs.
+
+    Attributes:
+        domain: the home domain, whose stub connects at log_in().
+        catalogues: the catalogue of a domain, where it is not at `https://<domain>`. `http` is
+            taken on the loopback only.
+        hosts: hosts besides its own that the stub of a domain may connect to.
+        routing: "stub" or "node" for a domain abroad; "node" sends through the home stub.
+        interworking: legacy schemes for which the home catalogue has a stub.
+        sandbox: "required" refuses foreign stubs where the kernel cannot confine them,
+            "best-effort" runs them with what there is and says so.
+        home_in_process: whether the home stub may run in this process, if it is the very one that
+            this package contains.
+        private_networks: whether stubs from abroad may connect to private addresses.
+        digests: the digests that the operator lists for a domain (`sha256-…`).
+        signers: public keys (PEM) for domains whose stubs must be signed.
+    """
+
+    domain: str
+    catalogues: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    hosts: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NONE)
+    routing: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    interworking: frozenset[str] = frozenset()
+    sandbox: str = "required"
+    home_in_process: bool = True
+    private_networks: bool = False
+    digests: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NONE)
+    signers: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    limits: Limits = field(default_factory=Limits)
+    load: float = 20.0  # a whole load
+    fetch: float = 10.0  # one request to a catalogue
+    retry_load: tuple[float, float] = (5.0, 300.0)  # after a load failed: first, longest
+    retry_sandbox: tuple[float, float] = (1.0, 60.0)  # after a sandbox died
+    idle: float = 600.0  # until an unused stub is unloaded
+    idle_abroad: float = 60.0
+    forget: float = 600.0  # until the entry of an unloaded stub goes
+    revalidate: float = 900.0  # between two looks at the version of a stub in use
+    replace: float = 30.0  # that a new version waits for the answers of the old one
+
+    def __post_init__(self) -> None:
+        if not self.domain or "/" in self.domain:
+            raise ValueError(f"domain: {self.domain!r} is no domain.")
+        if self.sandbox not in SANDBOX_WORDS:
+            raise ValueError(f"sandbox: {self.sandbox!r} is none of {', '.join(SANDBOX_WORDS)}.")
+        for domain, route in self.routing.items():
+            if route not in ROUTES:
+                raise ValueError(f"routing[{domain!r}]: {route!r} is none of {', '.join(ROUTES)}.")
+        for domain, url in self.catalogues.items():
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError(f"catalogues[{domain!r}]: {url!r} is no http or https URL.")
+
+    def catalogue_of(self, domain: str) -> str:
+        """The base URL of a domain's catalogue."""
+        return self.catalogues.get(domain, f"https://{domain}").rstrip("/")

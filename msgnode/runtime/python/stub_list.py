@@ -1,0 +1,203 @@
+"""The stubs of a runtime by destination, and the state of each.
+
+    ""  ->  deploying  ->  created  ->  in-progress  ->  live  <->  disconnected
+               |                          \\-> failed    (a dead sandbox is `disconnected` too)
+               \\->  deployment-failed, until `retry_at`
+
+Rules
+- Messages for a stub that is not there yet wait in one queue per destination, in order and bounded:
+  MAX_WAITING messages or MAX_WAITING_SIZE characters.
+- The URL of a stub is made with its entry and stays when its sandbox is started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from .descriptor import Descriptor
+from .messages import Message, body_of, code_of, is_answerable, is_final
+
+MAX_WAITING = 1_000
+MAX_WAITING_SIZE = 4 * 1024 * 1024
+MAX_OPEN = 10_000  # requests of one stub whose answers are awaited
+MAX_ENTRIES = 10_000
+ANSWER_AGE = 180.0  # seconds after which nobody waits for an answer any more
+
+USABLE = frozenset({"deployed", "created", "in-progress", "live", "disconnected"})
+SYNONYMS = {"connected": "live", "create": "created"}
+STATES = USABLE | {"failed"}
+
+
+class Stub(Protocol):
+    """A stub that was started, wherever it runs."""
+
+    url: str
+
+    def post(self, message: Message) -> bool:
+        """Hand it a message; False if it is gone."""
+        ...
+
+    async def connect(self, identity: Any = None) -> None:
+        """Have it open its session."""
+        ...
+
+    async def stop(self) -> None:
+        """Disconnect it and take it away."""
+        ...
+
+    def kill(self, reason: str) -> None:
+        """Take it away at once."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class StubEntry:
+    """What is known of the stub of one destination.
+
+    key      the domain, or `<scheme>.<domain>` of a legacy network, `domain-idp://<domain>` of an
+             identity proxy
+    code     of the answer to messages while the stub failed, `desc` its words
+    open     requests that went out and are not answered
+    held     what the runtime has at that domain's node: subscriptions, allocated addresses
+    """
+
+    key: str
+    domain: str
+    kind: str
+    url: str
+    status: str = ""
+    desc: str = ""
+    code: int = 0
+    stub: Stub | None = None
+    descriptor: Descriptor | None = None
+    source: str = ""
+    failures: int = 0
+    retry_at: float = 0.0
+    last_used: float = 0.0
+    checked_at: float = 0.0
+    waiting: deque[tuple[Message, int]] = field(default_factory=deque)
+    waiting_size: int = 0
+    open: OrderedDict[tuple[str, str], tuple[Message, float]] = field(default_factory=OrderedDict)
+    held: set[str] = field(default_factory=set)
+    task: asyncio.Task[None] | None = None
+    is_replaced: bool = False
+
+    def has_room(self, size: int) -> bool:
+        """Whether one more message may wait."""
+        return len(self.waiting) < MAX_WAITING and self.waiting_size + size <= MAX_WAITING_SIZE
+
+    def wait(self, message: Message, size: int) -> None:
+        """Keep a message until the stub is there."""
+        self.waiting.append((message, size))
+        self.waiting_size += size
+
+    def take_waiting(self) -> Iterator[Message]:
+        """What waits, in order; what is added meanwhile comes last."""
+        while self.waiting:
+            message, size = self.waiting.popleft()
+            self.waiting_size -= size
+            yield message
+
+    def is_idle(self, now: float) -> bool:
+        """Whether nobody waits for anything through this stub."""
+        while self.open and now - next(iter(self.open.values()))[1] > ANSWER_AGE:
+            self.open.popitem(last=False)
+        return not (self.open or self.held or self.waiting)
+
+    def sent(self, message: Message, now: float) -> None:
+        """Note what a message that goes out asks of the other side."""
+        if is_answerable(message):
+            self.open[message["from"], str(message["id"])] = message, now
+            if len(self.open) > MAX_OPEN:
+                self.open.popitem(last=False)
+        if message["type"] in ("subscribe", "unsubscribe") and message["to"].endswith("/sm"):
+            named = _named(body_of(message))
+            self.held = self.held | named if message["type"] == "subscribe" else self.held - named
+
+    def received(self, message: Message) -> None:
+        """Note what an answer says of it."""
+        if message["type"] != "response":
+            return
+        key = (message["to"], str(message.get("id")))
+        code = code_of(message)
+        request, _ = self.open.get(key, (None, 0.0))
+        if request is None or not is_final(code):
+            return
+        del self.open[key]
+        if code != 200:
+            return
+        if request["to"].endswith("/address-allocation"):
+            value = body_of(message).get("value")
+            allocated = value.get("allocated") if isinstance(value, dict) else None
+            if request["type"] == "create" and isinstance(allocated, list):
+                self.held.update(each for each in allocated if isinstance(each, str))
+            elif request["type"] == "delete":
+                self.held -= _named(body_of(request))
+
+
+def _named(body: dict[str, Any]) -> set[str]:
+    found: set[str] = set()
+    for name in ("resource", "resources", "childrenResources"):
+        value = body.get(name)
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, str):
+                found.add(item)
+    return found
+
+
+class StubList:
+    """The entries of a runtime."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, StubEntry] = {}
+        self._urls: dict[str, StubEntry] = {}
+
+    def __iter__(self) -> Iterator[StubEntry]:
+        return iter(tuple(self._entries.values()))
+
+    def get(self, key: str) -> StubEntry | None:
+        """The entry of a destination."""
+        return self._entries.get(key)
+
+    def of_url(self, url: str) -> StubEntry | None:
+        """The entry whose stub has this URL, or had it until it was replaced."""
+        return self._urls.get(url)
+
+    def add(self, key: str, domain: str, kind: str) -> StubEntry | None:
+        """A new entry, None if there are too many that are in use."""
+        if len(self._entries) >= MAX_ENTRIES:
+            unused = next((each for each in self if each.stub is None and each.task is None), None)
+            if unused is None:
+                return None
+            self.remove(unused)
+        entry = StubEntry(key, domain, kind, new_url(domain, kind))
+        self._entries[key] = entry
+        self._urls[entry.url] = entry
+        return entry
+
+    def rename(self, entry: StubEntry, url: str) -> None:
+        """Give the stub of an entry another URL; the old one goes on being known until forget()."""
+        entry.url = url
+        self._urls[url] = entry
+
+    def forget(self, url: str) -> None:
+        """Know a URL no longer."""
+        self._urls.pop(url, None)
+
+    def remove(self, entry: StubEntry) -> None:
+        """Know a destination no longer."""
+        self._entries.pop(entry.key, None)
+        for url in [url for url, each in self._urls.items() if each is entry]:
+            del self._urls[url]
+
+
+def new_url(domain: str, kind: str) -> str:
+    """A URL for a stub of a domain."""
+    if kind == "idp-proxy":
+        return f"domain-idp://{domain}/stub/{uuid.uuid4()}"
+    return f"runtime://{domain}/protostub/{uuid.uuid4()}"

@@ -1,0 +1,351 @@
+"""Cases R21–R38, R49, R66, R72: from a message to a stub that runs, and what waits meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from world import ECHO, FAR, A, FakeCatalogue, R, World, descriptor
+
+from msgnode.runtime.python import stub_list
+from msgnode.runtime.python.destinations import NoDestination, destination
+from msgnode.runtime.python.housekeeping import keep_house
+from msgnode.runtime.python.messages import Message
+from msgnode.runtime.python.settings import Limits, Settings
+
+DESCRIPTOR_OF_F = "POST /f/.well-known/protocolstub/default"
+
+
+async def test_r21_the_first_message_loads_once_and_goes_out_after_created(
+    catalogue: FakeCatalogue,
+) -> None:
+    catalogue.serve(descriptor())
+    async with World(catalogue) as world:
+        assert await world.ask(value="hello") == {"code": 200, "value": "hello", "via": url(world)}
+        assert catalogue.asked == [DESCRIPTOR_OF_F]
+        words = world.words()
+        assert words.index("deploying") < words.index("created") < words.index("live")
+        assert await world.ask(value="again")
+        assert catalogue.asked == [DESCRIPTOR_OF_F]
+
+
+def url(world: World, key: str = "f") -> str:
+    entry = world.resolver.stubs.get(key)
+    assert entry is not None
+    return entry.url
+
+
+async def test_r22_messages_of_one_domain_wait_for_one_load_and_keep_their_order(
+    catalogue: FakeCatalogue,
+) -> None:
+    catalogue.serve(descriptor())
+    async with World(catalogue) as world:
+        got: list[Any] = []
+        for number in range(10):
+            world.bus.post_message(
+                {
+                    "type": "create",
+                    "from": A,
+                    "to": f"hyperty://f/{number % 3}",
+                    "body": {"value": number},
+                },
+                lambda each: got.append(each["body"].get("value")),
+            )
+        await world.until(lambda: len(got) == 10)
+        assert got == list(range(10))
+        assert catalogue.asked == [DESCRIPTOR_OF_F]
+
+
+STATES = """
+    async def connect(self, identity=None):
+        self.say("live")
+        self.is_failed = False
+"""
+
+
+async def test_r23_a_stub_in_progress_gets_messages_at_once(catalogue: FakeCatalogue) -> None:
+    source = ECHO.replace('self.say("live")\n        if', "pass\n        if")
+    catalogue.serve(descriptor(source))
+    async with World(catalogue) as world:
+        await world.ask()
+        entry = world.resolver.stubs.get("f")
+        assert entry is not None and entry.status == "in-progress"
+        assert (await world.ask(value=2))["value"] == 2
+
+
+async def test_r24_a_failed_stub_answers_503_with_its_words_until_it_connects(
+    catalogue: FakeCatalogue,
+) -> None:
+    source = ECHO.replace(
+        'self.say("live")\n        if', 'self.say("failed", desc="Who are you?")\n        if'
+    )
+    catalogue.serve(descriptor(source))
+    async with World(catalogue, retry_load=(0.3, 1.0)) as world:
+        await world.ask()
+        refused = await world.ask()
+        assert (refused["code"], refused["desc"]) == (503, "Who are you?")
+        await asyncio.sleep(0.35)
+        assert (await world.ask(value=3))["value"] == 3  # connect() is called, and says live
+        await world.until(lambda: world.words()[-1] == "live")
+
+
+async def test_r25_the_home_catalogue_stands_in_under_the_foreign_name(
+    catalogue: FakeCatalogue,
+) -> None:
+    catalogue.serve(descriptor(), "d", "f")
+    async with World(catalogue) as world:
+        assert (await world.ask())["code"] == 200
+        assert catalogue.asked[0] == DESCRIPTOR_OF_F
+        assert catalogue.asked[-1] == "POST /d/.well-known/protocolstub/f"
+
+
+async def test_r26_nowhere_is_404_and_asked_again_only_after_a_while(
+    catalogue: FakeCatalogue,
+) -> None:
+    async with World(catalogue, retry_load=(0.5, 1.0)) as world:
+        refused = await world.ask()
+        assert refused["code"] == 404 and " f." in refused["desc"]
+        asked = len(catalogue.asked)
+        assert (await world.ask())["code"] == 404
+        assert len(catalogue.asked) == asked
+        catalogue.serve(descriptor())
+        await asyncio.sleep(0.55)
+        assert (await world.ask())["code"] == 200
+
+
+async def test_r27_a_catalogue_that_hangs_is_504_and_leaves_nothing_behind(
+    catalogue: FakeCatalogue,
+) -> None:
+    catalogue.hangs = True
+    async with World(catalogue, load=0.3) as world:
+        assert (await world.ask())["code"] == 504
+        entry = world.resolver.stubs.get("f")
+        assert entry is not None and entry.status == "deployment-failed"
+        assert not world.resolver.loader.sandboxes
+
+
+async def test_a_catalogue_that_hangs_delays_no_other_domain(catalogue: FakeCatalogue) -> None:
+    async with FakeCatalogue() as other:
+        other.hangs = True
+        catalogue.serve(descriptor(), "g")
+        catalogues = {f"h{n}": f"{other.url}/h{n}" for n in range(20)}
+        catalogues |= {"g": f"{catalogue.url}/g", "d": f"{catalogue.url}/d"}
+        async with World(catalogue, catalogues=catalogues, fetch=5.0) as world:
+            for number in range(20):
+                to = f"hyperty://h{number}/x"
+                world.bus.post_message({"type": "create", "from": A, "to": to})
+            async with asyncio.timeout(4):
+                assert (await world.ask("hyperty://g/x"))["code"] == 200
+
+
+async def test_r30_the_runtime_url_is_the_runtimes(catalogue: FakeCatalogue) -> None:
+    source = ECHO.replace('message.get("body", {}).get("value")', "self.config")
+    config = '{"runtimeURL": "runtime://d/other", "maxBuffer": 7}'
+    catalogue.serve(descriptor(source, configuration=config))
+    async with World(catalogue) as world:
+        assert (await world.ask())["value"] == {"runtimeURL": R, "maxBuffer": 7}
+
+
+@pytest.mark.parametrize(
+    "replaced",
+    [
+        (ECHO, "Echo"),
+        (ECHO + "\n\nclass default:\n    activate = staticmethod(activate)\n\n\ndel activate", ""),
+        (
+            ECHO.replace("def __init__(self, url", "def _start(self, url")
+            .replace("bus, config):\n        self.url", "bus, config, factory):\n        self.url")
+            .partition("def activate")[0],
+            "Echo",
+        ),
+    ],
+    ids=["activate", "default", "class"],
+)
+async def test_r33_every_way_to_start_a_stub(
+    catalogue: FakeCatalogue, replaced: tuple[str, str]
+) -> None:
+    source, class_name = replaced
+    entry = descriptor(source)
+    entry["sourcePackage"]["sourceCodeClassname"] = class_name
+    catalogue.serve(entry)
+    async with World(catalogue) as world:
+        assert (await world.ask())["code"] == 200
+        assert "created" in world.words()
+
+
+@pytest.mark.parametrize(
+    ("to", "key"),
+    [
+        ("global://registry/", "d"),
+        ("domain://registry.f", "f"),
+        ("domain://registry.F/x", "f"),
+        ("domain://msg-node.f/sm", "f"),
+        ("hyperty://F/x", "f"),
+        ("runtime://f/2/p2phandler/1", "f"),
+        ("sip:bob@legacy.example", "sip.legacy.example"),
+        ("sip://bob@pbx.legacy.example/x", "sip.legacy.example"),
+        ("domain-idp://f", "domain-idp://f"),
+        ("hyperty://routed/x", "d"),
+    ],
+)
+def test_r34_r35_r36_which_stub_reaches_an_address(to: str, key: str) -> None:
+    settings = Settings("d", interworking=frozenset({"sip"}), routing={"routed": "node"})
+    where = destination(to, settings)
+    assert where.key == key
+    assert (where.kind == "idp-proxy") is to.startswith("domain-idp")
+
+
+@pytest.mark.parametrize(
+    ("to", "code"),
+    [
+        ("sip:bob@legacy.example", 404),
+        ("mn:/session", 400),
+        ("nothing", 400),
+        ("hyperty://a b/x", 400),
+        ("hyperty://../x", 400),
+        ("hyperty://f%2f/x", 400),
+    ],
+)
+def test_r35_what_no_stub_reaches(to: str, code: int) -> None:
+    with pytest.raises(NoDestination) as refused:
+        destination(to, Settings("d"))
+    assert refused.value.code == code
+
+
+async def test_r36_an_identity_proxy_that_cannot_be_loaded_is_404(catalogue: FakeCatalogue) -> None:
+    async with World(catalogue) as world:
+        assert (await world.ask("domain-idp://f"))["code"] == 404
+        assert all("/idp-proxy/" in path for path in catalogue.asked)
+
+
+async def test_r37_a_new_version_takes_over_and_nothing_is_lost(catalogue: FakeCatalogue) -> None:
+    catalogue.serve(descriptor())
+    catalogue.serve((200, {}, b"1.0"), "f", "python/version")
+    async with World(catalogue, revalidate=0.2) as world:
+        house = asyncio.create_task(keep_house(world.resolver))
+        await world.ask()
+        old = url(world)
+        newer = ECHO.replace('"code": 200', '"code": 200, "version": 2')
+        catalogue.serve(descriptor(newer, version="2.0"))
+        catalogue.serve((200, {}, b"2.0"), "f", "python/version")
+        got: list[Message] = []
+        sent = 0
+        while not any("version" in each["body"] for each in got):
+            world.bus.post_message(
+                {"type": "create", "from": A, "to": FAR, "body": {"value": sent}}, got.append
+            )
+            sent += 1
+            await asyncio.sleep(0.01)
+            assert sent < 2000
+        await world.until(lambda: len(got) == sent)
+        assert [each["body"]["value"] for each in got] == list(range(sent))
+        assert url(world) != old
+        await world.until(lambda: len(world.resolver.loader.sandboxes) == 1)
+        house.cancel()
+
+
+async def test_r46_domains_with_alike_names_have_sandboxes_of_their_own(
+    catalogue: FakeCatalogue,
+) -> None:
+    catalogue.serve(descriptor(), "a.f")
+    catalogue.serve(descriptor(), "aa.f")
+    async with World(catalogue) as world:
+        await asyncio.gather(world.ask("hyperty://a.f/x"), world.ask("hyperty://aa.f/x"))
+        assert len({sandbox.pid for sandbox in world.resolver.loader.sandboxes}) == 2
+
+
+async def test_r49_each_status_is_copied_and_others_see_the_original(
+    catalogue: FakeCatalogue,
+) -> None:
+    catalogue.serve(descriptor())
+    async with World(catalogue) as world:
+        entry = world.resolver.require("f")
+        seen: list[Message] = []
+        world.bus.add_listener(f"{entry.url}/status", seen.append)
+        await world.ask()
+        words = ["created", "in-progress", "live"]
+        assert [each["body"]["value"] for each in seen if each["body"]["value"] in words] == words
+        assert {each["from"] for each in seen} == {entry.url}
+        copies = [each for each in world.statuses if each["body"]["value"] in words]
+        assert [each["body"]["resource"] for each in copies] == [entry.url] * 3
+        assert {each["from"] for each in copies} == {R}
+
+
+async def test_r50_the_old_words_mean_the_same(catalogue: FakeCatalogue) -> None:
+    source = ECHO.replace('self.say("live")', 'self.say("connected")')
+    catalogue.serve(descriptor(source.replace('self.say("created")', 'self.say("create")')))
+    async with World(catalogue) as world:
+        await world.ask()
+        entry = world.resolver.stubs.get("f")
+        assert entry is not None and entry.status == "live"
+        assert world.words()[-2:] == ["in-progress", "live"] and "created" in world.words()
+
+
+async def test_r66_a_stub_that_is_not_used_is_unloaded_and_comes_back(
+    catalogue: FakeCatalogue,
+) -> None:
+    catalogue.serve(descriptor())
+    async with World(catalogue, idle_abroad=0.3) as world:
+        house = asyncio.create_task(keep_house(world.resolver))
+        await world.ask()
+        await world.until(lambda: not world.resolver.loader.sandboxes)
+        assert "disconnected" in world.words()
+        assert (await world.ask(value=2))["value"] == 2
+        house.cancel()
+
+
+async def test_what_is_held_at_a_domain_keeps_its_stub(catalogue: FakeCatalogue) -> None:
+    catalogue.serve(descriptor())
+    async with World(catalogue, idle_abroad=0.2) as world:
+        house = asyncio.create_task(keep_house(world.resolver))
+        held = {"resources": ["comm://f/o/changes"]}
+        asked = {"type": "subscribe", "from": f"{R}/sm", "to": "domain://msg-node.f/sm"}
+        await world.bus.request({**asked, "body": held})
+        await asyncio.sleep(0.8)
+        assert world.resolver.loader.sandboxes
+        await world.bus.request({**asked, "type": "unsubscribe", "body": held})
+        await world.until(lambda: not world.resolver.loader.sandboxes)
+        house.cancel()
+
+
+async def test_a_queue_for_a_domain_that_loads_is_bounded(
+    catalogue: FakeCatalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stub_list, "MAX_WAITING", 3)
+    catalogue.hangs = True
+    async with World(catalogue, load=0.5) as world:
+        codes: list[int] = []
+        for _ in range(5):
+            world.bus.post_message(
+                {"type": "create", "from": A, "to": FAR},
+                lambda each: codes.append(each["body"]["code"]),
+            )
+        await world.until(lambda: len(codes) == 5)
+        assert sorted(codes) == [503, 503, 504, 504, 504]
+
+
+async def test_more_stubs_than_allowed_are_refused(catalogue: FakeCatalogue) -> None:
+    catalogue.serve(descriptor())
+    catalogue.serve(descriptor(), "g")
+    async with World(catalogue, limits=Limits(sandboxes=1)) as world:
+        assert (await world.ask())["code"] == 200
+        assert (await world.ask("hyperty://g/x"))["code"] == 503
+
+
+async def test_r72_a_domain_routed_to_the_node_loads_no_code_of_its_own(
+    catalogue: FakeCatalogue,
+) -> None:
+    source = ECHO.replace('message.get("body", {}).get("value")', 'message["to"]')
+    catalogue.serve(descriptor(source), "d")
+    async with World(catalogue, routing={"f": "node"}) as world:
+        assert (await world.ask())["value"] == FAR
+        assert catalogue.asked == ["POST /d/.well-known/protocolstub/default"]
+
+
+async def test_the_home_stub_connects_at_log_in_with_the_identity_and_no_other_does(
+    catalogue: FakeCatalogue,
+) -> None:
+    catalogue.serve(descriptor(), "d")
+    async with World(catalogue) as world:
+        assert await world.resolver.log_in({"token": "secret"}) == "live"
+        assert world.statuses[-1]["body"]["identity"] == {"token": "secret"}

@@ -1,0 +1,144 @@
+"""The Python runtime as a wheel, made from the files of this repository when it is first asked for.
+
+Rules
+- It holds the package `msgnode.runtime.python` and, of the node's pure modules (`msgnode.core`, the
+  policy engine), those that it imports: one source, no copy in the repository.
+- In the wheel all of them are `hyperty_runtime.…`; only import statements are rewritten. The
+  protostub has none of these and stays, to the byte, what the catalogue serves.
+- The same files give the same wheel.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import hashlib
+import io
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+VERSION = "1.0.0"
+NAME = "hyperty_runtime"
+FILE_NAME = f"{NAME}-{VERSION}-py3-none-any.whl"
+
+_ROOT = Path(__file__).resolve().parents[2]
+_PACKAGE = "msgnode.runtime.python"
+_NAMES = {
+    _PACKAGE: NAME,
+    "msgnode.core": f"{NAME}._core",
+    "policies": f"{NAME}._policies",
+}
+_IMPORT = re.compile(
+    rf"^(\s*(?:from|import) )({'|'.join(map(re.escape, _NAMES))})(?=[. ]|$)", re.MULTILINE
+)
+_DATE = (2020, 1, 1, 0, 0, 0)  # of every file, so that equal content is an equal wheel
+_METADATA = f"""Metadata-Version: 2.1
+Name: hyperty-runtime
+Version: {VERSION}
+Summary: A hyperty runtime: buses, protocol on the fly, sandboxes, local policies
+License: Apache-2.0
+Requires-Python: >=3.11
+Requires-Dist: websockets>=14
+Provides-Extra: signatures
+Requires-Dist: cryptography>=42; extra == "signatures"
+Description-Content-Type: text/markdown
+
+"""
+_WHEEL = "Wheel-Version: 1.0\nGenerator: messaging-node\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+
+
+def build() -> bytes:
+    """The content of the wheel."""
+    files = dict(_files())
+    info = f"{NAME}-{VERSION}.dist-info"
+    readme = (_ROOT / "msgnode/runtime/python/README.md").read_text(encoding="utf-8")
+    files[f"{info}/METADATA"] = (_METADATA + readme).encode()
+    files[f"{info}/WHEEL"] = _WHEEL.encode()
+    files[f"{info}/LICENSE"] = (_ROOT / "LICENSE").read_bytes()
+    record = "".join(f"{name},sha256={_hash(data)},{len(data)}\n" for name, data in files.items())
+    files[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            entry = zipfile.ZipInfo(name, _DATE)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, data)
+    return target.getvalue()
+
+
+def _hash(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def _files() -> Iterator[tuple[str, bytes]]:
+    """Path in the wheel and content of every module."""
+    for module in sorted(_modules()):
+        path = _path_of(module)
+        if path is None:
+            continue
+        inside = _renamed(module).replace(".", "/")
+        name = f"{inside}/__init__.py" if path.name == "__init__.py" else f"{inside}.py"
+        text = path.read_text(encoding="utf-8")
+        yield name, _IMPORT.sub(lambda found: found[1] + _NAMES[found[2]], text).encode()
+    yield f"{NAME}/py.typed", b""
+
+
+def _modules() -> set[str]:
+    """The package's modules and, of ours, all that they import when they run."""
+    folder = _ROOT / _PACKAGE.replace(".", "/")
+    found = {_PACKAGE}
+    waiting = [_PACKAGE, *(f"{_PACKAGE}.{path.stem}" for path in folder.glob("[a-z]*.py"))]
+    while waiting:
+        module = waiting.pop()
+        found.add(module)
+        for name in _imported(module):
+            parents = [name[:end] for end in range(len(name)) if name[end] == "."]
+            for each in (name, *parents):
+                if each not in found and _is_taken(each) and _path_of(each) is not None:
+                    found.add(each)
+                    waiting.append(each)
+    return found
+
+
+def _imported(module: str) -> Iterator[str]:
+    path = _path_of(module)
+    if path is None:
+        return
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in _running(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package.rsplit(".", node.level - 1)[0] if node.level else ""
+            name = ".".join(part for part in (base, node.module) if part)
+            yield name
+            yield from (f"{name}.{each.name}" for each in node.names)
+
+
+def _running(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a module, without those that only a type checker sees."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+            continue
+        yield child
+        yield from _running(child)
+
+
+def _is_taken(module: str) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in _NAMES)
+
+
+def _renamed(module: str) -> str:
+    name = next(name for name in _NAMES if module == name or module.startswith(f"{name}."))
+    return _NAMES[name] + module[len(name) :]
+
+
+def _path_of(module: str) -> Path | None:
+    path = _ROOT / module.replace(".", "/")
+    for candidate in (path / "__init__.py", path.with_suffix(".py")):
+        if candidate.is_file():
+            return candidate
+    return None

@@ -1,0 +1,20 @@
+/**
+ * A Node.js runtime as a process, for tests: a hyperty that answers what it is asked, and that asks.
+ *
+ * Usage: node talker.mjs OPTIONS    (JSON for the Runtime)
+ * Writes a line of JSON {url, runtimeURL} once it is reachable. Reads lines {ask: address, times},
+ * and answers each with {codes, latencies} (ms).
+ */
+
+import { createInterface } from "node:readline";
+import { Runtime } from "../../msgnode/runtime/js/src/node.js";
+import { conversation } from "./talk.mjs";
+
+const runtime = new Runtime(JSON.parse(process.argv[2]));
+const { url, ask } = await conversation(runtime);
+console.log(JSON.stringify({ url, runtimeURL: runtime.url }));
+for await (const line of createInterface({ input: process.stdin })) {
+  const { ask: address, times } = JSON.parse(line);
+  console.log(JSON.stringify(await ask(address, times)));
+}
+await runtime.close();
