@@ -18,7 +18,7 @@ AGAIN := $(if $(CI),--reruns 2 -raR)
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run test test-long lint types imports check audit bench clean
+.PHONY: help setup setup-dev run test test-long lint types imports drawing check audit bench clean
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,10 +61,13 @@ types: $(VENV)/.dev  ## Check the types
 imports: $(VENV)/.dev  ## Check which room imports which
 	$(BIN)/lint-imports
 
+drawing: $(VENV)/.dev  ## Draw the packages and their imports into docs/architecture.md
+	$(BIN)/python -m tests.architecture
+
 check: lint types imports test test-long  ## Everything that must pass before a change is taken
 
-audit: $(VENV)/.dev  ## Look up known vulnerabilities of what we depend on (needs the network)
-	$(BIN)/pip-audit --requirement requirements.txt
+audit: $(VENV)/.dev  ## Look up known vulnerabilities; fail if any dependency was not looked up
+	@.ci/audit --strict $(BIN)/pip-audit requirements.txt
 
 bench: $(VENV)/.dev  ## Measure the node (PART= names one measurement)
 	@PART="$(PART)" $(BIN)/python -m bench $(ARGS)

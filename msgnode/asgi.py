@@ -35,6 +35,7 @@ def websockets(node: Node) -> URLRouter:
     wiring = {
         "pipeline": node.pipeline,
         "sessions": node.sessions,
+        "door": node.handshake,
         "sockets": node.sockets,
         "settings": node.connection_settings,
         "prove": node.async_verifier.prove,

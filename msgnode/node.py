@@ -9,7 +9,6 @@ import asyncio
 import logging
 import os
 import socket
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -27,12 +26,13 @@ from msgnode.bus.ports import (
     Component,
     ComponentInfo,
     CountingRecorder,
+    Listener,
     MessageObserver,
 )
 from msgnode.bus.replies import Replies
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import Call, Together
+from msgnode.bus.writing import Barrier, Call, Together, no_barrier
 from msgnode.connectors import registration_news
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
@@ -52,8 +52,8 @@ from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.expiry import run_expiry
-from msgnode.sessions.handshake import SessionComponent
-from msgnode.sessions.manager import SessionSettings
+from msgnode.sessions.handshake import SessionHandshake
+from msgnode.sessions.manager import SessionManager, SessionSettings
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.store import SessionStore
 from msgnode.storage import alarms, control
@@ -65,8 +65,8 @@ from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
 from msgnode.traffic.retention import raw_url
 from msgnode.workers.cluster import Cluster, ClusterLimits, this_host
 from msgnode.workers.control_handlers import ControlHandlers
-from msgnode.workers.transport import WorkerId, channel_layer
-from policies.authoring import live_messages
+from msgnode.workers.transport import PeerTransport, WorkerId, channel_layer
+from policies.apps import PoliciesConfig
 from spark.freshness import watch_reports
 
 log = logging.getLogger(__name__)
@@ -83,48 +83,35 @@ class Node:
         self.is_ready = False
         self.table = RoutingTable()
         self.writer = GroupWriter()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self.record = self._record() if settings.RECORD["ON"] else None
         self.recorder = CountingRecorder(self.record)
-        self.policy = PolicyService(
-            self.table,
-            self.writer,
-            self.raise_alarm,
-            lambda: self.subscriptions.everything(self.sessions.sessions),
-            lambda address, session: self.subscriptions.end(address, session),
-        )
-        self.enforcer = self.policy.enforcer
-        self.session_store = SessionStore(self.writer, self.worker, self.epoch)
-        self.sessions = SessionComponent(
-            SessionSettings(
-                resume=settings.RESUME,
-                shares=settings.SHARE_RUNTIME_URL,
-                stores=settings.STORE_FOR_DETACHED,
-                grace=limits["GRACE_PERIOD"],
-                outbox_bytes=limits["OUTBOX_BYTES"],
-                queue_bytes_per_source=limits["MAX_QUEUE_BYTES_PER_SOURCE"],
-                queue_bytes=limits["MAX_QUEUE_BYTES"],
-                max_sessions=limits["MAX_SESSIONS"],
-                max_per_runtime=limits["MAX_SESSIONS_PER_RUNTIME"],
-                node_address=f"domain://msg-node.{self.domain}",
-            ),
-            self.table,
-            self.session_store,
-            self.raise_alarm,
-        )
         self.owners = LastOwnerCache()
         ownership = Ownership(self.table, self.owners, self.domain, settings.SHARE_RUNTIME_URL)
-        self.identities = IdentityService(
-            self.domain,
-            self.table,
-            self.sessions,
-            self.writer,
-            lambda: self.sockets.connections,
-            lambda session: self.policy.decide_again_for(session, self.subscriptions.of(session)),
-            self.raise_alarm,
-            self.clear_alarm,
-            EmbeddedProvider(),
+        transport = self._transport() if settings.REDIS_URL else None
+        barrier: Barrier = no_barrier if transport is None else transport.barrier
+        session_settings = SessionSettings(
+            resume=settings.RESUME,
+            shares=settings.SHARE_RUNTIME_URL,
+            stores=settings.STORE_FOR_DETACHED,
+            grace=limits["GRACE_PERIOD"],
+            outbox_bytes=limits["OUTBOX_BYTES"],
+            queue_bytes_per_source=limits["MAX_QUEUE_BYTES_PER_SOURCE"],
+            queue_bytes=limits["MAX_QUEUE_BYTES"],
+            max_sessions=limits["MAX_SESSIONS"],
+            max_per_runtime=limits["MAX_SESSIONS_PER_RUNTIME"],
+            node_address=f"domain://msg-node.{self.domain}",
         )
-        self.async_verifier = self.identities.async_verifier
+        self.session_store = SessionStore(self.writer, self.worker, self.epoch)
+        self.sessions = SessionManager(
+            session_settings, self.table, self.session_store, self.raise_alarm
+        )
+        self.sockets = ConnectionLimits(
+            limits["MAX_CONNECTIONS"],
+            limits["MAX_CONNECTIONS_PER_SOURCE"],
+            self.sessions.is_source_banned,
+        )
         self.allocation = AllocationComponent(
             self.table,
             AllocationStore(self.writer),
@@ -145,6 +132,34 @@ class Node:
             ownership,
             limits["MAX_SUBSCRIPTIONS_PER_SESSION"],
         )
+        self.policy = PolicyService(
+            self.table,
+            self.writer,
+            self.raise_alarm,
+            partial(self.subscriptions.everything, self.sessions.sessions),
+            self.subscriptions.end,
+        )
+        self.enforcer = self.policy.enforcer
+        self.identities = IdentityService(
+            self.domain,
+            self.table,
+            self.sessions,
+            self.writer,
+            self.sockets.connections,
+            self._decide_again,
+            self.raise_alarm,
+            self.clear_alarm,
+            EmbeddedProvider(),
+        )
+        self.async_verifier = self.identities.async_verifier
+        self.handshake = SessionHandshake(
+            session_settings,
+            self.sessions,
+            self.table,
+            self.session_store,
+            self.identities.authorize_runtime,
+            barrier,
+        )
         self.registries = Registries(
             self.domain, settings.REGISTRY, control.post, ownership, self.writer.submit
         )
@@ -157,35 +172,28 @@ class Node:
             self.registries.domain.session_closed,
             self.identities.session_closed,
         ]
-        self.sessions.authorize_runtime = self.identities.authorize_runtime
         self.sessions.on_identified.append(self.identities.session_identified)
         self.sessions.on_handed_off.append(self.identities.session_handed_off)
-        answers = Replies(self.enforcer, limits["ANSWER_TIMEOUT"])
         self.pipeline = Pipeline(
             domain=self.domain,
             table=self.table,
             components=ComponentBook(self._components()),
             authorizer=SessionAuthorizer(
                 self.table,
-                self.sessions,
+                self.handshake,
                 self.identities.authenticator,
                 ownership,
                 limits["MAX_LEARNED_PER_SESSION"],
             ),
-            session_door=self.sessions,
+            session_door=self.handshake,
             enforcer=self.enforcer,
             recorder=self.recorder,
-            answers=answers,
-        )
-        self.cluster = self._cluster(answers) if settings.REDIS_URL else None
-        self.sockets = ConnectionLimits(
-            limits["MAX_CONNECTIONS"],
-            limits["MAX_CONNECTIONS_PER_SOURCE"],
-            lambda source: self.sessions.bans.of_source(source, time.time()) is not None,
+            answers=Replies(self.enforcer, limits["ANSWER_TIMEOUT"], barrier),
         )
         self.answers = AnswerBudget(
             limits["MAX_PENDING_ANSWERS_PER_SOURCE"], limits["MAX_PENDING_ANSWERS_TOTAL"]
         )
+        self.cluster = None if transport is None else self._cluster(transport)
         self.connection_settings = ConnectionSettings(
             messages_per_second=limits["MAX_MESSAGES_PER_SECOND"],
             bytes_per_second=limits["MAX_BYTES_PER_SECOND"],
@@ -214,18 +222,25 @@ class Node:
         self.status = StatusReport(self.writer, self.worker, self.cards)
         self.fault_alarms = FaultAlarms(FAULTS, self.worker, self.raise_alarm, self.clear_alarm)
         self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap, self._token_of)
-        self._tasks: list[asyncio.Task[None]] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def _cluster(self, answers: Replies) -> Cluster:
+    def _transport(self) -> PeerTransport:
         limits: dict[str, Any] = settings.NODE
-        cluster = Cluster(
+        return PeerTransport(
             channel_layer(),
             WorkerId(self.worker, self.epoch, this_host(), os.getpid()),
             f"{self.domain} {settings.SECRET_KEY}",
+            limits["WORKER_TIMEOUT"],
+            limits["LINK_BYTES"],
+            self.raise_alarm,
+        )
+
+    def _cluster(self, transport: PeerTransport) -> Cluster:
+        """Join the rooms, which are complete, to the other workers."""
+        limits: dict[str, Any] = settings.NODE
+        cluster = Cluster(
+            transport,
             ClusterLimits(
                 timeout=limits["WORKER_TIMEOUT"],
-                link_bytes=limits["LINK_BYTES"],
                 outbox_bytes=limits["OUTBOX_BYTES"],
                 stores=settings.STORE_FOR_DETACHED,
             ),
@@ -235,14 +250,17 @@ class Node:
             self.subscriptions,
             self.session_store,
             self.raise_alarm,
-            lambda frame: self.pipeline.bounce(frame),
+            self.pipeline.bounce,
             self.identities,
             {"policies": self.enforcer.information.rates, "requests": VISITS},
         )
-        answers.barrier = cluster.transport.barrier
+        self.handshake.fetch = cluster.moves.fetch
         cluster.rpc.answers = peer_queries.answers(self)
-        live_messages.from_other_workers = partial(peer_queries.passing, cluster.rpc)
+        PoliciesConfig.installed().messages_of_others = partial(peer_queries.passing, cluster.rpc)
         return cluster
+
+    def _decide_again(self, session: Listener) -> None:
+        self.policy.decide_again_for(session, self.subscriptions.of(session))
 
     def _record(self) -> ParquetRecorder:
         options = settings.RECORD
@@ -285,10 +303,10 @@ class Node:
             if session.is_connected:
                 connected[session.handshake] += 1
         for card, handshake in zip(stubs, ("ws", "stub-connect"), strict=True):
-            card.since = self.sessions.card.since
+            card.since = self.handshake.card.since
             card.answered = connected[handshake]
             card.state = f"{connected[handshake]} connected"
-        return [self.sessions.card, *(each.card for each in self._components()), *stubs]
+        return [self.handshake.card, *(each.card for each in self._components()), *stubs]
 
     # --- start and stop ---------------------------------------------------------------------------
 

@@ -1,6 +1,11 @@
 """The policy engine as a Django app."""
 
-from django.apps import AppConfig
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from django.apps import AppConfig, apps
 
 
 class PoliciesConfig(AppConfig):
@@ -9,3 +14,12 @@ class PoliciesConfig(AppConfig):
     name = "policies"
     verbose_name = "Policies"
     default_auto_field = "django.db.models.BigAutoField"
+
+    messages_of_others: Callable[[float, int], Sequence[Any]] | None = None
+    """Messages that pass the node's other workers within so many seconds, at most so many. Set by
+    a worker that may have others."""
+
+    @classmethod
+    def installed(cls) -> PoliciesConfig:
+        """The app of this process."""
+        return cast(PoliciesConfig, apps.get_app_config("policies"))

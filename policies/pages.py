@@ -19,6 +19,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from msgnode.core.errors import NodeError
+from policies.apps import PoliciesConfig
 from policies.authoring.cases import facts_of
 from policies.authoring.drafts import add_bundle, draft_document, draft_lists, warnings_of
 from policies.authoring.explain import explain
@@ -159,7 +160,8 @@ def playground(request: HttpRequest) -> HttpResponse:
         "may_watch": request.user.has_perm("policies.change_policyset"),
     }
     if "watch" in request.GET and context["may_watch"]:
-        passing = [msgspec.json.encode(each).decode() for each in messages_now()]
+        seen = messages_now(others=PoliciesConfig.installed().messages_of_others)
+        passing = [msgspec.json.encode(each).decode() for each in seen]
         context.update(passing=passing, watched=True)
     if request.method == "POST" and form.is_valid():
         try:

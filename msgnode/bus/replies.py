@@ -19,7 +19,7 @@ from msgnode.core.identity import Origin, Speaker
 from msgnode.core.messages import Message
 
 from .ports import Body, Caller, Component, Enforcer, Listener
-from .writing import Barrier
+from .writing import Barrier, after_barrier, no_barrier
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +27,13 @@ _COMPONENT = Speaker(session_id="", runtime_url="", origin=Origin.COMPONENT)
 
 
 class Replies:
-    """Asks components; `timeout` is in seconds."""
+    """Asks components; `timeout` is in seconds. An answer waits until the barrier is passed: until
+    all workers know what it says."""
 
-    def __init__(self, enforcer: Enforcer, timeout: float) -> None:
+    def __init__(self, enforcer: Enforcer, timeout: float, barrier: Barrier = no_barrier) -> None:
         self._enforcer = enforcer
         self._timeout = timeout
-        self.barrier: Barrier = lambda: None
+        self._barrier = barrier
 
     def ask(self, component: Component, message: Message, session: Listener, caller: Caller) -> int:
         """Have a component answer; the code of the answer, 0 if it comes later or never."""
@@ -43,10 +44,13 @@ class Replies:
         except Exception as error:
             return self._fail(component, message, caller, error)
         if isinstance(answer, dict):
-            everywhere = self.barrier()
+            everywhere = self._barrier()
             if everywhere is None:
                 return self._give(component, message, caller, answer)
-            answer = _after(everywhere, answer)
+            caller.answer_pending(+1)
+            give = partial(self._conclude, component, message, caller, answer)
+            everywhere.add_done_callback(lambda _: give())
+            return 0
         caller.answer_pending(+1)
         if isinstance(answer, asyncio.Future):  # of the group writer, which has its own limit
             waiting = answer
@@ -63,21 +67,22 @@ class Replies:
         self, component: Component, message: Message, caller: Caller, waiting: asyncio.Future[Body]
     ) -> None:
         error = None if waiting.cancelled() else waiting.exception()
-        everywhere = None if waiting.cancelled() or error is not None else self.barrier()
-        if everywhere is not None:
-            again = partial(self._finish, component, message, caller)
-            _after(everywhere, waiting.result()).add_done_callback(again)
+        if error is None and not waiting.cancelled():
+            give = partial(self._conclude, component, message, caller, waiting.result())
+            after_barrier(self._barrier, give)
             return
         caller.answer_pending(-1)
-        if waiting.cancelled():
-            return
         if error is None:
-            self._give(component, message, caller, waiting.result())
-        elif isinstance(error, TimeoutError):
+            return
+        if isinstance(error, TimeoutError):
             late = GatewayTimeout(f"{component.name} did not answer in time.")
             self._fail(component, message, caller, late)
         else:
             self._fail(component, message, caller, error)
+
+    def _conclude(self, component: Component, message: Message, caller: Caller, body: Body) -> None:
+        caller.answer_pending(-1)
+        self._give(component, message, caller, body)
 
     def _give(self, component: Component, message: Message, caller: Caller, body: Body) -> int:
         frame = messages.reply(message, body)
@@ -105,10 +110,3 @@ class Replies:
         component.card.failed += 1
         caller.put(messages.reply(message, messages.error_body(error)))
         return error.code
-
-
-def _after(everywhere: asyncio.Future[None], body: Body) -> asyncio.Future[Body]:
-    """The body, once every worker has heard what was said until now."""
-    answer: asyncio.Future[Body] = everywhere.get_loop().create_future()
-    everywhere.add_done_callback(lambda _: None if answer.done() else answer.set_result(body))
-    return answer

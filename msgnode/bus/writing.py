@@ -63,6 +63,26 @@ Barrier = Callable[[], asyncio.Future[None] | None]
 """Something to wait for until every worker routes what this one does; None if they do."""
 
 
+def no_barrier() -> None:
+    """The barrier of a node of one worker."""
+
+
+def after_barrier(barrier: Barrier, then: Callable[[], None]) -> None:
+    """Call `then` once every worker routes what this one does now; at once if they all do."""
+    waiting = barrier()
+    if waiting is None:
+        then()
+    else:
+        waiting.add_done_callback(lambda _: then())
+
+
+def retrieve_error(future: asyncio.Future[Any]) -> None:
+    """A callback for futures that not everybody waits for: an error that nobody asked for is no
+    fault of the loop."""
+    if not future.cancelled():
+        future.exception()
+
+
 class Writer(Protocol):
     """Commits changes in groups; see the head of the file for their order."""
 

@@ -11,7 +11,6 @@ Rules
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 from collections.abc import Iterable, Mapping
@@ -26,6 +25,7 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed, Throttled
 from rest_framework.request import Request
 
+from msgnode.core.digest import digest
 from msgnode.core.rates import VISITS
 from msgnode.models import ApiKey
 from msgnode.web.proxies import address_of
@@ -142,7 +142,7 @@ def find(text: str) -> ApiKey | None:
         return None
     now = timezone.now()
     key = ApiKey.objects.filter(prefix=prefix, is_active=True, expires_at__gt=now).first()
-    given = _hash(secret)
+    given = digest(secret)
     if key is None:
         return None
     is_old = key.previous_until is not None and key.previous_until > now
@@ -152,12 +152,8 @@ def find(text: str) -> ApiKey | None:
 
 def _renew(key: ApiKey) -> str:
     secret = secrets.token_urlsafe(32)
-    key.secret_hash = _hash(secret)
+    key.secret_hash = digest(secret)
     return f"{MARK}_{key.prefix}_{secret}"
-
-
-def _hash(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def _note_use(key: ApiKey, request: HttpRequest) -> None:

@@ -22,19 +22,20 @@ Rules
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from time import monotonic, time
+from time import time
 
 import msgspec
 
 from msgnode.bus.ports import Listener, Proof
 from msgnode.core import addresses
+from msgnode.core.digest import digest
 from msgnode.core.errors import BadMessage, Forbidden, NotIdentified, TooMany, Unavailable
 from msgnode.core.identity import Identity, Speaker
 from msgnode.core.messages import Message
 from msgnode.core.pending import Pending
+from msgnode.core.token_bucket import TokenBucket
 
 from .admission_policy import AdmissionPolicy, Mode, needs_no_identity
 from .bindings import Binding, Bindings
@@ -56,14 +57,6 @@ class _CachedSpeaker:
     base: Speaker
     until: float
     speaker: Speaker
-
-
-@dataclass(slots=True)
-class _Checks:
-    """How many verifications a session has left in this second."""
-
-    left: float
-    at: float
 
 
 class MessageAuthenticator:
@@ -97,7 +90,7 @@ class MessageAuthenticator:
         self._identified = identified
         self._now = now
         self._cache: dict[str, dict[bytes, _CachedSpeaker]] = {}
-        self._checks: dict[str, _Checks] = {}
+        self._checks: dict[str, TokenBucket] = {}
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -155,13 +148,11 @@ class MessageAuthenticator:
 
     def spend(self, session: Listener) -> None:
         """Count a verification that a session asks for. Raises TooMany."""
-        now = monotonic()
-        checks = self._checks.setdefault(session.id, _Checks(self._checks_a_second, now))
-        grown = checks.left + (now - checks.at) * self._checks_a_second
-        checks.left, checks.at = min(grown, self._checks_a_second), now
-        if checks.left < 1:
+        checks = self._checks.get(session.id)
+        if checks is None:
+            checks = self._checks[session.id] = TokenBucket(self._checks_a_second)
+        if not checks.take():
             raise TooMany("This session asks for too many verifications: try again in a second.")
-        checks.left -= 1
 
     # --- what others tell it ----------------------------------------------------------------------
 
@@ -286,7 +277,7 @@ class MessageAuthenticator:
         url, ends = session.runtime_url, verified.identity.expires
         wanted = [Binding(verified.digest, url, url, ends)] if self._binds else []
         if key_of(verified.nonce) is not None:
-            wanted.append(Binding(_key_name(verified, url), _hash(verified.nonce), url, ends))
+            wanted.append(Binding(_key_name(verified, url), digest(verified.nonce), url, ends))
         for held, want in zip(self._bindings.bind(*wanted), wanted, strict=True):
             if want.name == verified.digest:
                 self._check_holder(held.runtime_url, verified, url, session.speaker)
@@ -297,11 +288,7 @@ class MessageAuthenticator:
 def _key_name(verified: Verified, runtime_url: str) -> str:
     """What the key of a runtime's subject is bound under."""
     identity = verified.identity
-    return _hash("\n".join((runtime_url, identity.issuer, identity.subject)))
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return digest("\n".join((runtime_url, identity.issuer, identity.subject)))
 
 
 def _same(one: Identity, other: Identity) -> bool:

@@ -13,7 +13,6 @@ Rules
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -91,8 +90,3 @@ class Provider(Protocol):
     async def revoke(self, token: str) -> bool:
         """End a token (access, refresh); whether it was one of ours. Also posts REVOKED."""
         ...
-
-
-def digest(token: str) -> str:
-    """What is kept of a token: its SHA-256 in hex."""
-    return hashlib.sha256(token.encode()).hexdigest()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from django.conf import settings
@@ -62,7 +62,7 @@ class IdentityService:
         table: RoutingTable,
         sessions: SessionManager,
         writer: Writer,
-        connections: Callable[[], Iterable[Connection]],
+        connections: Collection[Connection],
         decide_again: Callable[[Listener], None],
         raise_alarm: Callable[[str, str, str], None],
         clear_alarm: Callable[[str, str], None],
@@ -262,7 +262,7 @@ class IdentityService:
                     self._sessions.end(session, CloseCode.NOT_IDENTIFIED, "identity revoked")
                 else:
                     self._sessions.identify(session, None)
-        for connection in tuple(self._connections()):
+        for connection in tuple(self._connections):
             if connection.session is None and is_met(connection.speaker.identity, connection.proof):
                 with FAULTS.kept_to("connection"):
                     connection.end(CloseCode.NOT_IDENTIFIED, "identity revoked")

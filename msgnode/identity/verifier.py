@@ -28,8 +28,10 @@ from typing import Any
 from joserfc import jwt
 from joserfc.errors import JoseError
 
+from msgnode.core.digest import digest
 from msgnode.core.errors import NodeError, TooMany, Unavailable
 from msgnode.core.identity import Identity
+from msgnode.core.token_bucket import TokenBucket
 
 from . import claims, credentials
 from .claims import ValidatedClaims
@@ -38,7 +40,7 @@ from .http import Fetcher
 from .issuers import Issuer, IssuerBook
 from .jwks import JwksCache
 from .pending import waiting_for
-from .ports import Provider, digest
+from .ports import Provider
 from .revocation_list import Revocations
 
 log = logging.getLogger(__name__)
@@ -87,8 +89,7 @@ class Verifier:
         self._provider = provider
         self._leeway = leeway
         self._capacity = capacity
-        self._rate = rate
-        self._asks_left, self._counted_at = rate, now()
+        self._asks = TokenBucket(rate, now)
         self._now = now
         self._kept: OrderedDict[str, _CachedResult] = OrderedDict()
         self._asking: dict[str, asyncio.Future[None]] = {}
@@ -190,12 +191,8 @@ class Verifier:
 
     def _spend(self) -> None:
         """One more question to an issuer, if there may be one."""
-        now = self._now()
-        grown = self._asks_left + (now - self._counted_at) * self._rate
-        self._asks_left, self._counted_at = min(self._rate, grown), now
-        if self._asks_left < 1:
+        if not self._asks.take():
             raise TooMany("Too many tokens are being asked about: try again in a second.")
-        self._asks_left -= 1
 
     async def _introspect(self, asked: list[Issuer], token: str, name: str) -> None:
         """Ask one after the other; what came of it is kept for whoever asked."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
@@ -16,11 +16,40 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from msgnode.bus.ports import CountingRecorder
+from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.histogram import Histogram
+from msgnode.identity.service import IdentityService
+from msgnode.sessions.budgets import AnswerBudget
+from msgnode.sessions.connection_limits import ConnectionLimits
+from msgnode.sessions.manager import SessionManager
+from msgnode.storage.writer import GroupWriter
+from msgnode.traffic.recorder import ParquetRecorder
+from msgnode.workers.cluster import Cluster
 
-if TYPE_CHECKING:
-    from msgnode.node import Node
+
+class MeasuredNode(Protocol):
+    """The parts of a worker that are measured; the node implements it."""
+
+    @property
+    def sessions(self) -> SessionManager: ...
+    @property
+    def sockets(self) -> ConnectionLimits: ...
+    @property
+    def answers(self) -> AnswerBudget: ...
+    @property
+    def table(self) -> RoutingTable: ...
+    @property
+    def writer(self) -> GroupWriter: ...
+    @property
+    def recorder(self) -> CountingRecorder: ...
+    @property
+    def record(self) -> ParquetRecorder | None: ...
+    @property
+    def identities(self) -> IdentityService: ...
+    @property
+    def cluster(self) -> Cluster | None: ...
 
 
 class Sample(msgspec.Struct, array_like=True):
@@ -40,7 +69,7 @@ class Family(msgspec.Struct, array_like=True):
     samples: list[Sample]
 
 
-def families(node: Node) -> list[Family]:
+def families(node: MeasuredNode) -> list[Family]:
     """All numbers of this worker and its process. Not for the event loop: sessions are counted."""
     registry = CollectorRegistry()
     registry.register(NodeCollector(node))
@@ -60,7 +89,7 @@ def families(node: Node) -> list[Family]:
 class NodeCollector(Collector):
     """What a worker knows of itself. Takes copies: the event loop goes on meanwhile."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: MeasuredNode) -> None:
         self._node = node
 
     def collect(self) -> Iterator[Metric]:

@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from msgnode.core.faults import FAULTS
-from msgnode.monitoring.collector import Family, families
+from msgnode.monitoring.collector import Family, MeasuredNode, families
 from msgnode.workers.rpc import MAX_BYTES, PeerRpc
 from policies.authoring import live_messages
-
-if TYPE_CHECKING:
-    from msgnode.node import Node
 
 T = TypeVar("T")
 
@@ -27,7 +24,7 @@ class _Watch(msgspec.Struct):
     enough: int
 
 
-def answers(node: Node) -> dict[str, Callable[[bytes], Awaitable[bytes]]]:
+def answers(node: MeasuredNode) -> dict[str, Callable[[bytes], Awaitable[bytes]]]:
     """What this worker answers, by the kind of question."""
 
     async def metrics(_: bytes) -> bytes:

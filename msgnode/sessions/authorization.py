@@ -22,7 +22,7 @@ from msgnode.core.identity import Speaker
 from msgnode.core.messages import Message
 
 from .connection import Connection
-from .handshake import SessionComponent
+from .handshake import SessionHandshake
 from .session import LiveSession
 
 _EVENTS = ("/changes", "/registration", "/status")
@@ -35,13 +35,13 @@ class SessionAuthorizer:
     def __init__(
         self,
         table: RoutingTable,
-        sessions: SessionComponent,
+        door: SessionHandshake,
         authenticator: Authenticator,
         ownership: Ownership,
         max_learned: int,
     ) -> None:
         self._table = table
-        self._sessions = sessions
+        self._door = door
         self._authenticator = authenticator
         self._ownership = ownership
         self._max_learned = max_learned
@@ -62,7 +62,7 @@ class SessionAuthorizer:
             _check_refusal(caller)
             raise NotIdentified("There is no session: send `open` to mn:/session first.")
         if not session.runtime_url:
-            self._sessions.bind(session, message, caller)
+            self._door.bind(session, message, caller)
         speaker = self._authenticator.speaker_of(message, session)
         sender = message.sender
         table = self._table

@@ -8,7 +8,6 @@ is on its way, its socket is not read until that is over.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,9 +17,10 @@ from msgnode.core.errors import NodeError
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity, Speaker
 from msgnode.core.pending import Pending
+from msgnode.core.token_bucket import TokenBucket
 
 from .budgets import AnswerBudget, source
-from .handshake import SessionComponent
+from .manager import SessionManager
 from .outbox import Link
 from .rules import CloseCode
 from .session import LiveSession
@@ -52,7 +52,7 @@ class Connection:
         self,
         link: Link,
         remote_address: str,
-        sessions: SessionComponent,
+        sessions: SessionManager,
         carry: Callable[[bytes, Connection], None],
         settings: ConnectionSettings,
     ) -> None:
@@ -77,9 +77,8 @@ class Connection:
         self._ended = False
         self._waiting: deque[bytes] = deque()
         self._released = asyncio.Event()
-        self._messages_left = settings.messages_per_second
-        self._bytes_left = settings.bytes_per_second
-        self._counted_at = time.monotonic()
+        self._messages = TokenBucket(settings.messages_per_second)
+        self._bytes = TokenBucket(settings.bytes_per_second)
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.call_later(settings.handshake_timeout, self._no_session)
 
@@ -197,8 +196,8 @@ class Connection:
             self.end(CloseCode.GOING_AWAY, "the node failed at a frame")
 
     def _take(self, frame: bytes) -> None:
-        self._messages_left -= 1
-        self._bytes_left -= len(frame)
+        self._messages.left -= 1
+        self._bytes.left -= len(frame)
         self._carry(frame, self)
         if self._must_wait() and not self._ended:
             self._held = True
@@ -215,10 +214,10 @@ class Connection:
                 self._is_queued = True
                 answers.when_less(self._source, self._has_room)
             return True
-        if self._messages_left >= 0 and self._bytes_left >= 0:
+        if self._messages.left >= 0 and self._bytes.left >= 0:
             return False
         self._refill()
-        if self._messages_left >= 0 and self._bytes_left >= 0:
+        if self._messages.left >= 0 and self._bytes.left >= 0:
             return False
         if self._timer is None:
             self._timer = self._loop.call_later(self._wait(), self._refilled)
@@ -253,25 +252,12 @@ class Connection:
             self.link.resume_reading()
 
     def _refill(self) -> None:
-        """Token buckets that hold one second's worth."""
-        now = time.monotonic()
-        passed, self._counted_at = now - self._counted_at, now
-        limits = self._settings
-        self._messages_left = min(
-            limits.messages_per_second, self._messages_left + passed * limits.messages_per_second
-        )
-        self._bytes_left = min(
-            limits.bytes_per_second, self._bytes_left + passed * limits.bytes_per_second
-        )
+        self._messages.refill()
+        self._bytes.refill()
 
     def _wait(self) -> float:
         """Seconds until the emptier bucket has refilled a tenth, so that work comes in portions."""
-        limits = self._settings
-        return max(
-            0.1 - self._messages_left / limits.messages_per_second,
-            0.1 - self._bytes_left / limits.bytes_per_second,
-            0.0,
-        )
+        return max(self._messages.seconds_until(0.1), self._bytes.seconds_until(0.1))
 
     def _no_session(self) -> None:
         is_named = self.session is not None and bool(self.session.runtime_url)

@@ -22,7 +22,9 @@ from . import credentials
 from .asgi_link import AsgiLink
 from .connection import Connection, ConnectionSettings
 from .connection_limits import ConnectionLimits
-from .handshake import SessionComponent
+from .handshake import SessionHandshake
+from .manager import SessionManager
+from .outbox import Link
 from .rules import CloseCode
 from .stub_connection import StubConnection
 
@@ -37,12 +39,11 @@ Prove = Callable[[str], Awaitable[Proof]]
 class SocketConsumer(AsyncConsumer):
     """`/ws`: a socket whose first frames are `open` or `re-open`."""
 
-    connection_class: type[Connection] = Connection
-
     def __init__(
         self,
         pipeline: Pipeline,
-        sessions: SessionComponent,
+        sessions: SessionManager,
+        door: SessionHandshake,
         sockets: ConnectionLimits,
         settings: ConnectionSettings,
         prove: Prove,
@@ -50,6 +51,7 @@ class SocketConsumer(AsyncConsumer):
     ) -> None:
         self._pipeline = pipeline
         self._sessions = sessions
+        self._door = door
         self._sockets = sockets
         self._settings = settings
         self._prove = prove
@@ -77,9 +79,7 @@ class SocketConsumer(AsyncConsumer):
             return
         native = (scope.get("extensions") or {}).get("msgnode.link")
         link = native or AsgiLink(send)
-        connection = self.connection_class(
-            link, source, self._sessions, self._pipeline.carry, self._settings
-        )
+        connection = self.connection(link, source)
         if proof is not None:
             connection.identify(proof.identity, proof.digest)
         self._sockets.add(connection, source)
@@ -113,6 +113,10 @@ class SocketConsumer(AsyncConsumer):
         except NodeError as error:
             return None, error
 
+    def connection(self, link: Link, source: str) -> Connection:
+        """A connection of the path's handshake."""
+        return Connection(link, source, self._sessions, self._pipeline.carry, self._settings)
+
     def begin(self, connection: Connection, scope: dict[str, Any]) -> bool:
         """What a path does before the first frame; False if it ended the connection."""
         return True
@@ -130,12 +134,15 @@ class SocketConsumer(AsyncConsumer):
 class StubConnectConsumer(SocketConsumer):
     """`/stub/connect?runtimeURL=…`, or without the parameter and with a `cmd` frame first."""
 
-    connection_class = StubConnection
-
     def check(self, scope: dict[str, Any], source: str) -> None:
         if _runtime_url(scope) == "":
             raise Forbidden("The parameter runtimeURL is empty.")
         super().check(scope, source)
+
+    def connection(self, link: Link, source: str) -> StubConnection:
+        return StubConnection(
+            self._door, link, source, self._sessions, self._pipeline.carry, self._settings
+        )
 
     def begin(self, connection: Connection, scope: dict[str, Any]) -> bool:
         runtime_url = _runtime_url(scope)

@@ -12,12 +12,13 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgnode.bus.ports import ComponentInfo, Listener
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import Barrier
+from msgnode.bus.writing import Barrier, after_barrier
 from msgnode.core import addresses, messages
+from msgnode.core.digest import digest
 from msgnode.core.errors import (
     BadMessage,
     Conflict,
@@ -32,13 +33,11 @@ from msgnode.core.messages import Message
 from msgnode.core.pending import Pending
 
 from . import rules, selection
+from .connection import Connection
 from .manager import SessionManager, SessionSettings
 from .rules import CloseCode, Event
 from .session import LiveSession
 from .store import SessionStore
-
-if TYPE_CHECKING:
-    from .connection import Connection
 
 ADDRESS = "mn:/session"
 
@@ -46,12 +45,12 @@ Answer = Callable[[dict[str, Any]], None]
 """Gives the body of an answer to the caller, in the words of its handshake."""
 
 
-class SessionComponent(SessionManager):
-    """The door to the sessions of this worker. Implements the bus's SessionDoor.
+class SessionHandshake:
+    """Who gets a session, and which. Implements the bus's SessionDoor beside the SessionManager.
 
-    `vouch(runtime URL, speaker, proof, is new)` raises if this proof opens no session there. With
-    several workers, `bring` has a session of another one come here, and `barrier` waits until all
-    of them know what this one has told them.
+    `authorize_runtime(runtime URL, speaker, proof, is new)` raises if this proof opens no session
+    there; `barrier` waits until all workers know what this one has told them. With several
+    workers, `fetch` has a session of another one come here.
     """
 
     name = "session"
@@ -59,16 +58,22 @@ class SessionComponent(SessionManager):
     def __init__(
         self,
         settings: SessionSettings,
+        sessions: SessionManager,
         table: RoutingTable,
         store: SessionStore,
-        raise_alarm: Callable[[str, str, str], None],
+        authorize_runtime: Callable[[str, Speaker, str, bool], None],
+        barrier: Barrier,
     ) -> None:
-        super().__init__(settings, table, store, raise_alarm)
         self.card = ComponentInfo(self.name, "component", ADDRESS)
         self.fetch: Callable[[str], Awaitable[None]] | None = None
-        self.barrier: Barrier = lambda: None
-        self.authorize_runtime: Callable[[str, Speaker, str, bool], None] = lambda *_: None
+        self._settings = settings
+        self._sessions = sessions
+        self._table = table
+        self._store = store
+        self._authorize_runtime = authorize_runtime
+        self._barrier = barrier
         self._given_up: set[str] = set()
+        sessions.on_identified.append(self._has_come)
 
     # --- session frames ---------------------------------------------------------------------------
 
@@ -127,10 +132,10 @@ class SessionComponent(SessionManager):
             raise Conflict("This connection already has a session: close it first.")
         self._check_name(runtime_url, caller)
         session = self._new(runtime_url, token, caller)
-        self._begin(session, caller)
+        self._sessions.open(session, caller)
 
         def give_up() -> None:
-            self.close(session, Event.CLOSE, "could not be stored")
+            self._sessions.close(session, Event.CLOSE, "could not be stored")
 
         committed = self._store.opened(session)
         body = {"code": 200, "runtimeToken": token}
@@ -155,7 +160,7 @@ class SessionComponent(SessionManager):
         session.runtime_url = runtime_url
         session.speaker = _speaker(session.id, runtime_url, caller)
         session.proof = caller.proof
-        self._begin(session, caller)
+        self._sessions.open(session, caller)
         self._store.opened(session)
         session.attach(caller)
 
@@ -164,7 +169,7 @@ class SessionComponent(SessionManager):
         if why := rules.runtime_url_fault(runtime_url):
             raise BadMessage(f"The runtime URL {why}.")
         self._check_bans(runtime_url, caller)
-        self.authorize_runtime(runtime_url, caller.speaker, caller.proof, True)
+        self._authorize_runtime(runtime_url, caller.speaker, caller.proof, True)
         runtimes = self._table.runtimes
         if above := next(filter(runtimes.__contains__, addresses.ancestors(runtime_url)), ""):
             raise Forbidden(f"{runtime_url} lies below the runtime {above}.")
@@ -176,7 +181,7 @@ class SessionComponent(SessionManager):
                 raise Forbidden(f"{runtime_url} is in use by another connection.")
         if len(siblings) >= self._settings.max_per_runtime:
             self._make_room(runtime_url, siblings, caller)
-        if len(self.sessions) >= self._settings.max_sessions:
+        if len(self._sessions.sessions) >= self._settings.max_sessions:
             raise Unavailable("The node has as many sessions as it may have.")
 
     def _make_room(
@@ -187,7 +192,7 @@ class SessionComponent(SessionManager):
         oldest = selection.to_end(siblings, caller.speaker)
         if oldest is None:
             raise TooMany(f"{runtime_url} has {len(siblings)} sessions already, all in use.")
-        self.close(self._here(oldest), Event.END, "made room for a newer session")
+        self._sessions.close(self._here(oldest), Event.END, "made room for a newer session")
 
     def _reopen(self, message: Message, caller: Connection) -> None:
         runtime_url, token = rules.session_url(message.sender)
@@ -214,19 +219,18 @@ class SessionComponent(SessionManager):
     def leave(self, caller: Connection) -> None:
         """The runtime says good-bye: free what it holds and close its socket."""
         if caller.session is not None:
-            self.close(caller.session, Event.CLOSE, "closed by the runtime")
+            self._sessions.close(caller.session, Event.CLOSE, "closed by the runtime")
         caller.end(CloseCode.NORMAL, "closed")
 
     def _check_bans(self, runtime_url: str, caller: Connection) -> None:
         """Raises Forbidden for who is kept out; its socket is closed after the answer."""
-        ban = self.bans.of_session(runtime_url, caller.speaker, time.time())
+        ban = self._sessions.bans.of_session(runtime_url, caller.speaker, time.time())
         if ban is not None:
             asyncio.get_running_loop().call_soon(caller.banned)
             raise Forbidden(f"{runtime_url or 'This runtime'} is banned from this node.")
 
-    def adopt(self, session: LiveSession) -> None:
+    def _has_come(self, session: LiveSession) -> None:
         self._given_up.discard(session.id)
-        super().adopt(session)
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -239,7 +243,7 @@ class SessionComponent(SessionManager):
     def _here(self, session: Listener) -> LiveSession:
         """The session, once it is with this worker. Raises Pending while it comes from another,
         and Unavailable if it cannot be had."""
-        live = self.sessions.get(session.id)
+        live = self._sessions.sessions.get(session.id)
         if live is not None:
             return live
         if self.fetch is None or session.id in self._given_up:
@@ -251,7 +255,7 @@ class SessionComponent(SessionManager):
         self, fetch: Callable[[str], Awaitable[None]], id_: str, known: Callable[[], None]
     ) -> None:
         def done(_: asyncio.Future[None]) -> None:
-            if id_ not in self.sessions:
+            if id_ not in self._sessions.sessions:
                 self._given_up.add(id_)
             known()
 
@@ -263,28 +267,13 @@ class SessionComponent(SessionManager):
             id_=id_,
             runtime_url=runtime_url,
             token=token,
-            token_hash=rules.token_hash(token),
+            token_hash=digest(token),
             handshake=caller.handshake,
             speaker=_speaker(id_, runtime_url, caller),
             outbox_bytes=self._settings.outbox_bytes,
             stores=self._settings.stores,
             proof=caller.proof,
         )
-
-    def _begin(self, session: LiveSession, caller: Connection) -> None:
-        session.step(Event.OPEN)
-        self.sessions[session.id] = session
-        self._bound(session, caller)
-        for on_identified in self.on_identified:
-            on_identified(session)
-
-    def _bound(self, session: LiveSession, caller: Connection) -> None:
-        session.bound_at = time.time()
-        self._charge(session)
-        self._table.add_runtime(session)
-        caller.session = session
-        caller.last_runtime_url = session.runtime_url
-        session.socket = caller
 
     def _resume(
         self,
@@ -300,32 +289,19 @@ class SessionComponent(SessionManager):
             raise Conflict("This connection already has a session: close it first.")
         self._check_bans(session.runtime_url, caller)
         if session.speaker.identity is None:
-            self.authorize_runtime(session.runtime_url, caller.speaker, caller.proof, False)
+            self._authorize_runtime(session.runtime_url, caller.speaker, caller.proof, False)
         speaker = _speaker(session.id, session.runtime_url, caller)
         bound = session.speaker.identity
         if bound is not None and speaker.identity is None:
             speaker, caller.proof = replace(speaker, identity=bound), session.proof
         elif bound is not None and not speaker.is_same_subject(session.speaker):
             raise Forbidden("The session is bound to another subject.")
-        before, old_hash = session.socket, session.token_hash
-        is_changed = speaker.identity != session.speaker.identity
-        session.step(Event.RESUME)
-        if before is not None and before is not caller:
-            before.session = None
-            before.end(CloseCode.REPLACED, "resumed on another connection")
-            session.detach()
-        session.token_hash = rules.token_hash(token)
-        session.token = token.encode()
-        session.handshake = caller.handshake
-        session.speaker, session.proof = speaker, caller.proof
-        self._detached.pop(session.id, None)
-        self._bound(session, caller)
-        for on_identified in self.on_identified if is_changed else ():
-            on_identified(session)
+        old_hash = session.token_hash
+        self._sessions.resume(session, caller, token, speaker, caller.proof)
 
         def give_up() -> None:
             session.token_hash = old_hash
-            self._detach(session)
+            self._sessions.detach(session)
 
         body: dict[str, Any] = {"code": 200, "runtimeToken": token} if fresh else {"code": 200}
         committed = self._store.resumed(session)
@@ -351,8 +327,7 @@ class SessionComponent(SessionManager):
             if done.exception() is None:
                 if answer is not None:
                     answer(body)
-                session.attach(caller)
-                self._signal_gap(session)
+                self._sessions.attach(session, caller)
                 return
             give_up()
             caller.session = None
@@ -362,11 +337,10 @@ class SessionComponent(SessionManager):
                 caller.end(CloseCode.GOING_AWAY, "the session could not be stored")
 
         def settle(done: asyncio.Future[Any]) -> None:
-            waiting = self.barrier()
-            if waiting is None or done.cancelled() or done.exception() is not None:
+            if done.cancelled() or done.exception() is not None:
                 finish(done)
             else:
-                waiting.add_done_callback(lambda _: finish(done))
+                after_barrier(self._barrier, partial(finish, done))
 
         committed.add_done_callback(settle)
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from msgnode.bus.ports import SessionEnd
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
+from msgnode.core.digest import digest
 from msgnode.core.errors import Forbidden
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity, Speaker
@@ -51,7 +52,7 @@ class SessionSettings:
 
 
 class SessionManager:
-    """All sessions of this worker."""
+    """The sessions of this worker: which there are, their sockets, and how they end."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class SessionManager:
         caller.session = None
         if session is None or session.id not in self.sessions or session.socket is not caller:
             return
-        self._detach(session)
+        self.detach(session)
         self._store.detached(session)
         if session.outbox.has_gap:
             self._raise_alarm("gap", session.runtime_url, "Messages to a session were lost.")
@@ -157,6 +158,10 @@ class SessionManager:
             session.has_said_who = True
             self._store.identified(session)
 
+    def is_source_banned(self, source: str) -> bool:
+        """Whether connections from this network address are kept out."""
+        return self.bans.of_source(source, time.time()) is not None
+
     def apply_bans(self, bans: BanList) -> None:
         """These bans are in force from now on: end the sessions that the new ones meet."""
         new, self.bans = bans.beyond(self.bans), bans
@@ -211,6 +216,49 @@ class SessionManager:
         ]
         return self._store.stopped(complete)
 
+    # --- sessions and their sockets ---------------------------------------------------------------
+
+    def open(self, session: LiveSession, socket: Socket) -> None:
+        """A new session begins, on this socket."""
+        session.step(Event.OPEN)
+        self.sessions[session.id] = session
+        self._bind(session, socket)
+        for on_identified in self.on_identified:
+            on_identified(session)
+
+    def resume(
+        self, session: LiveSession, socket: Socket, token: str, speaker: Speaker, proof: str
+    ) -> None:
+        """A session goes on with this socket, token and speaker; a socket it has is closed."""
+        before = session.socket
+        is_changed = speaker.identity != session.speaker.identity
+        session.step(Event.RESUME)
+        if before is not None and before is not socket:
+            before.session = None
+            before.end(CloseCode.REPLACED, "resumed on another connection")
+            session.detach()
+        session.token_hash = digest(token)
+        session.token = token.encode()
+        session.handshake = socket.handshake
+        session.speaker, session.proof = speaker, proof
+        self._detached.pop(session.id, None)
+        self._bind(session, socket)
+        for on_identified in self.on_identified if is_changed else ():
+            on_identified(session)
+
+    def attach(self, session: LiveSession, socket: Socket) -> None:
+        """Let the session's frames flow to its socket, and say if some are missing."""
+        session.attach(socket)
+        self._signal_gap(session)
+
+    def detach(self, session: LiveSession) -> None:
+        """The session has no socket any more; its grace period begins."""
+        session.step(Event.LOSE)
+        session.detach()
+        self._forget_learned(session)
+        self._table.touch(session)
+        self._detached[session.id] = session
+
     # --- sessions that change their worker --------------------------------------------------------
 
     def adopt(self, session: LiveSession) -> None:
@@ -227,7 +275,7 @@ class SessionManager:
             socket, session.socket.session = session.socket, None
             socket.end(CloseCode.REPLACED, "resumed on another connection")
         if session.state is State.OPEN:
-            self._detach(session)
+            self.detach(session)
         self._detached.pop(session.id, None)
 
     def hand_off(self, session_id: str) -> None:
@@ -259,12 +307,13 @@ class SessionManager:
             holders.append(f"subject {speaker.identity.issuer} {speaker.identity.subject}")
         session.outbox.charge_to(self.queues, tuple(holders))
 
-    def _detach(self, session: LiveSession) -> None:
-        session.step(Event.LOSE)
-        session.detach()
-        self._forget_learned(session)
-        self._table.touch(session)
-        self._detached[session.id] = session
+    def _bind(self, session: LiveSession, socket: Socket) -> None:
+        session.bound_at = time.time()
+        self._charge(session)
+        self._table.add_runtime(session)
+        socket.session = session
+        socket.last_runtime_url = session.runtime_url
+        session.socket = socket
 
     def _signal_gap(self, session: LiveSession) -> None:
         if not session.outbox.has_gap:

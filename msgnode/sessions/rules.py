@@ -11,13 +11,13 @@ The table below is the whole life; the diagram in docs/sessions.md is drawn from
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import uuid
 from enum import StrEnum
 from typing import NamedTuple
 
 from msgnode.core import addresses
+from msgnode.core.digest import digest
 from msgnode.core.errors import Conflict
 
 
@@ -97,14 +97,9 @@ def new_token() -> str:
     return str(uuid.uuid4())
 
 
-def token_hash(token: str) -> str:
-    """What is kept of a token."""
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
 def opens(token: str, kept_hash: str) -> bool:
     """Whether a token is the one of this hash, in constant time."""
-    return hmac.compare_digest(token_hash(token), kept_hash)
+    return hmac.compare_digest(digest(token), kept_hash)
 
 
 def runtime_url_fault(text: str) -> str:

@@ -21,6 +21,10 @@ class Socket(Protocol):
     """The connection a session has while it is open."""
 
     session: LiveSession | None
+    last_runtime_url: str
+
+    @property
+    def handshake(self) -> str: ...
 
     @property
     def link(self) -> Link: ...

@@ -16,6 +16,7 @@ from msgnode.core.errors import Forbidden, NodeError, TooMany, Unavailable
 from msgnode.core.pending import Pending
 
 from .connection import Connection
+from .handshake import SessionHandshake
 from .rules import CloseCode
 
 
@@ -42,6 +43,10 @@ class StubConnection(Connection):
     handshake = "stub-connect"
     _farewell: asyncio.TimerHandle | None = None
 
+    def __init__(self, door: SessionHandshake, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._door = door
+
     def _take(self, frame: bytes) -> None:
         command = _command(frame) if self.session is None or b'"cmd"' in frame else None
         if self.refusal is not None or (command is None and self.session is not None):
@@ -56,7 +61,7 @@ class StubConnection(Connection):
     def begin(self, runtime_url: str) -> None:
         """Enter the session that the socket's URL names."""
         try:
-            self._sessions.enter(runtime_url, self)
+            self._door.enter(runtime_url, self)
         except Pending as fact:
             self.wait_until(fact, lambda: self.begin(runtime_url))
         except NodeError as error:
@@ -79,7 +84,7 @@ class StubConnection(Connection):
     def _connect(self, command: _Command, frame: bytes) -> None:
         runtime_url = command.data.runtime_url or command.body.runtime_url
         try:
-            self._sessions.enter(runtime_url, self, self._accept)
+            self._door.enter(runtime_url, self, self._accept)
         except Pending as fact:
             self.hold(frame, fact)
         except NodeError as error:
@@ -88,7 +93,7 @@ class StubConnection(Connection):
     def _disconnect(self, command: _Command) -> None:
         named = (command.data.runtime_url, command.body.runtime_url)
         if self.session is not None and self.session.runtime_url in named:
-            self._sessions.leave(self)
+            self._door.leave(self)
 
     def _accept(self, body: dict[str, Any]) -> None:
         text = "Connection accepted!" if body["code"] == 200 else body["description"]

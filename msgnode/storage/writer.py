@@ -28,7 +28,7 @@ from django.db import (
     transaction,
 )
 
-from msgnode.bus.writing import Change
+from msgnode.bus.writing import Change, retrieve_error
 from msgnode.core.errors import Conflict, InternalFault, NodeError, Unavailable
 from msgnode.core.histogram import Histogram
 
@@ -70,7 +70,7 @@ class GroupWriter:
     def submit(self, *changes: Change, result: Any = None) -> asyncio.Future[Any]:
         """Never blocks. See bus.writing.Writer."""
         future = asyncio.get_running_loop().create_future()
-        future.add_done_callback(_seen)
+        future.add_done_callback(retrieve_error)
         self._queue.put(_Submission(changes, result, future))
         return future
 
@@ -153,9 +153,3 @@ def _in_words(error: Exception) -> NodeError:
         return Unavailable("The node's database does not take the change at the moment.")
     log.error("A change could not be written.", exc_info=error)
     return InternalFault()
-
-
-def _seen(future: asyncio.Future[Any]) -> None:
-    """Not everybody waits for a commit; an error nobody asked for is no fault of the loop."""
-    if not future.cancelled():
-        future.exception()

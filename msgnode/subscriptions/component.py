@@ -14,6 +14,7 @@ from typing import Any
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import Body, Component, Listener
 from msgnode.bus.table import RoutingTable
+from msgnode.bus.writing import retrieve_error
 from msgnode.core.errors import BadMessage, Conflict, Forbidden, TooMany
 from msgnode.core.messages import Message
 
@@ -153,7 +154,7 @@ class SubscriptionComponent(Component):
         """Make claims hold with the commit, and undo the subscriptions if there is none. A request
         for what an earlier one is about to get shares the fate of that one."""
         answer: Future[Body] = committed.get_loop().create_future()
-        answer.add_done_callback(_seen)
+        answer.add_done_callback(retrieve_error)
         self._begin([*new, *claimed], session, answer)
 
         def settle(done: Future[Body]) -> None:
@@ -289,9 +290,3 @@ def _error(request: Future[Body]) -> BaseException | None:
     if request.done() and not request.cancelled():
         return request.exception()
     return None
-
-
-def _seen(request: Future[Body]) -> None:
-    """Not everybody looks at a refusal twice; one that nobody fetched is no fault of the loop."""
-    if not request.cancelled():
-        request.exception()

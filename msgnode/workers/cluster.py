@@ -33,7 +33,7 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.rates import Rates
 from msgnode.identity.service import IdentityService
-from msgnode.sessions.handshake import SessionComponent
+from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.serialization import SessionState, session_of, state_of
 from msgnode.sessions.session import LiveSession
 from msgnode.sessions.store import SessionStore
@@ -47,7 +47,7 @@ from msgnode.workers.protocol import CounterReport, Goodbye, RpcRequest, RpcResp
 from msgnode.workers.remote import RemoteSession
 from msgnode.workers.replication import TableReplicator
 from msgnode.workers.rpc import PeerRpc
-from msgnode.workers.transport import PeerTransport, WorkerId
+from msgnode.workers.transport import PeerTransport
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +64,10 @@ class SessionTransfer(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class ClusterLimits:
-    """patience  seconds until a worker that is not heard of is taken for dead
-    link_bytes  bytes that may wait for another worker      outbox_bytes, stores  of sessions"""
+    """timeout  seconds until a worker without a heartbeat is taken for dead
+    outbox_bytes, stores  of sessions"""
 
     timeout: float
-    link_bytes: int
     outbox_bytes: int
     stores: bool
 
@@ -79,12 +78,10 @@ class Cluster:
 
     def __init__(
         self,
-        layer: Any,
-        me: WorkerId,
-        secret: str,
+        transport: PeerTransport,
         limits: ClusterLimits,
         table: RoutingTable,
-        sessions: SessionComponent,
+        sessions: SessionManager,
         allocation: AllocationComponent,
         subscriptions: SubscriptionComponent,
         store: SessionStore,
@@ -93,11 +90,9 @@ class Cluster:
         identities: IdentityService,
         counters: Mapping[str, Rates],
     ) -> None:
-        self.me = me
+        self.me = transport.me
         self.state = membership_store.STARTING
-        self.transport = PeerTransport(
-            layer, me, secret, limits.timeout, limits.link_bytes, raise_alarm
-        )
+        self.transport = transport
         self.replicator = TableReplicator(table, self.transport, self)
         self.moves = Handover(
             self.transport, self.replicator, self, limits.timeout, limits.outbox_bytes
@@ -118,8 +113,6 @@ class Cluster:
         self._dead: set[str] = set()
         self._jobs: list[asyncio.Task[None]] = []
         self._takeovers: set[asyncio.Task[None]] = set()
-        sessions.fetch = self.moves.fetch
-        sessions.barrier = self.transport.barrier
 
     # --- start and stop ---------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.writing import Call, Writer
 from msgnode.sessions.bans import BanList
 from msgnode.sessions.connection_limits import ConnectionLimits
-from msgnode.sessions.handshake import SessionComponent
+from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.session import LiveSession
 from msgnode.sessions.store import SessionStore
@@ -34,7 +34,7 @@ class ControlHandlers:
 
     def __init__(
         self,
-        sessions: SessionComponent,
+        sessions: SessionManager,
         sockets: ConnectionLimits,
         allocation: AllocationComponent,
         subscriptions: SubscriptionComponent,

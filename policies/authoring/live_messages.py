@@ -28,18 +28,20 @@ SECONDS = 3.0
 ENOUGH = 20
 MAX_BYTES = 4 * 1024 * 1024
 
+Source = Callable[[float, int], Sequence[Any]]
+"""Messages that pass within so many seconds, at most so many."""
 
-from_other_workers: Callable[[float, int], Sequence[Any]] | None = None
-"""Messages that pass the node's other workers; put here by a worker that may have others."""
 
-
-def messages_now(seconds: float = SECONDS, enough: int = ENOUGH) -> list[Any]:
-    """Messages that pass the node within so many seconds, as the playground takes them."""
-    if from_other_workers is None:
+def messages_now(
+    seconds: float = SECONDS, enough: int = ENOUGH, others: Source | None = None
+) -> list[Any]:
+    """Messages that pass the node within so many seconds, as the playground takes them: those of
+    this worker and, where it has any, of the others."""
+    if others is None:
         return messages_here(seconds, enough)
     with ThreadPoolExecutor(1) as pool:
-        others = pool.submit(from_other_workers, seconds, enough)
-        return [*messages_here(seconds, enough), *others.result()][:enough]
+        elsewhere = pool.submit(others, seconds, enough)
+        return [*messages_here(seconds, enough), *elsewhere.result()][:enough]
 
 
 def messages_here(seconds: float, enough: int) -> list[dict[str, Any]]:

@@ -8,6 +8,8 @@ Rules
   The text of a function holds only names made here: constants are handed over, never written out.
 - Members are asked from left to right, so one that raises CannotEvaluate may hide one that settles
   the matter. Whoever calls then asks the compiled conditions, which know the three-valued rules.
+- Writing the text pays: with the compiled conditions called one by one a decision over 100 and 400
+  mixed rules takes 2.9 and 3.1 times as long, over 400 layers 6 times. With an index it is equal.
 - What costs nothing to know, and what the first test of each rule looks at, is read once.
 """
 

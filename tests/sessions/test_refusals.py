@@ -21,7 +21,7 @@ async def answered(extensions: dict[str, Any], sockets: ConnectionLimits) -> lis
     async def send(event: dict[str, Any]) -> None:
         sent.append(event)
 
-    consumer = SocketConsumer(nothing, nothing, sockets, nothing, nothing, ["*"])
+    consumer = SocketConsumer(nothing, nothing, nothing, sockets, nothing, nothing, ["*"])
     scope = {"client": ["192.0.2.1", 1], "extensions": extensions}
     await consumer(scope, receive, send)
     return sent

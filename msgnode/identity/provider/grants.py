@@ -25,7 +25,6 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.utils import timezone
-from jwcrypto import jwt
 from oauth2_provider.models import (
     get_access_token_model,
     get_application_model,
@@ -34,6 +33,7 @@ from oauth2_provider.models import (
     set_token_value,
 )
 
+from msgnode.core.digest import digest
 from msgnode.identity.ports import AssertionRequest
 
 from . import keys
@@ -140,13 +140,11 @@ def mint(user: Any, nonce: str) -> tuple[str, dict[str, Any]]:
         **claims_of(user),
         **({"nonce": nonce} if nonce else {}),
     }
-    kid, key = keys.signer()
-    made = jwt.JWT(header={"typ": "JWT", "alg": keys.ALGORITHM, "kid": kid}, claims=claims)
-    made.make_signed_token(key)
+    token = keys.sign(claims)
     get_id_token_model().objects.create(
         jti=jti, user=user, application=_client(), expires=expires, scope=_SCOPE
     )
-    return str(made.serialize()), claims
+    return token, claims
 
 
 def _granted(request: AssertionRequest) -> tuple[Any, str]:
@@ -201,8 +199,7 @@ def _owner(token: str) -> Any:
 
 
 def _tokens(text: str) -> Any:
-    checksum = hashlib.sha256(text.encode()).hexdigest()
-    return get_access_token_model().objects.filter(token_checksum=checksum)
+    return get_access_token_model().objects.filter(token_checksum=digest(text))
 
 
 def _client() -> Any:
@@ -210,8 +207,8 @@ def _client() -> Any:
 
 
 def _verifier(state: str) -> str:
-    digest = hmac.new(settings.SECRET_KEY.encode(), f"pkce {state}".encode(), hashlib.sha256)
-    return _base64url(digest.digest())
+    mac = hmac.new(settings.SECRET_KEY.encode(), f"pkce {state}".encode(), hashlib.sha256)
+    return _base64url(mac.digest())
 
 
 def _challenge(verifier: str) -> str:

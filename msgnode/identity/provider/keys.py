@@ -6,13 +6,13 @@ Rules
 - The newest key that may sign signs. The one before stays published until all it signed has
   expired; then its row may be deleted.
 - `replace_now` is for a key that has leaked: the new one signs at once, the others are gone.
-- Private keys are sealed in the database (see sealing.py); nothing of them is ever logged or shown.
+- Private keys are encrypted in the database (see encryption.py); nothing of them is ever logged or
+  shown.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -22,7 +22,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
-from jwcrypto.jwk import JWK
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet, RSAKey
 
 from msgnode.identity.encryption import decrypt, encrypt
 from msgnode.models import ProviderKey
@@ -42,16 +44,26 @@ def jwk_set() -> dict[str, Any]:
     return {"keys": [row.public for row in published(_rows())]}
 
 
-def signer() -> tuple[str, JWK]:
+def signer() -> tuple[str, RSAKey]:
     """The key that signs now, with its `kid`."""
     row = signing(_rows())
     return row.kid, _opened(row.kid, row.sealed)
 
 
-def public_key(kid: str) -> JWK | None:
-    """The published key with this `kid`, to verify what we signed ourselves."""
-    found = next((row for row in published(_rows()) if row.kid == kid), None)
-    return JWK(**found.public) if found else None
+def sign(claims: Mapping[str, Any]) -> str:
+    """A JWT of these claims, signed with the key that signs now."""
+    kid, key = signer()
+    return jwt.encode({"typ": "JWT", "alg": ALGORITHM, "kid": kid}, dict(claims), key)
+
+
+def verify(token: str) -> dict[str, Any] | None:
+    """The claims of a token that one of the published keys has signed; None of any other text.
+    Whether they are valid now is not looked at."""
+    try:
+        published_keys = KeySet([RSAKey.import_key(key) for key in jwk_set()["keys"]])
+        return jwt.decode(token, published_keys, [ALGORITHM]).claims
+    except (JoseError, ValueError, TypeError, KeyError):
+        return None
 
 
 def signing(rows: Sequence[ProviderKey], now: datetime | None = None) -> ProviderKey:
@@ -112,20 +124,20 @@ def _make(signs_from: datetime) -> ProviderKey:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    key = JWK.from_pem(pem)
+    key = RSAKey.import_key(pem)
     kid = key.thumbprint()
-    public = {**json.loads(key.export_public()), "kid": kid, "use": "sig", "alg": ALGORITHM}
+    public = {**key.as_dict(private=False), "kid": kid, "use": "sig", "alg": ALGORITHM}
     return ProviderKey.objects.create(
         kid=kid, public=public, sealed=encrypt(pem.decode()), signs_from=signs_from
     )
 
 
 @lru_cache(maxsize=4)
-def _opened(kid: str, sealed: str) -> JWK:
+def _opened(kid: str, sealed: str) -> RSAKey:
     pem = decrypt(sealed)
     if not pem:
         raise CannotSign(
             "The provider's signing key was sealed with another key: name that one in "
             "SECRET_KEY_FALLBACKS, or make a new one (manage.py provider_key --replace-now)."
         )
-    return JWK.from_pem(pem.encode())
+    return RSAKey.import_key(pem)

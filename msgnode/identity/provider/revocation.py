@@ -16,7 +16,7 @@ from oauth2_provider.models import (
     revoke_access_token,
 )
 
-from msgnode.identity.ports import digest
+from msgnode.core.digest import digest
 from msgnode.identity.revocation_store import revoke
 
 from .validator import subject_of

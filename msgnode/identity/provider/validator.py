@@ -9,8 +9,9 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
-from jwcrypto import jws, jwt
-from jwcrypto.common import JWException
+from joserfc import jws, jwt
+from joserfc.errors import JoseError
+from jwcrypto.jwk import JWK
 from oauth2_provider.models import get_application_model
 from oauth2_provider.oauth2_validators import OAuth2Validator
 
@@ -80,37 +81,29 @@ class Validator(OAuth2Validator):
         id_token.update(claims)
         if "nonce" not in id_token and request.nonce:
             id_token["nonce"] = request.nonce
-        kid, key = keys.signer()
-        header = {"typ": "JWT", "alg": keys.ALGORITHM, "kid": kid}
-        made = jwt.JWT(header=json.dumps(header), claims=json.dumps(id_token, default=str))
-        made.make_signed_token(key)
+        text = keys.sign(json.loads(json.dumps(id_token, default=str)))
         request.id_token = request.access_token = self._save_id_token(
             id_token["jti"], request, expires
         )
-        return str(made.serialize())
+        return text
 
-    def _get_key_for_token(self, token: str) -> Any:
-        """The key a token of ours names; for the log-out's `id_token_hint`."""
-        peeked = jws.JWS()
-        try:
-            peeked.deserialize(token)
-            return keys.public_key(str(peeked.jose_header.get("kid", "")))
-        except (JWException, ValueError, TypeError, AttributeError):
+    def _get_key_for_token(self, token: str) -> JWK | None:
+        """The key that signed a token of ours, as the toolkit's log-out takes it (jwcrypto's)."""
+        if keys.verify(token) is None:
             return None
+        kid = jws.extract_compact(token.encode()).headers().get("kid")
+        public = next((key for key in keys.jwk_set()["keys"] if key["kid"] == kid), None)
+        return JWK(**public) if public else None
 
 
 def verified_claims(id_token: str) -> dict[str, Any] | None:
     """The claims of a token of ours that is valid now; None of any other text."""
+    claims = keys.verify(id_token)
+    if claims is None:
+        return None
     try:
-        peeked = jws.JWS()
-        peeked.deserialize(id_token)
-        header = peeked.jose_header
-        key = keys.public_key(str(header.get("kid", "")))
-        if key is None or header.get("alg") != keys.ALGORITHM:
-            return None
-        read = jwt.JWT(key=key, jwt=id_token, algs=[keys.ALGORITHM])
-        claims: dict[str, Any] = json.loads(read.claims)
-    except (JWException, ValueError, TypeError, AttributeError):
+        jwt.JWTClaimsRegistry(leeway=60).validate(claims)
+    except JoseError:
         return None
     known = get_application_model().objects.filter(client_id=str(claims.get("aud", ""))).exists()
     return claims if known and claims.get("iss") == settings.PROVIDER["ISSUER"] else None

@@ -1,0 +1,10 @@
+"""What is kept of a secret: its digest."""
+
+from __future__ import annotations
+
+import hashlib
+
+
+def digest(text: str) -> str:
+    """The SHA-256 of a token, an API key or another text, in hex."""
+    return hashlib.sha256(text.encode()).hexdigest()
