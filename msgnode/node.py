@@ -52,6 +52,7 @@ from msgnode.monitoring.tail import Tail
 from msgnode.policy.service import PolicyService
 from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.bans import BanList
+from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.expiry import run_expiry
@@ -101,6 +102,8 @@ class Node:
             stores=settings.STORE_FOR_DETACHED,
             grace=limits["GRACE_PERIOD"],
             outbox_bytes=limits["OUTBOX_BYTES"],
+            queue_bytes_per_source=limits["MAX_QUEUE_BYTES_PER_SOURCE"],
+            queue_bytes=limits["MAX_QUEUE_BYTES"],
             max_sessions=limits["MAX_SESSIONS"],
             max_per_runtime=limits["MAX_SESSIONS_PER_RUNTIME"],
             node_address=f"domain://msg-node.{self.domain}",
@@ -218,6 +221,9 @@ class Node:
             worker_timeout=limits["WORKER_TIMEOUT"],
             shares_port=settings.WORKERS > 1,
         )
+        self.answers = AnswerBudget(
+            limits["MAX_PENDING_ANSWERS_PER_SOURCE"], limits["MAX_PENDING_ANSWERS_TOTAL"]
+        )
         self.cluster = None if transport is None else self._cluster(transport)
         self.connection_settings = ConnectionSettings(
             messages_per_second=limits["MAX_MESSAGES_PER_SECOND"],
@@ -225,6 +231,7 @@ class Node:
             max_pending=limits["MAX_PENDING_ANSWERS"],
             handshake_timeout=limits["HANDSHAKE_TIMEOUT"],
             names_runtime=bool(self.identities.authenticator.modes.default),
+            answers=self.answers,
         )
         control_handlers = ControlHandlers(
             self.sessions,

@@ -20,6 +20,7 @@ from msgnode.core.identity import Identity, Speaker
 from msgnode.core.pending import Pending
 from msgnode.core.token_bucket import TokenBucket
 
+from .budgets import AnswerBudget, source
 from .manager import SessionManager
 from .outbox import Link
 from .rules import CloseCode
@@ -37,13 +38,15 @@ MAX_FAILURES = 10
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
     """Limits of one connection: rates a second, answers under way, seconds to the first session.
-    `names_runtime`: whether that session must have named its runtime by then."""
+    `names_runtime`: whether that session must have named its runtime by then. `answers`: what the
+    connections of one source may have under way together."""
 
     messages_per_second: float
     bytes_per_second: float
     max_pending: int
     handshake_timeout: float
     names_runtime: bool = False
+    answers: AnswerBudget | None = None
 
 
 class Connection:
@@ -72,6 +75,8 @@ class Connection:
         self._pending = 0
         self._behind = 0  # readers that are waited for
         self._unknown = 0  # facts that are waited for
+        self._source = source(remote_address)
+        self._is_queued = False  # to be released when its source has fewer answers under way
         self._lost = False
         self._held = False
         self._timer: asyncio.TimerHandle | None = None
@@ -137,6 +142,8 @@ class Connection:
 
     def answer_pending(self, change: int) -> None:
         self._pending += change
+        if self._settings.answers is not None:
+            self._settings.answers.count(self._source, change)
         if self._held and change < 0 and self._pending <= self._settings.max_pending // 2:
             self._release()
 
@@ -225,6 +232,12 @@ class Connection:
             or self._pending >= self._settings.max_pending
         ):
             return True
+        answers = self._settings.answers
+        if answers is not None and answers.is_full(self._source):
+            if not self._is_queued:
+                self._is_queued = True
+                answers.when_less(self._source, self._has_room)
+            return True
         if self._messages.left >= 0 and self._bytes.left >= 0:
             return False
         self._refill()
@@ -265,6 +278,10 @@ class Connection:
             self.lost()
         else:
             self._release()
+
+    def _has_room(self) -> None:
+        self._is_queued = False
+        self._loop.call_soon(self._release)
 
     def _refilled(self) -> None:
         self._timer = None

@@ -139,9 +139,14 @@ NODE: dict[str, float] = {
     "MAX_SESSIONS_PER_RUNTIME": env.int("MAX_SESSIONS_PER_RUNTIME", default=16),
     "GRACE_PERIOD": env.float("GRACE_PERIOD", default=120.0),
     "OUTBOX_BYTES": env.int("OUTBOX_BYTES", default=4 * 1024 * 1024),
+    # bytes that wait for the sessions of one source address or one subject, and for all
+    "MAX_QUEUE_BYTES_PER_SOURCE": env.int("MAX_QUEUE_BYTES_PER_SOURCE", default=64 * 1024 * 1024),
+    "MAX_QUEUE_BYTES": env.int("MAX_QUEUE_BYTES", default=512 * 1024 * 1024),
     "MAX_MESSAGES_PER_SECOND": env.int("MAX_MESSAGES_PER_SECOND", default=10_000),
     "MAX_BYTES_PER_SECOND": env.int("MAX_BYTES_PER_SECOND", default=50_000_000),
     "MAX_PENDING_ANSWERS": env.int("MAX_PENDING_ANSWERS", default=512),
+    "MAX_PENDING_ANSWERS_PER_SOURCE": env.int("MAX_PENDING_ANSWERS_PER_SOURCE", default=4_096),
+    "MAX_PENDING_ANSWERS_TOTAL": env.int("MAX_PENDING_ANSWERS_TOTAL", default=16_384),
     "ANSWER_TIMEOUT": env.float("ANSWER_TIMEOUT", default=14.0),
     # workers
     "WORKER_TIMEOUT": env.float("WORKER_TIMEOUT", default=5.0),
@@ -336,7 +341,12 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 10,
-        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
+        # auto_vacuum holds for a file made with it (docs/operations.md says how to bring an older
+        # one there); a log that has grown is cut back to journal_size_limit.
+        "init_command": (
+            "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; "
+            "PRAGMA journal_size_limit=67108864;"
+        ),
     }
 else:
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
