@@ -252,7 +252,7 @@ class Node:
         )
         self.status = StatusReport(self.writer, self.worker, self.cards)
         self.fault_alarms = FaultAlarms(FAULTS, self.worker, self.raise_alarm, self.clear_alarm)
-        self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap, self._token_of)
+        self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap)
 
     def _transport(self) -> PeerTransport:
         limits: dict[str, Any] = settings.NODE
@@ -452,10 +452,6 @@ class Node:
 
     def _set_tap(self, tap: MessageObserver | None) -> None:
         self.pipeline.tap = tap
-
-    def _token_of(self, session_id: str) -> bytes:
-        session = self.sessions.sessions.get(session_id)
-        return session.token if session is not None else b""
 
     def clear_alarm(self, kind: str, subject: str) -> None:
         """The cause is gone; from the event loop."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from msgnode.core import messages
+from msgnode.core import copies
 from msgnode.core.faults import FAULTS
 from msgnode.core.messages import Message
 from msgnode.core.record import Outcome
@@ -37,9 +37,7 @@ def hand_over(
             pass
         return fan_out.outcome
     token = sender.token
-    public = frame
-    if token and token in frame:
-        public = messages.without_token(frame, token)
+    public = copies.without_token(frame, token) if token else frame
     listener = listeners[0]
     taken = _give(listener, frame if listener is sender else public, response)
     if taken is DeliveryResult.WRITTEN:
@@ -80,7 +78,7 @@ class FanOut:
     ) -> None:
         token = sender.token
         self._frame = frame
-        self._public = messages.without_token(frame, token) if token and token in frame else frame
+        self._public = copies.without_token(frame, token) if token else frame
         self._listeners = listeners
         self._sender = sender
         self._response = response

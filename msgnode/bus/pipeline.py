@@ -30,6 +30,7 @@ from msgnode.core.message_types import TYPES
 from msgnode.core.messages import InvalidFrame, Message
 from msgnode.core.pending import Pending
 from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
+from msgnode.core.redaction import cut, cut_id
 
 from . import delivery, routes
 from .delivery import FanOut
@@ -301,10 +302,10 @@ class Pipeline:
         record = TrafficRecord(
             at=time(),
             session=caller.speaker.session_id,
-            id=fault.id.decode(),
+            id=cut_id(fault.id.decode()),
             type="",
-            sender=_public(fault.sender, caller.speaker),
-            to=fault.to,
+            sender=cut(fault.sender),
+            to=cut(fault.to),
             size=len(frame),
             listeners=0,
             outcome=Outcome.REFUSED,
@@ -331,10 +332,10 @@ class Pipeline:
         record = TrafficRecord(
             time(),
             speaker.session_id,
-            message.id.decode(),
+            cut_id(message.id.decode()),
             message.type if message.type in TYPES else OTHER_TYPE,
-            _public(message.sender, speaker),
-            to,
+            cut(message.sender),
+            cut(to),
             len(message.frame),
             listeners,
             outcome,
@@ -349,13 +350,6 @@ class Pipeline:
         self._recorder.note(record)
         if self.tap is not None:
             self.tap(record, message.body)
-
-
-def _public(sender: str, speaker: Speaker) -> str:
-    """A sender for the record: what may be a session URL only as its runtime URL, because a token
-    is never recorded."""
-    own = speaker.runtime_url
-    return own if sender.startswith(own) and len(sender) > len(own) + 36 else sender
 
 
 class NotPermitted(Forbidden):

@@ -295,17 +295,6 @@ def error_body(error: NodeError) -> dict[str, Any]:
     return {"code": error.code, "desc": text, "description": text}
 
 
-def without_token(frame: bytes, token: bytes) -> bytes:
-    """The frame without a session token, for everybody but the session itself.
-
-    Stubs of the field mark messages with their session URL (`<runtime URL>/<token>`), which opens
-    the session to whoever knows it. A token is random, so its text can be cut out anywhere.
-    """
-    for text in (b"\\/" + token, b"/" + token, token):
-        frame = frame.replace(text, b"")
-    return frame
-
-
 def _read(body: bytes) -> IdentityFields:
     try:
         return _said.decode(body)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from msgnode.bus.open_requests import DEFAULT_LIMITS, OpenRequests, RequestLimits
 from msgnode.bus.ports import DeliveryResult, Response
+from msgnode.core import redaction
 from msgnode.core.identity import Identity, Speaker
 
 from .outbox import Link, Outbox
@@ -66,7 +67,8 @@ class LiveSession:
         "speaker",
         "state",
         "token",
-        "token_hash",
+        "_token_hash",
+        "__weakref__",
         "withdrawn",
     )
 
@@ -109,6 +111,16 @@ class LiveSession:
         self._was_restored = was_restored  # from the database, which has no requests
         self.outbox = Outbox(outbox_bytes, stores, self._too_slow)
         self.deliver: Callable[[bytes], DeliveryResult] = self.outbox.put
+
+    @property
+    def token_hash(self) -> str:
+        """What is kept of the token; setting it has the token cut out of whatever is shown."""
+        return self._token_hash
+
+    @token_hash.setter
+    def token_hash(self, token_hash: str) -> None:
+        self._token_hash = token_hash
+        redaction.remember(token_hash, self)
 
     @property
     def is_connected(self) -> bool:

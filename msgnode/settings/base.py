@@ -114,6 +114,10 @@ AXES_LOCKOUT_CALLABLE = "msgnode.identity.provider.login.locked_out"
 AXES_DISABLE_ACCESS_LOG = True  # the audit log has who came in
 AXES_ENABLE_ADMIN = False  # msgnode.console.failed_logins shows failures in the console's look
 AXES_VERBOSE = False
+AXES_SENSITIVE_PARAMETERS = [
+    *("username", "ip_address", "next", "token", "access_token", "id_token", "id_token_hint"),
+    *("refresh_token", "code", "client_secret", "assertion", "runtimeToken", "api_key"),
+]
 LOGINS_PER_MINUTE: int = env.int("LOGINS_PER_MINUTE", default=60)
 SESSION_COOKIE_AGE: int = env.int("CONSOLE_SESSION_SECONDS", default=8 * 3600)
 SESSION_EXPIRE_AT_BROWSER_CLOSE: bool = env.bool("CONSOLE_SESSION_ENDS_WITH_BROWSER", default=True)

@@ -13,6 +13,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from msgnode import models
+from msgnode.core.redaction import cut
 
 POOL_EXHAUSTED = "pool-exhausted"
 
@@ -38,8 +39,9 @@ def raise_alarms(raised: Iterable[Raised]) -> None:
     times: Counter[tuple[str, str]] = Counter()
     texts: dict[tuple[str, str], str] = {}
     for kind, subject, text in raised:
-        times[kind, subject[:255]] += 1
-        texts[kind, subject[:255]] = text[:500]
+        subject = cut(subject)[:255]
+        times[kind, subject] += 1
+        texts[kind, subject] = cut(text)[:500]
     alike: dict[tuple[str, int, str], list[str]] = {}  # kind, times, text -> subjects
     for (kind, subject), count in times.items():
         alike.setdefault((kind, count, texts[kind, subject]), []).append(subject)
@@ -63,7 +65,7 @@ def _raise(kind: str, count: int, text: str, subjects: list[str], now: datetime)
 
 def clear_alarm(kind: str, subject: str) -> None:
     """The cause is gone. Blocks: not for the event loop."""
-    models.Alarm.objects.filter(kind=kind, subject=subject[:255], cleared_at=None).update(
+    models.Alarm.objects.filter(kind=kind, subject=cut(subject)[:255], cleared_at=None).update(
         cleared_at=timezone.now()
     )
 

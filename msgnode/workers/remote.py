@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from msgnode.bus.ports import DeliveryResult, Response
+from msgnode.core import redaction
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Speaker
 
@@ -32,7 +33,8 @@ class RemoteSession:
         "runtime_url",
         "speaker",
         "subscribed",
-        "token_hash",
+        "_token_hash",
+        "__weakref__",
     )
 
     def __init__(self, id_: str, peer: Peer) -> None:
@@ -48,6 +50,16 @@ class RemoteSession:
         self.subscribed: set[str] = set()
         self.learned: set[str] = set()
         self._on_resume: list[Callable[[], None]] = []
+
+    @property
+    def token_hash(self) -> str:
+        """What is kept of the token; setting it has the token cut out of whatever is shown."""
+        return self._token_hash
+
+    @token_hash.setter
+    def token_hash(self, token_hash: str) -> None:
+        self._token_hash = token_hash
+        redaction.remember(token_hash, self)
 
     def deliver(self, frame: bytes) -> DeliveryResult:
         """Hand a frame to the link. What finds no room is dropped, and the session is told of the
