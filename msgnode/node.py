@@ -208,6 +208,7 @@ class Node:
             enforcer=NoPolicies(),
             recorder=NoRecord(),
             answers=Replies(NoPolicies(), limits["ANSWER_TIMEOUT"], barrier),
+            guard=ResponseGuard(self.table, is_strict=False, missed=self.sessions.missed),
         )
         self.path = PathProbe(
             self.probe,

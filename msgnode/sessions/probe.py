@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from msgnode.bus.pipeline import Pipeline
-from msgnode.bus.ports import Listener
+from msgnode.bus.ports import Requester
 from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import Forbidden, NodeError
 from msgnode.core.identity import Speaker
@@ -123,7 +123,7 @@ class ProbeAuthorizer:
     def authenticate(self, message: Message, caller: Connection) -> None:
         raise Forbidden("A probe opens no session.")
 
-    def authorize(self, message: Message, caller: Connection) -> tuple[Listener, Speaker]:
+    def authorize(self, message: Message, caller: Connection) -> tuple[Requester, Speaker]:
         session = caller.session
         if session is None or message.sender != session.runtime_url:
             raise Forbidden("A probe speaks as itself.")
