@@ -30,6 +30,7 @@ from msgnode.bus.ports import (
     CountingRecorder,
     Listener,
     MessageObserver,
+    NoPolicies,
 )
 from msgnode.bus.replies import Replies
 from msgnode.bus.response_guard import ResponseGuard
@@ -44,19 +45,22 @@ from msgnode.core.rates import VISITS
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.provider.clients import ensure_own_clients
 from msgnode.identity.service import IdentityService
-from msgnode.monitoring import peer_queries
+from msgnode.monitoring import fault_alarms, path_probe, peer_queries
 from msgnode.monitoring.component_status import StatusReport
 from msgnode.monitoring.fault_alarms import FaultAlarms
+from msgnode.monitoring.path_probe import PathProbe
 from msgnode.monitoring.tail import Tail
 from msgnode.policy.service import PolicyService
 from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.bans import BanList
+from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.closed import ClosedSessions
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.expiry import run_expiry
 from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.manager import SessionManager, SessionSettings
+from msgnode.sessions.probe import NoRecord, ProbeAuthorizer, ProbeDoor
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.store import SessionStore
 from msgnode.storage import alarms, control
@@ -100,6 +104,8 @@ class Node:
             stores=settings.STORE_FOR_DETACHED,
             grace=limits["GRACE_PERIOD"],
             outbox_bytes=limits["OUTBOX_BYTES"],
+            queue_bytes_per_source=limits["MAX_QUEUE_BYTES_PER_SOURCE"],
+            queue_bytes=limits["MAX_QUEUE_BYTES"],
             max_sessions=limits["MAX_SESSIONS"],
             max_per_runtime=limits["MAX_SESSIONS_PER_RUNTIME"],
             node_address=f"domain://msg-node.{self.domain}",
@@ -201,6 +207,33 @@ class Node:
             answers=Replies(self.enforcer, limits["ANSWER_TIMEOUT"], barrier),
             guard=self.guard,
         )
+        self.probe = ProbeDoor(self.domain, settings.SECRET_KEY, self.table)
+        self.probe.pipeline = Pipeline(
+            domain=self.domain,
+            table=self.table,
+            components=ComponentBook(()),
+            authorizer=ProbeAuthorizer(),
+            session_door=self.handshake,
+            enforcer=NoPolicies(),
+            recorder=NoRecord(),
+            answers=Replies(NoPolicies(), limits["ANSWER_TIMEOUT"], barrier),
+            guard=ResponseGuard(self.table, is_strict=False, missed=self.sessions.missed),
+        )
+        self.path = PathProbe(
+            self.probe,
+            self.table,
+            self.writer,
+            self.worker,
+            self.raise_alarm,
+            self.clear_alarm,
+            every=limits["PROBE_INTERVAL"],
+            timeout=limits["PROBE_TIMEOUT"],
+            worker_timeout=limits["WORKER_TIMEOUT"],
+            shares_port=settings.WORKERS > 1,
+        )
+        self.answers = AnswerBudget(
+            limits["MAX_PENDING_ANSWERS_PER_SOURCE"], limits["MAX_PENDING_ANSWERS_TOTAL"]
+        )
         self.cluster = None if transport is None else self._cluster(transport)
         self.connection_settings = ConnectionSettings(
             messages_per_second=limits["MAX_MESSAGES_PER_SECOND"],
@@ -208,6 +241,7 @@ class Node:
             max_pending=limits["MAX_PENDING_ANSWERS"],
             handshake_timeout=limits["HANDSHAKE_TIMEOUT"],
             names_runtime=bool(self.identities.authenticator.modes.default),
+            answers=self.answers,
         )
         control_handlers = ControlHandlers(
             self.sessions,
@@ -353,9 +387,15 @@ class Node:
         self.is_ready = True
         log.info("The worker is ready.", extra={"worker": self.worker, **self.table.sizes})
 
+    @property
+    def runs_all_jobs(self) -> bool:
+        """Whether no job that goes on in the background has ended."""
+        return not any(task.done() for task in self._tasks)
+
     async def drain(self) -> None:
         """Tell every session to come back, not all at once."""
         self.is_ready = False
+        await self.path.stop()
         if self.cluster is not None:
             self.cluster.close()
         seconds = settings.NODE["DRAIN_STAGGER"]
@@ -400,6 +440,7 @@ class Node:
             await self.cluster.stop()
 
     def _load(self) -> tuple[int, BanList]:
+        alarms.clear_of_ended((path_probe.KIND, fault_alarms.KIND), socket.gethostname())
         ensure_own_clients()
         self.identities.load()
         rows = SessionStore.load() if self.cluster is None else self.cluster.register()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from msgnode.bus.open_requests import OpenRequests, RequestLimits
@@ -82,6 +82,8 @@ class FakeCaller:
         self.speaker = session.speaker if session else Speaker("", "")
         self.frames: list[bytes] = []
         self.pending = 0
+        self.turns = 0
+        self.charged: list[tuple[int, int]] = []
         self.answered = asyncio.Event()
 
     def put(self, frame: bytes) -> None:
@@ -93,6 +95,13 @@ class FakeCaller:
 
     def wait_for(self, reader: Any) -> None:
         """Nobody is behind here."""
+
+    def charge(self, messages: int, size: int) -> None:
+        self.charged.append((messages, size))
+
+    def carry_on(self, rest: Iterator[None]) -> None:
+        for _ in rest:
+            self.turns += 1
 
     @property
     def answers(self) -> list[dict[str, Any]]:

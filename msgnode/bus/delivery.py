@@ -6,6 +6,8 @@ every copy but its own (stubs of the field write their session URL into `via`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgnode.core import copies
 from msgnode.core.faults import FAULTS
 from msgnode.core.messages import Message
@@ -14,6 +16,8 @@ from msgnode.core.record import Outcome
 from .ports import Caller, DeliveryResult, Listener, Response
 
 SILENT_TAILS = ("/changes", "/status")
+_AT_ONCE = 256  # listeners of one frame in one turn of the loop
+_BYTES_AT_ONCE = 1024 * 1024  # and bytes, all copies together
 
 
 def hand_over(
@@ -27,42 +31,31 @@ def hand_over(
 
     The one listener of a message can hold its sender back; those of a fan-out never do.
     """
+    if len(listeners) > 1:
+        fan_out = FanOut(frame, listeners, sender, response)
+        for _ in fan_out.parts():
+            pass
+        return fan_out.outcome
     token = sender.token
     public = copies.without_token(frame, token) if token else frame
-    if len(listeners) == 1:
-        listener = listeners[0]
-        try:
-            copy = frame if listener is sender else public
-            if response is None:
-                taken = listener.deliver(copy)
-            else:
-                taken = listener.deliver_response(copy, response)
-        except Exception as error:
-            taken = _failed(listener, error)
-        if taken is DeliveryResult.WRITTEN:
-            return Outcome.DELIVERED, 1
-        if taken is DeliveryResult.BEHIND:
-            caller.wait_for(listener)
-            return Outcome.DELIVERED, 1
-        return (Outcome.QUEUED, 1) if taken is DeliveryResult.QUEUED else (Outcome.DROPPED, 0)
-    queued = dropped = 0
-    for listener in listeners:
-        try:
-            copy = frame if listener is sender else public
-            if response is None:
-                taken = listener.deliver(copy)
-            else:
-                taken = listener.deliver_response(copy, response)
-        except Exception as error:
-            taken = _failed(listener, error)
-        if taken is DeliveryResult.QUEUED:
-            queued += 1
-        elif taken is DeliveryResult.DROPPED:
-            dropped += 1
-    count = len(listeners) - dropped
-    if count > queued:
-        return Outcome.DELIVERED, count
-    return (Outcome.QUEUED, queued) if queued else (Outcome.DROPPED, 0)
+    listener = listeners[0]
+    taken = _give(listener, frame if listener is sender else public, response)
+    if taken is DeliveryResult.WRITTEN:
+        return Outcome.DELIVERED, 1
+    if taken is DeliveryResult.BEHIND:
+        caller.wait_for(listener)
+        return Outcome.DELIVERED, 1
+    return (Outcome.QUEUED, 1) if taken is DeliveryResult.QUEUED else (Outcome.DROPPED, 0)
+
+
+def _give(listener: Listener, frame: bytes, response: Response | None) -> DeliveryResult:
+    """Hand a frame to one listener; one that cannot take it is ended, whatever the reason."""
+    try:
+        if response is None:
+            return listener.deliver(frame)
+        return listener.deliver_response(frame, response)
+    except Exception as error:
+        return _failed(listener, error)
 
 
 def _failed(listener: Listener, error: Exception) -> DeliveryResult:
@@ -71,6 +64,55 @@ def _failed(listener: Listener, error: Exception) -> DeliveryResult:
     with FAULTS.kept_to("listener"):
         listener.missed()
     return DeliveryResult.DROPPED
+
+
+class FanOut:
+    """A frame for several listeners, handed over some at a time."""
+
+    def __init__(
+        self,
+        frame: bytes,
+        listeners: tuple[Listener, ...],
+        sender: Listener,
+        response: Response | None = None,
+    ) -> None:
+        token = sender.token
+        self._frame = frame
+        self._public = copies.without_token(frame, token) if token else frame
+        self._listeners = listeners
+        self._sender = sender
+        self._response = response
+        self._queued = self._dropped = 0
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is too much for one turn of the loop."""
+        number = len(self._listeners)
+        return number > _AT_ONCE or number * len(self._frame) > _BYTES_AT_ONCE
+
+    def parts(self) -> Iterator[None]:
+        """Hand over what one turn of the loop is good for, and give way."""
+        step = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // (4 * len(self._frame))))
+        for start in range(0, len(self._listeners), step):
+            self._hand_over(self._listeners[start : start + step])
+            yield
+
+    @property
+    def outcome(self) -> tuple[Outcome, int]:
+        """The best outcome among the listeners, and how many accepted it."""
+        count = len(self._listeners) - self._dropped
+        if count > self._queued:
+            return Outcome.DELIVERED, count
+        return (Outcome.QUEUED, self._queued) if self._queued else (Outcome.DROPPED, 0)
+
+    def _hand_over(self, listeners: tuple[Listener, ...]) -> None:
+        frame, public, sender = self._frame, self._public, self._sender
+        for listener in listeners:
+            taken = _give(listener, frame if listener is sender else public, self._response)
+            if taken is DeliveryResult.QUEUED:
+                self._queued += 1
+            elif taken is DeliveryResult.DROPPED:
+                self._dropped += 1
 
 
 def expects_answer(message: Message, to: str) -> bool:

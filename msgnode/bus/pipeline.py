@@ -18,6 +18,7 @@ caller alone: its frame is carried again when the fact is there.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from time import perf_counter, time
 from typing import assert_never
 
@@ -32,6 +33,7 @@ from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
 from msgnode.core.redaction import cut, cut_id
 
 from . import delivery, routes
+from .delivery import FanOut
 from .ports import (
     Authorizer,
     Caller,
@@ -111,12 +113,26 @@ class Pipeline:
         else:
             recipients = message.recipients
             if len(recipients) == 1:
-                self._to_recipient(
+                rest = self._to_recipient(
                     message, recipients[0], decision, session, speaker, caller, began
                 )
+                if rest is not None:
+                    caller.carry_on(rest)
                 return
-            for to in recipients:  # a permit for one address carries no other
-                self._to_recipient(message.to_one(to), to, None, session, speaker, caller, began)
+            further = len(recipients) - 1
+            caller.charge(further, further * len(frame))
+            caller.carry_on(self._to_each(message, session, speaker, caller, began))
+
+    def _to_each(
+        self, message: Message, session: Requester, speaker: Speaker, caller: Caller, began: float
+    ) -> Iterator[None]:
+        """Recipient by recipient: a permit for one address carries no other."""
+        for to in message.recipients:
+            one = message.to_one(to)
+            rest = self._to_recipient(one, to, None, session, speaker, caller, began)
+            if rest is not None:
+                yield from rest
+            yield
 
     def bounce(self, frame: bytes) -> None:
         """A frame of another worker came too late: its session has ended. Tell the sender."""
@@ -143,7 +159,8 @@ class Pipeline:
         speaker: Speaker,
         caller: Caller,
         began: float,
-    ) -> None:
+    ) -> Iterator[None] | None:
+        """Deliver to one recipient; what is left to do, if that is too much for one turn."""
         listeners = code = 0
         component = ""
         decision = taken or NOT_APPLICABLE
@@ -159,6 +176,8 @@ class Pipeline:
                     asserted = speaker.identity is not None
                     frame = message.forwarded(to, decision.auth, asserted, out.body)
                     self._remember_way_back(message, session)
+                    if len(found) > 1:
+                        caller.charge(0, len(frame) * (len(found) - 1))
                     if message.is_response:
                         outcome, listeners = self._guard.hand_back(
                             message, frame, found, session, caller, began
@@ -173,6 +192,12 @@ class Pipeline:
                             else:
                                 ids = self._table.ids(to, found)
                                 session.ask_group(message.sender, message.id, ids, began)
+                        if len(found) > 1:
+                            fan_out = FanOut(frame, found, session)
+                            if fan_out.is_large:
+                                return self._in_parts(
+                                    fan_out, message, to, speaker, caller, decision, began
+                                )
                         outcome, listeners = delivery.hand_over(frame, found, session, caller)
                     if outcome is Outcome.DROPPED:
                         raise Unavailable(f"{to} is not connected, and its queue is full.")
@@ -193,6 +218,26 @@ class Pipeline:
             outcome, code = self._undelivered(message, to, InternalFault(), caller)
         self._note(message, to, speaker, decision, began, outcome,
                    listeners, component, code)  # fmt: skip
+        return None
+
+    def _in_parts(
+        self,
+        fan_out: FanOut,
+        message: Message,
+        to: str,
+        speaker: Speaker,
+        caller: Caller,
+        decision: Decision,
+        began: float,
+    ) -> Iterator[None]:
+        """A fan-out too large for one turn of the loop, and its row in the record at the end."""
+        yield from fan_out.parts()
+        outcome, listeners = fan_out.outcome
+        code = 0
+        if outcome is Outcome.DROPPED:
+            full = Unavailable(f"{to} is not connected, and its queue is full.")
+            outcome, code = self._undelivered(message, to, full, caller)
+        self._note(message, to, speaker, decision, began, outcome, listeners, code=code)
 
     def _taken_in(self, message: Message, speaker: Speaker) -> tuple[Message, Decision]:
         """The message after the policies on its way in, which may have rewritten it."""

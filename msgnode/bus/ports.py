@@ -10,7 +10,7 @@ Enforcer   the policy enforcement point; Recorder: the traffic record
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
@@ -150,6 +150,15 @@ class Caller(Protocol):
 
     def put(self, frame: bytes) -> None:
         """Send one frame to the caller itself."""
+        ...
+
+    def charge(self, messages: int, size: int) -> None:
+        """Count what a message costs beyond its own frame: further messages and bytes."""
+        ...
+
+    def carry_on(self, rest: Iterator[None]) -> None:
+        """Go through the rest of a message step by step, giving way to others in between; nothing
+        else of the caller is carried before its end."""
         ...
 
     def wait_for(self, reader: Listener) -> None:

@@ -7,6 +7,9 @@ Four layers, looked up in this order (reference 5):
   learned      an address seen as `from` -> the session that used it first, while its socket is open
 An earlier layer always wins, so that what was learned yields to what is allocated.
 
+`probes` are the sessions by which workers watch their own path, at addresses of the node; they
+stand apart, so that nothing counts or lists them.
+
 `returns` remembers which of several sessions of one runtime URL asked, for the answer's way back.
 
 Sessions of other workers stand in the same table. A watcher, where there is one, hears of the
@@ -32,6 +35,7 @@ class RoutingTable:
         self.watcher: TableObserver | None = None
         self.owners: dict[str, Listener] = {}
         self.learned: dict[str, Listener] = {}
+        self.probes: dict[str, Listener] = {}
         self.runtimes: dict[str, list[Listener]] = {}
         self._subscribers: dict[str, dict[Listener, None]] = {}
         self._fan_out: dict[str, tuple[Listener, ...]] = {}
@@ -128,6 +132,19 @@ class RoutingTable:
 
     def remove_runtime(self, session: Listener) -> None:
         if self._take_out(session) and self.watcher is not None and session.is_here:
+            self.watcher.left(session)
+
+    def add_probe(self, session: Listener) -> None:
+        """Enter the session by which a worker watches its path."""
+        self.probes[session.runtime_url] = session
+        if self.watcher is not None and session.is_here:
+            self.watcher.entered(session)
+
+    def remove_probe(self, session: Listener) -> None:
+        if self.probes.get(session.runtime_url) is not session:
+            return
+        del self.probes[session.runtime_url]
+        if self.watcher is not None and session.is_here:
             self.watcher.left(session)
 
     def touch(self, session: Listener) -> None:

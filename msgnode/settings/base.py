@@ -143,9 +143,14 @@ NODE: dict[str, float] = {
     "MAX_SESSIONS_PER_RUNTIME": env.int("MAX_SESSIONS_PER_RUNTIME", default=16),
     "GRACE_PERIOD": env.float("GRACE_PERIOD", default=120.0),
     "OUTBOX_BYTES": env.int("OUTBOX_BYTES", default=4 * 1024 * 1024),
+    # bytes that wait for the sessions of one source address or one subject, and for all
+    "MAX_QUEUE_BYTES_PER_SOURCE": env.int("MAX_QUEUE_BYTES_PER_SOURCE", default=64 * 1024 * 1024),
+    "MAX_QUEUE_BYTES": env.int("MAX_QUEUE_BYTES", default=512 * 1024 * 1024),
     "MAX_MESSAGES_PER_SECOND": env.int("MAX_MESSAGES_PER_SECOND", default=10_000),
     "MAX_BYTES_PER_SECOND": env.int("MAX_BYTES_PER_SECOND", default=50_000_000),
     "MAX_PENDING_ANSWERS": env.int("MAX_PENDING_ANSWERS", default=512),
+    "MAX_PENDING_ANSWERS_PER_SOURCE": env.int("MAX_PENDING_ANSWERS_PER_SOURCE", default=4_096),
+    "MAX_PENDING_ANSWERS_TOTAL": env.int("MAX_PENDING_ANSWERS_TOTAL", default=16_384),
     "ANSWER_TIMEOUT": env.float("ANSWER_TIMEOUT", default=14.0),
     # workers
     "WORKER_TIMEOUT": env.float("WORKER_TIMEOUT", default=5.0),
@@ -163,6 +168,9 @@ NODE: dict[str, float] = {
     "CLOSED_SESSION_DAYS": env.int("CLOSED_SESSION_DAYS", default=7),
     "MAX_CLOSED_SESSIONS": env.int("MAX_CLOSED_SESSIONS", default=100_000),
     "MAX_CLOSED_SESSIONS_PER_SOURCE": env.int("MAX_CLOSED_SESSIONS_PER_SOURCE", default=10_000),
+    # the message each worker sends itself: seconds between two, and until it is not ready
+    "PROBE_INTERVAL": env.float("PROBE_INTERVAL", default=3.0),
+    "PROBE_TIMEOUT": env.float("PROBE_TIMEOUT", default=5.0),
     "DRAIN_SECONDS": env.float("DRAIN_SECONDS", default=5.0),
     "DRAIN_STAGGER": env.float("DRAIN_STAGGER", default=2.0),
 }
@@ -341,7 +349,12 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 10,
-        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
+        # auto_vacuum holds for a file made with it (docs/operations.md says how to bring an older
+        # one there); a log that has grown is cut back to journal_size_limit.
+        "init_command": (
+            "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; "
+            "PRAGMA journal_size_limit=67108864;"
+        ),
     }
 else:
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True

@@ -152,6 +152,10 @@ class TableReplicator:
         self._transport.tell(ReturnPath(sender, id_key, session.id))
 
     def snapshot(self) -> Iterator[PeerMessage]:
+        for probe in tuple(self._table.probes.values()):
+            if probe.is_here:
+                yield _enter(probe)
+                yield SessionAddresses(probe.id, [], [], [])
         for id_, session in tuple(self._local.sessions.items()):
             if id_ in self._local.sessions and session.runtime_url:
                 yield _enter(session)
@@ -226,19 +230,26 @@ class TableReplicator:
         for address in session.subscribed:
             self._table.unsubscribe(address, session)
         self.forget_learned(session)
+        self._table.remove_probe(session)
         self._table.remove_runtime(session)
         self._local.remote_left(session)
         session.resume()
 
     def _frame(self, peer: Peer, message: Frame) -> None:
         for id_ in message.sessions:
-            session = self._local.sessions.get(id_)
+            session = self._local.sessions.get(id_) or self._own_probe(id_)
             try:
                 self._frame_for(id_, session, peer, message)
             except Exception as error:
                 FAULTS.note("listener", error)
                 if session is not None:
                     session.missed()
+
+    def _own_probe(self, id_: str) -> Listener | None:
+        for probe in self._table.probes.values():
+            if probe.is_here and probe.id == id_:
+                return probe
+        return None
 
     def _frame_for(self, id_: str, session: Listener | None, peer: Peer, message: Frame) -> None:
         if isinstance(message, ResponseFrame):
@@ -283,6 +294,9 @@ class TableReplicator:
         session.is_connected = message.is_connected
         session.bound_at = message.bound_at
         session.speaker = message.speaker
+        if _is_probe(session):
+            self._table.add_probe(session)
+            return
         self._table.add_runtime(session)
         self._local.remote_entered(session)
 
@@ -399,6 +413,11 @@ class TableReplicator:
             self._table.learned[address] = rivals[min(rivals)]
         if len(rivals) < 2:
             del self._rivals[address]
+
+
+def _is_probe(session: Listener) -> bool:
+    """Whether it is a worker's probe: no runtime has an address of the node."""
+    return session.runtime_url.startswith("domain://")
 
 
 def _enter(session: Listener) -> SessionUp:
