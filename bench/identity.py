@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from joserfc import jwk, jwt
 
-from msgnode.bus.ports import DeliveryResult
+from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.core import messages
 from msgnode.core.identity import Speaker
 from msgnode.identity.admission_policy import AdmissionPolicy, Mode
@@ -73,6 +73,15 @@ class _Session:
 
     def deliver(self, frame: bytes) -> DeliveryResult:
         return DeliveryResult.WRITTEN
+
+    def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
+        return DeliveryResult.WRITTEN
+
+    def has_asked(self, sender: str, id_: str, responder: str, now: float) -> bool:
+        return False
+
+    def has_forgotten(self) -> bool:
+        return False
 
     def missed(self) -> None:
         raise AssertionError("nothing is delivered here")

@@ -20,6 +20,7 @@ NODE_UVICORN = "node uvicorn"
 NODE_WITHOUT_RULES = "node daphne, no rules"
 NODE_WITHOUT_RECORD = "node daphne, no record"
 NODE_STRICT = "node daphne, strict"
+NODE_RELAXED = "node daphne, any response"
 BARE = "bare daphne"
 BARE_UVICORN = "bare uvicorn"
 
@@ -59,6 +60,8 @@ class Servers:
             _insert(home / "node.sqlite3", "msgnode_issuer", issuer)
         if name == NODE_STRICT:
             environment["ADMISSION"] = "strict"
+        if name == NODE_RELAXED:
+            environment["STRICT_RESPONSES"] = "false"
         if name == NODE_UVICORN:
             environment["ASGI_SERVER"] = "uvicorn"
         return Server(name, ["-m", "msgnode.servers.main"], port, home / "log", environment)

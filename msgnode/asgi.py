@@ -40,6 +40,7 @@ def websockets(node: Node) -> URLRouter:
         "settings": node.connection_settings,
         "prove": node.async_verifier.prove,
         "origins": settings.WS_ORIGINS,
+        "probe": node.probe,
     }
     return URLRouter(
         [

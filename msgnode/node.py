@@ -20,6 +20,7 @@ from django.conf import settings
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.last_owners import LastOwnerCache
+from msgnode.bus.open_requests import RequestLimits
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import (
@@ -28,8 +29,10 @@ from msgnode.bus.ports import (
     CountingRecorder,
     Listener,
     MessageObserver,
+    NoPolicies,
 )
 from msgnode.bus.replies import Replies
+from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Barrier, Call, Together, no_barrier
@@ -41,18 +44,21 @@ from msgnode.core.rates import VISITS
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.provider.clients import ensure_own_clients
 from msgnode.identity.service import IdentityService
-from msgnode.monitoring import peer_queries
+from msgnode.monitoring import fault_alarms, path_probe, peer_queries
 from msgnode.monitoring.component_status import StatusReport
 from msgnode.monitoring.fault_alarms import FaultAlarms
+from msgnode.monitoring.path_probe import PathProbe
 from msgnode.monitoring.tail import Tail
 from msgnode.policy.service import PolicyService
 from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.bans import BanList
+from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.expiry import run_expiry
 from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.manager import SessionManager, SessionSettings
+from msgnode.sessions.probe import NoRecord, ProbeAuthorizer, ProbeDoor
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.store import SessionStore
 from msgnode.storage import alarms, control
@@ -96,9 +102,12 @@ class Node:
             stores=settings.STORE_FOR_DETACHED,
             grace=limits["GRACE_PERIOD"],
             outbox_bytes=limits["OUTBOX_BYTES"],
+            queue_bytes_per_source=limits["MAX_QUEUE_BYTES_PER_SOURCE"],
+            queue_bytes=limits["MAX_QUEUE_BYTES"],
             max_sessions=limits["MAX_SESSIONS"],
             max_per_runtime=limits["MAX_SESSIONS_PER_RUNTIME"],
             node_address=f"domain://msg-node.{self.domain}",
+            request_limits=self._request_limits(),
         )
         self.session_store = SessionStore(self.writer, self.worker, self.epoch)
         self.sessions = SessionManager(
@@ -171,6 +180,7 @@ class Node:
         ]
         self.sessions.on_identified.append(self.identities.session_identified)
         self.sessions.on_handed_off.append(self.identities.session_handed_off)
+        self.guard = ResponseGuard(self.table, settings.STRICT_RESPONSES, self.sessions.missed)
         self.pipeline = Pipeline(
             domain=self.domain,
             table=self.table,
@@ -186,6 +196,34 @@ class Node:
             enforcer=self.enforcer,
             recorder=self.recorder,
             answers=Replies(self.enforcer, limits["ANSWER_TIMEOUT"], barrier),
+            guard=self.guard,
+        )
+        self.probe = ProbeDoor(self.domain, settings.SECRET_KEY, self.table)
+        self.probe.pipeline = Pipeline(
+            domain=self.domain,
+            table=self.table,
+            components=ComponentBook(()),
+            authorizer=ProbeAuthorizer(),
+            session_door=self.handshake,
+            enforcer=NoPolicies(),
+            recorder=NoRecord(),
+            answers=Replies(NoPolicies(), limits["ANSWER_TIMEOUT"], barrier),
+            guard=ResponseGuard(self.table, is_strict=False, missed=self.sessions.missed),
+        )
+        self.path = PathProbe(
+            self.probe,
+            self.table,
+            self.writer,
+            self.worker,
+            self.raise_alarm,
+            self.clear_alarm,
+            every=limits["PROBE_INTERVAL"],
+            timeout=limits["PROBE_TIMEOUT"],
+            worker_timeout=limits["WORKER_TIMEOUT"],
+            shares_port=settings.WORKERS > 1,
+        )
+        self.answers = AnswerBudget(
+            limits["MAX_PENDING_ANSWERS_PER_SOURCE"], limits["MAX_PENDING_ANSWERS_TOTAL"]
         )
         self.cluster = None if transport is None else self._cluster(transport)
         self.connection_settings = ConnectionSettings(
@@ -194,6 +232,7 @@ class Node:
             max_pending=limits["MAX_PENDING_ANSWERS"],
             handshake_timeout=limits["HANDSHAKE_TIMEOUT"],
             names_runtime=bool(self.identities.authenticator.modes.default),
+            answers=self.answers,
         )
         control_handlers = ControlHandlers(
             self.sessions,
@@ -214,7 +253,7 @@ class Node:
         )
         self.status = StatusReport(self.writer, self.worker, self.cards)
         self.fault_alarms = FaultAlarms(FAULTS, self.worker, self.raise_alarm, self.clear_alarm)
-        self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap, self._token_of)
+        self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap)
 
     def _transport(self) -> PeerTransport:
         limits: dict[str, Any] = settings.NODE
@@ -236,6 +275,7 @@ class Node:
                 timeout=limits["WORKER_TIMEOUT"],
                 outbox_bytes=limits["OUTBOX_BYTES"],
                 stores=settings.STORE_FOR_DETACHED,
+                requests=self._request_limits(),
             ),
             self.table,
             self.sessions,
@@ -246,11 +286,16 @@ class Node:
             self.pipeline.bounce,
             self.identities,
             {"policies": self.enforcer.information.rates, "requests": VISITS},
+            self.guard,
         )
         self.handshake.fetch = cluster.moves.fetch
         cluster.rpc.answers = peer_queries.answers(self)
         PoliciesConfig.installed().messages_of_others = partial(peer_queries.passing, cluster.rpc)
         return cluster
+
+    def _request_limits(self) -> RequestLimits:
+        limits: dict[str, Any] = settings.NODE
+        return RequestLimits(limits["RESPONSE_SECONDS"], limits["MAX_OPEN_REQUESTS"])
 
     def _decide_again(self, session: Listener) -> None:
         self.policy.decide_again_for(session, self.subscriptions.of(session))
@@ -333,9 +378,15 @@ class Node:
         self.is_ready = True
         log.info("The worker is ready.", extra={"worker": self.worker, **self.table.sizes})
 
+    @property
+    def runs_all_jobs(self) -> bool:
+        """Whether no job that goes on in the background has ended."""
+        return not any(task.done() for task in self._tasks)
+
     async def drain(self) -> None:
         """Tell every session to come back, not all at once."""
         self.is_ready = False
+        await self.path.stop()
         if self.cluster is not None:
             self.cluster.close()
         seconds = settings.NODE["DRAIN_STAGGER"]
@@ -380,6 +431,7 @@ class Node:
             await self.cluster.stop()
 
     def _load(self) -> tuple[int, BanList]:
+        alarms.clear_of_ended((path_probe.KIND, fault_alarms.KIND), socket.gethostname())
         ensure_own_clients()
         self.identities.load()
         rows = SessionStore.load() if self.cluster is None else self.cluster.register()
@@ -401,10 +453,6 @@ class Node:
 
     def _set_tap(self, tap: MessageObserver | None) -> None:
         self.pipeline.tap = tap
-
-    def _token_of(self, session_id: str) -> bytes:
-        session = self.sessions.sessions.get(session_id)
-        return session.token if session is not None else b""
 
     def clear_alarm(self, kind: str, subject: str) -> None:
         """The cause is gone; from the event loop."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from msgnode.bus.open_requests import OpenRequests, RequestLimits
 from msgnode.bus.pipeline import Pipeline
-from msgnode.bus.ports import Body, Component, DeliveryResult, NoPolicies
+from msgnode.bus.ports import Body, Component, DeliveryResult, NoPolicies, Response
 from msgnode.bus.replies import Replies
+from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Change
@@ -38,12 +40,28 @@ class FakeSession:
         self.speaker = Speaker(self.id, runtime_url)
         self.taken = DeliveryResult.WRITTEN
         self.frames: list[bytes] = []
+        self.requests = OpenRequests(RequestLimits(), 0.0)
         self.has_missed = False
 
     def deliver(self, frame: bytes) -> DeliveryResult:
         if self.taken is not DeliveryResult.DROPPED:
             self.frames.append(frame)
         return self.taken
+
+    def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
+        return self.deliver(frame)
+
+    def ask(self, sender: str, id_: bytes, asked: str, now: float) -> None:
+        self.requests.add(sender, id_, asked, now)
+
+    def ask_group(self, sender: str, id_: bytes, asked: frozenset[str], now: float) -> None:
+        self.requests.add_group(sender, id_, asked, now)
+
+    def has_asked(self, sender: str, id_: str, responder: str, now: float) -> bool:
+        return self.requests.was_asked(sender, id_, responder, now)
+
+    def has_forgotten(self) -> bool:
+        return False
 
     def missed(self) -> None:
         self.has_missed = True
@@ -64,6 +82,8 @@ class FakeCaller:
         self.speaker = session.speaker if session else Speaker("", "")
         self.frames: list[bytes] = []
         self.pending = 0
+        self.turns = 0
+        self.charged: list[tuple[int, int]] = []
         self.answered = asyncio.Event()
 
     def put(self, frame: bytes) -> None:
@@ -75,6 +95,13 @@ class FakeCaller:
 
     def wait_for(self, reader: Any) -> None:
         """Nobody is behind here."""
+
+    def charge(self, messages: int, size: int) -> None:
+        self.charged.append((messages, size))
+
+    def carry_on(self, rest: Iterator[None]) -> None:
+        for _ in rest:
+            self.turns += 1
 
     @property
     def answers(self) -> list[dict[str, Any]]:
@@ -208,6 +235,7 @@ def pipeline(
     recorder: Any = None,
     door: Any = None,
     timeout: float = 5.0,
+    is_strict: bool = True,
 ) -> Pipeline:
     """A pipeline of fakes over this table."""
     policies = enforcer or NoPolicies()
@@ -220,4 +248,5 @@ def pipeline(
         enforcer=policies,
         recorder=recorder or FakeRecorder(),
         answers=Replies(policies, timeout),
+        guard=ResponseGuard(table, is_strict, lambda _: None),
     )

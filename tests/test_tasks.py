@@ -1,10 +1,14 @@
 """The purge deletes what is kept no longer, nothing else, and never much at once."""
 
+import sqlite3
+from contextlib import closing
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.sessions.models import Session as BrowserSession
+from django.db import connection, connections
 from django.utils import timezone
 
 from msgnode import tasks
@@ -136,3 +140,23 @@ def oauth_client() -> Any:
     return get_application_model().objects.create(
         client_id="x", client_type="public", authorization_grant_type="authorization-code"
     )
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL gives space back itself")
+def test_what_deleted_rows_have_left_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "grown.sqlite3"
+    with closing(sqlite3.connect(file)) as made:
+        made.execute("PRAGMA auto_vacuum=INCREMENTAL")
+        made.execute("CREATE TABLE t (x)")
+        made.executemany("INSERT INTO t VALUES (?)", [("x" * 3_000,)] * 2_000)
+        made.commit()
+        made.execute("DELETE FROM t")
+        made.commit()
+    grown = file.stat().st_size
+    other = type(connections["default"])(connection.settings_dict | {"NAME": str(file)}, "grown")
+    monkeypatch.setattr(tasks, "connection", other)
+    with closing(other):
+        assert tasks.give_space_back(pages=100) > 1_000
+    assert file.stat().st_size < grown / 10

@@ -60,10 +60,10 @@ class NatsRelayLoad(RelayLoad):
             await receiver.enter(_CONNECT + b"SUB receiver.%d 1\r\nPING\r\n" % pair)
             self._pairs.append(Pair(sender, receiver))
 
-    def _frame(self, number: int, size: int, identities: Any = None) -> bytes:
+    def _frames(self, number: int, size: int, identities: Any = None, ids: int = 1) -> list[bytes]:
         payload = message_text(**fields("sender", "receiver", size))
         head = b"receiver.%d " % number
         receiver = self._pairs[number].receiver
         assert isinstance(receiver, NatsSocket)
         receiver.message_bytes = len(b"MSG %b1 %d\r\n" % (head, len(payload))) + len(payload) + 2
-        return frame(b"PUB %b%d\r\n%b\r\n" % (head, len(payload), payload), _BINARY)
+        return [frame(b"PUB %b%d\r\n%b\r\n" % (head, len(payload), payload), _BINARY)]

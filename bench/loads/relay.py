@@ -8,7 +8,8 @@ session description, because text that repeats one letter flatters or punishes s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import cycle
 from time import perf_counter
 from typing import Any
 
@@ -28,18 +29,18 @@ class Pair:
         self.times: list[float] = []
         self.receiver = receiver
         self._write = sender.transport.write
-        self._frame = b""
+        self._frames: Iterator[bytes] = iter(())
         receiver.on_frames = self._received
 
-    def start(self, frame: bytes, window: int) -> None:
-        self._frame = frame
+    def start(self, frames: Sequence[bytes], window: int) -> None:
+        self._frames = cycle(frames)
         self.is_running = True
         for _ in range(window):
             self._send()
 
     def _send(self) -> None:
         self.under_way.append(perf_counter())
-        self._write(self._frame)
+        self._write(next(self._frames))
 
     def _received(self, number: int) -> None:
         now = perf_counter()
@@ -65,14 +66,16 @@ class RelayLoad:
         seconds: float,
         tokens: Sequence[str] | None = None,
         identities: Sequence[dict[str, Any]] | None = None,
+        ids: int = 1,
     ) -> dict[str, Any]:
         """One sample: rate, time under way, messages lost. Where they are given, sessions log in
-        with their pair's token, and messages carry their pair's identity."""
+        with their pair's token, and messages carry their pair's identity. `ids` is how many
+        different ids the messages of a pair have."""
         await self._open(pairs, tokens)
         used = self._pairs[:pairs]
         for number, pair in enumerate(used):
             pair.times.clear()
-            pair.start(self._frame(number, size, identities), window)
+            pair.start(self._frames(number, size, identities, ids), window)
         sample = await measure(lambda: sum(pair.count for pair in used), seconds, self._server_pid)
         for pair in used:
             pair.is_running = False
@@ -95,11 +98,13 @@ class RelayLoad:
             ends.append(await open_runtimes(port, wanted, logins))
         self._pairs += [Pair(*each) for each in zip(*ends, strict=True)]
 
-    def _frame(self, number: int, size: int, identities: Sequence[dict[str, Any]] | None) -> bytes:
+    def _frames(
+        self, number: int, size: int, identities: Sequence[dict[str, Any]] | None, ids: int
+    ) -> list[bytes]:
         whole = fields(self._hyperty("sender", number), self._hyperty("receiver", number), size)
         if identities is not None:
             whole["body"]["identity"] = identities[number]
-        return message(id=number, **whole)
+        return [message(id=number + 1_000 * each, **whole) for each in range(ids)]
 
     def _receivers_port(self) -> int:
         return self._port

@@ -20,9 +20,16 @@ TURNS = 10  # of each server in a round
 SUMMED = frozenset({"lost"})
 
 
-def compare(plan: Plan, result: PartResult, whole: str, without: str) -> PartResult:
+def compare(
+    plan: Plan,
+    result: PartResult,
+    whole: str,
+    without: str,
+    ids: int = 1,
+    target: float = TARGET,
+) -> PartResult:
     """Relay through both servers in turns; the ratios of `whole` to `without`, by time and by
-    processor time."""
+    processor time. `ids` is how many different ids the messages of a pair have."""
     for _ in range(plan.rounds):
         with ExitStack() as stack:
             servers = [stack.enter_context(plan.servers.make(name)) for name in (without, whole)]
@@ -33,8 +40,9 @@ def compare(plan: Plan, result: PartResult, whole: str, without: str) -> PartRes
                 for turn in range(TURNS):
                     for generator in generators if turn % 2 else generators[::-1]:
                         sample = generator.call(
-                            "relay", pairs=pairs, window=window, size=size, seconds=plan.seconds
-                        )
+                            "relay", pairs=pairs, window=window, size=size, ids=ids,
+                            seconds=plan.seconds,
+                        )  # fmt: skip
                         taken[generator.server.name].append(sample)
                 for name, samples in taken.items():
                     result.case(title, name).samples.append(_together(samples))
@@ -42,8 +50,8 @@ def compare(plan: Plan, result: PartResult, whole: str, without: str) -> PartRes
     for pairs, window, size in LOADS:
         title = f"{pairs} pairs × window {window}, {size} B"
         mine, plain = result.case(title, whole), result.case(title, without)
-        result.ratios.append(ratio(mine, plain, target=TARGET))
-        result.ratios.append(ratio(mine, plain, "per_cpu_second", TARGET))
+        result.ratios.append(ratio(mine, plain, target=target))
+        result.ratios.append(ratio(mine, plain, "per_cpu_second", target))
     return result
 
 

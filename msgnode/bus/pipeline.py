@@ -7,7 +7,7 @@ carry(frame, caller)
   for each recipient:
   4 choose    a Route value
   5 enforce   policies, on the way out, once for a recipient
-  6 deliver   match route: component · sessions · nowhere
+  6 deliver   match route: component · sessions · nowhere; a response only to who asked its sender
   7 note      one row for the traffic record, refusals included
 A component's answer passes 5 too. One `try` turns errors into answers; a `response` is never
 answered. Everything here runs in line and waits for nothing; an answer that takes time is finished
@@ -18,6 +18,7 @@ caller alone: its frame is carried again when the fact is there.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from time import perf_counter, time
 from typing import assert_never
 
@@ -29,10 +30,22 @@ from msgnode.core.message_types import TYPES
 from msgnode.core.messages import InvalidFrame, Message
 from msgnode.core.pending import Pending
 from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
+from msgnode.core.redaction import cut, cut_id
 
 from . import delivery, routes
-from .ports import Authorizer, Caller, Enforcer, Listener, MessageObserver, Recorder, SessionDoor
+from .delivery import FanOut
+from .ports import (
+    Authorizer,
+    Caller,
+    Enforcer,
+    Listener,
+    MessageObserver,
+    Recorder,
+    Requester,
+    SessionDoor,
+)
 from .replies import Replies
+from .response_guard import ResponseGuard
 from .routes import ComponentBook, Nowhere, ToComponent, ToSessions
 from .table import RoutingTable
 
@@ -55,6 +68,7 @@ class Pipeline:
         enforcer: Enforcer,
         recorder: Recorder,
         answers: Replies,
+        guard: ResponseGuard,
     ) -> None:
         self._domain = domain
         self._address = f"domain://msg-node.{domain}"
@@ -65,6 +79,8 @@ class Pipeline:
         self._enforcer = enforcer
         self._recorder = recorder
         self._answers = answers
+        self._guard = guard
+        self._is_strict = guard.is_strict
         self.tap: MessageObserver | None = None
 
     def carry(self, frame: bytes, caller: Caller) -> None:
@@ -97,12 +113,26 @@ class Pipeline:
         else:
             recipients = message.recipients
             if len(recipients) == 1:
-                self._to_recipient(
+                rest = self._to_recipient(
                     message, recipients[0], decision, session, speaker, caller, began
                 )
+                if rest is not None:
+                    caller.carry_on(rest)
                 return
-            for to in recipients:  # a permit for one address carries no other
-                self._to_recipient(message.to_one(to), to, None, session, speaker, caller, began)
+            further = len(recipients) - 1
+            caller.charge(further, further * len(frame))
+            caller.carry_on(self._to_each(message, session, speaker, caller, began))
+
+    def _to_each(
+        self, message: Message, session: Requester, speaker: Speaker, caller: Caller, began: float
+    ) -> Iterator[None]:
+        """Recipient by recipient: a permit for one address carries no other."""
+        for to in message.recipients:
+            one = message.to_one(to)
+            rest = self._to_recipient(one, to, None, session, speaker, caller, began)
+            if rest is not None:
+                yield from rest
+            yield
 
     def bounce(self, frame: bytes) -> None:
         """A frame of another worker came too late: its session has ended. Tell the sender."""
@@ -125,11 +155,12 @@ class Pipeline:
         message: Message,
         to: str,
         taken: Decision | None,
-        session: Listener,
+        session: Requester,
         speaker: Speaker,
         caller: Caller,
         began: float,
-    ) -> None:
+    ) -> Iterator[None] | None:
+        """Deliver to one recipient; what is left to do, if that is too much for one turn."""
         listeners = code = 0
         component = ""
         decision = taken or NOT_APPLICABLE
@@ -145,7 +176,29 @@ class Pipeline:
                     asserted = speaker.identity is not None
                     frame = message.forwarded(to, decision.auth, asserted, out.body)
                     self._remember_way_back(message, session)
-                    outcome, listeners = delivery.hand_over(frame, found, session, caller)
+                    if len(found) > 1:
+                        caller.charge(0, len(frame) * (len(found) - 1))
+                    if message.is_response:
+                        outcome, listeners = self._guard.hand_back(
+                            message, frame, found, session, caller, began
+                        )
+                        code = Forbidden.code if outcome is Outcome.REFUSED else 0
+                    else:
+                        if self._is_strict and not (
+                            message.type == "update" and to.endswith(delivery.SILENT_TAILS)
+                        ):
+                            if len(found) == 1:
+                                session.ask(message.sender, message.id, found[0].id, began)
+                            else:
+                                ids = self._table.ids(to, found)
+                                session.ask_group(message.sender, message.id, ids, began)
+                        if len(found) > 1:
+                            fan_out = FanOut(frame, found, session)
+                            if fan_out.is_large:
+                                return self._in_parts(
+                                    fan_out, message, to, speaker, caller, decision, began
+                                )
+                        outcome, listeners = delivery.hand_over(frame, found, session, caller)
                     if outcome is Outcome.DROPPED:
                         raise Unavailable(f"{to} is not connected, and its queue is full.")
                 case ToComponent(asked):
@@ -165,6 +218,26 @@ class Pipeline:
             outcome, code = self._undelivered(message, to, InternalFault(), caller)
         self._note(message, to, speaker, decision, began, outcome,
                    listeners, component, code)  # fmt: skip
+        return None
+
+    def _in_parts(
+        self,
+        fan_out: FanOut,
+        message: Message,
+        to: str,
+        speaker: Speaker,
+        caller: Caller,
+        decision: Decision,
+        began: float,
+    ) -> Iterator[None]:
+        """A fan-out too large for one turn of the loop, and its row in the record at the end."""
+        yield from fan_out.parts()
+        outcome, listeners = fan_out.outcome
+        code = 0
+        if outcome is Outcome.DROPPED:
+            full = Unavailable(f"{to} is not connected, and its queue is full.")
+            outcome, code = self._undelivered(message, to, full, caller)
+        self._note(message, to, speaker, decision, began, outcome, listeners, code=code)
 
     def _taken_in(self, message: Message, speaker: Speaker) -> tuple[Message, Decision]:
         """The message after the policies on its way in, which may have rewritten it."""
@@ -229,10 +302,10 @@ class Pipeline:
         record = TrafficRecord(
             at=time(),
             session=caller.speaker.session_id,
-            id=fault.id.decode(),
+            id=cut_id(fault.id.decode()),
             type="",
-            sender=_public(fault.sender, caller.speaker),
-            to=fault.to,
+            sender=cut(fault.sender),
+            to=cut(fault.to),
             size=len(frame),
             listeners=0,
             outcome=Outcome.REFUSED,
@@ -259,10 +332,10 @@ class Pipeline:
         record = TrafficRecord(
             time(),
             speaker.session_id,
-            message.id.decode(),
+            cut_id(message.id.decode()),
             message.type if message.type in TYPES else OTHER_TYPE,
-            _public(message.sender, speaker),
-            to,
+            cut(message.sender),
+            cut(to),
             len(message.frame),
             listeners,
             outcome,
@@ -277,13 +350,6 @@ class Pipeline:
         self._recorder.note(record)
         if self.tap is not None:
             self.tap(record, message.body)
-
-
-def _public(sender: str, speaker: Speaker) -> str:
-    """A sender for the record: what may be a session URL only as its runtime URL, because a token
-    is never recorded."""
-    own = speaker.runtime_url
-    return own if sender.startswith(own) and len(sender) > len(own) + 36 else sender
 
 
 class NotPermitted(Forbidden):

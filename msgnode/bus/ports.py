@@ -10,11 +10,11 @@ Enforcer   the policy enforcement point; Recorder: the traffic record
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
 from msgnode.core.histogram import Histogram
@@ -34,6 +34,15 @@ class DeliveryResult(Enum):
     BEHIND = "taken, but the listener is behind with its reading"
     QUEUED = "queued: the listener has no socket at the moment"
     DROPPED = "no room"
+
+
+class Response(NamedTuple):
+    """A response on its way: to which sender and which of its requests, and the id of the session
+    that gives it."""
+
+    to: str
+    id: str
+    responder: str
 
 
 class Listener(Protocol):
@@ -64,12 +73,37 @@ class Listener(Protocol):
         """Hand over one frame. Never waits."""
         ...
 
+    def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
+        """Hand over a response. A session of another worker passes on what it answers, too."""
+        ...
+
+    def has_asked(self, sender: str, id_: str, responder: str, now: float) -> bool:
+        """Whether the session has asked the responder, as this sender, the request of this id.
+        False for sessions of other workers."""
+        ...
+
+    def has_forgotten(self) -> bool:
+        """Whether the session may have asked what it does not know any more; asked once."""
+        ...
+
     def missed(self) -> None:
         """A frame could not be handed over: the listener is told of a gap when it is back."""
         ...
 
     def when_writable(self, callback: Callable[[], None]) -> None:
         """Call back once the listener is no longer behind, or has no socket any more."""
+        ...
+
+
+class Requester(Listener, Protocol):
+    """A session of this worker, which asks."""
+
+    def ask(self, sender: str, id_: bytes, asked: str, now: float) -> None:
+        """Remember which session it asked the request `id_` (as written) as `sender`."""
+        ...
+
+    def ask_group(self, sender: str, id_: bytes, asked: frozenset[str], now: float) -> None:
+        """The same for all listeners of an address."""
         ...
 
 
@@ -116,6 +150,15 @@ class Caller(Protocol):
 
     def put(self, frame: bytes) -> None:
         """Send one frame to the caller itself."""
+        ...
+
+    def charge(self, messages: int, size: int) -> None:
+        """Count what a message costs beyond its own frame: further messages and bytes."""
+        ...
+
+    def carry_on(self, rest: Iterator[None]) -> None:
+        """Go through the rest of a message step by step, giving way to others in between; nothing
+        else of the caller is carried before its end."""
         ...
 
     def wait_for(self, reader: Listener) -> None:
@@ -177,7 +220,7 @@ class Authorizer(Protocol):
         """A session frame: take the identity it brings, if any, for the caller's."""
         ...
 
-    def authorize(self, message: Message, caller: Any) -> tuple[Listener, Speaker]:
+    def authorize(self, message: Message, caller: Any) -> tuple[Requester, Speaker]:
         """The session that speaks, and who is behind this message."""
         ...
 

@@ -99,6 +99,9 @@ def choose(
     learned = table.learned.get(to)
     if learned is not None:
         return ToSessions((learned,))
+    probe = table.probes.get(to)
+    if probe is not None:
+        return ToSessions((probe,))
     return Nowhere(_reason(to, domain))
 
 

@@ -7,6 +7,9 @@ Four layers, looked up in this order (reference 5):
   learned      an address seen as `from` -> the session that used it first, while its socket is open
 An earlier layer always wins, so that what was learned yields to what is allocated.
 
+`probes` are the sessions by which workers watch their own path, at addresses of the node; they
+stand apart, so that nothing counts or lists them.
+
 `returns` remembers which of several sessions of one runtime URL asked, for the answer's way back.
 
 Sessions of other workers stand in the same table. A watcher, where there is one, hears of the
@@ -32,9 +35,11 @@ class RoutingTable:
         self.watcher: TableObserver | None = None
         self.owners: dict[str, Listener] = {}
         self.learned: dict[str, Listener] = {}
+        self.probes: dict[str, Listener] = {}
         self.runtimes: dict[str, list[Listener]] = {}
         self._subscribers: dict[str, dict[Listener, None]] = {}
         self._fan_out: dict[str, tuple[Listener, ...]] = {}
+        self._ids: dict[str, frozenset[str]] = {}  # of the fan-outs
         self._returns: OrderedDict[tuple[str, str], Listener] = OrderedDict()
 
     # --- look-ups ---------------------------------------------------------------------------------
@@ -48,6 +53,15 @@ class RoutingTable:
         if found is None and (subscribers := self._subscribers.get(address)):
             found = self._fan_out[address] = tuple(subscribers)
         return found or ()
+
+    def ids(self, address: str, listeners: tuple[Listener, ...]) -> frozenset[str]:
+        """The ids of several listeners of an address, one set as long as they are the same."""
+        found = self._ids.get(address)
+        if found is None or self._fan_out.get(address) is not listeners:
+            found = frozenset(each.id for each in listeners)
+            if self._fan_out.get(address) is listeners:
+                self._ids[address] = found
+        return found
 
     def at_runtime(self, address: str) -> Listener | None:
         """The session of the runtime this address is or lies below, the longest URL first."""
@@ -92,13 +106,13 @@ class RoutingTable:
 
     def subscribe(self, address: str, session: Listener) -> None:
         self._subscribers.setdefault(address, {})[session] = None
-        self._fan_out.pop(address, None)
+        self._forget_fan_out(address)
         self._tell(Layer.SUBSCRIBED, address, session, True)
 
     def unsubscribe(self, address: str, session: Listener) -> None:
         subscribers = self._subscribers.get(address)
         if subscribers and subscribers.pop(session, self) is not self:
-            self._fan_out.pop(address, None)
+            self._forget_fan_out(address)
             if not subscribers:
                 del self._subscribers[address]
             self._tell(Layer.SUBSCRIBED, address, session, False)
@@ -118,6 +132,19 @@ class RoutingTable:
 
     def remove_runtime(self, session: Listener) -> None:
         if self._take_out(session) and self.watcher is not None and session.is_here:
+            self.watcher.left(session)
+
+    def add_probe(self, session: Listener) -> None:
+        """Enter the session by which a worker watches its path."""
+        self.probes[session.runtime_url] = session
+        if self.watcher is not None and session.is_here:
+            self.watcher.entered(session)
+
+    def remove_probe(self, session: Listener) -> None:
+        if self.probes.get(session.runtime_url) is not session:
+            return
+        del self.probes[session.runtime_url]
+        if self.watcher is not None and session.is_here:
             self.watcher.left(session)
 
     def touch(self, session: Listener) -> None:
@@ -162,7 +189,7 @@ class RoutingTable:
                 self._subscribers[address] = {
                     after if each is before else each: None for each in subscribers
                 }
-                self._fan_out.pop(address, None)
+                self._forget_fan_out(address)
         for address in learned:
             if self.learned.get(address) is before:
                 self.learned[address] = after
@@ -178,6 +205,10 @@ class RoutingTable:
             "runtimes": len(self.runtimes),
             "learned": len(self.learned),
         }
+
+    def _forget_fan_out(self, address: str) -> None:
+        self._fan_out.pop(address, None)
+        self._ids.pop(address, None)
 
     def _tell(self, layer: Layer, address: str, session: Listener, holds: bool) -> None:
         if self.watcher is not None and session.is_here:

@@ -28,6 +28,7 @@ CATALOGUE_SCHEMES = frozenset({"hyperty-catalogue"})
 OBJECT_SCHEMES = frozenset({"comm", "connection", "context", "resource", "fs"})
 """Data object schemes of the field's runtimes; a node accepts more by its settings."""
 
+_CHILDLESS_SCHEMES = RUNTIME_SCHEMES | HYPERTY_SCHEMES | NODE_SCHEMES
 _EVENT_TAILS = ("/changes", "/registration", "/status", "/children", "/children/")
 _STUB_PATHS = ("/p2prequester/", "/protostub/")
 _SERVICE_LABELS = ("msg-node.", "registry.", "idm.", "catalogue.", "qos.")
@@ -134,12 +135,24 @@ def resource_of(address: str) -> str:
 
 
 def child_of(address: str) -> tuple[str, str] | None:
-    """(object, `object/children/<name>`) of an address at or below a child, None for any other."""
-    head, mark, tail = address.partition("/children/")
-    name = tail.split("/", 1)[0]
-    if not mark or not name:
+    """(object, `object/children/<name>`) of an address at or below a child, None for any other.
+
+    The parts of a runtime, a hyperty or a node are no children.
+    """
+    parsed = parse(address)
+    if not parsed.scheme or parsed.scheme in _CHILDLESS_SCHEMES:
         return None
-    return head, f"{head}/children/{name}"
+    head, mark, tail = parsed.path.partition("/children/")
+    name = tail.split("/", 1)[0]
+    if not mark or not name or not head.strip("/"):
+        return None
+    parent = address[: len(address) - len(parsed.path) + len(head)]
+    return parent, f"{parent}/children/{name}"
+
+
+def is_part(address: Address) -> bool:
+    """Whether the address ends as that of a part of something: `/status`, `/changes`, …"""
+    return address.path.rstrip("/").rpartition("/")[2] in _PRIVATE_TAILS
 
 
 def is_event(address: str) -> bool:

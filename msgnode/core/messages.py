@@ -99,6 +99,8 @@ class Message:
         "_fields",
         "_plain",
         "_said",
+        "_spliced",
+        "_whole",
         "body",
         "frame",
         "id",
@@ -126,6 +128,8 @@ class Message:
         self._plain = plain  # the five known fields only, compact, `body` last, one recipient
         self._fields: dict[str, Any] | None = None
         self._said: IdentityFields | None = None
+        self._whole: Message | None = None  # with all recipients, if this is the copy for one
+        self._spliced: dict[tuple[bool, ...], tuple[bytes, bytes]] | None = None
 
     @property
     def said(self) -> IdentityFields:
@@ -141,11 +145,14 @@ class Message:
 
     @property
     def id_key(self) -> str:
-        """The id for look-ups: 1 and "1" are the same id (reference 6.2)."""
-        return self.id.decode().strip('"')
+        """The id for look-ups: 1 and "1" are the same id (reference 6.2), and so are spellings that
+        JSON takes for one value, because a response is written anew by who gives it."""
+        return plain_id(self.id)
 
     def fields(self) -> dict[str, Any]:
         """The body decoded, once. Raises BadMessage if it is nested deeper than can be read."""
+        if self._whole is not None:
+            return self._whole.fields()
         if self._fields is None:
             try:
                 self._fields = _values.decode(self.body)
@@ -156,7 +163,7 @@ class Message:
     def to_one(self, to: str) -> Message:
         """The same message for one of its recipients."""
         single = Message(self.id, self.type, self.sender, (to,), self.body, self.frame, False)
-        single._fields, single._said = self._fields, self._said
+        single._said, single._whole = self._said, self
         return single
 
     def with_body(self, body: bytes) -> Message:
@@ -179,9 +186,11 @@ class Message:
                 body, said = self.body, self.said
             else:
                 said = _read(body)
-            if said.accessToken is not _EMPTY and not may_cross(said.accessToken, self.sender, to):
-                body = _without(body, "accessToken")
-            marked = _mark(body, said, auth, asserted)
+            crosses = said.accessToken is _EMPTY or may_cross(said.accessToken, self.sender, to)
+            whole = self._whole
+            if whole is not None and body is whole.body:
+                return whole._copy_for(to, auth, asserted, crosses, said)
+            marked = _mark(body if crosses else _without(body, "accessToken"), said, auth, asserted)
             if self._plain:
                 return b"%b%b}" % (self.frame[: -1 - len(self.body)], marked)
             envelope = _raw_fields.decode(self.frame)
@@ -190,6 +199,35 @@ class Message:
         envelope["to"] = msgspec.Raw(_encode(to))
         envelope["body"] = msgspec.Raw(marked)
         return _encode(envelope)
+
+    def _copy_for(
+        self, to: str, auth: bool, asserted: bool, crosses: bool, said: IdentityFields
+    ) -> bytes:
+        """The frame for one of several recipients. It is encoded once for all with the same marks;
+        only `to` differs from one to the next."""
+        if self._spliced is None:
+            self._spliced = {}
+        parts = self._spliced.get((auth, asserted, crosses))
+        if parts is None:
+            body = self.body if crosses else _without(self.body, "accessToken")
+            envelope = _raw_fields.decode(self.frame)
+            envelope["body"] = msgspec.Raw(_mark(body, said, auth, asserted))
+            del envelope["to"]
+            parts = b'{"to":', b"," + _encode(envelope)[1:]
+            self._spliced[auth, asserted, crosses] = parts
+        return b"%b%b%b" % (parts[0], _encode(to), parts[1])
+
+
+def plain_id(id_: bytes) -> str:
+    """The id for comparing: as text, however it was written (with escapes, or 1.0 for 1)."""
+    if id_.isdigit():
+        return id_.decode()
+    if id_[:1] == b'"' and b"\\" not in id_:
+        return id_[1:-1].decode()
+    value = _values.decode(id_) if id_ else ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, str) else _encode(value).decode()
 
 
 def parse(frame: bytes) -> Message:
@@ -255,17 +293,6 @@ def error_body(error: NodeError) -> dict[str, Any]:
     """The body of an error: its code and its text under both keys readers look for (row 8)."""
     text = error.description
     return {"code": error.code, "desc": text, "description": text}
-
-
-def without_token(frame: bytes, token: bytes) -> bytes:
-    """The frame without a session token, for everybody but the session itself.
-
-    Stubs of the field mark messages with their session URL (`<runtime URL>/<token>`), which opens
-    the session to whoever knows it. A token is random, so its text can be cut out anywhere.
-    """
-    for text in (b"\\/" + token, b"/" + token, token):
-        frame = frame.replace(text, b"")
-    return frame
 
 
 def _read(body: bytes) -> IdentityFields:

@@ -1,29 +1,128 @@
-"""Bodies as they may be shown to people: without the tokens in them. Pure.
+"""What may be shown to people: texts and bodies without the tokens in them. Pure.
 
-What stands under a name of TOKENS is cut out, and what has the form of a signed token or stands in
-a URL as one, wherever it is. The rest stays as it was said.
+Every record, log line, alarm, decision and console page is written with what passes here.
+
+Cut out is
+- what opens a session that is there: its token, in either case, also percent-encoded
+- what stands where a session's token stands: a random UUID at the end of a runtime's address
+- what has the form of a signed token, or of an access token or API key of this node, or stands in a
+  URL as a token
+- in bodies, what stands under a name of TOKENS
+The rest stays as it was said.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
+from urllib.parse import unquote
+from weakref import WeakValueDictionary
+
+from .digest import digest
 
 MASK = "…"
 TOKENS = frozenset(
     {
         *("token", "tokenid", "accesstoken", "idtoken", "refreshtoken", "runtimetoken"),
-        *("assertion", "secret", "clientsecret", "password", "authorization"),
+        *("assertion", "secret", "clientsecret", "password", "authorization", "apikey"),
     }
 )
 """Names in lower case, without `_` and `-`."""
 _MAYBE_TOKENS = frozenset({"identity", "refresh", "code"})
 """Names of objects, of numbers, or of texts that are tokens."""
 
-_SIGNED = re.compile(r"eyJ[\w-]{8,}\.[\w-]+\.[\w-]*")
-_IN_URL = re.compile(
-    r"\b((?:access_?|id_?|refresh_?)?token|code|client_secret|assertion)=[^&\s\"]+", re.I
+_SESSIONS: WeakValueDictionary[str, Any] = WeakValueDictionary()
+"""Hash of a session's token → the session, as long as a worker has it in memory."""
+
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+_RANDOM = re.compile(rf"/?(?<![0-9a-z])({_UUID})(?![0-9a-z])", re.I)
+_UUID_AS_ID = re.compile(rf'"({_UUID})"')
+_IN_SESSION_URL = re.compile(
+    r"((?:hyperty-)?runtime:(?://[^/\s\"]+)?/(?!p2phandler/|p2prequester/)[^/\s\"?#]+)"
+    rf"/{_UUID}(?=[/?#\s\"]|$)",
+    re.I,
 )
+_SIGNED = re.compile(r"eyJ[\w-]{8,}\.[\w-]+\.[\w-]*|eyJ[\w+=-]{60,}", re.I)
+"""A signed token, or one wrapped in Base64 as assertions are."""
+_MARKED = re.compile(r"mn[ak]_[\w-]{20,}", re.I)
+"""Access tokens and API keys of this node say by their beginning what they are."""
+_IN_URL = re.compile(
+    r"\b((?:(?:access|id|refresh|runtime)_?)?token(?:_hint)?|code|client_secret|assertion)"
+    r"=[^&\s\"]+",
+    re.I,
+)
+_SHORTEST = 36  # characters of a session's token
+_PLAIN = 20  # characters that hold no token
+_REMEMBERED = 512
+"""Longest text of which it is remembered what it shows."""
+_DEPTH = 3
+"""Times that percent-encoding is undone to look for a token."""
+
+
+def remember(token_hash: str, session: Any) -> None:
+    """Cut this session's token out from now on, while anybody has the session."""
+    if token_hash:
+        _SESSIONS[token_hash] = session
+
+
+def holds_token(text: str) -> bool:
+    """Whether a token stands in a text: that of a session which is there, or one known by its form.
+    For names that are to be kept, which are refused then and not cut."""
+    for _ in range(_DEPTH):
+        text = unquote(text)
+    found = _RANDOM.finditer(text)
+    return any(map(_opens, found)) or any(each.search(text) for each in (_SIGNED, _MARKED, _IN_URL))
+
+
+def cut(text: str) -> str:
+    """A text, such as an address, without the tokens in it.
+
+    >>> cut("runtime://d/alice/2f4e2b06-3c0c-4b57-9d7a-0f4f6e0f6a11")
+    'runtime://d/alice'
+    """
+    return _known(text) if len(text) <= _REMEMBERED else _decoded(text)
+
+
+def cut_id(text: str) -> str:
+    """A message's id, as JSON writes it, without the tokens in it. Few ids come twice, so none is
+    remembered."""
+    if len(text) <= _PLAIN:
+        return text
+    if (found := _UUID_AS_ID.fullmatch(text)) is not None:
+        return f'"{MASK}"' if _opens(found) else text
+    return _decoded(text)
+
+
+def _decoded(text: str) -> str:
+    shown = plain = _plain(text)
+    for _ in range(_DEPTH if "%" in shown else 0):
+        plain = unquote(plain)
+        if (without := _plain(plain)) != plain:
+            return without
+    return shown
+
+
+_known = lru_cache(maxsize=8192)(_decoded)
+
+
+def _plain(text: str) -> str:
+    if len(text) >= _SHORTEST and "-" in text:
+        text = _IN_SESSION_URL.sub(r"\1", text)
+        text = _RANDOM.sub(_unless_it_opens, text)
+    if len(text) > _PLAIN:
+        text = _MARKED.sub(MASK, _SIGNED.sub(MASK, text))
+    return _IN_URL.sub(rf"\1={MASK}", text) if "=" in text else text
+
+
+def _opens(found: re.Match[str]) -> bool:
+    return digest(found[1].lower()) in _SESSIONS
+
+
+def _unless_it_opens(found: re.Match[str]) -> str:
+    if not _opens(found):
+        return found[0]
+    return "" if found[0].startswith("/") else MASK
 
 
 def without_tokens(value: Any) -> Any:
@@ -33,13 +132,13 @@ def without_tokens(value: Any) -> Any:
     {'accessToken': '…', 'login': 'https://d/?code=…', 'n': 1}
     """
     if isinstance(value, dict):
-        return {name: _shown(str(name), item) for name, item in value.items()}
+        return {cut(str(name)): _shown(str(name), item) for name, item in value.items()}
     if isinstance(value, list):
         if len(value) == 2 and isinstance(value[0], str):  # a pair of params
             return [value[0], _shown(value[0], value[1])]
         return [without_tokens(item) for item in value]
     if isinstance(value, str):
-        return _IN_URL.sub(rf"\1={MASK}", _SIGNED.sub(MASK, value))
+        return cut(value)
     return value
 
 

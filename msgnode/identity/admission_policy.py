@@ -24,8 +24,6 @@ class Mode(IntEnum):
 
 WORDS = {mode.name.lower(): mode for mode in Mode}
 
-_SIGNALLING = ("/p2phandler/", "/p2prequester/")
-
 
 class AdmissionPolicy:
     """The node's mode, and those of single domains of origin."""
@@ -41,12 +39,15 @@ class AdmissionPolicy:
         return self.domains.get(addresses.parse(runtime_url).home, self.default)
 
 
-def needs_no_identity(message: Message, doors: frozenset[str]) -> bool:
+def needs_no_identity(message: Message, doors: frozenset[str], runtime_url: str) -> bool:
     """Whether a message may be said before anybody knows by whom: to the identity manager (one of
-    `doors`), statuses, handshakes between runtimes, peer-to-peer signalling."""
+    `doors`), a handshake between runtimes, the status of the sender's own runtime.
+
+    Args:
+        runtime_url: that of the session which says it.
+    """
     if message.type == "handshake":
         return True
-    return all(
-        to.rstrip("/") in doors or to.endswith("/status") or any(part in to for part in _SIGNALLING)
-        for to in message.recipients
-    )
+    status = f"{runtime_url}/status"
+    own = (status, addresses.runtime_twin(status)) if message.type == "update" else ()
+    return all(to.rstrip("/") in doors or to in own for to in message.recipients)

@@ -175,7 +175,9 @@ class MessageAuthenticator:
     def _demand(self, message: Message, session: Listener) -> None:
         """Refuse who has not said who they are, where the mode asks for it."""
         mode = self.modes.of(session.runtime_url)
-        if mode is Mode.ANONYMOUS or needs_no_identity(message, self._doors):
+        if mode is Mode.ANONYMOUS:
+            return
+        if needs_no_identity(message, self._doors, session.runtime_url):
             return
         if mode is Mode.STRICT:
             raise NotIdentified("Log in first: this node wants to know every session's subject.")

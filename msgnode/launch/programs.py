@@ -8,6 +8,7 @@ them outlives the one above it.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import http.client
 import os
 import signal
@@ -25,6 +26,7 @@ from supervisor.xmlrpc import SupervisorTransport
 from .error_messages import StartFailed, cause_in
 
 _SOCKET_LENGTH = 90  # the kernel takes 107 characters, and supervisord adds its process id
+_ERRORS_KEPT = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,9 @@ class Programs:
         self.stop_seconds = stop_seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._short = contextlib.ExitStack()
-        self._errors = data_dir / "logs" / "supervisord.err"
+        # In memory: supervisord writes there what it could not log, and a full disk would end it.
+        self._errors = os.memfd_create("supervisord.err")
+        fcntl.fcntl(self._errors, fcntl.F_SETFL, os.O_APPEND)
         self._offsets: dict[str, int] = {}
         self._socket = data_dir / "supervisord.sock"
         if len(str(self._socket)) > _SOCKET_LENGTH:
@@ -61,34 +65,37 @@ class Programs:
         self._socket.unlink(missing_ok=True)
         for log in (self.data_dir / "logs").glob("*.log"):
             self._offsets[log.stem] = log.stat().st_size
-        with self._errors.open("wb") as errors:
-            self._process = subprocess.Popen(  # noqa: S603  (our own argument list)
-                [
-                    *(sys.executable, "-m", "msgnode.launch.pdeathsig", "TERM"),
-                    *(sys.executable, "-m", "supervisor.supervisord"),
-                    *("--configuration", str(self.configuration)),
-                ],
-                cwd=self.configuration.parent,
-                env={
-                    **os.environ,
-                    **environment,
-                    "NODE_PYTHON": sys.executable,
-                    "NODE_DATA_DIR": str(self.data_dir),
-                    "NODE_CONTROL_SOCKET": str(self._socket),
-                    "NODE_STOP_SECONDS": str(int(self.stop_seconds) + 1),
-                },
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                pass_fds=(lock.fileno(),),
-                start_new_session=True,
-            )
+        os.ftruncate(self._errors, 0)
+        self._process = subprocess.Popen(  # noqa: S603  (our own argument list)
+            [
+                *(sys.executable, "-m", "msgnode.launch.pdeathsig", "TERM"),
+                *(sys.executable, "-m", "supervisor.supervisord"),
+                *("--configuration", str(self.configuration)),
+            ],
+            cwd=self.configuration.parent,
+            env={
+                **os.environ,
+                **environment,
+                "NODE_PYTHON": sys.executable,
+                "NODE_DATA_DIR": str(self.data_dir),
+                "NODE_CONTROL_SOCKET": str(self._socket),
+                "NODE_STOP_SECONDS": str(int(self.stop_seconds) + 1),
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+            pass_fds=(lock.fileno(),),
+            start_new_session=True,
+        )
 
     def look(self) -> list[Program]:
         """The programs; none while supervisord is not listening yet."""
         if self._process is None or self._process.poll() is not None:
-            why = cause_in(self._errors, 0) or cause_in(self.log("supervisord"), 0)
+            said = Path(f"/proc/self/fd/{self._errors}")
+            why = cause_in(said, 0) or cause_in(self.log("supervisord"), 0)
             raise StartFailed(f"supervisord ended: {why}")
+        if os.fstat(self._errors).st_size > _ERRORS_KEPT:
+            os.ftruncate(self._errors, 0)
         transport: Any = SupervisorTransport(serverurl=f"unix://{self._socket}")
         try:
             with xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport) as door:

@@ -17,10 +17,12 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from msgnode.bus.ports import CountingRecorder
+from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.histogram import Histogram
 from msgnode.identity.service import IdentityService
+from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.manager import SessionManager
 from msgnode.storage.writer import GroupWriter
@@ -36,6 +38,8 @@ class MeasuredNode(Protocol):
     @property
     def sockets(self) -> ConnectionLimits: ...
     @property
+    def answers(self) -> AnswerBudget: ...
+    @property
     def table(self) -> RoutingTable: ...
     @property
     def writer(self) -> GroupWriter: ...
@@ -45,6 +49,8 @@ class MeasuredNode(Protocol):
     def record(self) -> ParquetRecorder | None: ...
     @property
     def identities(self) -> IdentityService: ...
+    @property
+    def guard(self) -> ResponseGuard: ...
     @property
     def cluster(self) -> Cluster | None: ...
 
@@ -96,8 +102,13 @@ class NodeCollector(Collector):
         yield _gauge("sessions", "Sessions by state.", "state", states)
         yield _gauge("sockets", "Open WebSocket connections.", value=len(node.sockets.connections))
         yield _gauge("routes", "Entries of the routing table.", "table", node.table.sizes)
-        waiting = sum(session.outbox.waiting_bytes for session in sessions)
-        yield _gauge("outbox_bytes", "Bytes that wait in the sessions' outboxes.", value=waiting)
+        queues = node.sessions.queues
+        text = "Bytes that wait in the sessions' outboxes."
+        yield _gauge("outbox_bytes", text, value=queues.bytes)
+        text = "Frames and queues dropped because a source, a subject or the node has no room."
+        yield _counter("queue_budget_refusals", text, queues.dropped)
+        pending = node.answers.pending
+        yield _gauge("answers_pending", "Requests whose answers are under way.", value=pending)
         yield _gauge("commit_backlog", "Changes that wait for a commit.", value=node.writer.backlog)
         yield _counter("changes_committed", "Changes committed.", node.writer.changes)
         yield _histogram("commit_seconds", "Duration of a group commit.", node.writer.durations)
@@ -125,6 +136,8 @@ class NodeCollector(Collector):
         yield _counter("identity_verifications", "Signatures of identities checked.", verified)
         bound = len(node.identities.logged_in)
         yield _gauge("sessions_bound", "Sessions that are logged in.", value=bound)
+        unasked = node.guard.dropped
+        yield _counter("responses_unasked", "Responses of who was not asked, dropped.", unasked)
         if node.cluster is not None:
             yield from _links(node.cluster.transport.figures())
 

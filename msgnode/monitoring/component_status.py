@@ -12,6 +12,7 @@ from django.utils import timezone
 from msgnode import models
 from msgnode.bus.ports import ComponentInfo
 from msgnode.bus.writing import Call, Writer
+from msgnode.core.redaction import cut
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class StatusReport:
                 since=card.since,
                 answered=card.answered,
                 failed=card.failed,
-                last_error=card.last_error,
+                last_error=cut(card.last_error),
                 seen_at=now,
             )
             for card in self._cards()

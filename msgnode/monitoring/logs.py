@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, with session tokens cut out."""
+"""Structured logs: one JSON object a line, with tokens cut out."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from datetime import UTC, datetime
 
 import msgspec
 
-_TOKEN = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.I)
+from msgnode.core.redaction import cut
+
+_RANDOM = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.I)
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def masked(text: str) -> str:
-    """Text without what could be a session token: they and many addresses are random UUIDs, so
-    only the last four characters of any stay."""
-    return _TOKEN.sub(lambda found: "…" + found[0][-4:], text)
+    """Text without tokens, and without what could be a session's: they and many addresses are
+    random UUIDs, so only the last four characters of any stay."""
+    return _RANDOM.sub(lambda found: "…" + found[0][-4:], cut(text))
 
 
 class JsonFormatter(logging.Formatter):

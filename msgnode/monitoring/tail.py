@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from msgnode.bus.ports import MessageObserver
-from msgnode.core import addresses, messages
+from msgnode.core import addresses
 from msgnode.core.faults import FAULTS
 from msgnode.core.record import TrafficRecord
 from msgnode.core.redaction import MASK, without_tokens
@@ -75,21 +75,18 @@ class _Follower:
 
 
 class Tail:
-    """`attach` gives the pipeline a tap or takes it away; `token_of` a session's token by its id,
-    which is cut out of whatever is shown."""
+    """`attach` gives the pipeline a tap or takes it away."""
 
     def __init__(
         self,
         folder: Path,
         worker: str,
         attach: Callable[[MessageObserver | None], None],
-        token_of: Callable[[str], bytes],
     ) -> None:
         self._path = folder / f"tail-{os.getpid()}.sock"
         self._token_path = folder / "tail.token"
         self._worker = worker
         self._attach = attach
-        self._token_of = token_of
         self._followers: list[_Follower] = []
         self._server: asyncio.Server | None = None
         self._token = ""
@@ -168,9 +165,7 @@ class Tail:
         shown = msgspec.structs.asdict(record)
         if body and record.to != _SESSION_ADDRESS:
             shown["body"] = _readable(body)
-        line = _line(shown)
-        token = self._token_of(record.session)
-        return messages.without_token(line, token) if token else line
+        return _line(shown)
 
 
 def _readable(body: bytes) -> Any:

@@ -14,10 +14,16 @@ def live(request: HttpRequest) -> JsonResponse:
 
 
 def ready(request: HttpRequest) -> JsonResponse:
-    """200 when the routing table is loaded and the database answers, else 503 and what is wrong.
-    `workers` counts this worker and those it is joined to."""
+    """200 when the routing table is loaded, the database answers, the worker's message to itself
+    comes back and its background jobs run, else 503 and what is wrong. `workers` counts this worker
+    and those it is joined to."""
     node = get_node()
-    checks = {"node": node.is_ready, "database": _database_answers()}
+    checks = {
+        "node": node.is_ready,
+        "database": _database_answers(),
+        "path": not node.path.problem,
+        "jobs": node.runs_all_jobs,
+    }
     is_ready = all(checks.values())
     workers = 1 + (node.cluster.transport.number_ready if node.cluster is not None else 0)
     body = {

@@ -344,7 +344,7 @@ class DaphneServing:
 
 def _transport_of(protocol: Any) -> Any:
     """The transport of a WebSocket, or of the channel a request came over."""
-    return getattr(protocol, "channel", protocol).transport
+    return (getattr(protocol, "channel", None) or protocol).transport
 
 
 def _done() -> asyncio.Future[None]:

@@ -25,7 +25,8 @@ class NodeRequest(WebRequest):
 
     def check_timeouts(self) -> None:
         """Called by Daphne every other second. `request_start` is when all of it was there."""
-        if end_if_reset(self.channel.transport):
+        channel = getattr(self, "channel", None)  # a request that is answered has none
+        if channel is None or end_if_reset(channel.transport):
             return
         patience = self.server.request_patience
         if not hasattr(self, "request_start") and time.monotonic() - self.begun_at > patience:

@@ -94,6 +94,7 @@ class Worker:
         except OSError as error:
             log.critical("Cannot listen on %s: %s", self._where, error)
             return 1
+        self._loop.call_soon(self._node.path.watch, listening.getsockname())
         self._serving.run(listening)
         return 0
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from time import perf_counter
 
 from msgnode.bus.ports import Listener
 from msgnode.core.errors import NodeError
@@ -19,11 +20,17 @@ from msgnode.core.identity import Identity, Speaker
 from msgnode.core.pending import Pending
 from msgnode.core.token_bucket import TokenBucket
 
+from .budgets import AnswerBudget, source
 from .manager import SessionManager
 from .outbox import Link
 from .rules import CloseCode
 from .session import LiveSession
 
+TURN = 0.002
+"""Seconds of one turn of the loop that a message with many recipients may take."""
+MAX_DEBT = 20.0
+"""Seconds a sender is held back for one message at most, whatever it cost; shorter than the time
+in which a ping is to be answered."""
 MAX_FAILURES = 10
 """Identities that are not good, in `open` and `re-open`, until a connection is ended."""
 
@@ -31,13 +38,15 @@ MAX_FAILURES = 10
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
     """Limits of one connection: rates a second, answers under way, seconds to the first session.
-    `names_runtime`: whether that session must have named its runtime by then."""
+    `names_runtime`: whether that session must have named its runtime by then. `answers`: what the
+    connections of one source may have under way together."""
 
     messages_per_second: float
     bytes_per_second: float
     max_pending: int
     handshake_timeout: float
     names_runtime: bool = False
+    answers: AnswerBudget | None = None
 
 
 class Connection:
@@ -66,10 +75,14 @@ class Connection:
         self._pending = 0
         self._behind = 0  # readers that are waited for
         self._unknown = 0  # facts that are waited for
+        self._source = source(remote_address)
+        self._is_queued = False  # to be released when its source has fewer answers under way
         self._lost = False
         self._held = False
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
+        self._rest: deque[Iterator[None]] = deque()  # of a message that is under way
+        self._goes_on = False
         self._waiting: deque[bytes] = deque()
         self._released = asyncio.Event()
         self._messages = TokenBucket(settings.messages_per_second)
@@ -129,8 +142,20 @@ class Connection:
 
     def answer_pending(self, change: int) -> None:
         self._pending += change
+        if self._settings.answers is not None:
+            self._settings.answers.count(self._source, change)
         if self._held and change < 0 and self._pending <= self._settings.max_pending // 2:
             self._release()
+
+    def charge(self, messages: int, size: int) -> None:
+        limits = self._settings
+        least = -MAX_DEBT * limits.messages_per_second
+        self._messages.left = max(self._messages.left - messages, least)
+        self._bytes.left = max(self._bytes.left - size, -MAX_DEBT * limits.bytes_per_second)
+
+    def carry_on(self, rest: Iterator[None]) -> None:
+        self._rest.append(rest)
+        self._go_through()
 
     def wait_for(self, reader: Listener) -> None:
         self._behind += 1
@@ -165,10 +190,11 @@ class Connection:
         """The socket is closed, whoever closed it. What was read before, and waited because the
         sender was held back, is carried first: it was sent, and nobody would know of its loss."""
         self._lost = True
-        while self._waiting and not self._ended and not self._unknown:
+        self._go_through()
+        while self._waiting and not self._ended and not self._unknown and not self._rest:
             self._carry_one(self._waiting.popleft())
-        if self._unknown and not self._ended:
-            return  # once the facts are known
+        if (self._unknown or self._rest) and not self._ended:
+            return  # once the facts are known, and what is under way has been carried
         self._stop()
         self._sessions.lost(self)
 
@@ -199,7 +225,18 @@ class Connection:
     def _must_wait(self) -> bool:
         """Whether the sender is to be held back, and by what: a reader that is behind, a fact,
         answers under way, or its rate (then a timer goes on)."""
-        if self._behind or self._unknown or self._pending >= self._settings.max_pending:
+        if (
+            self._rest
+            or self._behind
+            or self._unknown
+            or self._pending >= self._settings.max_pending
+        ):
+            return True
+        answers = self._settings.answers
+        if answers is not None and answers.is_full(self._source):
+            if not self._is_queued:
+                self._is_queued = True
+                answers.when_less(self._source, self._has_room)
             return True
         if self._messages.left >= 0 and self._bytes.left >= 0:
             return False
@@ -209,6 +246,42 @@ class Connection:
         if self._timer is None:
             self._timer = self._loop.call_later(self._wait(), self._refilled)
         return True
+
+    def _go_through(self) -> None:
+        """Take steps of the message under way for a turn of the loop, then give way to others. A
+        sender that is still there waits for readers that are behind, and for answers."""
+        until = perf_counter() + TURN
+        while self._rest:
+            is_there = not self._lost and not self._ended
+            if is_there and (self._behind or self._pending >= self._settings.max_pending):
+                return  # `_release` goes on
+            if perf_counter() > until:
+                if not self._goes_on:
+                    self._goes_on = True
+                    self._loop.call_soon(self._go_on)
+                return
+            try:
+                next(self._rest[0])
+            except StopIteration:
+                self._rest.popleft()
+            except Exception as error:
+                FAULTS.note("message", error)
+                self._rest.popleft()
+
+    def _go_on(self) -> None:
+        """The next turn of the message under way; then what has waited for its end."""
+        self._goes_on = False
+        self._go_through()
+        if self._rest or self._ended:
+            return
+        if self._lost:
+            self.lost()
+        else:
+            self._release()
+
+    def _has_room(self) -> None:
+        self._is_queued = False
+        self._loop.call_soon(self._release)
 
     def _refilled(self) -> None:
         self._timer = None
@@ -225,6 +298,8 @@ class Connection:
 
     def _release(self) -> None:
         """Go on with what waited, unless there is still (or again) something to wait for."""
+        if self._rest:
+            self._go_through()
         if self._ended or not self._held or self._must_wait():
             return
         self._held = False

@@ -25,6 +25,7 @@ from .connection_limits import ConnectionLimits
 from .handshake import SessionHandshake
 from .manager import SessionManager
 from .outbox import Link
+from .probe import ProbeDoor
 from .rules import CloseCode
 from .stub_connection import StubConnection
 
@@ -48,6 +49,7 @@ class SocketConsumer(AsyncConsumer):
         settings: ConnectionSettings,
         prove: Prove,
         origins: Collection[str],
+        probe: ProbeDoor,
     ) -> None:
         self._pipeline = pipeline
         self._sessions = sessions
@@ -56,6 +58,7 @@ class SocketConsumer(AsyncConsumer):
         self._settings = settings
         self._prove = prove
         self._origins = origins
+        self._probe = probe
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         event = await receive()
@@ -63,9 +66,15 @@ class SocketConsumer(AsyncConsumer):
         if event["type"] != "websocket.connect":
             return
         try:
-            self.check(scope, source)
+            is_probe = self._probe.admits(scope)
+            if not is_probe:
+                self.check(scope, source)
         except NodeError as refusal:
             await _refuse(scope, send, refusal)
+            return
+        if is_probe:
+            await send({"type": "websocket.accept"})
+            await self._serve_probe(scope, receive, send)
             return
         proof, problem = await self._proof(scope)
         agreed = credentials.agreed(scope.get("subprotocols") or ())
@@ -91,6 +100,20 @@ class SocketConsumer(AsyncConsumer):
                     await self._read(connection, receive)
         finally:
             self._sockets.remove(connection, source)
+            connection.lost()
+            if native is None:
+                await link.finish()
+
+    async def _serve_probe(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        native = (scope.get("extensions") or {}).get("msgnode.link")
+        link = native or AsgiLink(send)
+        connection = self._probe.connect(link)
+        try:
+            if native is not None:
+                await native.run(connection.frame_received)
+            else:
+                await self._read(connection, receive)
+        finally:
             connection.lost()
             if native is None:
                 await link.finish()

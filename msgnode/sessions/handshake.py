@@ -273,6 +273,7 @@ class SessionHandshake:
             outbox_bytes=self._settings.outbox_bytes,
             stores=self._settings.stores,
             proof=caller.proof,
+            request_limits=self._settings.request_limits,
         )
 
     def _resume(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from msgnode.bus.open_requests import DEFAULT_LIMITS, RequestLimits
 from msgnode.bus.ports import SessionEnd
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
@@ -24,7 +25,9 @@ from msgnode.core.errors import Forbidden
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity, Speaker
 
+from . import budgets
 from .bans import BanList
+from .budgets import QueueBudget
 from .rules import CloseCode, Event, State
 from .session import LiveSession, Socket
 from .store import SessionStore
@@ -45,6 +48,9 @@ class SessionSettings:
     max_sessions: int
     max_per_runtime: int
     node_address: str
+    request_limits: RequestLimits = DEFAULT_LIMITS
+    queue_bytes_per_source: int = 64 * 1024 * 1024
+    queue_bytes: int = 512 * 1024 * 1024
 
 
 class SessionManager:
@@ -66,6 +72,11 @@ class SessionManager:
         self._table = table
         self._store = store
         self._raise_alarm = raise_alarm
+        self.queues = QueueBudget(
+            settings.queue_bytes_per_source,
+            settings.queue_bytes,
+            lambda holder, text: raise_alarm("queue-budget", holder, text),
+        )
         self._detached: dict[str, LiveSession] = {}  # oldest first
         self._event_ids = itertools.count(1)
 
@@ -133,6 +144,7 @@ class SessionManager:
         elif identity is not None and self.bans.of_session("", speaker, time.time()) is not None:
             raise Forbidden("This subject is banned from this node.")
         session.speaker, session.proof = speaker, proof
+        self._charge(session)
         if session.socket is not None:
             session.socket.set_identity(identity, proof)
         if session.id not in self.sessions:
@@ -191,6 +203,8 @@ class SessionManager:
             stores=self._settings.stores,
             state=State.DETACHED,
             proof=row.identity.get("proof", ""),
+            request_limits=self._settings.request_limits,
+            was_restored=True,
         )
         session.bound_at = row.opened_at.timestamp()
         session.has_said_who = row.identity.get("said", False)
@@ -255,6 +269,7 @@ class SessionManager:
         """A session, detached, is one of this worker's from now on."""
         self.sessions[session.id] = session
         self._detached[session.id] = session
+        self._charge(session)
         for on_identified in self.on_identified:
             on_identified(session)
 
@@ -269,8 +284,10 @@ class SessionManager:
 
     def hand_off(self, session_id: str) -> None:
         """A session is with another worker from now on; its rows stay as they are."""
-        self.sessions.pop(session_id, None)
+        session = self.sessions.pop(session_id, None)
         self._detached.pop(session_id, None)
+        if session is not None:
+            session.outbox.clear()
         for on_handed_off in self.on_handed_off:
             on_handed_off(session_id)
 
@@ -286,8 +303,17 @@ class SessionManager:
 
     # --- steps ------------------------------------------------------------------------------------
 
+    def _charge(self, session: LiveSession) -> None:
+        """What waits for a session counts towards the budgets of its source and its subject."""
+        speaker = session.speaker
+        holders = [budgets.source(speaker.remote_address)]
+        if speaker.identity is not None:
+            holders.append(f"subject {speaker.identity.issuer} {speaker.identity.subject}")
+        session.outbox.charge_to(self.queues, tuple(holders))
+
     def _bind(self, session: LiveSession, socket: Socket) -> None:
         session.bound_at = time.time()
+        self._charge(session)
         self._table.add_runtime(session)
         socket.session = session
         socket.last_runtime_url = session.runtime_url

@@ -3,8 +3,9 @@
 Promise: frames leave in the order they were put, each once; memory is bounded by `limit` bytes.
 While the socket takes frames they are written at once and nothing is kept here. When the socket is
 full, or gone, frames wait; above a quarter of the limit the reader counts as behind, and senders
-are held back until it is relieved. A frame that finds no room is dropped, `has_gap` says so, and
-the `overflow` callable ends a socket that does not read.
+are held back until it is relieved. A frame that finds no room, here or in the budget of who is
+behind the session, is dropped, `has_gap` says so, and the `overflow` callable ends a socket that
+does not read.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Protocol
 
 from msgnode.bus.ports import DeliveryResult
 from msgnode.core.faults import FAULTS
+
+from .budgets import QueueBudget
 
 _OVERHEAD = 64  # bytes of memory a waiting frame costs besides its text
 
@@ -40,6 +43,7 @@ class Link(Protocol):
 
 class Outbox:
     __slots__ = (
+        "_budget",
         "_bytes",
         "_limit",
         "_link",
@@ -48,10 +52,13 @@ class Outbox:
         "_stores",
         "_waiting",
         "has_gap",
+        "holders",
     )
 
     def __init__(self, limit: int, stores: bool, overflow: Callable[[], None]) -> None:
         self.has_gap = False
+        self.holders: tuple[str, ...] = ()
+        self._budget: QueueBudget | None = None
         self._limit = limit
         self._stores = stores
         self._overflow = overflow
@@ -73,7 +80,7 @@ class Outbox:
         if link is None and not self._stores:
             return DeliveryResult.DROPPED
         size = len(frame) + _OVERHEAD
-        if self._bytes + size > self._limit:
+        if self._bytes + size > self._limit or not self._take(size):
             self.has_gap = True
             if link is not None:
                 self._overflow()
@@ -88,6 +95,17 @@ class Outbox:
     def is_behind(self) -> bool:
         """Whether more waits than a quarter of the limit."""
         return self._bytes > self._limit // 4
+
+    def charge_to(self, budget: QueueBudget, holders: tuple[str, ...]) -> None:
+        """Who is behind the session: what waits counts towards what they may have together."""
+        self._budget = budget
+        budget.charge(self, holders)
+
+    def give_up(self) -> None:
+        """Its room is needed by others: what waits is lost, and its session told so."""
+        self.has_gap = True
+        self._overflow()
+        self.clear()
 
     def when_writable(self, callback: Callable[[], None]) -> None:
         """Call back, once, when half of that is left, or the socket is gone."""
@@ -109,20 +127,28 @@ class Outbox:
         if not self._waiting:
             return None
         frame = self._waiting.popleft()
-        self._bytes -= len(frame) + _OVERHEAD
+        self._give(len(frame) + _OVERHEAD)
         return frame
 
     def clear(self) -> None:
         """Forget what is waiting."""
         self._waiting.clear()
-        self._bytes = 0
+        self._give(self._bytes)
         self._relieve()
+
+    def _take(self, size: int) -> bool:
+        return self._budget is None or self._budget.take(self, size)
+
+    def _give(self, size: int) -> None:
+        self._bytes -= size
+        if self._budget is not None and size:
+            self._budget.give(self, size)
 
     def _flush(self) -> None:
         link = self._link
         while link is not None and self._waiting and not link.is_paused:
             frame = self._waiting.popleft()
-            self._bytes -= len(frame) + _OVERHEAD
+            self._give(len(frame) + _OVERHEAD)
             link.write(frame)
         if self._bytes <= self._limit // 8:
             self._relieve()

@@ -16,7 +16,7 @@ import uuid
 from enum import StrEnum
 from typing import NamedTuple
 
-from msgnode.core import addresses
+from msgnode.core import addresses, redaction
 from msgnode.core.digest import digest
 from msgnode.core.errors import Conflict
 
@@ -109,9 +109,13 @@ def runtime_url_fault(text: str) -> str:
         return why
     if len(text) > addresses.MAX_HELD:
         return f"is longer than {addresses.MAX_HELD} characters"
+    if redaction.holds_token(text):
+        return "holds a token"
     address = addresses.parse(text)
     if address.scheme not in addresses.RUNTIME_SCHEMES:
         return "is not the address of a runtime (runtime://<domain>/<id>)"
     if not address.path.strip("/"):
         return "names no runtime: nothing follows its domain"
+    if addresses.is_part(address):
+        return "is the address of a part of a runtime"
     return ""

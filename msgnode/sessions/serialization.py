@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+
 import msgspec
 
+from msgnode.bus.open_requests import DEFAULT_LIMITS, OpenRequests, RequestLimits
 from msgnode.core.identity import Speaker
 
 from .rules import State
 from .session import LiveSession
+
+
+class RequestState(msgspec.Struct):
+    """Requests that may still be answered: see bus/open_requests.py."""
+
+    turns_in: float
+    newer: dict[str, list[str | list[str]]]
+    older: dict[str, list[str | list[str]]]
 
 
 class SessionState(msgspec.Struct):
@@ -23,6 +34,7 @@ class SessionState(msgspec.Struct):
     withdrawn: list[str]
     proof: str = ""
     has_said_who: bool = False
+    requests: RequestState | None = None
 
 
 def state_of(session: LiveSession) -> SessionState:
@@ -37,10 +49,16 @@ def state_of(session: LiveSession) -> SessionState:
         list(session.withdrawn),
         session.proof,
         session.has_said_who,
+        _requests_of(session),
     )
 
 
-def session_of(state: SessionState, outbox_bytes: int, stores: bool) -> LiveSession:
+def session_of(
+    state: SessionState,
+    outbox_bytes: int,
+    stores: bool,
+    request_limits: RequestLimits = DEFAULT_LIMITS,
+) -> LiveSession:
     """The session, detached; nobody knows of it yet."""
     session = LiveSession(
         id_=state.id,
@@ -53,9 +71,23 @@ def session_of(state: SessionState, outbox_bytes: int, stores: bool) -> LiveSess
         stores=stores,
         state=State.DETACHED,
         proof=state.proof,
+        request_limits=request_limits,
     )
+    if state.requests is not None:
+        dumped = state.requests
+        requests = OpenRequests.loaded(
+            request_limits, dumped.turns_in, dumped.newer, dumped.older, perf_counter()
+        )
+        session.remember(requests)
     session.bound_at = state.bound_at
     session.has_said_who = state.has_said_who
     session.outbox.has_gap = state.has_gap
     session.withdrawn = frozenset(state.withdrawn)
     return session
+
+
+def _requests_of(session: LiveSession) -> RequestState | None:
+    if session.requests is None:
+        return None
+    turns_in, newer, older = session.requests.dump(perf_counter())
+    return RequestState(turns_in, dict(newer), dict(older))

@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from msgnode.bus.ports import DeliveryResult
+from msgnode.bus.open_requests import DEFAULT_LIMITS, OpenRequests, RequestLimits
+from msgnode.bus.ports import DeliveryResult, Response
+from msgnode.core import redaction
 from msgnode.core.identity import Identity, Speaker
 
 from .outbox import Link, Outbox
@@ -45,21 +47,28 @@ class LiveSession:
 
     __slots__ = (
         "_slow_timer",
+        "_was_restored",
         "bound_at",
+        "ask",
+        "ask_group",
         "deliver",
         "detached_at",
         "handshake",
+        "has_asked",
         "has_said_who",
         "id",
         "learned",
         "outbox",
         "proof",
+        "request_limits",
+        "requests",
         "runtime_url",
         "socket",
         "speaker",
         "state",
         "token",
-        "token_hash",
+        "_token_hash",
+        "__weakref__",
         "withdrawn",
     )
 
@@ -76,6 +85,8 @@ class LiveSession:
         stores: bool,
         state: State = State.CONNECTED,
         proof: str = "",
+        request_limits: RequestLimits = DEFAULT_LIMITS,
+        was_restored: bool = False,
     ) -> None:
         self.id = id_
         self.runtime_url = runtime_url
@@ -92,12 +103,41 @@ class LiveSession:
         self.detached_at = time.monotonic()
         self.learned: dict[str, None] = {}
         self.withdrawn: frozenset[str] = frozenset()
+        self.requests: OpenRequests | None = None
+        self.ask: Callable[[str, bytes, str, float], None] = self._ask_first
+        self.ask_group: Callable[[str, bytes, frozenset[str], float], None] = self._ask_first_group
+        self.has_asked: Callable[[str, str, str, float], bool] = _has_asked_nothing
+        self.request_limits = request_limits
+        self._was_restored = was_restored  # from the database, which has no requests
         self.outbox = Outbox(outbox_bytes, stores, self._too_slow)
         self.deliver: Callable[[bytes], DeliveryResult] = self.outbox.put
 
     @property
+    def token_hash(self) -> str:
+        """What is kept of the token; setting it has the token cut out of whatever is shown."""
+        return self._token_hash
+
+    @token_hash.setter
+    def token_hash(self, token_hash: str) -> None:
+        self._token_hash = token_hash
+        redaction.remember(token_hash, self)
+
+    @property
     def is_connected(self) -> bool:
         return self.state is State.OPEN
+
+    def remember(self, requests: OpenRequests) -> None:
+        """These are its requests that may still be answered."""
+        self.requests = requests
+        self.ask, self.ask_group = requests.add, requests.add_group
+        self.has_asked = requests.was_asked
+
+    def has_forgotten(self) -> bool:
+        was_restored, self._was_restored = self._was_restored, False
+        return was_restored
+
+    def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
+        return self.deliver(frame)
 
     def when_writable(self, callback: Callable[[], None]) -> None:
         """See the outbox. A reader that has not caught up within READER_PATIENCE seconds is
@@ -128,6 +168,14 @@ class LiveSession:
         self.outbox.detach()
         self.detached_at = time.monotonic()
 
+    def _ask_first(self, sender: str, id_: bytes, asked: str, now: float) -> None:
+        self.remember(OpenRequests(self.request_limits, now))
+        self.ask(sender, id_, asked, now)
+
+    def _ask_first_group(self, sender: str, id_: bytes, asked: frozenset[str], now: float) -> None:
+        self.remember(OpenRequests(self.request_limits, now))
+        self.ask_group(sender, id_, asked, now)
+
     def _caught_up(self) -> None:
         if self._slow_timer is not None:
             self._slow_timer.cancel()
@@ -143,3 +191,7 @@ class LiveSession:
         self.outbox.clear()
         if self.socket is not None:
             self.socket.end(CloseCode.TOO_SLOW, "too slow: messages were lost")
+
+
+def _has_asked_nothing(sender: str, id_: str, responder: str, now: float) -> bool:
+    return False

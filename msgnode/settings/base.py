@@ -114,6 +114,10 @@ AXES_LOCKOUT_CALLABLE = "msgnode.identity.provider.login.locked_out"
 AXES_DISABLE_ACCESS_LOG = True  # the audit log has who came in
 AXES_ENABLE_ADMIN = False  # msgnode.console.failed_logins shows failures in the console's look
 AXES_VERBOSE = False
+AXES_SENSITIVE_PARAMETERS = [
+    *("username", "ip_address", "next", "token", "access_token", "id_token", "id_token_hint"),
+    *("refresh_token", "code", "client_secret", "assertion", "runtimeToken", "api_key"),
+]
 LOGINS_PER_MINUTE: int = env.int("LOGINS_PER_MINUTE", default=60)
 SESSION_COOKIE_AGE: int = env.int("CONSOLE_SESSION_SECONDS", default=8 * 3600)
 SESSION_EXPIRE_AT_BROWSER_CLOSE: bool = env.bool("CONSOLE_SESSION_ENDS_WITH_BROWSER", default=True)
@@ -139,9 +143,14 @@ NODE: dict[str, float] = {
     "MAX_SESSIONS_PER_RUNTIME": env.int("MAX_SESSIONS_PER_RUNTIME", default=16),
     "GRACE_PERIOD": env.float("GRACE_PERIOD", default=120.0),
     "OUTBOX_BYTES": env.int("OUTBOX_BYTES", default=4 * 1024 * 1024),
+    # bytes that wait for the sessions of one source address or one subject, and for all
+    "MAX_QUEUE_BYTES_PER_SOURCE": env.int("MAX_QUEUE_BYTES_PER_SOURCE", default=64 * 1024 * 1024),
+    "MAX_QUEUE_BYTES": env.int("MAX_QUEUE_BYTES", default=512 * 1024 * 1024),
     "MAX_MESSAGES_PER_SECOND": env.int("MAX_MESSAGES_PER_SECOND", default=10_000),
     "MAX_BYTES_PER_SECOND": env.int("MAX_BYTES_PER_SECOND", default=50_000_000),
     "MAX_PENDING_ANSWERS": env.int("MAX_PENDING_ANSWERS", default=512),
+    "MAX_PENDING_ANSWERS_PER_SOURCE": env.int("MAX_PENDING_ANSWERS_PER_SOURCE", default=4_096),
+    "MAX_PENDING_ANSWERS_TOTAL": env.int("MAX_PENDING_ANSWERS_TOTAL", default=16_384),
     "ANSWER_TIMEOUT": env.float("ANSWER_TIMEOUT", default=14.0),
     # workers
     "WORKER_TIMEOUT": env.float("WORKER_TIMEOUT", default=5.0),
@@ -151,8 +160,13 @@ NODE: dict[str, float] = {
     "MAX_ALLOCATIONS_PER_SESSION": env.int("MAX_ALLOCATIONS_PER_SESSION", default=100_000),
     "MAX_SUBSCRIPTIONS_PER_SESSION": env.int("MAX_SUBSCRIPTIONS_PER_SESSION", default=20_000),
     "MAX_LEARNED_PER_SESSION": env.int("MAX_LEARNED_PER_SESSION", default=1_000),
+    "MAX_OPEN_REQUESTS": env.int("MAX_OPEN_REQUESTS", default=10_000),
+    "RESPONSE_SECONDS": env.float("RESPONSE_SECONDS", default=600.0),
     # keeping
     "CLOSED_SESSION_DAYS": env.int("CLOSED_SESSION_DAYS", default=7),
+    # the message each worker sends itself: seconds between two, and until it is not ready
+    "PROBE_INTERVAL": env.float("PROBE_INTERVAL", default=3.0),
+    "PROBE_TIMEOUT": env.float("PROBE_TIMEOUT", default=5.0),
     "DRAIN_SECONDS": env.float("DRAIN_SECONDS", default=5.0),
     "DRAIN_STAGGER": env.float("DRAIN_STAGGER", default=2.0),
 }
@@ -162,6 +176,7 @@ ALLOCATION_SCHEMES: list[str] = env.list(
 )
 RESUME: str = env("RESUME", default="when-idle" if NODE_MODE == "embedded" else "with-proof")
 SHARE_RUNTIME_URL: bool = env.bool("SHARE_RUNTIME_URL", default=NODE_MODE == "embedded")
+STRICT_RESPONSES: bool = env.bool("STRICT_RESPONSES", default=True)
 STORE_FOR_DETACHED: bool = env.bool("STORE_FOR_DETACHED", default=True)
 
 # --- Identity -------------------------------------------------------------------------------------
@@ -330,7 +345,12 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 10,
-        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
+        # auto_vacuum holds for a file made with it (docs/operations.md says how to bring an older
+        # one there); a log that has grown is cut back to journal_size_limit.
+        "init_command": (
+            "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; "
+            "PRAGMA journal_size_limit=67108864;"
+        ),
     }
 else:
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
@@ -12,6 +13,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from msgnode import models
+from msgnode.core.redaction import cut
 
 POOL_EXHAUSTED = "pool-exhausted"
 
@@ -37,8 +39,9 @@ def raise_alarms(raised: Iterable[Raised]) -> None:
     times: Counter[tuple[str, str]] = Counter()
     texts: dict[tuple[str, str], str] = {}
     for kind, subject, text in raised:
-        times[kind, subject[:255]] += 1
-        texts[kind, subject[:255]] = text[:500]
+        subject = cut(subject)[:255]
+        times[kind, subject] += 1
+        texts[kind, subject] = cut(text)[:500]
     alike: dict[tuple[str, int, str], list[str]] = {}  # kind, times, text -> subjects
     for (kind, subject), count in times.items():
         alike.setdefault((kind, count, texts[kind, subject]), []).append(subject)
@@ -62,6 +65,26 @@ def _raise(kind: str, count: int, text: str, subjects: list[str], now: datetime)
 
 def clear_alarm(kind: str, subject: str) -> None:
     """The cause is gone. Blocks: not for the event loop."""
-    models.Alarm.objects.filter(kind=kind, subject=subject[:255], cleared_at=None).update(
+    models.Alarm.objects.filter(kind=kind, subject=cut(subject)[:255], cleared_at=None).update(
         cleared_at=timezone.now()
     )
+
+
+def clear_of_ended(kinds: Iterable[str], host: str) -> None:
+    """Clear what workers of this host, whose processes have ended, raised about themselves. Their
+    subjects begin with `host:pid`. Blocks: for the start of a worker."""
+    standing = models.Alarm.objects.filter(kind__in=tuple(kinds), cleared_at=None)
+    for alarm in standing.filter(subject__startswith=f"{host}:"):
+        pid = alarm.subject.removeprefix(f"{host}:").partition(" ")[0]
+        if pid.isdigit() and (int(pid) == os.getpid() or not _runs(int(pid))):
+            clear_alarm(alarm.kind, alarm.subject)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True

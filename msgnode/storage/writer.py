@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
+import sqlite3
 import threading
 import time
 from typing import Any, NamedTuple
@@ -106,6 +107,9 @@ class GroupWriter:
                 return [None] * len(group)
             except (OperationalError, InterfaceError) as error:
                 connection.close()
+                if is_full(error):  # waiting would help nobody; the next group tries again
+                    log.error("The database's disk is full: %s", error)
+                    return [_in_words(error)] * len(group)
                 if time.monotonic() > deadline:
                     log.exception("The database is out of reach.")
                     return [_in_words(error)] * len(group)
@@ -131,6 +135,13 @@ def _settle(group: list[_Submission], outcomes: list[Exception | None]) -> None:
             submission.future.set_result(submission.result)
         else:
             submission.future.set_exception(error)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether the database has no room left on its disk."""
+    cause = error.__cause__
+    code = getattr(cause, "sqlite_errorcode", None)
+    return code == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) == "53100"
 
 
 def _in_words(error: Exception) -> NodeError:

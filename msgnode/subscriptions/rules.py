@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any, NamedTuple
 
-from msgnode.core import addresses
+from msgnode.core import addresses, redaction
 from msgnode.core.errors import BadMessage
 
 _LISTS = ("resources", "subscribe", "unsubscribe")
@@ -67,6 +67,8 @@ def wanted(body: dict[str, Any], max_number: int) -> Wanted:
             raise BadMessage(f"An address is longer than {addresses.MAX_HELD} characters.")
         if len(addresses.parse(address).scheme) > addresses.MAX_SCHEME:
             raise BadMessage(f"A scheme is longer than {addresses.MAX_SCHEME} characters.")
+        if redaction.holds_token(address):
+            raise BadMessage("An address of the request holds a token.")
     return Wanted(tuple(dict.fromkeys(exact)), tuple(dict.fromkeys(optional)))
 
 

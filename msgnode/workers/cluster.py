@@ -18,7 +18,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any
 from uuid import UUID
 
@@ -28,7 +28,9 @@ from django.db import connection
 from msgnode import models
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
-from msgnode.bus.ports import Listener
+from msgnode.bus.open_requests import DEFAULT_LIMITS, RequestLimits
+from msgnode.bus.ports import DeliveryResult, Listener, Response
+from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.rates import Rates
@@ -70,6 +72,7 @@ class ClusterLimits:
     timeout: float
     outbox_bytes: int
     stores: bool
+    requests: RequestLimits = DEFAULT_LIMITS
 
 
 class Cluster:
@@ -89,6 +92,7 @@ class Cluster:
         bounce: Callable[[bytes], None],
         identities: IdentityService,
         counters: Mapping[str, Rates],
+        guard: ResponseGuard,
     ) -> None:
         self.me = transport.me
         self.state = membership_store.STARTING
@@ -108,6 +112,7 @@ class Cluster:
         self._raise_alarm = raise_alarm
         self._bounce = bounce
         self._identities = identities
+        self._guard = guard
         self._expected: set[str] = set()
         self._unseen: dict[str, tuple[Any, float]] = {}  # epoch -> its last sign, since when
         self._dead: set[str] = set()
@@ -192,6 +197,12 @@ class Cluster:
     def undeliverable(self, frame: bytes) -> None:
         self._bounce(frame)
 
+    def respond(self, session: Listener, frame: bytes, response: Response) -> DeliveryResult | None:
+        return self._guard.respond(session, frame, response, perf_counter())
+
+    def has_asked(self, session: Any, response: Response) -> bool:
+        return self._guard.has_asked(session, response, perf_counter())
+
     def said(self, peer: Peer, message: CounterReport | RpcRequest | RpcResponse) -> None:
         if isinstance(message, CounterReport):
             self.counts.heard(peer, message)
@@ -238,7 +249,9 @@ class Cluster:
 
     def unpack(self, state: bytes, remote: RemoteSession | None) -> LiveSession:
         transfer = msgspec.msgpack.decode(state, type=SessionTransfer)
-        session = session_of(transfer.session, self._limits.outbox_bytes, self._limits.stores)
+        session = session_of(
+            transfer.session, self._limits.outbox_bytes, self._limits.stores, self._limits.requests
+        )
         self._put_in_place(session, remote, transfer.owned, transfer.subscribed)
         return session
 

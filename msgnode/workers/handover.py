@@ -16,7 +16,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, Protocol
 
-from msgnode.bus.ports import DeliveryResult
+from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.core.faults import FAULTS
 
 from . import protocol
@@ -70,6 +70,10 @@ class HandoverHost(Protocol):
 
     def welcome(self, session: MovableSession) -> None:
         """The session is one of this worker's."""
+        ...
+
+    def has_asked(self, session: MovableSession, response: Response) -> bool:
+        """Whether a session that arrives has asked for a response; counted if not."""
         ...
 
     def missed(self, session_id: str) -> None:
@@ -165,6 +169,14 @@ class Handover:
             return False
         remote.deliver(frame)  # it has moved, maybe to the very worker that did not know it yet
         return True
+
+    def take_response(self, peer: Peer, session_id: str, frame: bytes, response: Response) -> None:
+        arrival = self._arrivals.get(session_id)
+        remote = self._replicator.remotes.get(session_id)
+        if arrival is not None and self._host.has_asked(arrival.session, response):
+            self.take(peer, session_id, frame)
+        elif arrival is None and remote is not None:
+            remote.deliver_response(frame, response)
 
     def heard(self, peer: Peer, message: protocol.AnyMessage) -> None:
         match message:

@@ -172,11 +172,21 @@ class RpcResponse(PeerMessage, tag=22):
     text: bytes
 
 
+class ResponseFrame(Frame, tag=23):
+    """A response for one session of the peer, which takes it only if it has asked the session
+    `responder`; `to` and `id` name the request."""
+
+    to: str
+    id: str
+    responder: str
+
+
 AnyMessage = (
     Frame | SessionUp | SessionDown | AddressAdded | AddressRemoved | SessionAddresses
     | SnapshotBegins | SnapshotEnds | BarrierRequest | BarrierAck | Ready | ReturnPath
     | Backpressure | LostFrames | RequestSession | RequestRefused | TransferBegin | TransferEnd
     | SessionMoved | Goodbye | CounterReport | RpcRequest | RpcResponse
+    | ResponseFrame
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgnode.bus.ports import DeliveryResult
+from msgnode.bus.ports import DeliveryResult, Response
+from msgnode.core import redaction
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Speaker
 
@@ -32,7 +33,8 @@ class RemoteSession:
         "runtime_url",
         "speaker",
         "subscribed",
-        "token_hash",
+        "_token_hash",
+        "__weakref__",
     )
 
     def __init__(self, id_: str, peer: Peer) -> None:
@@ -49,11 +51,36 @@ class RemoteSession:
         self.learned: set[str] = set()
         self._on_resume: list[Callable[[], None]] = []
 
+    @property
+    def token_hash(self) -> str:
+        """What is kept of the token; setting it has the token cut out of whatever is shown."""
+        return self._token_hash
+
+    @token_hash.setter
+    def token_hash(self, token_hash: str) -> None:
+        self._token_hash = token_hash
+        redaction.remember(token_hash, self)
+
     def deliver(self, frame: bytes) -> DeliveryResult:
         """Hand a frame to the link. What finds no room is dropped, and the session is told of the
         gap."""
         peer = self.peer
-        if not peer.is_up or not peer.out.put_frame(self.id, frame):
+        return self._taken(peer.is_up and peer.out.put_frame(self.id, frame))
+
+    def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
+        """Hand over a response; the session's worker knows whether it was asked for."""
+        peer = self.peer
+        return self._taken(peer.is_up and peer.out.put_response(self.id, frame, response))
+
+    def has_asked(self, sender: str, id_: str, responder: str, now: float) -> bool:
+        return False
+
+    def has_forgotten(self) -> bool:
+        return False
+
+    def _taken(self, is_taken: bool) -> DeliveryResult:
+        peer = self.peer
+        if not is_taken:
             peer.lost.add(self.id)
             return DeliveryResult.DROPPED
         if not self.is_connected:

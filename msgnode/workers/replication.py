@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Protocol
 
-from msgnode.bus.ports import DeliveryResult, Layer, Listener
+from msgnode.bus.ports import DeliveryResult, Layer, Listener, Response
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 
@@ -31,6 +31,7 @@ from .protocol import (
     Frame,
     LostFrames,
     PeerMessage,
+    ResponseFrame,
     ReturnPath,
     RpcRequest,
     RpcResponse,
@@ -53,6 +54,10 @@ class SessionHandover(Protocol):
 
     def take(self, peer: Peer, session_id: str, frame: bytes) -> bool:
         """A frame for a session that is not here; whether it was taken."""
+        ...
+
+    def take_response(self, peer: Peer, session_id: str, frame: bytes, response: Response) -> None:
+        """A response for a session that is not here."""
         ...
 
     def taken_over(self, session_id: str) -> None:
@@ -86,6 +91,10 @@ class LocalSessions(Protocol):
 
     def missed(self, session_id: str) -> None:
         """Frames for the session were lost: tell it."""
+        ...
+
+    def respond(self, session: Listener, frame: bytes, response: Response) -> DeliveryResult | None:
+        """Give a session a response from another worker; None if it has not asked for it."""
         ...
 
     def undeliverable(self, frame: bytes) -> None:
@@ -143,6 +152,10 @@ class TableReplicator:
         self._transport.tell(ReturnPath(sender, id_key, session.id))
 
     def snapshot(self) -> Iterator[PeerMessage]:
+        for probe in tuple(self._table.probes.values()):
+            if probe.is_here:
+                yield _enter(probe)
+                yield SessionAddresses(probe.id, [], [], [])
         for id_, session in tuple(self._local.sessions.items()):
             if id_ in self._local.sessions and session.runtime_url:
                 yield _enter(session)
@@ -217,13 +230,14 @@ class TableReplicator:
         for address in session.subscribed:
             self._table.unsubscribe(address, session)
         self.forget_learned(session)
+        self._table.remove_probe(session)
         self._table.remove_runtime(session)
         self._local.remote_left(session)
         session.resume()
 
     def _frame(self, peer: Peer, message: Frame) -> None:
         for id_ in message.sessions:
-            session = self._local.sessions.get(id_)
+            session = self._local.sessions.get(id_) or self._own_probe(id_)
             try:
                 self._frame_for(id_, session, peer, message)
             except Exception as error:
@@ -231,11 +245,26 @@ class TableReplicator:
                 if session is not None:
                     session.missed()
 
+    def _own_probe(self, id_: str) -> Listener | None:
+        for probe in self._table.probes.values():
+            if probe.is_here and probe.id == id_:
+                return probe
+        return None
+
     def _frame_for(self, id_: str, session: Listener | None, peer: Peer, message: Frame) -> None:
-        if session is None:
+        if isinstance(message, ResponseFrame):
+            response = Response(message.to, message.id, message.responder)
+            if session is None:
+                self.moves.take_response(peer, id_, message.frame, response)
+                return
+            taken = self._local.respond(session, message.frame, response)
+        elif session is None:
             if not self.moves.take(peer, id_, message.frame) and len(message.sessions) == 1:
                 self._local.undeliverable(message.frame)
-        elif session.deliver(message.frame) is DeliveryResult.BEHIND and id_ not in self._behind:
+            return
+        else:
+            taken = session.deliver(message.frame)
+        if taken is DeliveryResult.BEHIND and id_ not in self._behind:
             self._behind.add(id_)
             self._transport.tell(Backpressure(id_, True))
             session.when_writable(partial(self._caught_up, id_))
@@ -265,6 +294,9 @@ class TableReplicator:
         session.is_connected = message.is_connected
         session.bound_at = message.bound_at
         session.speaker = message.speaker
+        if _is_probe(session):
+            self._table.add_probe(session)
+            return
         self._table.add_runtime(session)
         self._local.remote_entered(session)
 
@@ -381,6 +413,11 @@ class TableReplicator:
             self._table.learned[address] = rivals[min(rivals)]
         if len(rivals) < 2:
             del self._rivals[address]
+
+
+def _is_probe(session: Listener) -> bool:
+    """Whether it is a worker's probe: no runtime has an address of the node."""
+    return session.runtime_url.startswith("domain://")
 
 
 def _enter(session: Listener) -> SessionUp:

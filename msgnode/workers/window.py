@@ -17,10 +17,11 @@ from itertools import islice
 from time import time
 from typing import NamedTuple
 
+from msgnode.bus.ports import Response
 from msgnode.core.faults import FAULTS
 
 from . import protocol as words
-from .protocol import Frame, PeerMessage
+from .protocol import Frame, PeerMessage, ResponseFrame
 
 BATCH_BYTES = 256 * 1024
 _WORD = 96  # bytes of memory a waiting word costs besides its text
@@ -72,6 +73,13 @@ class SendWindow:
         if self.bytes + len(frame) > self._limit:
             return False
         self.put(Frame(frame, [session]), len(frame))
+        return True
+
+    def put_response(self, session: str, frame: bytes, response: Response) -> bool:
+        """Send a response; False if there is no room."""
+        if self.bytes + len(frame) > self._limit:
+            return False
+        self.put(ResponseFrame(frame, [session], *response), len(frame))
         return True
 
     @property
@@ -154,7 +162,7 @@ class SendWindow:
             said, self._words = said[:count], list(islice(said, count, None))
             size = min(size, self._words_bytes) if self._words else self._words_bytes
             self._words_bytes -= size
-        sessions = [message.sessions for message in said if message.__class__ is Frame]
+        sessions = [message.sessions for message in said if isinstance(message, Frame)]
         batch = Batch(self._number, words.encode(said), size, frozenset().union(*sessions))
         self._kept.append(batch)
         self._number += 1

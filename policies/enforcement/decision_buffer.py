@@ -23,7 +23,7 @@ import msgspec
 
 from msgnode.core.decision import Decision, Effect
 from msgnode.core.errors import NodeError
-from msgnode.core.redaction import MASK, without_tokens
+from msgnode.core.redaction import MASK, cut, without_tokens
 from policies.engine.attributes import Facts
 from policies.engine.combining import Outcome
 from policies.engine.language import ObligationExpression
@@ -119,15 +119,15 @@ class DecisionBuffer:
                 shadow=shadow,
                 path="/".join(outcome.deciding),
                 version=decision.version,
-                type=message.type,
-                sender=message.sender,
-                to=facts.to,
+                type=cut(message.type),
+                sender=cut(message.sender),
+                to=cut(facts.to),
                 username=identity.username if identity else "",
                 session=facts.speaker.session_id,
                 message=self._shown(facts),
-                errors="\n".join(outcome.errors),
+                errors=cut("\n".join(outcome.errors)),
                 microseconds=seconds * 1e6,
-                facts=beside(facts),
+                facts=without_tokens(beside(facts)),
             )
         )
 
@@ -137,7 +137,7 @@ class DecisionBuffer:
             self.dropped += 1
             return
         summary = f"{effect}: {facts.message.type} from {facts.message.sender} to {facts.to}"
-        self.pending_obligations.append(PendingObligation(obligation, summary))
+        self.pending_obligations.append(PendingObligation(obligation, cut(summary)))
 
     def take(self) -> tuple[list[Entry], list[PendingObligation], Counter[tuple[str, ...]]]:
         """Everything noted since the last time."""
@@ -156,10 +156,10 @@ class DecisionBuffer:
         except NodeError:
             body = {}
         shown = {
-            "id": msgspec.Raw(message.id or b"0"),
-            "type": message.type,
-            "from": message.sender,
-            "to": facts.to,
+            "id": msgspec.Raw(cut((message.id or b"0").decode()).encode()),
+            "type": cut(message.type),
+            "from": cut(message.sender),
+            "to": cut(facts.to),
             "body": masked(body) if self._masks else without_tokens(body),
         }
         return msgspec.json.encode(shown)[:20_000].decode(errors="ignore")
@@ -183,7 +183,9 @@ def _is_long(value: Any) -> bool:
 def masked(value: Any, key: str = "") -> Any:
     """A value without its texts."""
     if isinstance(value, dict):
-        return {name: masked(item, name) for name, item in value.items()}
+        return {cut(name): masked(item, name) for name, item in value.items()}
     if isinstance(value, list):
         return [masked(item, key) for item in value[:50]]
-    return MASK if isinstance(value, str) and key not in MAX_ENTRIES else value
+    if isinstance(value, str):
+        return cut(value) if key in MAX_ENTRIES else MASK
+    return value

@@ -304,8 +304,10 @@ async def test_identified_means_a_message_needs_an_identity(idnode: Node, issuer
     assert (await peer.expect(id="with"))["body"]["assertedIdentity"] is True
     await client.send("handshake", to, {"handshakePhase": "senderHello", "value": "x"}, id="h")
     assert (await peer.expect(id="h"))["body"]["value"] == "x"
-    await client.send("update", f"{peer.runtime_url}/status", {"value": "live"}, id="s")
+    await peer.subscribe(f"{client.runtime_url}/status")
+    await client.send("update", f"{client.runtime_url}/status", {"value": "live"}, id="s")
     assert (await peer.expect(id="s"))["body"]["value"] == "live"
+    assert code(await client.ask("update", f"{peer.runtime_url}/status", {"value": "live"})) == 401
     assert (await login(client, issuer.token()))["code"] == 200
     await client.send("create", to, {}, id="logged in")
     assert (await peer.expect(id="logged in"))["body"]["assertedIdentity"] is True

@@ -143,6 +143,13 @@ def test_the_resource_of_an_address_is_what_it_is_about(address: str, resource: 
         ("comm://d/1/children/x/y/z", ("comm://d/1", "comm://d/1/children/x")),
         ("comm://d/1/children/", None),
         ("comm://d/1/children", None),
+        ("comm://children/x", None),
+        ("comm://d/children/x", None),
+        ("comm:/d/1/children/x", ("comm:/d/1", "comm:/d/1/children/x")),
+        ("runtime://d/1/children/x", None),
+        ("hyperty-runtime://d/1/children/x", None),
+        ("hyperty://d/1/children/x", None),
+        ("domain://d/1/children/x", None),
         ("comm://d/1", None),
     ],
 )

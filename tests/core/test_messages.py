@@ -291,14 +291,6 @@ def test_an_error_has_its_text_under_both_keys() -> None:
     assert messages.error_body(Forbidden())["desc"] == "Forbidden"
 
 
-@given(WORD, st.lists(TEXT, max_size=3))
-def test_a_token_is_cut_out_wherever_it_stands(token: str, around: list[str]) -> None:
-    frame = json.dumps([f"{text}/{token}" for text in around] + [token], ensure_ascii=False)
-    assert token.encode() not in messages.without_token(frame.encode(), token.encode()) or any(
-        token in text for text in around
-    )
-
-
 def test_an_event_of_the_node_is_a_message() -> None:
     event = messages.parse(messages.event("domain://d", "runtime://d/1/status", "gap", 3, why="x"))
     assert (event.type, event.fields()) == ("update", {"value": "gap", "why": "x"})

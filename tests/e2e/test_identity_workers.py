@@ -227,3 +227,20 @@ async def test_while_redis_is_away_a_token_still_has_one_runtime(
     finally:
         pair.kill()
         redis.stop()
+
+
+@pytest.mark.parametrize("domain", ["identified.test", "strict.test"])
+async def test_signalling_to_a_runtime_of_the_other_worker_needs_an_identity(
+    pair: Pair, issuer: Issuer, domain: str
+) -> None:
+    receiver = await pair.come(pair.other)
+    sender = await pair.come(pair.one, runtime().replace("localhost", domain))
+    handler = f"{receiver.runtime_url}/p2phandler/1"
+    await receiver.subscribe(handler)
+    for to in (handler, "comm://localhost/p2phandler/t", f"{receiver.runtime_url}/status"):
+        assert code(await sender.ask("update", to, {"value": "chat"})) == 401
+    assert await receiver.settled() == []
+    token = issuer.token(runtime("u").rpartition("/")[2])
+    assert code(await login(sender, token)) == 200
+    await sender.send("create", handler, {}, id="invitation")
+    assert (await receiver.expect(id="invitation"))["body"]["assertedIdentity"] is True

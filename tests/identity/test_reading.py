@@ -107,10 +107,20 @@ def test_the_mode_is_that_of_the_domain_of_origin() -> None:
         ("handshake", "hyperty://d/1", True),
         ("execute", "domain://idm.d", True),
         ("execute", "domain://idm.d/", True),
-        ("update", "runtime://d/1/status", True),
-        ("create", "runtime://d/1/p2phandler/2", True),
+        ("update", "runtime://d/9/status", True),
+        ("update", "hyperty-runtime://d/9/status", True),
+        ("create", "runtime://d/9/status", False),
+        ("update", "runtime://d/1/status", False),
+        ("update", "runtime://d/9/sm/status", False),
+        ("update", "runtime://d/99/status", False),
+        ("update", "hyperty://d/status", False),
+        ("create", "runtime://d/1/p2phandler/2", False),
+        ("create", "runtime://d/p2prequester/2", False),
+        ("create", "comm://d/p2phandler/2", False),
+        ("execute", "domain://idm.d/status", False),
         ("create", "hyperty://d/1", False),
-        ("create", ["runtime://d/1/status", "hyperty://d/1"], False),
+        ("update", ["runtime://d/9/status", "hyperty://d/1"], False),
+        ("update", ["runtime://d/9/status", "domain://idm.d"], True),
         ("create", "hyperty://d/status/1", False),
         ("subscribe", "domain://msg-node.d/sm", False),
     ],
@@ -118,4 +128,4 @@ def test_the_mode_is_that_of_the_domain_of_origin() -> None:
 def test_what_may_be_said_before_anybody_knows_by_whom(type_: str, to: Any, may: bool) -> None:
     raw = {"id": 1, "type": type_, "from": "runtime://d/9", "to": to, "body": {}}
     message = messages.parse(json.dumps(raw).encode())
-    assert needs_no_identity(message, frozenset({"domain://idm.d"})) is may
+    assert needs_no_identity(message, frozenset({"domain://idm.d"}), "runtime://d/9") is may

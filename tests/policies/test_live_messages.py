@@ -38,7 +38,7 @@ async def watched(folder):
         if tap:
             attached.set()
 
-    tail = Tail(folder, "w", attach, lambda session: b"")
+    tail = Tail(folder, "w", attach)
     await tail.start()
     looking = asyncio.create_task(asyncio.to_thread(messages_now, 10.0, 1))
     await attached.wait()

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import Forbidden, TooMany
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.consumer import SocketConsumer
+from msgnode.sessions.probe import ProbeDoor
 
 
 async def answered(extensions: dict[str, Any], sockets: ConnectionLimits) -> list[dict[str, Any]]:
@@ -21,7 +23,8 @@ async def answered(extensions: dict[str, Any], sockets: ConnectionLimits) -> lis
     async def send(event: dict[str, Any]) -> None:
         sent.append(event)
 
-    consumer = SocketConsumer(nothing, nothing, nothing, sockets, nothing, nothing, ["*"])
+    probe = ProbeDoor("localhost", "secret", RoutingTable())
+    consumer = SocketConsumer(nothing, nothing, nothing, sockets, nothing, nothing, ["*"], probe)
     scope = {"client": ["192.0.2.1", 1], "extensions": extensions}
     await consumer(scope, receive, send)
     return sent

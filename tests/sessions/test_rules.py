@@ -85,6 +85,9 @@ def test_tokens_are_random_and_open_only_their_own_session() -> None:
         ("runtime://d/" + "x" * 589, False), ("runtime://d", False), ("runtime://d/", False),
         ("hyperty://d/1", False), ("mn:/session", False), ("", False), ("runtime", False),
         ("runtime:", False), ("runtime://d/\x00", False), ("runtime://d/a\n", False),
+        ("runtime://d/status", False), ("runtime://d/a/status", False),
+        ("runtime://d/astatus", True), ("runtime:/d/status", False),
+        ("runtime://d/a/children/", False), ("hyperty-runtime:/a/changes", False),
     ],
 )  # fmt: skip
 def test_a_runtime_url_names_a_runtime(text: str, is_good: bool) -> None:

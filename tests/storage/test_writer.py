@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.db import OperationalError
 
 from msgnode import models
 from msgnode.bus.writing import Call, Create
-from msgnode.core.errors import Conflict, Forbidden, InternalFault
+from msgnode.core.errors import Conflict, Forbidden, InternalFault, Unavailable
 from msgnode.storage.writer import GroupWriter
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -138,3 +140,19 @@ async def test_stopping_commits_what_was_submitted_before() -> None:
     await writer.stop()
     await asyncio.gather(*futures)
     assert len(await schemes()) == 5
+
+
+async def test_a_full_disk_is_answered_at_once_and_forgotten_with_the_space(
+    writer: GroupWriter,
+) -> None:
+    cause = sqlite3.OperationalError("database or disk is full")
+    cause.sqlite_errorcode = sqlite3.SQLITE_FULL
+
+    def full() -> None:
+        raise OperationalError("database or disk is full") from cause
+
+    async with asyncio.timeout(1.5):  # less than the patience with a database out of reach
+        with pytest.raises(Unavailable):
+            await writer.submit(Call(full))
+    await writer.submit(pool("after"))
+    assert await schemes() == ["after"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, ClassVar
 
-from msgnode.bus.ports import Listener
+from msgnode.bus.open_requests import OpenRequests
+from msgnode.bus.ports import DeliveryResult, Listener, Response
+from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.table import RoutingTable
 from msgnode.core.rates import Rates
 from msgnode.workers.counter_sync import CounterSync
@@ -26,12 +28,15 @@ PATIENCE = 1.0
 class Fellow:
     """One worker. Implements LocalSessions and HandoverHost over sessions that are fakes."""
 
+    packed: ClassVar[dict[str, OpenRequests]] = {}  # what goes along with a session, in one process
+
     def __init__(self, layer: Any, name: str, secret: str, link_bytes: int = 1024 * 1024) -> None:
         self.alarms: list[str] = []
         self.strays: list[bytes] = []
         self.gaps: list[str] = []
         self.sessions: dict[str, FakeSession] = {}
         self.table = RoutingTable()
+        self.guard = ResponseGuard(self.table, True, self.gaps.append)
         self.transport = PeerTransport(
             layer,
             WorkerId(name, str(uuid.uuid4()), "host", 1),
@@ -118,6 +123,12 @@ class Fellow:
     def missed(self, session_id: str) -> None:
         self.gaps.append(session_id)
 
+    def respond(self, session: Listener, frame: bytes, response: Response) -> DeliveryResult | None:
+        return self.guard.respond(session, frame, response, 0.0)
+
+    def has_asked(self, session: Any, response: Response) -> bool:
+        return self.guard.has_asked(session, response, 0.0)
+
     def undeliverable(self, frame: bytes) -> None:
         self.strays.append(frame)
 
@@ -129,7 +140,10 @@ class Fellow:
 
     def pack(self, session_id: str) -> bytes | None:
         session = self.sessions.get(session_id)
-        return session.runtime_url.encode() if session is not None else None
+        if session is None:
+            return None
+        self.packed[session_id] = session.requests
+        return session.runtime_url.encode()
 
     def next_frame(self, session_id: str) -> bytes | None:
         frames = self.sessions[session_id].frames
@@ -149,6 +163,7 @@ class Fellow:
         assert remote is not None
         session = FakeSession(state.decode())
         session.id = remote.id
+        session.requests = self.packed[remote.id]
         self.table.replace(remote, session, remote.owned, remote.subscribed)
         return session
 

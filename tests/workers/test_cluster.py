@@ -14,7 +14,7 @@ from channels_redis.pubsub import RedisPubSubChannelLayer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from msgnode.bus.ports import DeliveryResult
+from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.workers.protocol import ReturnPath
 from tests.node import eventually
 from tests.workers.cluster import Fellow, LossyLayer, Meet
@@ -225,6 +225,48 @@ async def test_the_answer_finds_the_session_that_asked(meet: Meet) -> None:
     found = other.table.returning("runtime://d/1", "7")
     assert found is not None
     assert (found.id, twin.id == found.id) == (asks.id, False)
+
+
+async def test_a_response_over_a_link_reaches_only_who_has_asked_its_giver(meet: Meet) -> None:
+    one, other = await meet(2)
+    asks, tab = one.enter("runtime://d/1"), one.enter("runtime://d/1")
+    asks.ask("hyperty://d/a", b"7", "bob", 0.0)
+    await one.settled()
+    for remote in other.table.runtimes["runtime://d/1"]:  # whichever of the two it is sent to
+        remote.deliver_response(b"forged", Response("hyperty://d/a", "7", "eve"))
+        remote.deliver_response(b"guessed", Response("hyperty://d/a", "8", "bob"))
+        remote.deliver_response(b"real", Response("hyperty://d/a", "7", "bob"))
+    await _until(lambda: asks.frames == [b"real"] * 2)
+    assert tab.frames == []
+    assert one.guard.dropped == 4
+
+
+async def test_responses_follow_a_session_that_moves_and_forged_ones_do_not(meet: Meet) -> None:
+    one, other, third = await meet(3)
+    session = one.enter()
+    session.ask("a", b"1", "bob", 0.0)
+    await one.settled()
+    (remote,) = third.table.runtimes[session.runtime_url]
+    number = 0
+
+    def say() -> None:
+        nonlocal number
+        remote.deliver_response(b"%d" % number, Response("a", "1", "bob"))
+        remote.deliver_response(b"forged", Response("a", "1", "eve"))
+        number += 1
+
+    say()
+    bringing = asyncio.create_task(other.moves.fetch(session.id))
+    while not bringing.done():
+        say()
+        await asyncio.sleep(0)
+    await bringing
+    say()
+    here = other.sessions[session.id]
+    await _until(lambda: len(here.frames) == number)
+    assert here.frames == [b"%d" % each for each in range(number)]
+    dropped = sum(each.guard.dropped for each in (one, other, third))
+    assert dropped == number
 
 
 async def test_a_frame_for_a_session_that_has_just_ended_is_not_passed_over(meet: Meet) -> None:

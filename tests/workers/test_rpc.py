@@ -122,7 +122,7 @@ async def test_messages_that_pass_another_worker_are_seen(
                 taps.append(tap)
                 attached.set()
 
-        tail = Tail(Path(folder), "w", attach, lambda session: b"")
+        tail = Tail(Path(folder), "w", attach)
         await tail.start()
         seen = asyncio.create_task(
             asyncio.to_thread(partial(peer_queries.passing, one.rpc), 3.0, 1)

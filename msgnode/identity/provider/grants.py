@@ -80,6 +80,11 @@ def assertion(request: AssertionRequest) -> dict[str, Any] | None:
     return _identity(user, token, claims)
 
 
+def new_token(_request: Any = None) -> str:
+    """A new access or refresh token; core.tokens knows by its beginning that it is one."""
+    return f"mna_{secrets.token_urlsafe(32)}"
+
+
 def access_token(request: AssertionRequest) -> dict[str, Any] | None:
     """An access-token object (reference 3); `request.token` is given back for the new one."""
     user = _owner(request.token) if request.token else None
@@ -87,7 +92,7 @@ def access_token(request: AssertionRequest) -> dict[str, Any] | None:
         user, _ = _granted(request)
     if user is None:
         return None
-    text = secrets.token_urlsafe(32)
+    text = new_token()
     lifetime = settings.PROVIDER["ACCESS_TOKEN_SECONDS"]
     row = get_access_token_model()(
         user=user,

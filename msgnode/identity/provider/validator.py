@@ -15,7 +15,7 @@ from jwcrypto.jwk import JWK
 from oauth2_provider.models import get_application_model
 from oauth2_provider.oauth2_validators import OAuth2Validator
 
-from . import keys
+from . import codes, keys, redirects
 
 _NAME_UNFIT = re.compile(r"[^A-Za-z0-9._~-]+")
 
@@ -73,6 +73,40 @@ class Validator(OAuth2Validator):
         return "\x00" not in client_id and super().validate_client_id(
             client_id, request, *args, **kwargs
         )
+
+    def validate_redirect_uri(
+        self, client_id: str, redirect_uri: str, request: Any, *args: Any, **kwargs: Any
+    ) -> bool:
+        registered = request.client.redirect_uris.split()
+        return redirects.is_registered(redirect_uri, registered) and super().validate_redirect_uri(
+            client_id, redirect_uri, request, *args, **kwargs
+        )
+
+    def validate_silent_login(self, request: Any) -> bool:
+        """Left to the view (`prompt=none`), which knows the browser."""
+        return True
+
+    def validate_silent_authorization(self, request: Any) -> bool:
+        """Left to the view, too."""
+        return True
+
+    def validate_code(
+        self, client_id: str, code: str, client: Any, request: Any, *args: Any, **kwargs: Any
+    ) -> bool:
+        """A code that is shown again ends what was issued from it."""
+        if super().validate_code(client_id, code, client, request, *args, **kwargs):
+            return True
+        codes.end_issued(code, client)
+        return False
+
+    def _create_refresh_token(
+        self, request: Any, refresh_token_code: str, access_token: Any, previous: Any
+    ) -> Any:
+        made = super()._create_refresh_token(request, refresh_token_code, access_token, previous)
+        if previous is None and request.code:
+            made.token_family = codes.family_of(request.code)
+            made.save(update_fields=["token_family"])
+        return made
 
     def finalize_id_token(
         self, id_token: dict[str, Any], token: Any, token_handler: Any, request: Any

@@ -21,27 +21,78 @@ from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.csrf import csrf_exempt
 from oauth2_provider import views as toolkit
-from oauth2_provider.exceptions import InvalidOIDCClientError
+from oauth2_provider.exceptions import (
+    InvalidOIDCClientError,
+    InvalidOIDCRedirectURIError,
+    OAuthToolkitError,
+)
 from oauth2_provider.models import get_application_model
 
 from msgnode.identity.revocation_store import revoke
 
-from . import keys
+from . import keys, redirects
 from .login import leads_on, origin_of_client
 from .revocation import end_logins, told_of
-from .validator import verified_claims
+from .validator import subject_of, verified_claims
 
 Answer = Callable[..., HttpResponse]
 _MAX_TOKEN = 16 * 1024
 
 
 class Authorization(toolkit.AuthorizationView):
-    """Asks the user for consent."""
+    """Asks the user for consent, where nothing forbids to ask."""
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        error = _not_supported(request) or self._other_user()
+        if not error:
+            return super().get(request, *args, **kwargs)
+        try:
+            _, asked = self.validate_authorization_request(request)
+        except OAuthToolkitError as fault:
+            return self.error_response(fault, application=None)
+        application = get_application_model().objects.get(client_id=asked["client_id"])
+        return self._refused(error, asked["redirect_uri"], asked.get("state"), application)
+
+    def redirect(self, redirect_to: str, application: Any) -> Any:
+        """Every answer, errors included, names the issuer (RFC 9207)."""
+        issuer = settings.PROVIDER["ISSUER"]
+        return super().redirect(redirects.with_answer(redirect_to, iss=issuer), application)
+
+    def _refused(self, error: str, back: str, state: str | None, application: Any) -> Any:
+        return self.redirect(
+            redirects.with_answer(back, error=error, state=state or ""), application
+        )
+
+    def _other_user(self) -> str:
+        """The error if the client means another user than who is logged in."""
+        hint = self.request.GET.get("id_token_hint", "")
+        claims = verified_claims(hint) if 0 < len(hint) <= _MAX_TOKEN else None
+        if claims is None or claims.get("sub") == subject_of(self.request.user):
+            return ""
+        return "login_required"
 
     def render_to_response(self, context: dict[str, Any], **kwargs: Any) -> Any:
+        back = context.get("redirect_uri")
+        if back and "none" in self.request.GET.get("prompt", "").split() and not kwargs:
+            application = context["application"]
+            return self._refused("consent_required", back, context.get("state"), application)
         response = super().render_to_response(context, **kwargs)
-        client_id, back = context.get("client_id", ""), context.get("redirect_uri", "")
+        client_id = context.get("client_id", "")
         return leads_on(response, origin_of_client(client_id or "", back or ""))
+
+
+_UNSUPPORTED = {
+    "request": "request_not_supported",
+    "request_uri": "request_uri_not_supported",
+    "registration": "registration_not_supported",
+}
+
+
+def _not_supported(request: HttpRequest) -> str:
+    """The error for what discovery says is not there (OpenID Connect Core, 3.1.2.6)."""
+    if request.GET.get("response_mode", "query") != "query":
+        return "invalid_request"
+    return next((error for name, error in _UNSUPPORTED.items() if name in request.GET), "")
 
 
 class Discovery(toolkit.ConnectDiscoveryInfoView):
@@ -54,14 +105,27 @@ class Discovery(toolkit.ConnectDiscoveryInfoView):
         said |= {
             "id_token_signing_alg_values_supported": [keys.ALGORITHM],
             "code_challenge_methods_supported": ["S256"],
-            "grant_types_supported": ["authorization_code", "refresh_token"],
+            "grant_types_supported": settings.OAUTH2_PROVIDER["OAUTH2_GRANT_TYPES_SUPPORTED"],
             "response_modes_supported": ["query"],
+            "claims_parameter_supported": False,
+            "request_parameter_supported": False,
+            "request_uri_parameter_supported": False,
             "claims_supported": sorted(set(said["claims_supported"])),
             "revocation_endpoint": base + reverse("oauth2_provider:revoke-token"),
             "introspection_endpoint": base + reverse("oauth2_provider:introspect"),
             "tokeninfo_endpoint": base + reverse("oauth2_provider:token-info"),
         }
         return for_all(JsonResponse(said))
+
+
+class Token(toolkit.TokenView):
+    """The grants that discovery names and no other; the toolkit has one for devices, too."""
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        grant = request.POST.get("grant_type")
+        if grant and grant not in settings.OAUTH2_PROVIDER["OAUTH2_GRANT_TYPES_SUPPORTED"]:
+            return JsonResponse({"error": "unsupported_grant_type"}, status=400)
+        return super().post(request, *args, **kwargs)
 
 
 class Revoke(toolkit.RevokeTokenView):
@@ -89,6 +153,12 @@ class UserInfo(toolkit.UserInfoView):
 
 class Logout(toolkit.RPInitiatedLogoutView):
     """RP-initiated log-out: the browser's log-in, the user's tokens and what they had bound."""
+
+    def validate_post_logout_redirect_uri(self, application: Any, uri: str | None) -> Any:
+        super().validate_post_logout_redirect_uri(application, uri)
+        registered = application.post_logout_redirect_uris.split() if uri else ()
+        if uri and not redirects.is_registered(uri, registered):
+            raise InvalidOIDCRedirectURIError("This client has not registered this redirect URI.")
 
     def get_request_application(self, id_token: Any, client_id: str | None) -> Any:
         if client_id and not get_application_model().objects.filter(client_id=client_id).exists():
@@ -177,12 +247,12 @@ def for_clients(view: Answer) -> Answer:
 
 
 def _is_of_a_client(origin: str) -> bool:
-    for allowed, redirects in get_application_model().objects.values_list(
+    for allowed, registered in get_application_model().objects.values_list(
         "allowed_origins", "redirect_uris"
     ):
         if origin in allowed.split():
             return True
-        parts = (urlsplit(uri) for uri in redirects.split())
+        parts = (urlsplit(uri) for uri in registered.split())
         if any(origin == f"{part.scheme}://{part.netloc}" for part in parts):
             return True
     return False

@@ -8,9 +8,11 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import ipaddress
 import json
+import socket
 import ssl
 import threading
 import time
@@ -55,6 +57,7 @@ async def fetch(
     """GET, or POST of constraints. Raises FetchError."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Answer] = loop.create_future()
+    opened: list[http.client.HTTPConnection] = []
 
     def settle(answer: Answer | None, error: Exception | None) -> None:
         if done.done():
@@ -67,7 +70,7 @@ async def fetch(
     def work() -> None:
         answer, error = None, None
         try:
-            answer = _fetch(url, time.monotonic() + seconds, most, constraints)
+            answer = _fetch(url, time.monotonic() + seconds, most, constraints, opened)
         except FetchError as refused:
             error = refused
         except (OSError, http.client.HTTPException, ValueError) as failed:
@@ -83,25 +86,41 @@ async def fetch(
             return await done
     except TimeoutError:
         raise FetchError(504, f"{_host(url)} does not answer in time.") from None
+    finally:
+        for connection in opened:  # a server that drips keeps no thread of ours
+            with contextlib.suppress(OSError, AttributeError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _host(url: str) -> str:
     return urlsplit(url).netloc
 
 
-def _fetch(url: str, deadline: float, most: int, constraints: Any) -> Answer:
+def _fetch(
+    url: str,
+    deadline: float,
+    most: int,
+    constraints: Any,
+    opened: list[http.client.HTTPConnection],
+) -> Answer:
     parts = urlsplit(url)
     if parts.scheme != "https" and not (
         parts.scheme == "http" and is_loopback(parts.hostname or "")
     ):
         raise FetchError(502, f"{url} is not https.")
-    status, body, location = _request(parts, deadline, most, constraints)
+    status, body, location = _request(parts, deadline, most, constraints, opened)
     if 300 <= status < 400:
         raise FetchError(502, f"{parts.netloc} leads to {location[:200]}, which is not followed.")
     return Answer(status, body)
 
 
-def _request(parts: Any, deadline: float, most: int, constraints: Any) -> tuple[int, bytes, str]:
+def _request(
+    parts: Any,
+    deadline: float,
+    most: int,
+    constraints: Any,
+    opened: list[http.client.HTTPConnection],
+) -> tuple[int, bytes, str]:
     left = deadline - time.monotonic()
     if left <= 0:
         raise FetchError(504, f"{parts.netloc} does not answer in time.")
@@ -113,6 +132,7 @@ def _request(parts: Any, deadline: float, most: int, constraints: Any) -> tuple[
         )
     else:
         connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=left)
+    opened.append(connection)
     path = parts.path + (f"?{parts.query}" if parts.query else "")
     headers = {"Accept": "application/json", "Connection": "close"}
     try:
@@ -132,6 +152,9 @@ def _request(parts: Any, deadline: float, most: int, constraints: Any) -> tuple[
                 raise FetchError(504, f"{parts.netloc} does not answer in time.")
             if connection.sock is not None:
                 connection.sock.settimeout(left)
+        promised = answer.headers.get("Content-Length", "")
+        if promised.isdecimal() and len(body) < int(promised):
+            raise FetchError(504, f"{parts.netloc} breaks off in its answer.")
         return answer.status, bytes(body), answer.headers.get("Location", "")
     finally:
         connection.close()

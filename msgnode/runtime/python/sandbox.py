@@ -16,6 +16,7 @@ import itertools
 import json
 import os
 import resource
+import signal
 import socket
 import sys
 from collections import Counter
@@ -79,6 +80,7 @@ class Sandbox:
         self._commands: dict[int, asyncio.Future[Message]] = {}
         self._ids = itertools.count(1)
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._pidfd = -1
         self._words_task: asyncio.Task[None] | None = None
         self._heard = 0.0
         self._dials = 0
@@ -114,6 +116,9 @@ class Sandbox:
         finally:
             theirs.close()
             their_control.close()
+        if sys.platform == "linux":
+            with contextlib.suppress(OSError):
+                self._pidfd = os.pidfd_open(self._process.pid)
         reader, self._writer = await asyncio.open_connection(sock=port, limit=self.limits.line)
         self._heard = loop.time()
         for work in (self._read(reader), self._beat(), self._reap(self._process)):
@@ -154,9 +159,7 @@ class Sandbox:
         if self.is_ended:
             return
         self.is_ended, self.reason = True, reason
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+        self._kill()
         if self._writer is not None:
             self._writer.transport.abort()
         if self._control is not None:
@@ -167,6 +170,16 @@ class Sandbox:
                 future.set_exception(error)
                 future.exception()  # who waits for it, if anybody does, is told all the same
         self._on_end(reason)
+
+    def _kill(self) -> None:
+        """Not Popen.kill(): that reaps the child before who waits for it does."""
+        with contextlib.suppress(ProcessLookupError):
+            if self._pidfd >= 0:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+                os.close(self._pidfd)
+                self._pidfd = -1
+            elif self._process is not None and self._process.returncode is None:
+                self._process.kill()
 
     async def ended(self) -> None:
         """Wait until the process is gone and nothing of it is left."""

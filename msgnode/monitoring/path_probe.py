@@ -1,0 +1,260 @@
+"""A worker sends itself a message every few seconds, and is not ready while one does not come back.
+
+What a round proves: the worker's port takes a connection, the event loop turns, a message is read,
+routed and written to a socket, and the database takes a commit. With several workers a message goes
+to each other worker, too, whose probe answers it. Rules
+- A round that is not over within `timeout` makes the worker not ready, until one is.
+- A worker that is taken for down is nobody's fault here. One that is up and does not answer makes
+  this worker not ready only if none of the others does: else it is the other's matter. In both
+  cases an alarm stands, with the names of the two.
+- The connection of a round stays until the next has its own, so that others are always answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus, WebSocketException
+
+from msgnode.bus.table import RoutingTable
+from msgnode.bus.writing import Call, Writer
+from msgnode.sessions.probe import Misdirected, ProbeDoor
+from msgnode.workers.remote import RemoteSession
+
+log = logging.getLogger(__name__)
+
+KIND = "path-broken"
+_NEXT_TRY = 0.25  # seconds until another connection is tried on a port that is shared
+_RETRY = 0.5  # seconds until the next round after one that failed
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+
+Address = tuple[str, int]
+
+
+class _Body(msgspec.Struct):
+    code: int = 0
+
+
+class _Frame(msgspec.Struct):
+    id: int = 0
+    type: str = ""
+    sender: str = msgspec.field(name="from", default="")
+    body: _Body = msgspec.field(default_factory=_Body)
+
+
+_frames = msgspec.json.Decoder(_Frame)
+
+
+class PathProbe:
+    """One instance per worker. `problem` says what is wrong with the path, "" if nothing is."""
+
+    def __init__(
+        self,
+        door: ProbeDoor,
+        table: RoutingTable,
+        writer: Writer,
+        worker: str,
+        raise_alarm: Callable[[str, str, str], None],
+        clear_alarm: Callable[[str, str], None],
+        *,
+        every: float,
+        timeout: float,
+        worker_timeout: float,
+        shares_port: bool,
+    ) -> None:
+        self.problem = ""
+        self._door = door
+        self._table = table
+        self._writer = writer
+        self._worker = worker
+        self._raise_alarm = raise_alarm
+        self._clear_alarm = clear_alarm
+        self._every = every
+        self._timeout = timeout
+        self._others_timeout = max(timeout, worker_timeout)
+        self._shares_port = shares_port
+        self._url = ""
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._socket: ClientConnection | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._job: asyncio.Task[None] | None = None
+        self._standing: dict[str, str] = {}
+
+    def watch(self, address: Any) -> None:
+        """Begin, on the event loop: the worker listens there."""
+        host, port = address[:2]
+        host = _WILDCARDS.get(host, host)
+        self._url = f"ws://[{host}]:{port}/ws" if ":" in host else f"ws://{host}:{port}/ws"
+        self.problem = "The first message is under way."
+        self._job = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """End, before the worker closes its sockets."""
+        self._door.close()
+        jobs = [*self._tasks, *([self._job] if self._job is not None else [])]
+        self._job = None
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        if self._socket is not None:
+            await self._hang_up(self._socket)
+
+    # --- rounds -----------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                problems = await self._round()
+            except Exception as error:
+                log.exception("The path could not be probed.")
+                problems = {self._worker: f"The path could not be probed: {error!r}"}
+            self._tell(problems)
+            await asyncio.sleep(_RETRY if self.problem else self._every)
+
+    async def _round(self) -> dict[str, str]:
+        """What is wrong, by whom it is with; sets `problem`."""
+        stage = "connection to its own port"
+        try:
+            async with asyncio.timeout(self._timeout):
+                fresh = await self._connection()
+                before, self._socket = self._socket, fresh
+                self._begin(self._listen(fresh))
+                if before is not None:
+                    self._begin(self._hang_up(before))
+                stage = "message to itself"
+                await self._ask(self._door.address)
+                stage = "commit"
+                await self._writer.submit(Call(lambda: None))
+        except (TimeoutError, OSError, WebSocketException):
+            self.problem = f"A {stage} did not come back within {self._timeout:g} s."
+        except Exception as error:
+            self.problem = f"A {stage} failed: {error}"
+        else:
+            return await self._others()
+        return {self._worker: self.problem}
+
+    async def _others(self) -> dict[str, str]:
+        """The way to each other worker and back."""
+        others = {
+            probe.peer.name: address
+            for address, probe in self._table.probes.items()
+            if isinstance(probe, RemoteSession) and probe.peer.is_up
+        }
+        if not others:
+            self.problem = ""
+            return {}
+        answers = await asyncio.gather(*(self._answers(each) for each in others.values()))
+        late = [name for name, answered in zip(others, answers, strict=True) if not answered]
+        text = f"No message to it came back within {self._others_timeout:g} s."
+        self.problem = f"{text} ({', '.join(late)})" if late and not any(answers) else ""
+        return {f"{self._worker} to {name}": text for name in late}
+
+    async def _answers(self, address: str) -> bool:
+        """Whether a worker answers, or is down by now."""
+        try:
+            async with asyncio.timeout(self._others_timeout):
+                await self._ask(address)
+            return True
+        except (TimeoutError, ConnectionError):
+            await asyncio.sleep(1.0)  # a worker that froze meanwhile is taken for down by then
+            probe = self._table.probes.get(address)
+            return not isinstance(probe, RemoteSession) or not probe.peer.is_up
+
+    def _tell(self, problems: dict[str, str]) -> None:
+        """Alarms stand while something is wrong."""
+        for subject, text in problems.items():
+            if self._standing.get(subject) != text:
+                self._raise_alarm(KIND, subject, text)
+        for subject in self._standing.keys() - problems.keys():
+            self._clear_alarm(KIND, subject)
+        self._standing = problems
+
+    # --- the socket -------------------------------------------------------------------------------
+
+    async def _connection(self) -> ClientConnection:
+        """A connection to this very worker. On a port that workers share the kernel chooses, and
+        one of them may be frozen: connections are tried side by side until one is at home."""
+        tries: set[asyncio.Task[ClientConnection | None]] = set()
+        try:
+            while True:
+                tries.add(asyncio.create_task(self._try()))
+                patience = _NEXT_TRY if self._shares_port else None
+                done, tries = await asyncio.wait(
+                    tries, timeout=patience, return_when=asyncio.FIRST_COMPLETED
+                )
+                for each in done:
+                    if (made := each.result()) is not None:
+                        return made
+        finally:
+            for each in tries:
+                each.cancel()
+
+    async def _try(self) -> ClientConnection | None:
+        """None if another worker took the connection, or nobody."""
+        made = self._door.new_pass()
+        try:
+            return await connect(
+                f"{self._url}?probe={made}", compression=None, ping_interval=None, proxy=None,
+                open_timeout=None, close_timeout=1, user_agent_header=None,
+            )  # fmt: skip
+        except InvalidStatus as answer:
+            if answer.response.status_code != Misdirected.code:
+                await asyncio.sleep(_NEXT_TRY)
+        except OSError:
+            await asyncio.sleep(_NEXT_TRY)
+        finally:
+            self._door.withdraw(made)
+        return None
+
+    async def _ask(self, to: str) -> None:
+        """Send a request, and wait until it, or its answer, comes back."""
+        number = next(self._numbers)
+        back = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            await self._send("read", to, number)
+            await back
+        finally:
+            del self._waiting[number]
+
+    async def _send(self, type_: str, to: str, number: int) -> None:
+        if self._socket is not None:
+            frame = {
+                "id": number, "type": type_, "from": self._door.address, "to": to,
+                "body": {"code": 200} if type_ == "response" else {},
+            }  # fmt: skip
+            await self._socket.send(msgspec.json.encode(frame).decode())
+
+    async def _listen(self, socket: ClientConnection) -> None:
+        with contextlib.suppress(WebSocketException, OSError):
+            async for text in socket:
+                frame = _frames.decode(text)
+                if frame.type == "response" or frame.sender == self._door.address:
+                    self._came_back(frame)
+                else:
+                    await self._send("response", frame.sender, frame.id)
+
+    def _came_back(self, frame: _Frame) -> None:
+        back = self._waiting.get(frame.id)
+        if back is None or back.done():
+            return
+        if frame.type == "response" and frame.body.code != 200:
+            back.set_exception(ConnectionError(f"it was answered {frame.body.code}"))
+        else:
+            back.set_result(None)
+
+    async def _hang_up(self, socket: ClientConnection) -> None:
+        with contextlib.suppress(WebSocketException, OSError):
+            await socket.close()
+
+    def _begin(self, job: Any) -> None:
+        task = asyncio.create_task(job)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

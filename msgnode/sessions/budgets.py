@@ -1,0 +1,189 @@
+"""What the sessions of one source address or one subject may take of the node's memory together.
+
+QueueBudget    bytes that wait in outboxes. Over its own limit a holder's frames are dropped. Where
+               the node is full, room is made at the cost of who holds most, whose oldest queues go;
+               who holds most is refused. Both show as a gap at the session, and in an alarm.
+AnswerBudget   answers under way (commits, mostly). A source over its limit, or over an even share
+               where the node is full, is not read until half of that is answered.
+
+The limits of a single session and connection hold besides. An IPv6 source is its /64.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+from typing import Protocol
+
+from msgnode.core.faults import FAULTS
+
+TELLS_AGAIN = 60.0
+_TOLD_AT_MOST = 1_000
+_CLEARED = 16
+"""Room that is made at once: this part of the whole."""
+
+
+class Queue(Protocol):
+    """An outbox, as its budget sees it."""
+
+    holders: tuple[str, ...]
+
+    @property
+    def waiting_bytes(self) -> int: ...
+
+    def give_up(self) -> None:
+        """Forget what waits; its reader is told of the gap."""
+        ...
+
+
+def source(address: str) -> str:
+    """Who is behind an address, as budgets see it.
+
+    >>> source("192.0.2.1"), source("2001:db8::1"), source("")
+    ('source 192.0.2.1', 'source 2001:db8::/64', 'source unknown')
+    """
+    if ":" in address:
+        try:
+            return f"source {ipaddress.ip_network((address.partition('%')[0], 64), strict=False)}"
+        except ValueError:
+            pass
+    return f"source {address or 'unknown'}"
+
+
+class _Holder:
+    __slots__ = ("bytes", "name", "queues")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.bytes = 0
+        self.queues: dict[Queue, None] = {}  # oldest first
+
+
+class QueueBudget:
+    """One a worker. `tell(holder, text)` is called at most once a minute for each."""
+
+    def __init__(self, per_holder: int, total: int, tell: Callable[[str, str], None]) -> None:
+        self.bytes = 0
+        self.dropped = 0
+        self._per_holder = per_holder
+        self._total = total
+        self._tell = tell
+        self._holders: dict[str, _Holder] = {}
+        self._told: dict[str, float] = {}
+
+    def take(self, queue: Queue, size: int) -> bool:
+        """Whether so many bytes more may wait in a queue; if so they are counted."""
+        for name in queue.holders:
+            held = self._holders.get(name)
+            if (held.bytes if held else 0) + size > self._per_holder:
+                self._refuse(name, "has as many bytes queued as it may have")
+                return False
+        if self.bytes + size > self._total and not self._make_room(queue, size):
+            return False
+        self._count(queue, size)
+        return True
+
+    def give(self, queue: Queue, size: int) -> None:
+        """So many bytes wait no longer in a queue; called after the queue counts them no more."""
+        self.bytes -= size
+        for name in queue.holders:
+            held = self._holders[name]
+            held.bytes -= size
+            if not queue.waiting_bytes:
+                held.queues.pop(queue, None)
+            if not held.bytes:
+                del self._holders[name]
+
+    def charge(self, queue: Queue, holders: tuple[str, ...]) -> None:
+        """Somebody else is behind a queue; what waits in it stays."""
+        size = queue.waiting_bytes
+        if size and queue.holders:
+            self.bytes -= size
+            for name in queue.holders:
+                held = self._holders[name]
+                held.bytes -= size
+                held.queues.pop(queue, None)
+                if not held.bytes:
+                    del self._holders[name]
+        queue.holders = holders
+        if size:
+            self._count(queue, size)
+
+    def _count(self, queue: Queue, size: int) -> None:
+        self.bytes += size
+        for name in queue.holders:
+            held = self._holders.get(name)
+            if held is None:
+                held = self._holders[name] = _Holder(name)
+            held.bytes += size
+            held.queues[queue] = None
+
+    def _make_room(self, queue: Queue, size: int) -> bool:
+        """Whether who holds most has given up enough; not if that is who asks."""
+        while self.bytes + size > self._total:
+            largest = max(self._holders.values(), key=lambda each: each.bytes, default=None)
+            if largest is None:
+                return False
+            if largest.name in queue.holders:
+                self._refuse(largest.name, "holds most of a queue that is full")
+                return False
+            self._refuse(largest.name, "held most of a queue that is full, and lost its oldest")
+            enough = self.bytes - max(size, self._total // _CLEARED)
+            while largest.queues and self.bytes > enough:
+                oldest = next(iter(largest.queues))
+                with FAULTS.kept_to("session"):
+                    oldest.give_up()
+                largest.queues.pop(oldest, None)
+        return True
+
+    def _refuse(self, name: str, why: str) -> None:
+        self.dropped += 1
+        now = monotonic()
+        if self._told.get(name, -TELLS_AGAIN) > now - TELLS_AGAIN:
+            return
+        if len(self._told) >= _TOLD_AT_MOST:
+            self._told.clear()
+        self._told[name] = now
+        self._tell(name, f"{name} {why}: messages to its sessions are dropped, with a gap.")
+
+
+class AnswerBudget:
+    """One a worker. A source that is held back is released by `when_less`."""
+
+    def __init__(self, per_source: int, total: int) -> None:
+        self.pending = 0
+        self._per_source = per_source
+        self._total = total
+        self._of: dict[str, int] = {}
+        self._waiting: dict[str, deque[Callable[[], None]]] = {}
+
+    def count(self, holder: str, change: int) -> None:
+        """Answers more or less under way for a source."""
+        self.pending += change
+        left = self._of.get(holder, 0) + change
+        if left:
+            self._of[holder] = left
+        else:
+            self._of.pop(holder, None)
+        if change < 0 and self._waiting and left <= self._limit() // 2:
+            self._release(holder)
+
+    def is_full(self, holder: str) -> bool:
+        """Whether a source has as many as it may have."""
+        pending = self._of.get(holder, 0)
+        return pending > 0 and pending >= self._limit()
+
+    def when_less(self, holder: str, callback: Callable[[], None]) -> None:
+        """Call back, once, when a source that is full has half of that."""
+        self._waiting.setdefault(holder, deque()).append(callback)
+
+    def _limit(self) -> int:
+        if self.pending < self._total:
+            return self._per_source
+        return min(self._per_source, max(1, self._total // max(1, len(self._of))))
+
+    def _release(self, holder: str) -> None:
+        for callback in self._waiting.pop(holder, ()):
+            callback()

@@ -1,0 +1,91 @@
+"""What a session remembers of its requests: bounded, in time and number, without a timer."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msgnode.bus.open_requests import OpenRequests, RequestLimits
+
+LIMITS = RequestLimits(seconds=10.0, capacity=100)
+
+
+def test_only_who_was_asked_counts() -> None:
+    requests = OpenRequests(LIMITS, 0.0)
+    requests.add("a", b"1", "bob", 0.0)
+    assert requests.was_asked("a", "1", "bob", 1.0)
+    for wrong in (("a", "1", "eve"), ("a", "2", "bob"), ("b", "1", "bob"), ("a", "1", "")):
+        assert not requests.was_asked(*wrong, 1.0)
+
+
+def test_a_request_may_be_answered_for_its_time_and_not_after_twice_that() -> None:
+    requests = OpenRequests(LIMITS, 0.0)
+    requests.add("a", b"1", "bob", 9.0)
+    assert requests.was_asked("a", "1", "bob", 19.0)
+    assert not requests.was_asked("a", "1", "bob", 29.0)
+
+
+def test_after_a_long_silence_nothing_is_open() -> None:
+    requests = OpenRequests(LIMITS, 0.0)
+    requests.add("a", b"1", "bob", 0.0)
+    requests.add("a", b"2", "bob", 100.0)
+    assert not requests.was_asked("a", "1", "bob", 100.0)
+    assert requests.was_asked("a", "2", "bob", 100.0)
+
+
+def test_a_list_of_many_recipients_is_remembered_whole() -> None:
+    requests = OpenRequests(LIMITS, 0.0)
+    names = [f"s{number}" for number in range(90)]
+    for name in names:
+        requests.add("a", b"1", name, 0.0)
+    assert all(requests.was_asked("a", "1", name, 0.0) for name in names)
+    assert not requests.was_asked("a", "1", "eve", 0.0)
+
+
+def test_listeners_of_one_address_cost_one_set_for_all_requests() -> None:
+    requests = OpenRequests(LIMITS, 0.0)
+    group = frozenset(f"s{number}" for number in range(40))
+    for number in range(10):
+        requests.add_group("a", b"%d" % number, group, 0.0)
+    assert all(requests.was_asked("a", str(number), "s7", 0.0) for number in range(10))
+    requests.add("a", b"0", "another", 0.0)
+    assert "another" not in group
+    assert requests.was_asked("a", "0", "another", 0.0)
+    assert not requests.was_asked("a", "1", "another", 0.0)
+
+
+asks = st.lists(
+    st.tuples(st.sampled_from("ab"), st.integers(0, 60), st.sampled_from("xyz"), st.floats(0, 3)),
+    max_size=300,
+)
+
+
+@given(asks)
+def test_what_is_kept_is_bounded_and_nothing_is_made_up(said: list) -> None:
+    requests = OpenRequests(RequestLimits(10.0, 20), 0.0)
+    now, asked = 0.0, {}
+    for sender, number, whom, passed in said:
+        now += passed
+        requests.add(sender, b"%d" % number, whom, now)
+        asked[sender, str(number), whom] = now
+        assert len(requests) <= 20
+        assert requests.was_asked(sender, str(number), whom, now)
+    for sender in "ab":
+        for number in range(61):
+            for whom in "xyz":
+                if requests.was_asked(sender, str(number), whom, now):
+                    assert now - asked[sender, str(number), whom] <= 20.0
+
+
+@given(asks, st.floats(0, 1e6))
+def test_it_is_the_same_with_another_worker_and_its_clock(said: list, clock: float) -> None:
+    requests = OpenRequests(RequestLimits(10.0, 20), 0.0)
+    now = 0.0
+    for sender, number, whom, passed in said:
+        now += passed
+        requests.add(sender, b"%d" % number, whom, now)
+    turns_in, newer, older = requests.dump(now)
+    moved = OpenRequests.loaded(RequestLimits(10.0, 20), turns_in, newer, older, clock)
+    for sender, number, whom, _ in said:
+        here = requests.was_asked(sender, str(number), whom, now)
+        assert moved.was_asked(sender, str(number), whom, clock) == here

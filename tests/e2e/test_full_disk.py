@@ -1,0 +1,126 @@
+"""DATA_DIR is full: what needs a commit is answered 503, messages go on, with the space all comes
+back by itself; supervision survives it. On a small file system in memory, which root can mount."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from msgnode.launch.programs import Programs
+from tests.client import ALLOCATION, code
+from tests.node import running
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "small"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(place)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+        failed = done.stderr.strip() if done.returncode else ""
+    except OSError as error:
+        failed = str(error)
+    if failed:
+        if os.environ.get("CI") and os.geteuid() == 0:
+            pytest.fail(f"A tmpfs must be mounted here: {failed}")
+        pytest.skip(f"no small file system could be mounted: {failed}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=False, timeout=20)
+
+
+def fill(place: Path) -> Path:
+    """Leave no byte; the file that takes them."""
+    filler = place / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for size in (1024 * 1024, 4096, 1):
+            try:
+                while True:
+                    file.write(b"\0" * size)
+            except OSError:
+                continue
+    return filler
+
+
+async def test_a_full_disk_is_answered_503_and_forgotten_with_the_space(
+    small_disk: Path, template: Path
+) -> None:
+    with running(small_disk / "node", template, RECORD_MIN_FREE_BYTES=0) as node:
+        async with node.ws() as one, node.ws() as other:
+            await one.open()
+            await other.open()
+            filler = fill(small_disk)
+            body = {"scheme": "comm", "value": {"number": 200}}
+            codes = {code(await one.ask("create", ALLOCATION, body)) for _ in range(5)}
+            assert 503 in codes <= {200, 503}
+            id_ = await one.send("update", other.runtime_url, {"value": "still here"})
+            await other.expect(id=id_)
+            assert node.is_running()
+            filler.unlink()
+            limit = time.monotonic() + 30
+            while code(await one.ask("create", ALLOCATION, body)) != 200:
+                assert time.monotonic() < limit, node.log()
+            assert node.get("/health/ready") == 200
+
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGURATION = """
+[supervisord]
+nodaemon=true
+silent=true
+pidfile=%(ENV_NODE_DATA_DIR)s/supervisord.pid
+logfile=%(ENV_NODE_DATA_DIR)s/logs/supervisord.log
+logfile_maxbytes=1MB
+[unix_http_server]
+file=%(ENV_NODE_CONTROL_SOCKET)s
+[rpcinterface:supervisor]
+supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface
+[program:chatter]
+command=sh -c "while :; do head -c 3000 /dev/zero | tr '\\0' x; echo; sleep 0.01; done"
+stdout_logfile=%(ENV_NODE_DATA_DIR)s/logs/chatter.log
+[program:mortal]
+command=sleep 0.3
+startsecs=0
+autorestart=true
+"""
+
+
+def test_supervision_survives_a_disk_that_is_full_for_its_logs(small_disk: Path) -> None:
+    (small_disk / "logs").mkdir()
+    configuration = small_disk / "supervisord.conf"
+    configuration.write_text(CONFIGURATION)
+    programs = Programs(configuration, small_disk, 5.0)
+    with (small_disk / "lock").open("w") as lock:
+        programs.start({"PYTHONPATH": str(ROOT)}, lock)
+        try:
+            wait_for(lambda: len(programs.look()) == 2)
+            filler = fill(small_disk)
+            before = {each.pid for each in programs.look() if each.name == "mortal"}
+            for _ in range(20):  # it goes on restarting what ends, and would log each of them
+                wait_for(lambda seen=before: mortal(programs) not in {0, *seen})
+                before.add(mortal(programs))
+            filler.unlink()
+            size = (small_disk / "logs" / "chatter.log").stat().st_size
+            wait_for(lambda: (small_disk / "logs" / "chatter.log").stat().st_size > size)
+            assert psutil.pid_exists(mortal(programs) or os.getpid())
+        finally:
+            programs.stop()
+
+
+def mortal(programs: Programs) -> int:
+    return next((each.pid for each in programs.look() if each.name == "mortal"), 0)
+
+
+def wait_for(is_so: Callable[[], object], seconds: float = 30.0) -> None:
+    limit = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < limit
+        time.sleep(0.02)

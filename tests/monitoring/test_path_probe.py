@@ -1,0 +1,130 @@
+"""A worker's message to itself: readiness follows it, and nothing that operators read has it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from msgnode.bus.table import RoutingTable
+from msgnode.sessions.probe import Misdirected, ProbeDoor
+from tests.client import SESSION, Client, runtime
+from tests.node import Node, eventually
+from tests.waiting import until
+
+FAST = {"PROBE_INTERVAL": 0.2}
+
+
+def checks(node: Node) -> dict[str, bool]:
+    found: dict[str, bool] = json.loads(node.text("/health/ready"))["checks"]
+    return found
+
+
+def rows(node: Node, query: str) -> list[Any]:
+    with sqlite3.connect(f"file:{node.data_dir / 'node.sqlite3'}?mode=ro", uri=True) as database:
+        return database.execute(query).fetchall()
+
+
+def scope(made: str) -> dict[str, Any]:
+    return {"query_string": f"probe={made}".encode()}
+
+
+def test_a_pass_is_good_once_and_at_the_worker_that_made_it() -> None:
+    door = ProbeDoor("localhost", "secret", RoutingTable())
+    fellow = ProbeDoor("localhost", "secret", RoutingTable())
+    stranger = ProbeDoor("localhost", "another secret", RoutingTable())
+    made = door.new_pass()
+    with pytest.raises(Misdirected):
+        fellow.admits(scope(made))
+    assert not stranger.admits(scope(made))
+    assert door.admits(scope(made))
+    with pytest.raises(Misdirected):
+        door.admits(scope(made))
+
+
+@pytest.mark.parametrize("shown", ["", "x", "é" * 64, "0" * 64, "0" * 10_000])
+def test_a_made_up_pass_is_an_ordinary_connection(shown: str) -> None:
+    door = ProbeDoor("localhost", "secret", RoutingTable())
+    assert not door.admits({"query_string": f"probe={shown}".encode()})
+
+
+async def test_the_probe_is_in_no_list_count_or_record(
+    start_node: Callable[..., Node],
+) -> None:
+    """The bans, limits and policies that would keep it out are not for it."""
+    node = start_node(
+        **FAST, MAX_CONNECTIONS=1, MAX_CONNECTIONS_PER_SOURCE=1, MAX_SESSIONS=1,
+        ADMISSION="strict", WS_ORIGINS="https://elsewhere.example",
+        POLICY_DELIVER_NOT_APPLICABLE="false", RECORD_FLUSH_SECONDS=0.3,
+    )  # fmt: skip
+    node.manage("shell", "-c", _BAN)
+    until(lambda: rows(node, "SELECT 1 FROM msgnode_controlmessage"), 10, every=0.05)
+    banned = Client(f"ws://127.0.0.1:{node.port}/ws")
+    with pytest.raises(InvalidStatus):
+        await until_refused(banned)
+    committed = _metric(node, "msgnode_changes_committed_total")
+    until(lambda: _metric(node, "msgnode_changes_committed_total") > committed + 20, 20)
+    assert checks(node) == {"node": True, "database": True, "path": True, "jobs": True}
+    assert _metric(node, "msgnode_sockets") == 0
+    assert _metric(node, "msgnode_message_bytes_total") == 0
+    assert 'msgnode_routes{table="runtimes"} 0.0' in node.text("/metrics")
+    assert rows(node, "SELECT * FROM msgnode_session") == []
+    assert rows(node, "SELECT * FROM msgnode_alarm WHERE cleared_at IS NULL") == []
+    assert list((node.data_dir / "record").rglob("*.parquet")) == []
+
+
+_BAN = """
+from msgnode import models
+from msgnode.storage import control
+models.Ban.objects.create(kind="source", value="127.0.0.1", reason="all of it")
+control.post("bans.changed")
+"""
+
+
+async def until_refused(client: Client) -> None:
+    """Connect until the ban is in force."""
+    async with asyncio.timeout(10):
+        while True:
+            await client.connect()
+            await client.hang_up()
+            await eventually()
+
+
+def _metric(node: Node, name: str) -> float:
+    lines = node.text("/metrics").splitlines()
+    return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
+
+
+async def test_a_worker_whose_commits_stand_still_is_not_ready_until_they_go_on(
+    start_node: Callable[..., Node],
+) -> None:
+    node = start_node(**FAST, PROBE_TIMEOUT=1)
+    lock = sqlite3.connect(node.data_dir / "node.sqlite3", isolation_level=None)
+    try:
+        lock.execute("BEGIN IMMEDIATE")
+        until(lambda: node.get("/health/ready") == 503, 20)
+        assert checks(node)["database"]
+        assert not checks(node)["path"]
+    finally:
+        lock.close()
+    until(lambda: node.get("/health/ready") == 200, 20)
+    alarms = "SELECT kind, cleared_at IS NULL FROM msgnode_alarm"
+    until(lambda: rows(node, alarms) == [("path-broken", 0)], 20, lambda: str(rows(node, alarms)))
+
+
+async def test_nobody_can_speak_as_the_probe_or_open_its_session(
+    start_node: Callable[..., Node],
+) -> None:
+    node = start_node()
+    async with Client(f"ws://127.0.0.1:{node.port}/ws?probe={'0' * 64}") as client:
+        await client.open()
+        stolen = "domain://msg-node.localhost/health/0"
+        assert (await client.ask("read", runtime(), sender=stolen))["body"]["code"] == 403
+    async with node.ws() as client:
+        answer = await client.ask("open", SESSION, sender=stolen)
+        assert answer["body"]["code"] == 400

@@ -1,0 +1,161 @@
+"""The Python runtime over real nodes: with itself, with JavaScript, and between two domains."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from msgnode.runtime.python import Runtime, Settings
+from msgnode.runtime.python.loader import OwnStub, SandboxedStub
+from msgnode.runtime.python.messages import Message
+from tests.node import Node
+from tests.stubs.runtimes import Cast
+
+SECONDS = 20.0
+
+
+def settings(home: Node, domain: str = "localhost", **more: Any) -> Settings:
+    catalogues = {domain: f"http://127.0.0.1:{home.port}", **more.pop("catalogues", {})}
+    return Settings(domain, catalogues=catalogues, **more)
+
+
+async def claim(runtime: Runtime, answer: Any) -> str:
+    """An address at the runtime's domain, where every request is answered with `answer`."""
+    domain = runtime.settings.domain
+    allocated = await runtime.bus.request(
+        {
+            "type": "create",
+            "from": f"{runtime.url}/sm",
+            "to": f"domain://msg-node.{domain}/address-allocation",
+            "body": {"scheme": "hyperty", "value": {"number": 1}},
+        },
+        SECONDS,
+    )
+    address: str = allocated["body"]["value"]["allocated"][0]
+
+    def serve(message: Message) -> None:
+        if message["type"] == "response":
+            return
+        head = {"id": message["id"], "type": "response", "from": address}
+        body = {"code": 200, "value": [answer, message["body"].get("value")]}
+        runtime.bus.post_message({**head, "to": message["from"], "body": body})
+
+    runtime.bus.add_listener(address, serve)
+    return address
+
+
+async def ask(runtime: Runtime, sender: str, to: str, value: Any) -> Any:
+    message = {"type": "create", "from": sender, "to": to, "body": {"value": value}}
+    body = (await runtime.bus.request(message, SECONDS))["body"]
+    assert body["code"] == 200, body
+    return body["value"]
+
+
+@pytest.mark.parametrize("in_process", [True, False], ids=["own process", "sandbox"])
+async def test_two_runtimes_talk_over_one_node(node: Node, in_process: bool) -> None:
+    chosen = settings(node, home_in_process=in_process)
+    async with Runtime(chosen) as alice, Runtime(chosen) as bob:
+        assert await alice.log_in() == "live"
+        assert await bob.log_in() == "live"
+        kind = OwnStub if in_process else SandboxedStub
+        entry = alice.resolver.stubs.get("localhost")
+        assert entry is not None and isinstance(entry.stub, kind)
+        a, b = await claim(alice, "alice"), await claim(bob, "bob")
+        assert await ask(alice, a, b, 1) == ["bob", 1]
+        assert await ask(bob, b, a, 2) == ["alice", 2]
+
+
+async def test_the_first_message_connects_without_a_log_in(node: Node) -> None:
+    async with Runtime(settings(node)) as alice:
+        body = {"type": "read", "from": f"{alice.url}/x", "to": "comm://localhost/nobody"}
+        assert (await alice.bus.request(body, SECONDS))["body"]["code"] == 404
+
+
+def test_python_and_javascript_talk_over_one_node(
+    node: Node, request: pytest.FixtureRequest
+) -> None:
+    with Cast("node-activate", node.port, request) as cast:
+        script = cast.enter("alice")
+        allocation = "domain://msg-node.localhost/address-allocation"
+        body = {"scheme": "hyperty", "value": {"number": 1}}
+        theirs = script.ask("create", allocation, body)["value"]["allocated"][0]
+
+        async def converse() -> None:
+            async with Runtime(settings(node)) as bob:
+                ours = await claim(bob, "python")
+                asked = await asyncio.to_thread(script.ask, "create", ours, {"value": 1})
+                assert asked["value"] == ["python", 1]
+                answering = asyncio.create_task(ask(bob, ours, theirs, 2))
+
+                def answer() -> None:
+                    got = script.wait_for(lambda each: each["to"] == theirs)
+                    head = {"id": got["id"], "type": "response", "from": theirs}
+                    said = {"code": 200, "value": got["body"]["value"]}
+                    script.post(**{**head, "to": got["from"], "body": said})
+
+                await asyncio.to_thread(answer)
+                assert await answering == 2
+
+        asyncio.run(converse())
+
+
+@pytest.fixture
+def domains(start_node: Callable[..., Node], tmp_path: Path) -> Iterator[tuple[Node, Node]]:
+    """Two nodes of different domains."""
+    yield start_node(DOMAIN="d.localhost"), start_node(DOMAIN="f.localhost")
+
+
+@pytest.mark.long
+async def test_runtimes_of_two_domains_talk_by_protocol_on_the_fly(
+    domains: tuple[Node, Node],
+) -> None:
+    d, f = domains
+    urls = {
+        "d.localhost": f"http://127.0.0.1:{d.port}",
+        "f.localhost": f"http://127.0.0.1:{f.port}",
+    }
+    at_d = Settings("d.localhost", catalogues=urls)
+    at_f = Settings("f.localhost", catalogues=urls)
+    async with Runtime(at_d) as alice, Runtime(at_f) as bob:
+        assert await alice.log_in() == await bob.log_in() == "live"
+        b = await claim(bob, "bob")
+        # Alice has no stub of f yet: it is looked up, checked, sandboxed and connected by this.
+        assert await ask(alice, f"{alice.url}/{uuid.uuid4()}", b, 1) == ["bob", 1]
+        entry = alice.resolver.stubs.get("f.localhost")
+        assert entry is not None and entry.status == "live"
+        assert isinstance(entry.stub, SandboxedStub)
+        assert entry.stub.sandbox.report["confined"]
+        # Bob's answer went back through his own node; he loaded nothing of d.
+        assert bob.resolver.stubs.get("d.localhost") is None
+        values = [await ask(alice, f"{alice.url}/x", b, number) for number in range(50)]
+        assert values == [["bob", number] for number in range(50)]
+
+
+@pytest.mark.long
+async def test_a_frozen_foreign_node_delays_nobody_at_home(domains: tuple[Node, Node]) -> None:
+    d, f = domains
+    urls = {
+        "d.localhost": f"http://127.0.0.1:{d.port}",
+        "f.localhost": f"http://127.0.0.1:{f.port}",
+    }
+    async with Runtime(Settings("d.localhost", catalogues=urls, load=3.0, fetch=2.0)) as alice:
+        await alice.log_in()
+        mine = await claim(alice, "alice")
+        os.kill(f.pid, signal.SIGSTOP)
+        try:
+            asked = {"type": "read", "from": mine, "to": "hyperty://f.localhost/x"}
+            hanging = asyncio.create_task(alice.bus.request(asked, SECONDS))
+            read = {"type": "read", "from": mine, "to": "comm://d.localhost/nobody"}
+            for _ in range(20):
+                async with asyncio.timeout(5):
+                    assert (await alice.bus.request(read))["body"]["code"] == 404
+            assert (await hanging)["body"]["code"] == 504
+        finally:
+            os.kill(f.pid, signal.SIGCONT)
