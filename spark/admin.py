@@ -122,7 +122,7 @@ class ReportRunAdmin(ConsoleAdmin):
     readonly = (
         "name", "end", "state_label", "progress_text", "trigger", "asked_by", "queued_at",
         "started_at", "ended_at", "duration_text", "attempts", "rows_read", "hours_rolled",
-        "memory", "error",
+        "memory", "warning", "error",
     )  # fmt: skip
 
     def get_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:

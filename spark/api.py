@@ -66,8 +66,8 @@ class RunLine(serializers.ModelSerializer):
         validators = ()  # asking twice for the same is no fault: `runs.queue` sees to it
         fields = (
             "id", "kind", "start", "end", "again", "state", "trigger", "queued_at", "started_at",
-            "ended_at", "attempts", "progress", "step", "error", "rows_read", "hours_rolled",
-            "peak_memory_mb",
+            "ended_at", "attempts", "progress", "step", "error", "warning", "rows_read",
+            "hours_rolled", "peak_memory_mb",
         )  # fmt: skip
         read_only_fields = tuple(
             name for name in fields if name not in ("kind", "start", "end", "again")

@@ -145,6 +145,7 @@ def make(
         oldest, asked = min(periods.before(kind, start), start - periods.HISTORY), start
     last = periods.after(kind, begun[-1])
     progress(0.0, "looking for hours to roll up")
+    there = book.entries(oldest, last)
     stale = rolling.stale_hours(raw, book, oldest, asked)
     stale |= rolling.stale_hours(raw, book, asked, last, again=again)
     rows = rolling.roll_up(spark, raw, book, stale, run, lambda s, step: progress(s * 0.6, step))
@@ -168,10 +169,16 @@ def make(
     progress(0.9, "compacting")
     over = datetime.now(UTC) - timedelta(hours=2)
     compacted = rolling.compact(spark, raw, book, oldest, min(last, over), run)
+    damaged = {
+        hour: entry
+        for hour, entry in book.entries(oldest, last).items()
+        if entry.lost != (there[hour].lost if hour in there else {})
+    }
     return {
         "rows_read": rows,
         "hours_rolled": len(stale),
         "hours_compacted": compacted,
+        "damaged": figures.damaged_files(damaged),
         "reports": made,
     }
 

@@ -56,6 +56,9 @@ class ReportRun(models.Model):
     progress = models.FloatField(default=0.0)
     step = models.CharField(max_length=100, blank=True)
     error = models.TextField(blank=True)
+    warning = models.TextField(
+        blank=True, help_text="Raw files that could not be read; their rows are missing."
+    )
     rows_read = models.PositiveBigIntegerField(default=0)
     hours_rolled = models.PositiveIntegerField(default=0)
     peak_memory_mb = models.PositiveIntegerField(default=0)

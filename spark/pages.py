@@ -30,6 +30,7 @@ TABLES = {
     "new_runtimes": "New runtimes",
     "silent_runtimes": "Silent runtimes",
     "anomalies": "Hours out of the ordinary",
+    "damaged_files": "Raw files that could not be read",
 }
 _ROWS_SHOWN = 25
 _ADDED_UP = ("pairs", "types", "components", "schemes", "causes", "talkers", "listeners")
@@ -56,6 +57,7 @@ def context(figures: dict[str, Any]) -> dict[str, Any]:
     change = figures.get("change", {})
     distinct = figures.get("distinct", {})
     gaps = missing_hours(figures)
+    incomplete = [datetime.fromisoformat(hour) for hour in figures.get("hours_incomplete", [])]
     return {
         "figures": figures,
         "cards": [
@@ -69,6 +71,8 @@ def context(figures: dict[str, Any]) -> dict[str, Any]:
         ],
         "gaps": gaps,
         "gap_text": _spans(gaps),
+        "incomplete": incomplete,
+        "incomplete_text": _spans(incomplete),
         "compared": _compared(figures),
         "cut": ", ".join(figures.get("cut", [])),
         "tables": [
@@ -140,14 +144,17 @@ def last_day(now: datetime) -> dict[str, Any]:
         for name in _ADDED_UP
         if any(rows_there_were(hour, name) > len(rows_of(hour, name)) for hour in every)
     ]
-    for name in ("hours", "latency_hours"):
+    for name in ("hours", "latency_hours", "damaged_files"):
         tables[name] = [row for figures in every for row in rows_of(figures, name)]
     return {
         "kind": "last 24 hours",
         "start": start.isoformat(),
         "end": end.isoformat(),
         "hours_of_period": 24,
-        "hours_recorded": [figures["start"] for figures in every],
+        "hours_recorded": [hour for figures in every for hour in figures["hours_recorded"]],
+        "hours_incomplete": [
+            hour for figures in every for hour in figures.get("hours_incomplete", [])
+        ],
         "rows": sum(figures["rows"] for figures in every),
         "totals": dict(sums),
         "distinct": {},

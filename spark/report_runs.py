@@ -26,7 +26,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
-from spark import java, process
+from spark import damage_alarms, java, process
 from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
@@ -92,7 +92,7 @@ def claim(pk: int) -> ReportRun | None:
         with transaction.atomic():
             ours = ReportRun.objects.filter(pk=pk, state=ReportRun.State.QUEUED).update(
                 state=ReportRun.State.RUNNING, started_at=now, seen_at=now, ended_at=None,
-                progress=0.0, step="", error="", attempts=F("attempts") + 1,
+                progress=0.0, step="", error="", warning="", attempts=F("attempts") + 1,
             )  # fmt: skip
     except IntegrityError:
         return None
@@ -109,6 +109,7 @@ def execute(pk: int, told: Watcher | None = None) -> ReportRun | None:
     try:
         result = _spark(run, work, told)
         _store(run, result["reports"])
+        _tell_damage(run, result)
         _end(run, ReportRun.State.DONE, result)
     except process.Cancelled:
         _end(run, ReportRun.State.CANCELLED)
@@ -235,6 +236,17 @@ def _store(run: ReportRun, reports: list[dict[str, Any]]) -> None:
                 )
 
 
+def _tell_damage(run: ReportRun, result: dict[str, Any]) -> None:
+    """Raise an alarm for the raw files that the reports lack; the run names those that it found."""
+    damaged = result.get("damaged", [])
+    run.warning = damage_alarms.warning(damaged)
+    lacking = [
+        row for figures in result["reports"]
+        for row in figures.get("tables", {}).get("damaged_files", [])
+    ]  # fmt: skip
+    damage_alarms.raise_damaged([*lacking, *damaged])
+
+
 def _end_or_again(run: ReportRun) -> None:
     """A run that broke down waits for another attempt, if it has one left."""
     if run.attempts >= ATTEMPTS:
@@ -255,7 +267,7 @@ def _end(run: ReportRun, state: str, result: dict[str, Any] | None = None) -> No
             setattr(run, name, result[name])
     run.save(
         update_fields=[
-            "state", "ended_at", "seen_at", "progress", "step", "error", "rows_read",
+            "state", "ended_at", "seen_at", "progress", "step", "error", "warning", "rows_read",
             "hours_rolled", "peak_memory_mb",
         ]
     )  # fmt: skip

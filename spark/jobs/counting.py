@@ -40,6 +40,18 @@ _COUNTED = {
 }
 _TO_THIRD_SLASH = r"(?s)^([^/]*/[^/]*/[^/]*)/.*$"
 Count = Callable[[pa.Table], Iterator[pa.Table]]
+RECORD = (
+    dict.fromkeys(("node", "worker", "session", "runtime", "id", "sender", "to", *_WHAT), _TEXT)
+    | _NUMBERS
+    | {"at": pa.timestamp("us"), "asserted": pa.bool_(), "latency_us": pa.int32()}
+)
+"""The columns of a raw file. One that an older node did not write yet may be missing."""
+ESSENTIAL = ("at", "type", "sender", "to", "outcome")
+"""Without these a file is not of the record."""
+
+
+class WrongColumns(ValueError):
+    """A Parquet file has not the columns of the record."""
 
 
 def counted(
@@ -116,20 +128,45 @@ def _read(
     system: fs.FileSystem, paths: list[str], columns: dict[str, pa.DataType]
 ) -> Iterator[pa.Table]:
     """The rows of the files, about ROWS_AT_ONCE at a time; columns a file lacks are null."""
-    texts = [name for name, kind in columns.items() if kind == _TEXT]
     schema = pa.schema(columns)
     held: list[pa.Table] = []
     for path in paths:
         with system.open_input_file(path) as source:
-            file = pq.ParquetFile(source, read_dictionary=texts)
-            there = [name for name in columns if name in file.schema_arrow.names]
-            for batch in file.iter_batches(_BATCH, columns=there, use_threads=False):
+            for batch in batches_of(source, columns):
                 held.append(_complete(batch, schema))
                 if sum(map(len, held)) >= ROWS_AT_ONCE:
                     yield _joined(held)
                     held = []
     if held:
         yield _joined(held)
+
+
+def batches_of(source: Any, columns: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+    """Those of the columns that an open file has, some rows at a time. Raises WrongColumns."""
+    metadata = pq.read_metadata(source)
+    stored = metadata.schema.to_arrow_schema()
+    _check_columns(stored)
+    there = [name for name in columns if name in stored.names]
+    texts = [name for name in there if columns[name] == _TEXT]
+    file = pq.ParquetFile(source, metadata=metadata, read_dictionary=texts)
+    yield from file.iter_batches(_BATCH, columns=there, use_threads=False)
+
+
+def _check_columns(stored: pa.Schema) -> None:
+    if missing := [name for name in ESSENTIAL if name not in stored.names]:
+        raise WrongColumns(f"there is no column {', '.join(missing)}")
+    for field in stored:
+        if field.name in RECORD and not _is_alike(field.type, RECORD[field.name]):
+            raise WrongColumns(f"the column {field.name} is of type {field.type}")
+
+
+def _is_alike(stored: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_timestamp(wanted):
+        return bool(pa.types.is_timestamp(stored))
+    if pa.types.is_dictionary(wanted):
+        texts = stored.value_type if pa.types.is_dictionary(stored) else stored
+        return bool(pa.types.is_string(texts) or pa.types.is_large_string(texts))
+    return bool(stored == wanted)
 
 
 def _complete(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:

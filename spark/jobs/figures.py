@@ -7,6 +7,7 @@ An hour's report has the same without a look at other hours.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,11 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark.jobs import baseline, histogram, ledger, periods, reports, schema
-from spark.jobs.ledger import Ledger
+from spark.jobs.ledger import Entry, Ledger
 from spark.jobs.parallel import run_parallel
 from spark.jobs.periods import Kind
 
 _HOURLY_ROWS = 50
+DAMAGED = "damaged_files"
+"""The table of raw files whose rows a report lacks."""
 
 
 def hourly(
@@ -42,9 +45,7 @@ def hourly(
         }
     )
     return [
-        _report(
-            Kind.HOURLY, hour, hour + timedelta(hours=1), made.get(hour, {}), {hour: entry.rows}
-        )
+        _report(Kind.HOURLY, hour, hour + timedelta(hours=1), made.get(hour, {}), {hour: entry})
         for hour, entry in entries.items()
     ]
 
@@ -81,8 +82,7 @@ def of_period(
         }
     )
     made = found.get(start, {})
-    there = {hour: entry.rows for hour, entry in book.entries(start, end).items()}
-    report = _report(kind, start, end, made, there)
+    report = _report(kind, start, end, made, book.entries(start, end))
     report["looked_back_hours"] = len(book.entries(past, start))
     report["previous"] = _first(made, "previous")
     report["previous_hours"] = len(book.entries(previous, start))
@@ -137,7 +137,7 @@ def _report(
     start: datetime,
     end: datetime,
     made: Made,
-    there: dict[datetime, int],
+    there: dict[datetime, Entry],
 ) -> dict[str, Any]:
     single = (reports.TOTALS, "previous", "latency", "distinct")
     tables = {
@@ -148,13 +148,16 @@ def _report(
     for name in ("latency_types", reports.TALKERS, reports.LISTENERS, *reports.TRAFFIC):
         if name not in single:
             tables.setdefault(name, [])
+    damaged = damaged_files(there)
+    tables[DAMAGED] = damaged[: reports.LONGEST]
     return {
         "kind": str(kind),
         "start": start.astimezone(UTC).isoformat(),
         "end": end.astimezone(UTC).isoformat(),
         "hours_of_period": round((end - start) / timedelta(hours=1)),
-        "hours_recorded": [hour.isoformat() for hour in there],
-        "rows": sum(there.values()),
+        "hours_recorded": [hour.isoformat() for hour, entry in there.items() if entry.rows],
+        "hours_incomplete": [hour.isoformat() for hour, entry in there.items() if entry.lost],
+        "rows": sum(entry.rows for entry in there.values()),
         "totals": _first(made, reports.TOTALS),
         "distinct": {row["role"]: row["estimate"] for row in made.get("distinct", [])},
         "latency": _first(made, "latency"),
@@ -163,8 +166,18 @@ def _report(
             name.removeprefix(OF): rows[0]["rows"]
             for name, rows in made.items()
             if name.startswith(OF) and name.removeprefix(OF) in tables
-        },
+        }
+        | {DAMAGED: len(damaged)},
     }
+
+
+def damaged_files(there: Mapping[datetime, Entry]) -> list[dict[str, str]]:
+    """The raw files whose rows these hours lack, and why they cannot be read."""
+    return [
+        {"hour": hour.isoformat(), "file": name, "fault": fault}
+        for hour, entry in there.items()
+        for name, fault in sorted(entry.lost.items())
+    ]
 
 
 def _first(made: Made, table: str) -> dict[str, Any]:

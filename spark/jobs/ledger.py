@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,12 +31,14 @@ ROWS_IN_ONE_PIECE = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """run: who counts. inputs: fingerprint of the raw files. rows: how many. at: when, ISO."""
+    """run: who counts. inputs: fingerprint of the raw files. rows: how many. at: when, ISO. lost:
+    files whose rows are missing, and why. Without rows there need not be tables."""
 
     run: str
     inputs: str
     rows: int
     at: str
+    lost: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ def read(
     """A table of the roll-up for these entries, without the column `run`. That of a record of usual
     size comes in one piece: whatever is made of it takes one task, and nothing is shuffled."""
     columns = schema.DAYS[table]
+    entries = {start: entry for start, entry in entries.items() if entry.rows}
     if not entries:
         none = [f.lit(None).cast(field.dataType).alias(field.name) for field in columns]
         return spark.range(0).select(*none).drop("run")

@@ -3,6 +3,7 @@
     <record>/date=2026-11-21/hour=13/<name>.parquet       rows of that hour, each file complete
                                     /compact-<x>.pending   made of other files
                                     /_compact-<x>.json     from now on it stands for those it names
+                                    /<name>.damaged        cannot be read (`damage`), no data
 
 Compaction replaces files by one, and whoever looks meanwhile sees each row once: the json file is
 the moment of change. A process killed before it leaves rubbish, one killed after it leaves work
@@ -73,15 +74,17 @@ def fingerprint(files: Sequence[File]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def pieces(spark: SparkSession, hours: Mapping[datetime, Sequence[File]]) -> DataFrame:
+def pieces(
+    spark: SparkSession, hours: Mapping[datetime, Sequence[File]], piece_bytes: int = PIECE_BYTES
+) -> DataFrame:
     """(hour in seconds since the epoch, folder, names): what can be counted apart. An hour's small
-    files stay together up to PIECE_BYTES, so that its parties are met once; tasks take pieces as
-    they get free."""
+    files stay together up to `piece_bytes`, so that its parties are met once; tasks take pieces as
+    they get free. Raises ValueError if there is no file."""
     found: list[tuple[int, str, list[str]]] = []
     for hour, files in hours.items():
-        size = PIECE_BYTES
+        size = piece_bytes
         for file in files:
-            if size >= PIECE_BYTES:
+            if size >= piece_bytes:
                 found.append((int(hour.timestamp()), folder_of(hour), []))
                 size = 0
             found[-1][2].append(file.name)
@@ -109,6 +112,11 @@ def read(spark: SparkSession, storage: Storage, files: Sequence[File]) -> DataFr
 def pending_of(name: str) -> str:
     """The file that the json file of this name speaks for."""
     return name.removeprefix("_").removesuffix(".json") + ".pending"
+
+
+def decision_of(pending: str) -> str:
+    """The json file that speaks for the file of this name."""
+    return f"_{pending.removesuffix('.pending')}.json"
 
 
 def _is_data(name: str) -> bool:

@@ -1,9 +1,13 @@
 """Bring the roll-up up to date: find the hours whose raw files it does not stand for, roll them up
 in one pass, enter them in the ledger.
+
+Where that fails, each file is read alone. What is damaged or gone is left out, the hour's entry
+names it, and then it is set aside: a run killed in between finds it once more.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,12 +16,16 @@ from functools import partial
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark.jobs import compaction, hourly, record, schema
+from spark.jobs import compaction, damage, hourly, record, schema
 from spark.jobs.ledger import Entry, Ledger
 from spark.jobs.parallel import run_parallel
 from spark.jobs.storage import File, Storage
 
+log = logging.getLogger(__name__)
+
 HOURS_AT_ONCE = 24 * 7
+ATTEMPTS = 3
+"""Of a roll-up, each without the files that the one before found damaged."""
 Progress = Callable[[float, str], None]
 
 
@@ -57,6 +65,47 @@ def roll_up(
 def _roll_up_part(
     spark: SparkSession, raw: Storage, ledger: Ledger, hours: dict[datetime, list[File]], run: str
 ) -> int:
+    faults: damage.Faults = {}
+    for attempt in range(ATTEMPTS):
+        try:
+            counted = _write_tables(spark, raw, ledger, hours, run)
+            break
+        except Exception as failure:
+            found = damage.faults_in(spark, raw, hours)
+            if not found or attempt == ATTEMPTS - 1:
+                raise
+            log.warning("files of the record cannot be read", exc_info=failure)
+            for hour, damaged in found.items():
+                faults.setdefault(hour, {}).update(damaged)
+            hours = {
+                hour: [file for file in files if file.name not in found.get(hour, {})]
+                for hour, files in hours.items()
+            }
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    entries = {}
+    for hour, files in hours.items():
+        before = ledger.entry(hour)
+        lost = ({} if before is None else before.lost) | faults.get(hour, {})
+        for file in files:
+            lost.pop(file.name, None)
+        if files or before is None:
+            inputs = record.fingerprint(files)
+            entries[hour] = Entry(run, inputs, counted.get(hour, 0), now, lost)
+        else:  # nothing is left to count: what was counted before stands
+            named = {name: why for name, why in lost.items() if why != damage.GONE}
+            entries[hour] = replace(before, lost=named)
+    ledger.enter(entries)
+    for hour, damaged in faults.items():
+        damage.set_aside(raw, hour, damaged)
+    return sum(counted.values())
+
+
+def _write_tables(
+    spark: SparkSession, raw: Storage, ledger: Ledger, hours: dict[datetime, list[File]], run: str
+) -> dict[datetime, int]:
+    """The tables of the run. Returns how many rows each hour has."""
+    if not any(hours.values()):
+        return {}
     tables = hourly.from_pieces(record.pieces(spark, hours), raw.root, run)
     run_parallel(
         [
@@ -69,27 +118,20 @@ def _roll_up_part(
         ledger.tables_of(run, "distinct")
     )
     traffic = spark.read.schema(schema.TRAFFIC).parquet(ledger.tables_of(run, "traffic"))
-    counted = {
+    return {
         datetime.fromtimestamp(row["hour"], UTC): row["messages"]
         for row in traffic.groupBy(f.unix_timestamp("hour").alias("hour"))
         .agg(f.sum("messages").alias("messages"))
         .collect()
     }
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    ledger.enter(
-        {
-            hour: Entry(run, record.fingerprint(files), counted.get(hour, 0), now)
-            for hour, files in hours.items()
-        }
-    )
-    return sum(counted.values())
 
 
 def compact(
     spark: SparkSession, raw: Storage, ledger: Ledger, start: datetime, end: datetime, run: str
 ) -> int:
     """Compact hours that are over and rolled up, and tell the ledger that their rows are the same.
-    An hour to which rows came meanwhile stays stale."""
+    An hour to which rows came meanwhile stays stale, and so does one of which a file turns out to
+    be damaged in columns that the roll-up does not read."""
     done = 0
     there = record.recorded_hours(raw, start, end)
     for hour, entry in ledger.entries(start, end).items():
@@ -100,7 +142,17 @@ def compact(
         files = record.files_of(raw, hour, listed)
         if not files or entry.inputs != record.fingerprint(files):
             continue
-        if compaction.compact(spark, raw, hour, files, run):
+        try:
+            compacted = compaction.compact(spark, raw, hour, files, run)
+        except Exception as failure:
+            faults = damage.faults_in(spark, raw, {hour: files}).get(hour, {})
+            if not faults:
+                raise
+            log.warning("files of the record cannot be compacted", exc_info=failure)
+            ledger.enter({hour: replace(entry, lost=entry.lost | faults)})
+            damage.set_aside(raw, hour, faults)
+            continue
+        if compacted:
             settled = record.files_of(raw, hour)
             if len(settled) == 1:
                 ledger.enter({hour: replace(entry, inputs=record.fingerprint(settled))})

@@ -36,14 +36,14 @@ class Storage:
             configuration,
         )
         self.root = root.rstrip("/")
-        self._seen, self._place = file_system(self.root)
+        self.seen, self._place = file_system(self.root)
 
     def at(self, *parts: str) -> str:
         return "/".join((self.root, *parts))
 
     def files(self, folder: str, *, all_below: bool = False) -> list[File]:
         """What stands in a folder, or in all below it too; nothing if there is no such folder."""
-        below = fs.FileSelector(self._seen_at(folder), allow_not_found=True, recursive=all_below)
+        below = fs.FileSelector(self.seen_at(folder), allow_not_found=True, recursive=all_below)
         return sorted(
             File(
                 self.root + found.path.removeprefix(self._place),
@@ -51,15 +51,15 @@ class Storage:
                 found.size or 0,
                 found.type == fs.FileType.Directory,
             )
-            for found in self._seen.get_file_info(below)
+            for found in self.seen.get_file_info(below)
         )
 
     def exists(self, path: str) -> bool:
-        found: fs.FileInfo = self._seen.get_file_info(self._seen_at(path))
+        found: fs.FileInfo = self.seen.get_file_info(self.seen_at(path))
         return found.type != fs.FileType.NotFound
 
     def read(self, path: str) -> str:
-        with self._seen.open_input_file(self._seen_at(path)) as stream:
+        with self.seen.open_input_file(self.seen_at(path)) as stream:
             return str(stream.read(), "utf-8")
 
     def replace(self, path: str, text: str) -> None:
@@ -85,7 +85,8 @@ class Storage:
         """A file, or a folder with all in it. It need not be there."""
         self._fs.delete(self._path(path), True)
 
-    def _seen_at(self, path: str) -> str:
+    def seen_at(self, path: str) -> str:
+        """The path on the file system `seen`, which is pyarrow's."""
         return self._place + path.removeprefix(self.root)
 
     def _path(self, path: str) -> Any:

@@ -74,6 +74,22 @@ def test_the_page_says_what_is_missing_and_trusts_no_address(operator: Client) -
     assert "&lt;b&gt;x&lt;/b&gt;" in text
 
 
+def test_the_page_says_which_hours_are_incomplete_and_of_which_files(operator: Client) -> None:
+    made = report()
+    hour = (START + timedelta(hours=3)).isoformat()
+    made.figures["hours_incomplete"] = [hour]
+    row = {"hour": hour, "file": "w-1.parquet", "fault": "<i>no footer</i>"}
+    made.figures["tables"]["damaged_files"] = [row]
+    made.save()
+    text = operator.get(f"/admin/spark/report/{made.pk}/change/").content.decode()
+    assert "1 hour incomplete" in text
+    assert "11-20 03:00–04:00" in text
+    assert "w-1.parquet" in text
+    assert "&lt;i&gt;no footer" in text
+    answer = operator.get(f"/api/v1/reports/{made.pk}/damaged_files.csv/")
+    assert b"w-1.parquet" in answer.content
+
+
 def test_an_hour_without_rows_is_a_gap_in_the_chart_and_not_a_zero() -> None:
     drawn = pages.chart(figures())
     assert drawn["hours"][:3] == ["11-20 00:00", "11-20 01:00", "11-20 02:00"]

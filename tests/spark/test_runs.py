@@ -14,7 +14,7 @@ from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
 from msgnode.models import Alarm
-from spark import freshness, report_runs
+from spark import damage_alarms, freshness, report_runs
 from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
@@ -68,6 +68,17 @@ def test_a_run_makes_its_report_and_a_rerun_replaces_it(submit: Submit) -> None:
         assert (run.state, run.rows_read, run.error) == ("done", 7, "")
     report = Report.objects.get()
     assert (report.kind, report.start, report.rows, report.run) == ("daily", DAY, 7, run)
+
+
+def test_a_run_names_the_raw_files_it_could_not_read_and_an_alarm_stands(submit: Submit) -> None:
+    file = {"hour": "2026-11-20T13:00:00+00:00", "file": "w-1.parquet", "fault": "no footer"}
+    submit(DONE.replace('"peak_memory_mb": 3', f'"peak_memory_mb": 3, "damaged": [{file}]'))
+    run = report_runs.execute(queued().pk)
+    assert run is not None
+    run.refresh_from_db()
+    assert (run.state, run.warning) == ("done", "2026-11-20 13:00 w-1.parquet: no footer")
+    alarm = Alarm.objects.get(kind=damage_alarms.ALARM)
+    assert (alarm.subject, "w-1.parquet" in alarm.text) == ("2026-11-20 13:00", True)
 
 
 def test_what_waits_already_is_not_queued_twice() -> None:

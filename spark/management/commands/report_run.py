@@ -76,6 +76,10 @@ class Command(BaseCommand):
             f"{run.rows_read} rows read, {run.hours_rolled} hours rolled up in {seconds:.1f} s, "
             f"peak memory of all its processes {run.peak_memory_mb} MB"
         )
+        if run.warning:
+            self.stderr.write(
+                f"Raw files could not be read; their rows are missing:\n{run.warning}"
+            )
         for report in reports:
             self.stdout.write(
                 f"{report}: {report.rows} rows in {report.hours_recorded} of "

@@ -1,0 +1,55 @@
+"""Alarms about raw files that cannot be read, from the reports that lack their rows.
+
+They are raised from the reports, not by who sets a file aside: a run killed in between tells all
+the same. One that says the same is not raised again, so an operator may clear it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+from msgnode.models import Alarm
+from msgnode.storage import alarms
+
+ALARM = "record-damaged"
+_TEXT = 500
+_FILES_NAMED = 5
+_FILES_IN_A_RUN = 20
+
+
+def raise_damaged(files: Iterable[Mapping[str, str]]) -> None:
+    """An alarm for each hour of these files (hour, file, fault). Blocks."""
+    hours: dict[str, dict[str, str]] = defaultdict(dict)
+    for each in files:
+        hours[f"{_moment(each):%Y-%m-%d %H:%M}"][each["file"]] = each["fault"]
+    texts = {hour: _text(hour, faults) for hour, faults in hours.items()}
+    told = set(Alarm.objects.filter(kind=ALARM, subject__in=texts).values_list("subject", "text"))
+    alarms.raise_alarms(
+        alarms.Raised(ALARM, hour, text) for hour, text in texts.items() if (hour, text) not in told
+    )
+
+
+def warning(files: list[dict[str, str]]) -> str:
+    """What a run says of these files; empty if there are none."""
+    lines = [
+        f"{_moment(each):%Y-%m-%d %H:%M} {each['file']}: {each['fault']}"
+        for each in files[:_FILES_IN_A_RUN]
+    ]
+    if len(files) > _FILES_IN_A_RUN:
+        lines.append(f"and {len(files) - _FILES_IN_A_RUN} more")
+    return "\n".join(lines)
+
+
+def _text(hour: str, faults: Mapping[str, str]) -> str:
+    names = sorted(faults)
+    more = f" and {len(names) - _FILES_NAMED} more" if len(names) > _FILES_NAMED else ""
+    return (
+        f"The traffic of {hour} UTC is incomplete: {len(names)} raw files could not be read: "
+        f"{', '.join(names[:_FILES_NAMED])}{more}; {faults[names[0]]}"
+    )[:_TEXT]
+
+
+def _moment(file: Mapping[str, str]) -> datetime:
+    return datetime.fromisoformat(file["hour"]).astimezone(UTC)
