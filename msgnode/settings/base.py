@@ -349,11 +349,9 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 10,
-        # auto_vacuum holds for a file made with it (docs/operations.md says how to bring an older
-        # one there); a log that has grown is cut back to journal_size_limit.
+        # A write-ahead log that has grown is cut back to journal_size_limit.
         "init_command": (
-            "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; "
-            "PRAGMA journal_size_limit=67108864;"
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA journal_size_limit=67108864;"
         ),
     }
 else:

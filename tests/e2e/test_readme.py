@@ -54,7 +54,8 @@ def test_the_first_conversation_finds_the_node_that_runs_in_data_dir(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("alice >") == 4
+    printed = _block("text", after="<!-- conversation:")
+    assert done.stdout.count("alice >") == printed.count("alice >") > 0
 
 
 def test_the_first_conversation_may_be_cut_short_by_its_reader(node: Node) -> None:
