@@ -47,7 +47,7 @@ test: $(VENV)/.dev  ## Run the tests, without the long ones
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not long" $(COVERAGE) $(AGAIN) $(ARGS)
 
 test-long: $(VENV)/.dev  ## Run the long tests
-	$(BIN)/python -m pytest -m long $(AGAIN) $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m long $(AGAIN) $(ARGS)
 
 lint: $(VENV)/.dev  ## Look for mistakes in the source
 	$(BIN)/ruff check $(SOURCES)
