@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.client import SESSION, Client, code
-from tests.e2e.pair import Pair
+from tests.e2e.pair import OwnRedis, Pair
 from tests.issuer import Issuer, enter
 from tests.node import Node
 
@@ -79,7 +79,6 @@ class Parties:
 
 @pytest.fixture(scope="session")
 def two_workers(
-    request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
     template: Path,
     issuer: Issuer,
@@ -91,14 +90,17 @@ def two_workers(
         "ADMISSION_DOMAINS": "identified.test=identified,strict.test=strict",
         "IDENTITY_TIMEOUT": "5",
     }
-    both = Pair(place, REDIS_URL=request.getfixturevalue("redis_url"), **settings)
+    redis = OwnRedis(place)  # on one Redis these and the workers of other tests would be one node
+    both = Pair(place, REDIS_URL=redis.url, **settings)
     try:
+        redis.start()
         both.start()
         yield [both.one, both.other]
         assert both.one.is_running(), both.one.log()
         assert both.other.is_running(), both.other.log()
     finally:
         both.kill()
+        redis.stop()
 
 
 @pytest.fixture(params=[1, pytest.param(2, marks=pytest.mark.long)], ids=["one", "two"])

@@ -58,9 +58,9 @@ def test_a_run_goes_over_redis_and_is_kept_in_postgresql(
             database.execute("update spark_reportrun set state = 'running' where id = %s", [number])
             database.execute(
                 'insert into spark_reportrun (kind, start, "end", again, state, trigger, '
-                "queued_at, attempts, cancel_asked, progress, step, error, rows_read, "
+                "queued_at, attempts, cancel_asked, progress, step, error, warning, rows_read, "
                 'hours_rolled, peak_memory_mb) select kind, start, "end", again, state, trigger, '
-                "queued_at, attempts, cancel_asked, progress, step, error, rows_read, "
+                "queued_at, attempts, cancel_asked, progress, step, error, warning, rows_read, "
                 "hours_rolled, peak_memory_mb from spark_reportrun where id = %s",
                 [number],
             )
