@@ -1,0 +1,123 @@
+"""The connection of a device: what a socket is to other sessions, held across many requests."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import Any, NamedTuple
+
+import msgspec
+
+from msgnode.bus import delivery
+from msgnode.core import messages
+from msgnode.core.errors import GatewayTimeout, NodeError, TooMany, Unavailable
+from msgnode.core.messages import InvalidFrame, Message
+from msgnode.sessions.connection import Connection
+
+from .link import DeviceLink, key_of
+
+SESSION_ADDRESS = "mn:/session"
+SESSION_SECONDS = 10.0
+"""How long a session frame may take to be answered."""
+
+
+class Refused(NodeError):
+    """A refusal that came as a response."""
+
+    def __init__(self, code: int, description: str) -> None:
+        super().__init__(description)
+        self.code = code  # type: ignore[misc]  # the answer's
+
+
+class Carried(NamedTuple):
+    """A message that was handed to the pipeline, and its response to come."""
+
+    message: Message
+    response: asyncio.Future[Message]
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether a response can be waited for at all."""
+        return delivery.expects_answer(self.message, self.message.recipients[0])
+
+
+class DeviceConnection(Connection):
+    """`active_at` is when the device was last heard of, by the monotonic clock."""
+
+    handshake = "device"
+    link: DeviceLink
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.active_at = time.monotonic()
+
+    async def session_frame(self, type_: str, sender: str) -> dict[str, Any]:
+        """Have a session frame carried; the body of its answer. Raises NodeError for a refusal."""
+        frame = msgspec.json.encode(
+            {"id": uuid.uuid4().hex, "type": type_, "from": sender, "to": SESSION_ADDRESS}
+        )
+        until = asyncio.get_running_loop().time() + SESSION_SECONDS
+        carried = await self.carry_through(messages.parse(frame), SESSION_SECONDS)
+        response = await self.response(carried, until)
+        if response is None:
+            raise GatewayTimeout("The session frame was not answered in time.")
+        body = response.fields()
+        if body.get("code") != 200:
+            raise Refused(int(body.get("code", 500)), str(body.get("description", "")))
+        return body
+
+    async def carry_through(self, message: Message, seconds: float) -> Carried:
+        """Carry a message once the device is not held back, for which it is waited `seconds` and
+        one more. Raises TooMany where that takes longer, or while a request of this id waits."""
+        await self.let_through(seconds)
+        response = self.link.expect(key_of(message))
+        if response is None:
+            raise TooMany(f"A request with the id {message.id_key} waits for its answer already.")
+        self.frame_received(message.frame)
+        return Carried(message, response)
+
+    async def response(self, carried: Carried, until: float) -> Message | None:
+        """The response to a message, waited for until a moment of the event loop's clock; None if
+        none came by then, or none will: then it comes as an event."""
+        waiting = carried.response
+        try:
+            if not waiting.done() and carried.is_answered:
+                async with asyncio.timeout_at(until):
+                    return await waiting
+            return waiting.result() if waiting.done() and not waiting.cancelled() else None
+        except TimeoutError:
+            return None
+        except asyncio.CancelledError:
+            if self.link.closed is None:
+                raise
+            raise Unavailable("The session has ended, or goes on elsewhere.") from None
+        finally:
+            self.link.forget(key_of(carried.message))
+
+    async def refusal(self, frame: bytes, fault: InvalidFrame) -> InvalidFrame:
+        """Carry a frame that is no message, so that it counts as one; what is wrong with it."""
+        await self.let_through(0)
+        self.link.refusals = []
+        try:
+            self.frame_received(frame)
+        finally:
+            self.link.refusals = None
+        return fault
+
+    async def let_through(self, seconds: float) -> None:
+        """Wait until the device is not held back (see flow control); raises TooMany if it is for
+        longer than `seconds` and one more."""
+        try:
+            async with asyncio.timeout(seconds + 1):
+                await self.ready()
+        except TimeoutError:
+            raise TooMany("The device sends faster than it may: its messages wait.") from None
+
+
+def read(frame: bytes) -> Message:
+    """A message of a device. Raises InvalidFrame, which names what is wrong."""
+    message = messages.parse(frame)
+    if message.recipients[0] == SESSION_ADDRESS:
+        raise InvalidFrame("Sessions are opened and closed at /device/v1/sessions, not by message.")
+    return message

@@ -1,0 +1,113 @@
+"""The Link of a device: what a session writes is kept as events, or answers a request that waits.
+
+A response to a request that is still waiting for it goes there, and nowhere else: each message
+reaches the device once. Everything else is an event of the downstream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from msgnode.core import messages
+from msgnode.core.messages import InvalidFrame, Message
+
+from .events import EventBuffer
+
+
+class Closed(NamedTuple):
+    """Why a link was closed: a close code of the WebSocket handshake, and words."""
+
+    code: int
+    reason: str
+
+
+class RequestKey(NamedTuple):
+    """What a response names of its request."""
+
+    id: str
+    sender: str
+
+
+def key_of(message: Message) -> RequestKey:
+    """What the response to a message will name."""
+    return RequestKey(message.id_key, message.sender)
+
+
+class DeviceLink:
+    """Implements sessions' Link. `on_news` is called when there is something for the downstream,
+    `on_closed` when the session's side has closed the link. While `refusals` is a list, what is
+    written goes there."""
+
+    def __init__(self, buffer: EventBuffer, high_water: int) -> None:
+        self.buffer = buffer
+        self.closed: Closed | None = None
+        self.is_paused = False
+        self.refusals: list[bytes] | None = None
+        self.on_resume: Callable[[], None] = _nothing
+        self.on_news: Callable[[], None] = _nothing
+        self.on_closed: Callable[[], None] = _nothing
+        self._high_water = high_water
+        self._waiting: dict[RequestKey, asyncio.Future[Message]] = {}
+
+    def write(self, frame: bytes) -> None:
+        if self.refusals is not None:
+            self.refusals.append(frame)
+            return
+        if self._waiting and self._answers(frame):
+            return
+        self.buffer.append(frame)
+        self.is_paused = self.buffer.unsent_bytes > self._high_water
+        self.on_news()
+
+    def close(self, code: int, reason: str) -> None:
+        if self.closed is None:
+            self.closed = Closed(code, reason)
+            for waiting in self._waiting.values():
+                waiting.cancel()
+            self._waiting.clear()
+            self.on_news()
+            self.on_closed()
+
+    def pause_reading(self) -> None:
+        """Nothing to do: whoever posts waits until the connection is ready."""
+
+    def resume_reading(self) -> None:
+        """Nothing to do, as above."""
+
+    def taken(self) -> None:
+        """The downstream has taken events: let the session write on if there is room again."""
+        if self.is_paused and self.buffer.unsent_bytes <= self._high_water // 2:
+            self.is_paused = False
+            self.on_resume()
+
+    def expect(self, key: RequestKey) -> asyncio.Future[Message] | None:
+        """Wait for the response to a request; None if one of this id is waited for already."""
+        if key in self._waiting:
+            return None
+        waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._waiting[key] = waiting
+        return waiting
+
+    def forget(self, key: RequestKey) -> None:
+        """Nobody waits any more: the response is an event."""
+        self._waiting.pop(key, None)
+
+    def _answers(self, frame: bytes) -> bool:
+        """Hand over a frame that is the response to a request that waits; whether it is one."""
+        try:
+            message = messages.parse(frame)
+        except InvalidFrame:
+            return False
+        if not message.is_response:
+            return False
+        waiting = self._waiting.pop(RequestKey(message.id_key, message.recipients[0]), None)
+        if waiting is None or waiting.done():
+            return False
+        waiting.set_result(message)
+        return True
+
+
+def _nothing() -> None:
+    return None
