@@ -42,6 +42,7 @@ from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
 from msgnode.core.faults import FAULTS
 from msgnode.core.rates import VISITS
+from msgnode.devices.devices import Devices
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.provider.clients import ensure_own_clients
 from msgnode.identity.service import IdentityService
@@ -188,6 +189,7 @@ class Node:
             self.registries.domain.session_closed,
             self.identities.session_closed,
         ]
+        self.devices = self._devices() if settings.DEVICE_HTTP else None
         self.sessions.on_identified.append(self.identities.session_identified)
         self.sessions.on_handed_off.append(self.identities.session_handed_off)
         self.guard = ResponseGuard(self.table, settings.STRICT_RESPONSES, self.sessions.missed)
@@ -304,6 +306,19 @@ class Node:
         cluster.rpc.answers = peer_queries.answers(self)
         PoliciesConfig.installed().messages_of_others = partial(peer_queries.passing, cluster.rpc)
         return cluster
+
+    def _devices(self) -> Devices:
+        """What devices without a WebSocket have their sessions by."""
+        limits: dict[str, Any] = settings.NODE
+        devices = Devices(
+            self.sockets,
+            self.sessions.queues,
+            buffer_bytes=limits["OUTBOX_BYTES"] // 4,
+            idle=limits["PING_TIMEOUT"],
+        )
+        self.sessions.on_closed.append(devices.session_closed)
+        self.sessions.on_handed_off.append(devices.session_left)
+        return devices
 
     def _request_limits(self) -> RequestLimits:
         limits: dict[str, Any] = settings.NODE

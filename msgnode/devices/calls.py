@@ -70,7 +70,7 @@ async def _carry(device: Device, frame: bytes, seconds: float) -> Outcome:
     try:
         return await connection.carry_through(device_connection.read(frame), seconds)
     except InvalidFrame as fault:
-        return await connection.refusal(frame, fault)
+        return await connection.carry_invalid(frame, fault)
     except NodeError as error:
         return error
 

@@ -95,7 +95,7 @@ class DeviceConnection(Connection):
         finally:
             self.link.forget(key_of(carried.message))
 
-    async def refusal(self, frame: bytes, fault: InvalidFrame) -> InvalidFrame:
+    async def carry_invalid(self, frame: bytes, fault: InvalidFrame) -> InvalidFrame:
         """Carry a frame that is no message, so that it counts as one; what is wrong with it."""
         await self.let_through(0)
         self.link.refusals = []

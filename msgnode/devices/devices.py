@@ -24,6 +24,8 @@ from .events import EventBuffer
 from .idempotency import IdempotencyKeys
 from .link import DeviceLink
 
+HIGH_WATER = 64 * 1024
+"""Unsent bytes above which the session keeps what comes in its own outbox."""
 LOOKS_EVERY = 2.0
 """Seconds between two looks for devices that are gone."""
 
@@ -62,7 +64,6 @@ class Devices:
         sockets: the connections of the worker, of which each device with a session is one.
         budget: what may wait for the sessions of one source together.
         buffer_bytes: what may wait for one device.
-        high_water: unsent bytes above which the session keeps what comes in its own outbox.
         idle: seconds without a request or a downstream until a device has lost its connection.
     """
 
@@ -71,14 +72,12 @@ class Devices:
         sockets: ConnectionLimits,
         budget: QueueBudget,
         buffer_bytes: int,
-        high_water: int,
         idle: float,
     ) -> None:
         self.idle = idle
         self._sockets = sockets
         self._budget = budget
         self._buffer_bytes = buffer_bytes
-        self._high_water = high_water
         self._devices: dict[str, Device] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -93,7 +92,7 @@ class Devices:
         """A link for a new connection, on the events that the device has not confirmed."""
         if buffer is None:
             buffer = EventBuffer(self._buffer_bytes, self._budget)
-        return DeviceLink(buffer, self._high_water)
+        return DeviceLink(buffer, HIGH_WATER)
 
     def enter(self, connection: DeviceConnection, source: str) -> Device:
         """A connection has a session: it is a device's from now on. Raises NotIdentified for a

@@ -28,7 +28,7 @@ from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from msgnode.core.faults import FAULTS
-from msgnode.servers.daphne_http import NodeHttpFactory, end_if_reset
+from msgnode.servers.daphne_http import NodeHttpFactory, NodeRequest, end_if_reset
 from msgnode.servers.socket_link import CLOSE_PATIENCE, FAILURE_PATIENCE, SocketLink
 from msgnode.servers.text_frames import whole_texts
 from msgnode.sessions.rules import CloseCode
@@ -240,6 +240,7 @@ class NodeServer(Server):
     listening: socket.socket
     _port: Any = None
     request_patience = 60.0
+    max_request_bytes = 16 * 1024 * 1024
 
     def run(self) -> None:
         import daphne.server as stock
@@ -259,6 +260,8 @@ class NodeServer(Server):
             extensions = scope.setdefault("extensions", {})
             extensions["msgnode.link"] = protocol.link
             extensions["websocket.http.response"] = {}
+        elif isinstance(protocol, NodeRequest):
+            scope.setdefault("extensions", {})["msgnode.writable"] = protocol.writable
         return super().create_application(protocol, scope)
 
     def application_checker(self) -> None:
@@ -329,6 +332,7 @@ class DaphneServing:
             server_name="",
         )
         self._server.request_patience = limits["HANDSHAKE_TIMEOUT"]
+        self._server.max_request_bytes = limits["MAX_REQUEST_BYTES"]
         self.stop_listening = self._server.stop_listening
         self.drained = self._server.drained
 

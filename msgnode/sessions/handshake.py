@@ -207,7 +207,7 @@ class SessionHandshake:
             self._open(message, caller)
             return
         answer = self._reply_to(message, caller)
-        session = self._find(runtime_url, token)
+        session = self.find(runtime_url, token)
         if session is not None:
             self._resume(self._here(session), caller, token, answer, fresh=False)
         else:
@@ -242,7 +242,9 @@ class SessionHandshake:
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def _find(self, runtime_url: str, token: str) -> Listener | None:
+    def find(self, runtime_url: str, token: str) -> Listener | None:
+        """The session of a runtime that this token opens, at whichever worker it is; None if there
+        is none."""
         for session in self._table.runtimes.get(runtime_url, ()):
             if rules.opens(token, session.token_hash):
                 return session
