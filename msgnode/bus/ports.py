@@ -211,6 +211,10 @@ class Component(ABC):
         to refuse; then nothing has changed.
         """
 
+    def revoke(self, message: Message, body: Body, caller: Listener) -> None:  # noqa: B027
+        """The answer came after its limit, and the caller was told 504: take back what it would not
+        find by asking again."""
+
 
 class Authorizer(Protocol):
     """Sessions' say on a message before anything else happens to it. Both raise NodeError for a
