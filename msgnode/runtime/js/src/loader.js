@@ -109,15 +109,20 @@ export class Loader {
   }
 
   async #steps(entry, attempt) {
+    this.#sandboxes.prepare(entry);
     const { descriptor, descriptorURL, source } = await this.fetch(entry);
     if (attempt.isOver || this.#isClosed) return;
     entry.digest = await digestOf(source);
-    attempt.sandbox = await this.#sandboxes.open(entry, descriptor);
-    if (attempt.isOver) return;
+    const sandbox = await this.#sandboxes.open(entry, descriptor);
+    if (attempt.isOver) {
+      this.#sandboxes.release(sandbox); // it came too late
+      return;
+    }
+    attempt.sandbox = sandbox;
     entry.descriptor = descriptor;
     entry.descriptorURL = descriptorURL;
     entry.sandbox = attempt.sandbox;
-    await this.#start(entry, source);
+    await this.#start(entry, attempt, source);
   }
 
   /** Descriptor and source, checked. @throws LoadError */
@@ -151,7 +156,7 @@ export class Loader {
     return [...(this.#options.hosts?.[domain] ?? []), ...(named ? [new URL(named).host] : [])];
   }
 
-  async #start(entry, sourceCode) {
+  async #start(entry, attempt, sourceCode) {
     const { kind, domain } = entry;
     entry.url ||= kind === "idp" ? `domain-idp://${domain}/stub/${newId()}` : `runtime://${domain}/protostub/${newId()}`;
     const { url, sandbox } = entry;
@@ -176,10 +181,11 @@ export class Loader {
       onMessage: (message, isInbound) => this.#posted(entry, message, isInbound),
       onDeath: (reason) => entry.sandbox === sandbox && this.#died(entry, reason),
     });
+    if (attempt.isOver) return;
     if (entry.status === "deploying") entry.status = "deployed";
     if (kind === "idp") created();
     await isCreated;
-    this.#release(entry);
+    if (!attempt.isOver) this.#release(entry);
   }
 
   #release(entry) {

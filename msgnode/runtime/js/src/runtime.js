@@ -43,7 +43,7 @@ export class Runtime {
 
   /**
    * @param options see index.d.ts; `domain` is needed
-   * @param platform {name, capabilities, openChannel, loadOwn}
+   * @param platform {name, capabilities, prepare, openChannel, loadOwn, close}
    */
   constructor(options, platform) {
     if (typeof options?.domain !== "string" || !options.domain) throw new TypeError("A runtime needs a domain, which is a text.");
@@ -63,7 +63,8 @@ export class Runtime {
     const { sandbox = "own" } = options;
     this.#sandboxes = new Sandboxes(core, {
       isOwn: (domain) => sandbox === "own" && domain === this.domain,
-      openChannel: (request) => platform.openChannel(request, options),
+      prepare: () => platform.prepare?.(),
+      openChannel: (request) => platform.openChannel(request),
       loadOwn: (source) => platform.loadOwn(source, this.#ownScript()),
       limits,
       clock,
@@ -197,6 +198,7 @@ export class Runtime {
     await Promise.all([...this.#hyperties.keys()].map((url) => this.#closeHyperty(url)));
     await this.#loader.close();
     this.#sandboxes.close();
+    this.#platform.close?.();
     this.bus.close();
   }
 
