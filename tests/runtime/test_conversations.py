@@ -95,13 +95,18 @@ def they_talk(one: NodeJs | Page, other: NodeJs | Page, times: int = 20) -> None
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("sandbox", ["own", "all"])
+@pytest.mark.parametrize("sandbox", ["own", "all", "served"])
 def test_chromium_and_nodejs_over_one_node(sandbox: str, node: Node, browser: Any) -> None:
     catalogues = {"localhost": f"http://127.0.0.1:{node.port}"}
-    options = {"domain": "localhost", "catalogues": catalogues, "sandbox": sandbox}
+    options = {"domain": "localhost", "catalogues": catalogues, "sandbox": "all"}
+    if sandbox == "own":
+        options["sandbox"] = "own"
+    if sandbox == "served":
+        page = "static/msgnode/runtime/sandbox/frame.html"
+        options["sandboxPage"] = f"http://*.localhost:{node.port}/{page}"
     with nodejs_runtime(options) as one, chromium_runtime(browser, options) as other:
         they_talk(one, other)
-        assert other.frames() == (sandbox == "all")
+        assert other.frames() == (sandbox != "own")
 
 
 @pytest.mark.long
