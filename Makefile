@@ -8,7 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PACKAGES := msgnode policies registry spark
-SOURCES := $(PACKAGES) manage.py $(wildcard tests bench)
+SOURCES := $(PACKAGES) manage.py $(wildcard tests bench docs)
 # Coverage costs a third of the time, so only the shared checks measure it.
 COVERAGE := $(if $(CI),--cov --cov-report=term:skip-covered)
 # Thousands of tests with real servers meet the hiccups of a shared machine: there a failure is tried
@@ -18,7 +18,7 @@ AGAIN := $(if $(CI),--reruns 2 -raR)
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run test test-long lint types imports drawing check audit bench clean
+.PHONY: help setup setup-dev run test test-long lint types imports drawing docs check audit bench clean
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,7 +64,11 @@ imports: $(VENV)/.dev  ## Check which room imports which
 drawing: $(VENV)/.dev  ## Draw the packages and their imports into docs/architecture.md
 	$(BIN)/python -m tests.architecture
 
-check: lint types imports test test-long  ## Everything that must pass before a change is taken
+docs: $(VENV)/.dev  ## Build the site of docs/ into var/site; fail for a link that leads nowhere
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The documentation is at var/site/index.html"
+
+check: lint types imports docs test test-long  ## Everything that must pass before a change is taken
 
 audit: $(VENV)/.dev  ## Look up known vulnerabilities; fail if any dependency was not looked up
 	@.ci/audit --strict $(BIN)/pip-audit requirements.txt
