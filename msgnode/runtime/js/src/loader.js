@@ -45,6 +45,8 @@ export class Loader {
   #clock;
   #timers = new Set();
   #isClosed = false;
+  /** Loads that run. */
+  loads = 0;
 
   /**
    * @param parts {bus, catalogue, sandboxes, stubs}
@@ -66,7 +68,12 @@ export class Loader {
 
   /** Load an entry's stub; resolves, and never rejects, when it is there or has failed. */
   load(entry) {
-    entry.loading ??= this.#load(entry).finally(() => (entry.loading = null));
+    if (entry.loading) return entry.loading;
+    this.loads += 1;
+    entry.loading = this.#load(entry).finally(() => {
+      this.loads -= 1;
+      entry.loading = null;
+    });
     return entry.loading;
   }
 

@@ -107,6 +107,7 @@ export class Runtime {
   /** Load a domain's stub without a message, and have it connect. */
   async connect(domain, identity) {
     const entry = this.resolver.entryFor({ kind: "domain", key: domain, domain });
+    if (!entry) throw new LoadError(503, `Too many domains are in use or being looked up; ${domain} is not.`);
     if (entry.isLoading) await this.#loader.load(entry);
     if (entry.status === "deployment-failed") throw new LoadError(entry.code, entry.desc);
     const settled = this.#settled(entry);
