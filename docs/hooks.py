@@ -1,5 +1,4 @@
-"""What `mkdocs` does besides with docs/: pages that stand elsewhere in the repository, links to
-files, and drawings.
+"""What `mkdocs` does besides with docs/: pages from elsewhere, links to files, and drawings.
 
 - The READMEs, CONTRIBUTING.md and CHANGELOG.md are pages of the site too (`PAGES`), and so is
   .env.example, as tables.

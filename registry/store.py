@@ -46,8 +46,14 @@ Condition = Callable[[Entry | None], None]
 def apply(
     commands: Sequence[Command], condition: Condition | None = None
 ) -> list[Done | NodeError]:
-    """Carry the commands out in order; for each what it did, or why it was refused. A condition is
-    asked about the locked entry first; what is not there and cannot be made is NotFound anyway."""
+    """Carry the commands out in order.
+
+    A condition is asked about the locked entry first; what is not there and cannot be made is
+    NotFound anyway.
+
+    Returns:
+        For each command what it did, or why it was refused.
+    """
     if len(commands) > MAX_BATCH:
         raise ValueError(f"A batch has at most {MAX_BATCH} commands.")
     for attempt in range(1, _ATTEMPTS + 1):
@@ -161,8 +167,11 @@ class _Batch:
                 return entries.disconnected(before, self.now, cause)
 
     def _owned(self, command: Command, before: Entry | None, after: Entry) -> Entry:
-        """The entry after a change, with its owner. Raises Forbidden if it is not theirs to change,
-        or names a reporter that is not."""
+        """The entry after a change, with its owner.
+
+        Raises:
+            Forbidden: it is not theirs to change, or names a reporter that is not.
+        """
         by = command.by
         if by is None:
             return after
