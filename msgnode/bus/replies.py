@@ -51,8 +51,11 @@ class _Asked:
 
 
 class Replies:
-    """Asks components; `timeout` is in seconds, for every answer that does not come at once. An
-    answer waits until the barrier is passed, asked once: until all workers know what it says."""
+    """Asks components, and sends what they answer.
+
+    An answer waits until the barrier is passed, asked once: until all workers know what it says.
+    `timeout` is in seconds, for every answer that does not come at once.
+    """
 
     def __init__(self, enforcer: Enforcer, timeout: float, barrier: Barrier = no_barrier) -> None:
         self._enforcer = enforcer
