@@ -184,10 +184,10 @@ class ComponentStatus(models.Model):
 
 
 class Worker(models.Model):
-    """A worker and its lease: registered at its start, removed when its epoch is retired: at its
-    end, or by whoever finds it dead.
+    """A worker and its lease.
 
-    Sessions carry the epoch of their worker; those of an epoch that is not here may be taken over,
+    It is registered at its start, and removed when its epoch is retired: at its end, or by whoever
+    finds it dead. Sessions carry the epoch of their worker; those of an epoch that is not here may be taken over,
     and what a worker of that epoch writes is refused.
     """
 

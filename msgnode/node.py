@@ -452,8 +452,10 @@ class Node:
                 await step()
 
     async def fence(self, why: str) -> None:
-        """The lease is lost: serve nothing more, tell every socket to come back, and leave the rows
-        to whoever has them now. Waits for the database as long as that takes."""
+        """Serve nothing more, because the lease is lost, and tell every socket to come back.
+
+        The rows are left to whoever has them now. Waits for the database as long as that takes.
+        """
         self.is_ready = False
         await self.sockets.end_all(CloseCode.GOING_AWAY, "this worker begins again: come back", 0.0)
         missed = await self.cluster.fence() if self.cluster is not None else set()

@@ -230,8 +230,7 @@ class Component(ABC):
         """
 
     def revoke(self, message: Message, body: Body, caller: Listener) -> None:  # noqa: B027
-        """The answer came after its limit, and the caller was told 504: take back what it would not
-        find by asking again."""
+        """Take back what the caller, who was told 504, would not find by asking again."""
 
 
 class Authorizer(Protocol):

@@ -95,8 +95,7 @@ class Replies:
         return asked
 
     def _late(self, asked: _Asked) -> None:
-        """The limit is over: say so now. What is still done after it is taken back by its component
-        (`revoke`)."""
+        """Say that the limit is over; what is done after it, the component takes back."""
         asked.is_over = True
         if asked.task is not None:
             asked.task.cancel()

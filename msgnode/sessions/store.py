@@ -29,8 +29,11 @@ def _unchecked() -> None:
 
 
 class SessionStore:
-    """`worker` and `epoch` say which process of which start held a session last; `check` raises
-    inside a transaction if that epoch may not write any more."""
+    """Writes and reads the rows of sessions.
+
+    `worker` and `epoch` say which process of which start held a session last; `check` raises inside
+    a transaction if that epoch may not write any more.
+    """
 
     def __init__(
         self,
