@@ -187,8 +187,8 @@ class Worker(models.Model):
     """A worker and its lease.
 
     It is registered at its start, and removed when its epoch is retired: at its end, or by whoever
-    finds it dead. Sessions carry the epoch of their worker; those of an epoch that is not here may be taken over,
-    and what a worker of that epoch writes is refused.
+    finds it dead. Sessions carry the epoch of their worker; those of an epoch that is not here may
+    be taken over, and what a worker of that epoch writes is refused.
     """
 
     epoch = models.CharField(max_length=36, primary_key=True)
