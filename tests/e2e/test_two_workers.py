@@ -10,6 +10,7 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
@@ -27,7 +28,9 @@ pytestmark = pytest.mark.xdist_group("two workers")
 DELAY = 0.25
 PATIENCE = 15  # seconds: a worker that a test freezes is not taken for dead before
 LETTER = "x" * 100_000
-ENOUGH = 1000  # letters: more than all buffers of the way hold together
+ENOUGH = 300  # letters: more than all buffers of the way hold together
+SMALL = 65_536  # bytes: buffers of a client's socket
+LIMITS = {"LINK_BYTES": 1_000_000, "OUTBOX_BYTES": 1_000_000}  # soon full, so that little is sent
 
 
 class Workers:
@@ -41,6 +44,9 @@ class Workers:
 
     async def come(self, to: Node) -> Client:
         client = await self.clients.enter_async_context(to.ws())
+        line = client.socket.transport.get_extra_info("socket")
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
         return await client.open()
 
 
@@ -53,7 +59,7 @@ def running(
     redis = OwnRedis(place)
     redis.start()
     with slow_link("127.0.0.1", redis.port) as link:
-        common = {"WORKERS": 2, "WORKER_TIMEOUT": PATIENCE}
+        common = {"WORKERS": 2, "WORKER_TIMEOUT": PATIENCE, **LIMITS}
         one = Node(place, REDIS_URL=redis.url, **common)
         other = Node(place, REDIS_URL=f"redis://127.0.0.1:{link.port}/0", **common)
         try:
