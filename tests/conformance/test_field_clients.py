@@ -100,6 +100,7 @@ async def test_where_only_a_token_resumes_the_oldest_detached_sessions_make_room
     await one.work(hyperty)
 
 
+@pytest.mark.long
 async def test_what_made_room_is_free_and_the_others_are_resumed_by_their_tokens(
     start_node: Callable[..., Node],
 ) -> None:
@@ -181,6 +182,7 @@ async def test_a_stranger_with_the_same_runtime_url_revives_nothing(
     assert code(await stranger.find(hyperty)) == 408
 
 
+@pytest.mark.long
 async def test_a_restart_in_the_grace_leaves_nothing_live(
     start_node: Callable[..., Node], start: Start
 ) -> None:
