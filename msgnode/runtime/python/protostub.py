@@ -321,8 +321,8 @@ class Protostub:
         """Note the node's answer; whether it is to an announcement, which is nobody else's."""
         key = (str(answer.get("to")), str(answer.get("id")))
         claim = self._claims.get(key)
-        code = body.get("code")
-        code = int(code) if str(code).isdigit() else 500
+        said = str(body.get("code"))
+        code = int(said) if said.isdigit() else 500
         if claim is None or code < 200:
             return False
         del self._claims[key]
