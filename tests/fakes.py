@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -29,7 +30,7 @@ class FakeSession:
     """A session that keeps what it is given."""
 
     def __init__(self, runtime_url: str, token: str = "", is_connected: bool = True) -> None:
-        self.id = f"{id(self):032x}"
+        self.id = uuid.uuid4().hex
         self.runtime_url = runtime_url
         self.token = token.encode()
         self.is_connected = is_connected
