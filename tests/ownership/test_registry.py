@@ -21,7 +21,7 @@ DISCONNECTED = {"value": "disconnected", "attribute": "status"}
 
 def hyperty(client: Client, url: str, **other: Any) -> Frame:
     return {
-        "url": url, "user": USER, "expires": 3600, "status": "live",
+        "url": url, "user": client.user or USER, "expires": 3600, "status": "live",
         "descriptor": "hyperty-catalogue://localhost/.well-known/hyperty/Chat",
         "resources": ["chat"], "dataSchemes": ["comm"], "runtime": client.runtime_url,
     } | other  # fmt: skip
@@ -111,15 +111,31 @@ async def test_the_owner_registers_anew_updates_keeps_alive_and_ends(
         assert await status(alice, "update", resource=each, **refresh) == 200
         assert await status(alice, "update", resource=each, **DISCONNECTED) == 200
         assert await status(alice, "update", resource=each) == 200
-    assert await status(alice, "delete", value={"url": url, "user": USER}) == 200
+    assert await status(alice, "delete", value={"url": url, "user": alice.user or USER}) == 200
     assert await status(alice, "delete", value={"url": obj}) == 200
+
+
+async def test_a_hyperty_is_entered_under_the_sessions_own_user_and_nobody_elses(
+    parties: Parties,
+) -> None:
+    alice, mallory = await parties.bring("alice"), await parties.bring("mallory")
+    for user in (alice.user, USER) if parties.knows_people else ():
+        forged = hyperty(mallory, address(), user=user)
+        refused = await ask(mallory, "create", value=forged)
+        assert refused["code"] == 403
+        assert "is not this session's user" in refused["desc"]
+    if parties.knows_people:
+        subject = f"user://{parties.idp_domain}/sub-{mallory.user.rpartition('/')[2].split('@')[0]}"
+        for own in (mallory.user, mallory.user.upper().replace("USER:", "user:"), subject):
+            value = hyperty(mallory, address(), user=own)
+            assert await status(mallory, "create", value=value) == 200
 
 
 async def test_an_owners_next_session_of_the_same_runtime_goes_on(parties: Parties) -> None:
     alice, url, obj = await registered(parties, holds=True)
     await alice.close_session()
     again = await parties.bring("alice", alice.runtime_url)
-    live = {"status": "live", "user": USER}
+    live = {"status": "live", "user": alice.user or USER}
     for each in (url, obj):
         assert await status(again, "update", resource=each, value=live) == 200
     assert await status(again, "create", value=hyperty(again, url)) == 200
