@@ -108,8 +108,7 @@ def test_chromium_and_nodejs_over_one_node(sandbox: str, node: Node, browser: An
 def test_chromium_and_nodejs_over_two_nodes_of_different_domains(
     start_node: Callable[..., Node], browser: Any
 ) -> None:
-    # A runtime answers through the node of the domain it answers to, which was not asked.
-    here, there = (start_node(DOMAIN=each, STRICT_RESPONSES=False) for each in ("a.test", "b.test"))
+    here, there = (start_node(DOMAIN=each) for each in ("a.test", "b.test"))
     catalogues = {
         "a.test": f"http://127.0.0.1:{here.port}",
         "b.test": f"http://127.0.0.1:{there.port}",
