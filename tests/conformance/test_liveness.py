@@ -9,13 +9,16 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from tests.client import LIMIT, SESSION, address, code, runtime
+from tests.e2e.pair import OwnRedis, Pair
 from tests.node import ROOT, Node
 
 BOTH = pytest.mark.parametrize("handshake", ["ws", "stub"])
@@ -176,3 +179,30 @@ async def test_runtime_urls_lie_neither_below_nor_above_anothers(node: Node) -> 
         assert code(refused) == 403
         twin = url.replace("runtime://", "hyperty-runtime://")
         assert code(await below.ask("open", SESSION, sender=f"{twin}/sm")) == 403
+
+
+@pytest.mark.long
+async def test_a_socket_at_another_worker_is_asked_there(
+    tmp_path: Path, template: Path, start: Start
+) -> None:
+    shutil.copy(template, tmp_path / "node.sqlite3")
+    redis = OwnRedis(tmp_path)
+    pair = Pair(tmp_path, REDIS_URL=redis.url, SHARE_RUNTIME_URL="false", RESUME="when-idle")
+    try:
+        redis.start()
+        pair.start()
+        url = runtime()
+        owner = await start(pair.one, "ws", url)
+        async with pair.other.ws() as stranger:
+            assert code(await stranger.ask("open", SESSION, sender=url)) == 403
+        owner.freeze()
+        async with pair.other.stub() as newcomer:
+            await newcomer.send_raw(json.dumps({"cmd": "connect", "data": {"runtimeURL": url}}))
+            assert (await newcomer.receive())["response"] == 200
+            newcomer.runtime_url = url
+            assert len(await newcomer.allocate()) == 1
+            async with pair.one.ws() as another:
+                assert code(await another.ask("open", SESSION, sender=url)) == 403
+    finally:
+        pair.kill()
+        redis.stop()
