@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgnode.core import addresses
 
@@ -78,12 +78,13 @@ class RoutingTable:
                 return named[0] if named else _newest(sessions)
         return None
 
-    def runtime_below(self, address: str) -> str:
-        """The URL of a runtime that lies below the address, "" if there is none."""
+    def runtimes_below(self, address: str) -> Iterator[str]:
+        """The URLs of the runtimes that lie below the address."""
         prefix = f"{address}/"
         at = bisect_left(self._runtime_urls, prefix)
-        found = self._runtime_urls[at] if at < len(self._runtime_urls) else ""
-        return found if found.startswith(prefix) else ""
+        while at < len(self._runtime_urls) and self._runtime_urls[at].startswith(prefix):
+            yield self._runtime_urls[at]
+            at += 1
 
     def returning(self, to: str, id_key: str) -> Listener | None:
         """Who asked the request that this response answers, if it had to be remembered.

@@ -1,9 +1,10 @@
 """Whether somebody may have a new session under a runtime URL, and which one makes room for it.
 
 Rules
-- A runtime URL lies neither below nor above another runtime's: what is below a runtime's URL is the
-  runtime's, and messages for it must not go to who came there while it was away. What is below one
-  that a verified subject had stays that subject's.
+- What is below a runtime's URL is the runtime's, and messages for it must not go to who came there
+  while it was away. So no runtime URL is opened below that of a runtime that is there, nor above
+  that of one that the newcomer may not follow; below one that a verified subject had last, only by
+  that subject.
 - Where another connection uses it, only the same subject (or whom SHARE_RUNTIME_URL lets) comes
   beside. A socket that is in the way is first asked whether anybody is still there (liveness.py).
 - At MAX_SESSIONS_PER_RUNTIME a session that has lost its socket makes room, see selection.py.
@@ -67,10 +68,15 @@ class RuntimeUrls:
             above = tuple(addresses.ancestors(url))
             if used := next(filter(self._table.runtimes.__contains__, above), ""):
                 raise Forbidden(f"{runtime_url} lies below the runtime {used}.")
-            if below := self._table.runtime_below(url):
-                raise Forbidden(f"{runtime_url} lies above the runtime {below}.")
+            for below in self._table.runtimes_below(url):
+                if not self._may_follow_all(self._table.runtimes[below], caller):
+                    raise Forbidden(f"{runtime_url} lies above {below}, which is another's.")
             if above and not self._last_owners.allow(above[0], caller.speaker):
                 raise Forbidden(f"{runtime_url} lies below what belongs to another subject.")
+
+    def _may_follow_all(self, sessions: Sequence[Listener], caller: Connection) -> bool:
+        shares = self._settings.shares
+        return all(caller.speaker.may_follow(each.speaker, shares) for each in sessions)
 
     def _check_use(
         self, runtime_url: str, sessions: Sequence[Listener], caller: Connection

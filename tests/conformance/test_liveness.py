@@ -162,23 +162,23 @@ async def test_who_is_thawed_is_served_again(start_node: Callable[..., Node], st
         assert (await again.expect(to=held))["body"]["value"] == 1
 
 
-async def test_runtime_urls_lie_neither_below_nor_above_anothers(node: Node) -> None:
-    url = runtime()
-    async with node.ws() as below, node.ws() as above, node.ws() as beside:
+async def test_no_runtime_url_is_opened_above_or_below_anothers(
+    start_node: Callable[..., Node],
+) -> None:
+    alone, url = start_node(SHARE_RUNTIME_URL="false"), runtime()
+    async with alone.ws() as below, alone.ws() as above, alone.ws() as beside:
         await below.open(f"{url}/sm")
-        refused = await above.ask("open", SESSION, sender=url)
-        assert code(refused) == 403
-        assert "lies above the runtime" in refused["body"]["desc"]
         await beside.open(f"{url}/smart")
-        assert code(await below.ask("close", SESSION, sender=below.session_url)) == 200
-        assert code(await above.ask("open", SESSION, sender=url)) == 403
-        assert code(await beside.ask("close", SESSION, sender=beside.session_url)) == 200
+        for each in (below, beside):
+            refused = await above.ask("open", SESSION, sender=url)
+            assert code(refused) == 403
+            assert "lies above" in refused["body"]["desc"]
+            assert code(await each.ask("close", SESSION, sender=each.session_url)) == 200
         assert code(await above.ask("open", SESSION, sender=url)) == 200
-    async with node.ws() as below:
-        refused = await below.ask("open", SESSION, sender=f"{url}/sm/{address()[-8:]}")
-        assert code(refused) == 403
         twin = url.replace("runtime://", "hyperty-runtime://")
-        assert code(await below.ask("open", SESSION, sender=f"{twin}/sm")) == 403
+        async with alone.ws() as late:
+            for nested in (f"{url}/sm/{address()[-8:]}", f"{twin}/sm"):
+                assert code(await late.ask("open", SESSION, sender=nested)) == 403
 
 
 @pytest.mark.long
