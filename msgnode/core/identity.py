@@ -35,8 +35,7 @@ class Identity:
     aliases: tuple[str, ...] = ()
 
     def is_known_as(self, user_url: str) -> bool:
-        """Whether a user URL is theirs, by the word of their issuer; or a name alone, such as an
-        e-mail address."""
+        """Whether a user URL, or a name alone such as an e-mail address, is theirs by their issuer."""
         known = [each.lower() for each in (self.user_url, *self.aliases) if each]
         asked = user_url.rstrip("/").lower()
         if "://" in asked:
@@ -64,8 +63,11 @@ class Speaker:
         )
 
     def may_follow(self, other: Speaker, shares: bool) -> bool:
-        """Whether this one may take up what the other has: of a verified subject only that subject
-        may, of an anonymous speaker whoever the setting allows (`shares`)."""
+        """Whether this one may take up what the other has.
+
+        Of a verified subject only that subject may, of an anonymous speaker whoever the setting
+        allows (`shares`).
+        """
         if other.identity is not None or not shares:
             return self.is_same_subject(other)
         return True

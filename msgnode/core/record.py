@@ -26,8 +26,9 @@ class Outcome(StrEnum):
 
 
 class TrafficRecord(msgspec.Struct, frozen=True, gc=False):
-    """One recipient of one message, as it was said: whoever keeps or shows a row cuts the tokens
-    out of it first.
+    """One recipient of one message, as it was said.
+
+    Whoever keeps or shows a row cuts the tokens out of it first.
 
     at         seconds since the epoch, when the frame was read
     id         the message's id as JSON text, as sent

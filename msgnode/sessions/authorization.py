@@ -1,5 +1,7 @@
-"""Whether a session may say this message: who speaks, the ownership of `from`, and of the
-addresses on which events are published.
+"""Whether a session may say this message.
+
+It depends on who speaks, on the ownership of `from`, and of the addresses on which events are
+published.
 
 Rules (docs/reference/messages.md, sections 3, 4 and 11)
 - A session speaks as the addresses it may call its own (bus/ownership.py); one that nobody held is
@@ -97,8 +99,11 @@ class SessionAuthorizer:
             raise Forbidden(f"{to} takes messages from the owner of {resource} only.")
 
     def _may_stand_in(self, address: str, owner: Listener, session: LiveSession) -> bool:
-        """A runtime that came back with a new session; another socket of a runtime, for what the
-        first has only used; a child's maker among the observers."""
+        """Whether a session may speak as an address of another.
+
+        A runtime that came back with a new session may; another socket of a runtime, for what the
+        first has only used; a child's maker among the observers.
+        """
         if self._ownership.follows(address, owner, session):
             return True
         if self._is_same_runtime(owner, session) and not self._is_held(address):

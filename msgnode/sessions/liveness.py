@@ -33,8 +33,11 @@ Outcome = bool | None
 
 
 class Newcomer(Protocol):
-    """Who waits: the sessions that were asked for it and are still connected, and whether they have
-    answered."""
+    """Who waits.
+
+    `checked` names the sessions that were asked for it and are still connected, and says whether
+    they have answered.
+    """
 
     checked: dict[str, bool]
 

@@ -51,8 +51,12 @@ class RuntimeUrls:
             raise BadMessage(f"The runtime URL {why}.")
 
     def check(self, runtime_url: str, caller: Connection) -> None:
-        """Whether the caller may have a new session there; makes room for it. Raises NodeError, or
-        Pending until sockets that are in the way have been asked."""
+        """Whether the caller may have a new session there; makes room for it.
+
+        Raises:
+            NodeError: it may not.
+            Pending: sockets that are in the way are being asked.
+        """
         self._check_place(runtime_url, caller)
         runtimes = self._table.runtimes
         siblings = runtimes.get(runtime_url, ())

@@ -105,8 +105,11 @@ class _Stretch:
 
 
 def _insert(rows: Sequence[Model]) -> None:
-    """Rows of one model. The ORM's own way costs more than all the rest of a session's beginning,
-    because the groups are many and small."""
+    """Insert rows of one model.
+
+    The ORM's own way costs more than all the rest of a session's beginning, because the groups are
+    many and small.
+    """
     if not rows:
         return
     statement, columns = _insertion(type(rows[0]))

@@ -74,7 +74,9 @@ DOES_NOT_FIT = (pa.ArrowException, StructError, ValueError, TypeError, OverflowE
 
 class _Repeated(dict[tuple[Any, ...], int]):
     """Combinations of the values that repeat → their number, given at the first sight of each.
-    `senders` are theirs, without tokens."""
+
+    `senders` are theirs, without tokens.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,8 +91,10 @@ class _Repeated(dict[tuple[Any, ...], int]):
 
 
 class _Addresses(dict[str, int]):
-    """Addresses → their number, given at the first sight of each. `shown` are the same without
-    tokens."""
+    """Addresses → their number, given at the first sight of each.
+
+    `shown` are the same without tokens.
+    """
 
     def __init__(self) -> None:
         super().__init__()
