@@ -35,7 +35,7 @@ class Identity:
     aliases: tuple[str, ...] = ()
 
     def is_known_as(self, user_url: str) -> bool:
-        """Whether a user URL, or a name alone such as an e-mail address, is theirs by their issuer."""
+        """Whether a user URL, or a name alone (an e-mail address), is theirs by their issuer."""
         known = [each.lower() for each in (self.user_url, *self.aliases) if each]
         asked = user_url.rstrip("/").lower()
         if "://" in asked:
