@@ -37,8 +37,11 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class ValidatedClaims:
-    """What an issuer has said of somebody. `ends` is when it holds no more (seconds, epoch);
-    `token_name` is what the token is known by, "" for the digest of its text."""
+    """What an issuer has said of somebody.
+
+    `ends` is when it holds no more (seconds, epoch); `token_name` is what the token is known by,
+    "" for the digest of its text.
+    """
 
     issuer: Issuer
     claims: dict[str, Any]
@@ -90,8 +93,10 @@ def read(
 
 
 def id_token_name(jti: str) -> str:
-    """What an identity token of the node's own provider is known by, to bind and to revoke it: the
-    provider keeps the ids of those it has issued, not their texts."""
+    """What an identity token of the node's own provider is known by, to bind and to revoke it.
+
+    The provider keeps the ids of those it has issued, not their texts.
+    """
     return digest(f"id token {jti}")
 
 

@@ -30,9 +30,11 @@ _CORK_LIMIT = 64 * 1024  # bytes; the transports' own measure of a full buffer
 
 
 class FailedClient:
-    """What is still read of a client after the node has closed for a fault of the client's, such as
-    a frame that is too large, and thrown away: a socket dropped with unread bytes is reset, and a
-    reset loses the code that is to tell the client why."""
+    """What is still read, and thrown away, of a client that was closed for a fault of its own.
+
+    Such as a frame that is too large. A socket dropped with unread bytes is reset, and a reset
+    loses the code that is to tell the client why.
+    """
 
     def __init__(self) -> None:
         self._until = monotonic() + FAILURE_LIMIT

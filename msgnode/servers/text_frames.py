@@ -76,8 +76,10 @@ def frame_size(data: bytes, at: int) -> int | None:
 
 
 def is_overlong(data: bytes, at: int) -> bool:
-    """Whether the length of a frame is written in more bytes than it needs, which RFC 6455 forbids
-    (5.2). Of a frame whose size is known."""
+    """Whether the length of a frame, whose size is known, is written in more bytes than it needs.
+
+    RFC 6455 forbids that (5.2).
+    """
     size = data[at + 1] & 0x7F
     if size == 126:
         return (data[at + 2] << 8 | data[at + 3]) < 126
