@@ -273,6 +273,7 @@ class Node:
             limits["WORKER_TIMEOUT"],
             limits["LINK_BYTES"],
             self.raise_alarm,
+            self.clear_alarm,
         )
 
     def _cluster(self, transport: PeerTransport) -> Cluster:

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 from channels.layers import get_channel_layer
 
 from msgnode.core.faults import FAULTS
+from msgnode.redis.faults import Full
 
 from . import protocol
 from .peer import Peer
@@ -42,6 +43,7 @@ from .protocol import (
 
 log = logging.getLogger(__name__)
 
+LAYER_AWAY, LAYER_FULL = "redis-away", "redis-full"
 _ASK_AGAIN = 0.05  # seconds between two requests for the same lost batch
 _RETRY = 0.1  # seconds until a layer that refused is tried again
 _READER_PATIENCE = 5.0  # seconds that a full link may hold senders back
@@ -101,6 +103,7 @@ class PeerTransport:
         timeout: float,
         link_bytes: int,
         raise_alarm: Callable[[str, str, str], None],
+        clear_alarm: Callable[[str, str], None],
     ) -> None:
         self.me = me
         self.timeout = timeout
@@ -111,6 +114,8 @@ class PeerTransport:
         self._group = f"node-{hashlib.sha256(secret.encode()).hexdigest()[:32]}"
         self._link_bytes = link_bytes
         self._raise_alarm = raise_alarm
+        self._clear_alarm = clear_alarm
+        self._standing: set[str] = set()  # alarms about the layer
         self._inbox = ""
         self._changes = 0
         self._waiting: deque[tuple[int, asyncio.Future[None], float]] = deque()
@@ -123,7 +128,7 @@ class PeerTransport:
 
     async def start(self) -> None:
         """Open the inbox and say that we are there. Raises if the layer cannot be reached."""
-        self._inbox = await self._layer.new_channel()
+        self._inbox = self._inbox or await self._layer.new_channel()
         await self._layer.group_add(self._group, self._inbox)
         await self._heartbeat()
         self._tasks = [
@@ -253,8 +258,11 @@ class PeerTransport:
                 try:
                     async with asyncio.timeout(self.timeout):
                         await self._send(peer, number=batch.number, words=batch.words)
+                    self._is_well(LAYER_FULL)
                 except Exception as error:  # full or out of reach; redis and layers differ in them
                     log.debug("The channel layer did not take a batch: %s", error)
+                    if isinstance(error, Full):
+                        self._fails(LAYER_FULL, error)
                     await asyncio.sleep(_RETRY)
                     if peer.out.stream == stream:
                         peer.out.rewind(batch.number)
@@ -306,12 +314,25 @@ class PeerTransport:
             try:
                 async with asyncio.timeout(self.timeout):
                     await self._heartbeat()
+                self._is_well(LAYER_AWAY)
             except Exception as error:
                 log.debug("The channel layer did not take a heartbeat: %s", error)
+                self._fails(LAYER_AWAY, error)
             try:
                 self._look_after()
             except Exception:
                 log.exception("The links of the worker could not be looked after.")
+
+    def _fails(self, kind: str, error: Exception) -> None:
+        """The layer does not do its part: an alarm stands until it does."""
+        if kind not in self._standing:
+            self._standing.add(kind)
+            self._raise_alarm(kind, self.me.name, str(error) or repr(error))
+
+    def _is_well(self, kind: str) -> None:
+        if kind in self._standing:
+            self._standing.discard(kind)
+            self._clear_alarm(kind, self.me.name)
 
     def _look_after(self) -> None:
         now = monotonic()

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from channels.layers import InMemoryChannelLayer
-from channels_redis.pubsub import RedisPubSubChannelLayer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from msgnode.bus.ports import DeliveryResult, Response
+from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.workers.protocol import ReturnPath
 from tests.node import eventually
 from tests.workers.cluster import Fellow, LossyLayer, Meet
@@ -25,11 +24,9 @@ async def layer(request: pytest.FixtureRequest) -> AsyncIterator[LossyLayer]:
     if request.param == "memory":
         yield LossyLayer(InMemoryChannelLayer(capacity=20))  # soon full: then it refuses
         return
-    redis = RedisPubSubChannelLayer(hosts=[request.getfixturevalue("redis_url")])
+    redis = StreamChannelLayer([request.getfixturevalue("redis_url")])
     yield LossyLayer(redis)
-    with contextlib.suppress(TimeoutError):  # its reader may miss that it was cancelled
-        async with asyncio.timeout(1):
-            await redis.flush()
+    await redis.close()
 
 
 @pytest.fixture
