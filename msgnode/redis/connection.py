@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
             raise Unreachable("Redis does not take what it is sent.")
         if not self._out:
             self._loop.call_soon(self._flush)
-        self._out.append(hiredis.pack_command(command))
+        self._out.append(hiredis.pack_command(command))  # type: ignore[arg-type]  # of any length
 
     def _flush(self) -> None:
         out, self._out = self._out, []

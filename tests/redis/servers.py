@@ -14,6 +14,10 @@ from tests.node import free_port
 from tests.services import redis_program
 
 
+class ServerEnded(Exception):
+    """The server did not stay: it does not take its options."""
+
+
 class RedisServer:
     """A server with these options of redis-server, from `start` to `stop`, on one port."""
 
@@ -36,6 +40,8 @@ class RedisServer:
                 client.ping()
                 client.close()
                 return
+            if self.process.poll() is not None:
+                raise ServerEnded
             assert time.monotonic() < limit, "Redis did not start"
             time.sleep(0.02)
 

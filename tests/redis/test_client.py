@@ -8,16 +8,23 @@ import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from msgnode.redis import faults
 from msgnode.redis.client import RedisClient
 from msgnode.redis.faults import Full, Refused, Unreachable
 from tests.node import free_port
-from tests.redis.servers import RedisServer, running
+from tests.redis.servers import RedisServer, ServerEnded, running
 from tests.services import redis_program
 
 Found = TypeVar("Found")
@@ -106,7 +113,17 @@ def test_versions_and_policies_that_will_not_do_are_named() -> None:
 async def test_a_password_is_asked_for_and_a_wrong_one_is_named(
     connect: Connect, tmp_path: Path
 ) -> None:
-    users = ("--user", "node", "on", ">word", "~msgnode:*", "&msgnode:*", "+@all")
+    users = (
+        "--user",
+        "node",
+        "on",
+        ">word",
+        "~msgnode:*",
+        "&msgnode:*",
+        "+@all",
+        "-@dangerous",
+        "+info",
+    )
     with running(tmp_path, "--requirepass", "secret", *users, password="secret") as server:
         at = f"127.0.0.1:{server.port}/0"
         assert await (await connect(f"redis://:secret@{at}")).execute("PING") == b"PONG"
@@ -117,6 +134,33 @@ async def test_a_password_is_asked_for_and_a_wrong_one_is_named(
             await connect(f"redis://:wrong@{at}")
         with pytest.raises(Refused, match="may not do what the node needs"):
             await (await connect(f"redis://node:word@{at}")).execute("GET", "others")
+
+
+async def test_over_tls_a_server_is_known_by_its_authority(
+    connect: Connect, tmp_path: Path
+) -> None:
+    certificate, key = _certificate(tmp_path)
+    port = free_port()
+    tls = (
+        *("--tls-port", str(port), "--tls-cert-file", str(certificate)),
+        *("--tls-key-file", str(key), "--tls-auth-clients", "no"),
+    )
+    try:
+        server = RedisServer(tmp_path, *tls)
+        server.start()
+    except ServerEnded:
+        pytest.skip("this Redis was built without TLS")
+    try:
+        url = f"rediss://127.0.0.1:{port}/0"
+        client = await connect(f"{url}?ssl_ca_certs={certificate}")
+        assert await client.execute("ECHO", b"x" * 1_000_000) == b"x" * 1_000_000
+        assert await (await connect(f"{url}?ssl_cert_reqs=none")).execute("PING") == b"PONG"
+        with pytest.raises(Unreachable, match="certificate"):
+            await connect(url)
+        with pytest.raises(Refused, match="cannot be read"):
+            await connect(f"{url}?ssl_ca_certs={tmp_path / 'nothing'}")
+    finally:
+        server.stop()
 
 
 async def test_a_server_that_throws_keys_away_is_refused_and_a_full_one_named(
@@ -208,6 +252,29 @@ async def test_the_master_that_sentinels_name_is_found_and_the_next_one_after_it
         if sentinel is not None:
             sentinel.kill()
             sentinel.wait()
+
+
+def _certificate(place: Path) -> tuple[Path, Path]:
+    """Files of a certificate for 127.0.0.1 that vouches for itself, and of its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), True)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+        .sign(key, hashes.SHA256())
+    )
+    certificate, private = place / "certificate.pem", place / "key.pem"
+    certificate.write_bytes(made.public_bytes(Encoding.PEM))
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return certificate, private
 
 
 def _start_sentinel(configuration: Path) -> subprocess.Popen[bytes]:
