@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .bus import Fault
+    from .faults import Fault
     from .message_bus import MessageBus
     from .messages import BadMessage, Message
     from .minibus import MiniBus
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "BadMessage": "messages",
-    "Fault": "bus",
+    "Fault": "faults",
     "Limits": "settings",
     "Message": "messages",
     "MessageBus": "message_bus",

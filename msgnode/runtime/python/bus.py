@@ -5,9 +5,7 @@ Rules
   empties the queue in order.
 - Each listener gets a copy of its own. One that raises is reported and stops nobody else.
 - A listener that is removed while a message is delivered is not called any more.
-- Every message has an id. The answer to a request is known by the pair (`from`, text of `id`).
-- The wait for an answer begins when the request is taken from the queue. A provisional answer
-  (below 200) begins it anew, at most MAX_RENEWALS times.
+- Every message has an id; who waits for an answer is `answers.py`'s to know.
 - An answer that nobody waits for goes to the listeners of its `to`; without any it is counted, and
   one that says an error is reported. So is everything else that would be lost in silence.
 """
@@ -19,12 +17,14 @@ import inspect
 import itertools
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 from msgnode.core import addresses
 
+from .answers import ANSWER_SECONDS, Answers, OnAnswer
+from .faults import Fault, OnError, log_error
+from .listeners import Binding, InOrder, Listener, Listening
 from .messages import (
     BadMessage,
     Message,
@@ -38,80 +38,10 @@ from .messages import (
     size_of,
 )
 
-Listener = Callable[[Message], None] | Callable[[Message], Awaitable[None]]
-OnAnswer = Callable[[Message], None]
-
-ANSWER_SECONDS = 15.0
-MAX_RENEWALS = 10
 MAX_QUEUED = 100_000  # messages that wait for their turn on one bus
-MAX_LISTENER_QUEUED = 1_000  # messages that wait for one coroutine listener
 _TURN = 1_000  # messages delivered before the event loop has its turn again
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """What nobody else would hear of.
-
-    reason   the name of its counter, such as "listener.failed" or "answers.unexpected"
-    text     what happened, for a log
-    message  the message it is about, if there is one
-    error    what was raised, if anything was
-    """
-
-    reason: str
-    text: str
-    message: Message | None = None
-    error: BaseException | None = None
-
-
-OnError = Callable[[Fault], None]
-
-
-def log_error(fault: Fault) -> None:
-    """The error hook of a bus that was given none: a warning in the log."""
-    log.warning("%s: %s", fault.reason, fault.text, exc_info=fault.error)
-
-
-class Listening:
-    """A listener on an address, until remove()."""
-
-    __slots__ = ("_bus", "address", "call", "is_removed")
-
-    def __init__(self, bus: Bus, address: str, call: Callable[[Message], object]) -> None:
-        self._bus = bus
-        self.address = address
-        self.call = call
-        self.is_removed = False
-
-    def remove(self) -> None:
-        """Listen no more, at once. Once is enough; again does nothing."""
-        self._bus._removed(self)
-
-
-class Binding(NamedTuple):
-    """Two buses joined at two addresses, until unbind()."""
-
-    this_listener: Listening
-    target_listener: Listening
-
-    def unbind(self) -> None:
-        """Join them no more."""
-        self.this_listener.remove()
-        self.target_listener.remove()
-
-
-@dataclass(slots=True)
-class _Wait:
-    """A request whose answer somebody waits for. `stub` is the one it went out through."""
-
-    request: Message
-    on_answer: OnAnswer
-    seconds: float
-    renewals: int = 0
-    timer: asyncio.TimerHandle | None = None
-    stub: str = ""
 
 
 class Bus:
@@ -122,7 +52,7 @@ class Bus:
         self.counters: Counter[str] = Counter()
         self._on_error: OnError = log_error
         self._listeners: dict[str, list[Listening]] = {}
-        self._waits: dict[tuple[str, str], _Wait] = {}
+        self._answers = Answers(self._call, self.counters)
         self._queue: deque[tuple[Message, str, int]] = deque()
         self._is_scheduled = False
         self._ids = itertools.count(1)
@@ -136,7 +66,7 @@ class Bus:
         """
         call: Callable[[Message], object] = listener
         if inspect.iscoroutinefunction(listener):
-            call = _InOrder(self, listener)
+            call = InOrder(self, listener)
         listening = Listening(self, address, call)
         self._listeners.setdefault(address, []).append(listening)
         return listening
@@ -145,18 +75,14 @@ class Bus:
         """Remove the listeners of an address, and answer 503 to what it still waits for."""
         for listening in self._listeners.pop(address, ()):
             listening.is_removed = True
-        for key in [key for key in self._waits if key[0] == address]:
-            wait = self._waits.pop(key)
-            if wait.timer is not None:
-                wait.timer.cancel()
-            text = f"{address} has left the bus."
-            self._call(wait.on_answer, answer_to(wait.request, 503, text))
+        self._answers.end_all_of(address, 503, f"{address} has left the bus.")
 
     def has_listener(self, address: str) -> bool:
         """Whether anybody listens to exactly this address."""
         return address in self._listeners
 
-    def _removed(self, listening: Listening) -> None:
+    def removed(self, listening: Listening) -> None:
+        """A listener listens no more."""
         if listening.is_removed:
             return
         listening.is_removed = True
@@ -227,13 +153,11 @@ class Bus:
     def add_response_listener(self, address: str, id_: Any, on_answer: OnAnswer) -> None:
         """Call `on_answer` with the answers to the request `id_` of `address`; no time-out."""
         request = {"id": id_, "type": "execute", "from": address, "to": address}
-        self._waits[address, str(id_)] = _Wait(request, on_answer, 0)
+        self._answers.expect(request, on_answer, 0)
 
     def remove_response_listener(self, address: str, id_: Any) -> None:
         """Wait no longer for that answer."""
-        wait = self._waits.pop((address, str(id_)), None)
-        if wait is not None and wait.timer is not None:
-            wait.timer.cancel()
+        self._answers.forget(address, id_)
 
     def _post(
         self,
@@ -251,18 +175,17 @@ class Bus:
         except (BadMessage, AttributeError) as error:
             return self._refuse_bad(message, str(error), on_answer)
         if on_answer is not None:
-            key = (taken["from"], str(taken["id"]))
-            self._waits[key] = _Wait(taken, on_answer, seconds)
+            self._answers.expect(taken, on_answer, seconds)
         # The estimate is at least half of what JSON makes of usual text.
         if self.max_size and size > self.max_size // 2 and size_of(taken) > self.max_size:
             taken["to"] = to[0]
             text = f"The message is larger than {self.max_size} characters."
-            self._undeliverable(taken, 413, text)
+            self.undeliverable(taken, 413, text)
             return taken["id"]
         if len(self._queue) + len(to) > MAX_QUEUED:
             taken["to"] = to[0]
             text = f"More than {MAX_QUEUED} messages wait on the bus."
-            self._undeliverable(taken, 503, text)
+            self.undeliverable(taken, 503, text)
             return taken["id"]
         for address in to[1:]:
             self._enqueue(({**copy_of(taken)[0], "to": address}), via, size)
@@ -283,13 +206,13 @@ class Bus:
                 self._is_scheduled = False
                 return
             message, via, size = queue.popleft()
-            if self._waits and not via and message["type"] != "response":
-                self._begin_wait(message)
+            if self._answers.waits and not via and message["type"] != "response":
+                self._answers.begin(message)
             try:
                 self._route(message, via, size)
             except Exception as error:  # a fault of the bus ends one message, never the queue
                 self.report("bus.failed", f"The bus failed: {error!r}", message, error)
-                self._undeliverable(message, 500, "The bus of the runtime failed.")
+                self.undeliverable(message, 500, "The bus of the runtime failed.")
         asyncio.get_running_loop().call_soon(self._drain)
 
     def _route(self, message: Message, via: str, size: int) -> None:
@@ -320,7 +243,7 @@ class Bus:
                 "listener.failed", f"A listener of {message.get('to')} raised.", message, error
             )
 
-    def _undeliverable(self, message: Message, code: int, text: str) -> None:
+    def undeliverable(self, message: Message, code: int, text: str) -> None:
         """Tell the sender; what is not answered (an answer, an event) is counted."""
         self.counters[f"undeliverable.{code}"] += 1
         if is_answerable(message):
@@ -351,7 +274,7 @@ class Bus:
         if not isinstance(head["id"], (int, str)) or not head["id"]:
             head["id"] = next(self._ids)
         if on_answer is not None:
-            self._waits[sender, str(head["id"])] = _Wait(head, on_answer, 0)
+            self._answers.expect(head, on_answer, 0)
         self.counters["undeliverable.400"] += 1
         self._answer(answer_to(head, 400, text))
         return head["id"]
@@ -384,78 +307,3 @@ class Bus:
             self.add_listener(out_address, lambda message: target.post_message(message)),
             target.add_listener(in_address, lambda message: self.post_message(message)),
         )
-
-    # --- answers ----------------------------------------------------------------------------------
-
-    def _begin_wait(self, message: Message) -> None:
-        wait = self._waits.get((message["from"], str(message["id"])))
-        if wait is not None and wait.seconds and wait.timer is None:
-            self._start_timer(wait)
-
-    def _start_timer(self, wait: _Wait) -> None:
-        loop = asyncio.get_running_loop()
-        wait.timer = loop.call_later(wait.seconds, self._timed_out, wait)
-
-    def _timed_out(self, wait: _Wait) -> None:
-        key = (wait.request["from"], str(wait.request["id"]))
-        if self._waits.get(key) is not wait:
-            return
-        del self._waits[key]
-        self.counters["answers.timeout"] += 1
-        body = {"code": 408, "desc": "Response timeout!", "description": "Response timeout!"}
-        answer = {"id": wait.request["id"], "type": "response"}
-        self._call(wait.on_answer, {**answer, "body": {**body, "value": wait.request}})
-
-    def _take_answer(self, answer: Message, via: str = "") -> bool:
-        """Give an answer to who waits for it. One through another stub than the request went out
-        through is no answer to it."""
-        key = (answer["to"], str(answer.get("id")))
-        wait = self._waits.get(key)
-        if wait is None or wait.stub != via:
-            return False
-        code = code_of(answer)
-        body = answer.get("body")
-        answer["body"] = {**body, "code": code} if isinstance(body, dict) else {"code": code}
-        if is_final(code):
-            del self._waits[key]
-            if wait.timer is not None:
-                wait.timer.cancel()
-        elif wait.timer is not None and wait.renewals < MAX_RENEWALS:
-            wait.renewals += 1
-            wait.timer.cancel()
-            self._start_timer(wait)
-        self._call(wait.on_answer, answer)
-        return True
-
-
-class _InOrder:
-    """A coroutine listener: one message after the other, in a task that ends when none waits."""
-
-    def __init__(self, bus: Bus, listener: Callable[[Message], Awaitable[None]]) -> None:
-        self._bus = bus
-        self._listener = listener
-        self._queue: deque[Message] = deque()
-        self._task: asyncio.Task[None] | None = None
-
-    def __call__(self, message: Message) -> None:
-        if len(self._queue) >= MAX_LISTENER_QUEUED:
-            text = (
-                f"More than {MAX_LISTENER_QUEUED} messages wait for a listener of {message['to']}."
-            )
-            self._bus._undeliverable(message, 503, text)
-            return
-        self._queue.append(message)
-        if self._task is None:
-            self._task = asyncio.create_task(self._work())
-
-    async def _work(self) -> None:
-        try:
-            while self._queue:
-                message = self._queue.popleft()
-                try:
-                    await self._listener(message)
-                except Exception as error:
-                    text = f"A listener of {message.get('to')} raised."
-                    self._bus.report("listener.failed", text, message, error)
-        finally:
-            self._task = None

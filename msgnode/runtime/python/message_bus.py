@@ -23,7 +23,9 @@ from typing import Any, Protocol
 
 from msgnode.core import addresses
 
-from .bus import ANSWER_SECONDS, Bus, Listening, OnAnswer
+from .answers import ANSWER_SECONDS, OnAnswer
+from .bus import Bus
+from .listeners import Listening
 from .messages import Message, body_of, copy_of, is_answerable
 from .pipeline import Pipeline, Refused, is_exempt
 
@@ -130,7 +132,7 @@ class MessageBus(Bus):
 
     def _route(self, message: Message, via: str, size: int) -> None:
         is_own = via == _OWN
-        if message["type"] == "response" and self._take_answer(message, "" if is_own else via):
+        if message["type"] == "response" and self._answers.take(message, "" if is_own else via):
             return
         to = message["to"]
         found = self._found(to)
@@ -146,7 +148,7 @@ class MessageBus(Bus):
                 self._to_outside(copy_of(message)[0], size)
             self._give(found, message)
         elif any(addresses.is_under(to, own) for own in self._own):
-            self._undeliverable(message, 404, f"Nobody listens to {to} in this runtime.")
+            self.undeliverable(message, 404, f"Nobody listens to {to} in this runtime.")
         else:
             self._to_outside(message, size)
 
@@ -158,7 +160,7 @@ class MessageBus(Bus):
             if len(self._return_paths) > RETURN_PATHS:
                 self._return_paths.popitem(last=False)
         if not found:
-            self._undeliverable(message, 404, f"Nobody listens to {message['to']} in this runtime.")
+            self.undeliverable(message, 404, f"Nobody listens to {message['to']} in this runtime.")
         elif self.pipeline_in and not is_exempt(message):
             self._pass(self.pipeline_in, message, self._deliver_here, via)
         else:
@@ -169,7 +171,7 @@ class MessageBus(Bus):
         if found:
             self._give(found, message)
         else:
-            self._undeliverable(message, 404, f"Nobody listens to {message['to']} in this runtime.")
+            self.undeliverable(message, 404, f"Nobody listens to {message['to']} in this runtime.")
 
     def _to_outside(self, message: Message, size: int) -> None:
         if self.pipeline_out and not is_exempt(message):
@@ -182,14 +184,14 @@ class MessageBus(Bus):
     def _send(self, message: Message, size: int) -> None:
         to = message["to"]
         if self.outside is None:
-            self._undeliverable(message, 404, f"There is no way from this runtime to {to}.")
+            self.undeliverable(message, 404, f"There is no way from this runtime to {to}.")
             return
         stub = ""
         if message["type"] == "response":
             stub = self._return_paths.pop((to, str(message["id"])), "")
         stub = self.outside.send(message, size, stub)
-        if self._waits and message["type"] != "response":
-            wait = self._waits.get((message["from"], str(message["id"])))
+        if self._answers.waits and message["type"] != "response":
+            wait = self._answers.to(message)
             if wait is not None:
                 wait.stub = stub
 
@@ -209,10 +211,10 @@ class MessageBus(Bus):
 
     def refuse(self, message: Message, code: int, text: str) -> None:
         """Answer a message that `outside` cannot deliver; one that has no answer is counted."""
-        wait = self._waits.get((message["from"], str(message["id"])))
+        wait = self._answers.to(message)
         if wait is not None and message["type"] != "response":
             wait.stub = ""  # it is the runtime that answers
-        self._undeliverable(message, code, text)
+        self.undeliverable(message, code, text)
 
     # --- pipelines --------------------------------------------------------------------------------
 
@@ -223,7 +225,7 @@ class MessageBus(Bus):
         if lane is not None:
             if len(lane) >= MAX_LANE:
                 text = f"More than {MAX_LANE} messages to {message['to']} wait for a check."
-                self._undeliverable(message, 503, text)
+                self.undeliverable(message, 503, text)
                 return
             lane.append((pipeline, message, then, via))
             return

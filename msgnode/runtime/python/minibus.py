@@ -38,7 +38,7 @@ class MiniBus(Bus):
         if self._uplink is not None and not via:
             self._uplink(message)
             return
-        if message["type"] == "response" and self._take_answer(message):
+        if message["type"] == "response" and self._answers.take(message):
             return
         found = self._found(message["to"]) or []
         everything = self._listeners.get("*") or []
@@ -50,4 +50,4 @@ class MiniBus(Bus):
         if found or everything:
             self._give([*found, *everything], message)
         else:
-            self._undeliverable(message, 404, f"Nobody listens to {message['to']}.")
+            self.undeliverable(message, 404, f"Nobody listens to {message['to']}.")

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgnode.core.identity import Identity
 
-from .bus import OnError
+from .faults import OnError
 from .housekeeping import keep_house
 from .message_bus import MessageBus
 from .messages import Message, body_of

@@ -20,22 +20,19 @@ import signal
 import socket
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import websockets
 
+from .dials import Dial, Dials
 from .messages import Message, body_of, code_of
 from .sandbox_child import INTERNAL
 from .settings import Limits
 
-Dial = Callable[[str, int], Awaitable[socket.socket]]
-
 BEAT = 1.0  # seconds between two pings
 MAX_NONSENSE = 10  # lines that cannot be read, until the end
-MAX_DIALS = 4  # at a time
-DIAL_BURST = 10  # dials at once, then one a second
 SHARE = 0.8  # of a processor
 CPU_AHEAD = 40  # seconds of processor time that are left if the core stands still
 KEPT_WORDS = 8192  # bytes of what it wrote to stderr
@@ -70,12 +67,11 @@ class Sandbox:
         self.words = b""
         self.is_ended = False
         self.reason = ""
-        self._dial = dial
         self._on_message = on_message
         self._on_end = on_end
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._control: socket.socket | None = None
+        self._dials = Dials(dial, self._spawn, self.end)
         self._ready: asyncio.Future[None] | None = None
         self._commands: dict[int, asyncio.Future[Message]] = {}
         self._ids = itertools.count(1)
@@ -83,8 +79,6 @@ class Sandbox:
         self._pidfd = -1
         self._words_task: asyncio.Task[None] | None = None
         self._heard = 0.0
-        self._dials = 0
-        self._dial_tokens = float(DIAL_BURST)
 
     @property
     def pid(self) -> int:
@@ -96,8 +90,7 @@ class Sandbox:
         loop = asyncio.get_running_loop()
         self._ready = loop.create_future()
         port, theirs = socket.socketpair()
-        self._control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._control.setblocking(False)
+        their_control = self._dials.open()
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *_command(theirs.fileno(), their_control.fileno(), self.limits.memory),
@@ -111,7 +104,7 @@ class Sandbox:
             )
         except OSError as error:
             port.close()
-            self._control.close()
+            self._dials.close()
             raise SandboxError(501, f"No sandbox can be started: {error}") from None
         finally:
             theirs.close()
@@ -162,8 +155,7 @@ class Sandbox:
         self._kill()
         if self._writer is not None:
             self._writer.transport.abort()
-        if self._control is not None:
-            self._control.close()
+        self._dials.close()
         error = SandboxError(503, reason)
         for future in (self._ready, *self._commands.values()):
             if future is not None and not future.done():
@@ -238,7 +230,7 @@ class Sandbox:
                 elif (future := self._commands.get(message["id"])) and not future.done():
                     future.set_result(message)
             elif "dial" in got:
-                self._asked_to_dial(int(got["dial"]), str(got["host"]), int(got["port"]))
+                self._dials.ask(int(got["dial"]), str(got["host"]), int(got["port"]))
             elif "ready" in got and self._ready is not None and not self._ready.done():
                 self.report = dict(got["ready"])
                 self._ready.set_result(None)
@@ -254,46 +246,6 @@ class Sandbox:
         while stderr is not None and (words := await stderr.read(KEPT_WORDS)):
             self.words = (self.words + words)[-KEPT_WORDS:]
             await asyncio.sleep(0.05)
-
-    # --- connections ------------------------------------------------------------------------------
-
-    def _asked_to_dial(self, number: int, host: str, port: int) -> None:
-        if self._dials >= MAX_DIALS:
-            self._hand_in(number, None, "Too many connections are asked for.")
-            return
-        self._dials += 1
-        self._spawn(self._dialled(number, host, port))
-
-    async def _dialled(self, number: int, host: str, port: int) -> None:
-        # Back-off of a stub that has none: what it asks for too often takes its time.
-        self._dial_tokens -= 1
-        asyncio.get_running_loop().call_later(DIAL_BURST, self._earn)
-        connected, error = None, ""
-        try:
-            if self._dial_tokens < 0:
-                await asyncio.sleep(-self._dial_tokens)
-            connected = await self._dial(host, port)
-        except OSError as refused:
-            error = str(refused)[:300]
-        finally:
-            self._dials -= 1
-        self._hand_in(number, connected, error)
-
-    def _earn(self) -> None:
-        self._dial_tokens += 1
-
-    def _hand_in(self, number: int, connected: socket.socket | None, error: str) -> None:
-        """Give the child the socket; afterwards it is no more ours."""
-        fds = [connected.fileno()] if connected is not None else []
-        data = json.dumps({"dial": number, "error": error}).encode()
-        try:
-            if not self.is_ended and self._control is not None:
-                socket.send_fds(self._control, [data], fds)
-        except OSError:
-            self.end("It does not take the connections it asked for.")
-        finally:
-            if connected is not None:
-                connected.close()
 
     # --- its health -------------------------------------------------------------------------------
 

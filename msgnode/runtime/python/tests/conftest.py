@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from bus_harness import Bench  # noqa: E402
 from world import FakeCatalogue  # noqa: E402
 
 
@@ -18,3 +19,9 @@ async def catalogue() -> AsyncIterator[FakeCatalogue]:
     """A catalogue that a test fills."""
     async with FakeCatalogue() as served:
         yield served
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """A MessageBUS by itself."""
+    return Bench()

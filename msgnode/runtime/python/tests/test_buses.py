@@ -3,73 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
+from bus_harness import FAR, A, B, Bench, R, message, turn
 
-from msgnode.runtime.python import bus as bus_module
-from msgnode.runtime.python.bus import Bus, Fault, Listening
-from msgnode.runtime.python.message_bus import MessageBus
+from msgnode.runtime.python import listeners
+from msgnode.runtime.python.listeners import Listening
 from msgnode.runtime.python.messages import BadMessage, Message
 from msgnode.runtime.python.minibus import MiniBus
-
-R = "runtime://d/1"
-A, B, FAR = "hyperty://d/a", "hyperty://d/b", "hyperty://f/x"
-
-
-class Out:
-    """The way outside, as a list."""
-
-    def __init__(self) -> None:
-        self.sent: list[Message] = []
-        self.stubs: list[str] = []
-        self.stub = "runtime://f/protostub/1"
-
-    def send(self, message: Message, size: int, stub: str) -> str:
-        self.sent.append(message)
-        self.stubs.append(stub)
-        return stub or self.stub
-
-
-class Bench:
-    """A MessageBUS, what left it, and what its error hook was told."""
-
-    def __init__(self, **options: Any) -> None:
-        self.faults: list[Fault] = []
-        self.out = Out()
-        self.bus = MessageBus(R, self.out, **options)
-        self.bus.on_error(self.faults.append)
-
-    def listen(self, address: str, bus: Bus | None = None) -> list[Message]:
-        got: list[Message] = []
-        (bus or self.bus).add_listener(address, got.append)
-        return got
-
-
-@pytest.fixture
-def bench() -> Bench:
-    return Bench()
-
-
-def message(to: Any, type_: str = "update", sender: str = A, **more: Any) -> Message:
-    return {"type": type_, "from": sender, "to": to, "body": {"value": [1]}, **more}
-
-
-def answer(to: str, id_: Any, body: Any, sender: str = B) -> Message:
-    return {"id": id_, "type": "response", "from": sender, "to": to, "body": body}
-
-
-async def turn() -> None:
-    """Let the queue of the bus empty itself."""
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110 (what is waited for has no event)
-            await asyncio.sleep(0.005)
 
 
 async def test_r1_each_listener_gets_a_copy_of_its_own(bench: Bench) -> None:
@@ -131,102 +72,6 @@ async def test_r4_what_a_listener_posts_comes_after_the_present_message(bench: B
     assert seen == [("first", 1), ("second", 1), ("first", 2), ("second", 2)]
 
 
-async def test_r5_answers_are_known_by_sender_and_id_not_by_their_texts_joined(
-    bench: Bench,
-) -> None:
-    bench.listen(B)
-    one: list[Message] = []
-    other: list[Message] = []
-    bench.bus.post_message(message(B, "read", "a1", id=1), one.append)
-    bench.bus.post_message(message(B, "read", "a", id=11), other.append)
-    bench.bus.post_message(answer("a", 11, {"code": 200}))
-    await turn()
-    assert (len(one), len(other)) == (0, 1)
-    bench.bus.post_message(answer("a1", 1, {"code": 200}))
-    await turn()
-    assert (len(one), len(other)) == (1, 1)
-
-
-async def test_r6_an_id_as_text_and_as_number_is_the_same(bench: Bench) -> None:
-    asked = bench.listen(B)
-    got: list[Message] = []
-    assert bench.bus.post_message(message(B, "read", id="7"), got.append) == "7"
-    await turn()
-    bench.bus.post_message(answer(asked[0]["from"], 7, {"code": 200}))
-    await turn()
-    assert [(each["from"], each["to"]) for each in got] == [(B, A)]
-
-
-async def test_r7_provisional_answers_begin_the_wait_anew(bench: Bench) -> None:
-    bench.listen(B)
-    codes: list[int] = []
-    id_ = bench.bus.post_message(
-        message(B, "read"), lambda each: codes.append(each["body"]["code"]), 0.5
-    )
-    await turn()
-    for code in (100, 100, 200):
-        await asyncio.sleep(0.25)
-        bench.bus.post_message(answer(A, id_, {"code": code}))
-        await turn()
-    assert codes == [100, 100, 200]
-
-
-async def test_r7_but_not_for_ever(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bus_module, "MAX_RENEWALS", 1)
-    bench.listen(B)
-    ended = asyncio.Event()
-    codes: list[int] = []
-
-    def take(each: Message) -> None:
-        codes.append(each["body"]["code"])
-        if codes[-1] == 408:
-            ended.set()
-
-    id_ = bench.bus.post_message(message(B, "read"), take, 0.05)
-    async with asyncio.timeout(10):
-        while not ended.is_set():
-            bench.bus.post_message(answer(A, id_, {"code": 100}))
-            await asyncio.sleep(0.01)
-    assert codes[-1] == 408
-
-
-async def test_r8_no_answer_is_a_408_and_a_late_one_goes_to_listeners(bench: Bench) -> None:
-    bench.listen(B)
-    got: list[Message] = []
-    id_ = bench.bus.post_message(message(B, "read"), got.append, 0.05)
-    await until(lambda: got)
-    body = got[0]["body"]
-    assert (body["code"], body["desc"], body["value"]["to"]) == (408, "Response timeout!", B)
-    assert "from" not in got[0] and "to" not in got[0]
-    bench.bus.post_message(answer(A, id_, {"code": 200}))
-    await turn()
-    assert len(got) == 1
-    late = bench.listen(A)
-    bench.bus.post_message(answer(A, id_, {"code": 200}))
-    await turn()
-    assert len(late) == 1
-
-
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        ({"code": "200"}, 200),
-        ({"code": "2XX"}, 200),
-        ({"code": "error"}, 500),
-        ({}, 500),
-        (None, 500),
-    ],
-)
-async def test_r9_odd_codes_end_the_wait_once(bench: Bench, body: Any, code: int) -> None:
-    bench.listen(B)
-    got: list[int] = []
-    id_ = bench.bus.post_message(message(B, "read"), lambda each: got.append(each["body"]["code"]))
-    for _ in range(2):
-        bench.bus.post_message(answer(A, id_, body))
-    await turn()
-    assert got == [code]
-
-
 async def test_r10_a_list_in_to_is_split_without_repeats(bench: Bench) -> None:
     got, other = bench.listen(B), bench.listen("hyperty://d/c")
     bench.bus.post_message(message([B, "hyperty://d/c", B]))
@@ -276,15 +121,6 @@ async def test_r12_the_star_of_a_sandbox(to: str, listens: bool, exact: int, sta
     bus.deliver(message(to))
     await turn()
     assert (len(got), len(every)) == (exact, star)
-
-
-async def test_r13_who_leaves_the_bus_gets_503_for_what_he_waits_for(bench: Bench) -> None:
-    bench.listen(B)
-    got: list[Message] = []
-    bench.bus.post_message(message(B, "read"), got.append)
-    await turn()
-    bench.bus.remove_all_listeners_of(A)
-    assert got[0]["body"]["code"] == 503
 
 
 async def test_r14_an_address_is_local_by_segments(bench: Bench) -> None:
@@ -371,38 +207,6 @@ async def test_every_message_has_an_id_and_a_given_one_stays(bench: Bench) -> No
     assert [each["id"] for each in got] == [1, 2, "mine", 3]
 
 
-async def test_an_error_answer_that_nobody_takes_goes_to_the_error_hook(bench: Bench) -> None:
-    bench.bus.post_message(message(R + "/nobody", "create"))
-    await turn()
-    (fault,) = bench.faults
-    assert (
-        fault.reason == "answers.unexpected" and "404" in fault.text and R + "/nobody" in fault.text
-    )
-
-
-async def test_an_answer_through_another_stub_is_none(bench: Bench) -> None:
-    got: list[Message] = []
-    id_ = bench.bus.post_message(message(FAR, "read"), got.append)
-    await turn()
-    bench.bus.receive(
-        answer(A, id_, {"code": 200, "value": "a lie"}, FAR), "runtime://g/protostub/9"
-    )
-    await turn()
-    assert got == []
-    bench.bus.receive(answer(A, id_, {"code": 200}, FAR), bench.out.stub)
-    await turn()
-    assert len(got) == 1
-
-
-async def test_an_answer_goes_back_the_way_its_request_came(bench: Bench) -> None:
-    asked = bench.listen(B)
-    bench.bus.receive(message(B, "read", FAR, id=3), "runtime://d/protostub/home")
-    await turn()
-    bench.bus.post_message(answer(asked[0]["from"], 3, {"code": 200}))
-    await turn()
-    assert bench.out.stubs == ["runtime://d/protostub/home"]
-
-
 async def test_a_coroutine_listener_gets_its_messages_in_order(bench: Bench) -> None:
     done: list[int] = []
     ended = asyncio.Event()
@@ -424,7 +228,7 @@ async def test_a_coroutine_listener_gets_its_messages_in_order(bench: Bench) -> 
 async def test_a_listener_that_never_returns_has_a_bounded_queue(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bus_module, "MAX_LISTENER_QUEUED", 2)
+    monkeypatch.setattr(listeners, "MAX_LISTENER_QUEUED", 2)
     forever = asyncio.Event()
 
     async def hangs(_: Message) -> None:
@@ -468,111 +272,3 @@ async def test_a_bad_header_is_answered_by_name_or_raised(bench: Bench) -> None:
     )
     with pytest.raises(BadMessage, match="from"):
         bench.bus.post_message({"type": "read", "to": B})
-
-
-async def test_request_raises_when_nobody_answers_in_time(bench: Bench) -> None:
-    bench.listen(B)
-    with pytest.raises(TimeoutError, match=B):
-        await bench.bus.request(message(B, "read"), 0.05)
-
-
-async def test_retries_end_with_the_first_other_answer(bench: Bench) -> None:
-    codes = iter((500, 408, 200))
-
-    def serve(asked: Message) -> None:
-        bench.bus.post_message(answer(asked["from"], asked["id"], {"code": next(codes)}))
-
-    bench.bus.add_listener(B, serve)
-    got = await bench.bus.post_message_with_retries(message(B, "subscribe"), 5)
-    assert got["body"]["code"] == 200
-
-
-# --- pipelines ------------------------------------------------------------------------------------
-
-
-def block(_: Message, context: dict[str, str]) -> Message:
-    return {"code": 403, "desc": f"Blocked on the way {context['direction']}."}
-
-
-async def test_r55_a_block_on_the_way_out_is_answered_with_both_texts(bench: Bench) -> None:
-    bench.bus.pipeline_out.use(block)
-    got: list[Message] = []
-    bench.bus.post_message(message(FAR, "create"), got.append)
-    await turn()
-    body = got[0]["body"]
-    assert body["code"] == 403 and body["desc"] == body["description"] != ""
-    assert not bench.out.sent
-
-
-async def test_r55_a_block_on_the_way_in_is_answered_outside(bench: Bench) -> None:
-    bench.bus.pipeline_in.use(block)
-    got = bench.listen(B)
-    bench.bus.receive(message(B, "create", FAR, id=1), "runtime://f/protostub/1")
-    await turn()
-    assert not got
-    assert [(each["to"], each["body"]["code"]) for each in bench.out.sent] == [(FAR, 403)]
-
-
-async def test_r56_inside_and_for_answers_and_reads_no_handler_runs(bench: Bench) -> None:
-    bench.bus.pipeline_out.use(block)
-    bench.bus.pipeline_in.use(block)
-    got = bench.listen(B)
-    bench.bus.post_message(message(B, "create"))
-    bench.bus.post_message(message(FAR, "read"))
-    bench.bus.post_message(answer(FAR, 1, {"code": 200}))
-    bench.bus.post_message(message(FAR, "delete"))
-    bench.bus.post_message(message("domain://msg-node.f/sm", "subscribe", R + "/sm"))
-    bench.bus.receive(message(B, "read", FAR, id=1), "runtime://f/protostub/1")
-    await turn()
-    assert len(got) == 2 and len(bench.out.sent) == 4
-
-
-@pytest.mark.parametrize(
-    ("sender", "runs"),
-    [
-        ("hyperty://d/p2phandler/1", True),
-        ("hyperty://d/x/p2phandler/1", True),
-        ("runtime://d/1/chat/p2phandler/1", True),
-        ("runtime://d/1/p2phandler/1", False),
-        ("runtime://d/p2prequester/1", False),
-    ],
-)
-async def test_r57_only_p2p_signalling_passes_no_handler(
-    bench: Bench, sender: str, runs: bool
-) -> None:
-    seen: list[Message] = []
-    bench.bus.pipeline_out.use(lambda each, _: seen.append(each))
-    bench.bus.post_message(message(FAR, "create", sender))
-    await turn()
-    assert bool(seen) is runs and len(bench.out.sent) == 1
-
-
-async def test_order_holds_while_a_handler_is_awaited(bench: Bench) -> None:
-    identified = asyncio.Event()
-
-    async def identify(each: Message, _: dict[str, str]) -> Message:
-        if each["body"]["value"] == 1:
-            await identified.wait()
-        return {**each, "body": {**each["body"], "identity": {}}}
-
-    bench.bus.pipeline_out.use(identify)
-    for value in (1, 2, 3):
-        bench.bus.post_message({**message(FAR), "body": {"value": value}})
-    bench.bus.post_message(message(FAR, "read"))
-    bench.bus.post_message({**message("hyperty://f/other"), "body": {"value": 4}})
-    await turn()
-    assert [each["body"]["value"] for each in bench.out.sent] == [4]
-    identified.set()
-    await until(lambda: len(bench.out.sent) == 5)
-    values = [each["body"]["value"] for each in bench.out.sent]
-    assert values == [4, 1, 2, 3, [1]]
-    assert "identity" in bench.out.sent[1]["body"]
-
-
-async def test_a_handler_that_breaks_lets_nothing_through(bench: Bench) -> None:
-    bench.bus.pipeline_out.use(lambda each, _: {}[each["type"]])
-    got: list[Message] = []
-    bench.bus.post_message(message(FAR, "create"), got.append)
-    await turn()
-    assert got[0]["body"]["code"] == 500 and not bench.out.sent
-    assert any("KeyError" in fault.text for fault in bench.faults)

@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from msgnode.runtime.python.bus import Fault
 from msgnode.runtime.python.descriptor import digest_of
+from msgnode.runtime.python.faults import Fault
 from msgnode.runtime.python.message_bus import MessageBus
 from msgnode.runtime.python.messages import Message
 from msgnode.runtime.python.resolver import Resolver
@@ -171,6 +171,12 @@ class World:
         asked = {"type": "create", "from": sender, "to": to, "body": {"value": value}}
         body: dict[str, Any] = (await self.bus.request(asked, SECONDS))["body"]
         return body
+
+    def url(self, key: str = "f") -> str:
+        """The URL of the stub of a domain."""
+        entry = self.resolver.stubs.get(key)
+        assert entry is not None
+        return entry.url
 
     def words(self) -> list[str]:
         """The states that the runtime told of its stubs."""

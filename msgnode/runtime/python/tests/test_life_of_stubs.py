@@ -1,0 +1,99 @@
+"""Cases R37, R49, R50, R66: a stub that was loaded: its states, its successors, its end."""
+
+from __future__ import annotations
+
+import asyncio
+
+from world import ECHO, FAR, A, FakeCatalogue, R, World, descriptor
+
+from msgnode.runtime.python.housekeeping import keep_house
+from msgnode.runtime.python.messages import Message
+
+
+async def test_r37_a_new_version_takes_over_and_nothing_is_lost(catalogue: FakeCatalogue) -> None:
+    catalogue.serve(descriptor())
+    catalogue.serve((200, {}, b"1.0"), "f", "python/version")
+    async with World(catalogue, revalidate=0.2) as world:
+        house = asyncio.create_task(keep_house(world.resolver))
+        await world.ask()
+        old = world.url()
+        newer = ECHO.replace('"code": 200', '"code": 200, "version": 2')
+        catalogue.serve(descriptor(newer, version="2.0"))
+        catalogue.serve((200, {}, b"2.0"), "f", "python/version")
+        got: list[Message] = []
+        sent = 0
+        while not any("version" in each["body"] for each in got):
+            world.bus.post_message(
+                {"type": "create", "from": A, "to": FAR, "body": {"value": sent}}, got.append
+            )
+            sent += 1
+            await asyncio.sleep(0.01)
+            assert sent < 2000
+        await world.until(lambda: len(got) == sent)
+        assert [each["body"]["value"] for each in got] == list(range(sent))
+        assert world.url() != old
+        await world.until(lambda: len(world.resolver.loader.sandboxes) == 1)
+        house.cancel()
+
+
+async def test_r49_each_status_is_copied_and_others_see_the_original(
+    catalogue: FakeCatalogue,
+) -> None:
+    catalogue.serve(descriptor())
+    async with World(catalogue) as world:
+        entry = world.resolver.require("f")
+        seen: list[Message] = []
+        world.bus.add_listener(f"{entry.url}/status", seen.append)
+        await world.ask()
+        words = ["created", "in-progress", "live"]
+        assert [each["body"]["value"] for each in seen if each["body"]["value"] in words] == words
+        assert {each["from"] for each in seen} == {entry.url}
+        copies = [each for each in world.statuses if each["body"]["value"] in words]
+        assert [each["body"]["resource"] for each in copies] == [entry.url] * 3
+        assert {each["from"] for each in copies} == {R}
+
+
+async def test_r50_the_old_words_mean_the_same(catalogue: FakeCatalogue) -> None:
+    source = ECHO.replace('self.say("live")', 'self.say("connected")')
+    catalogue.serve(descriptor(source.replace('self.say("created")', 'self.say("create")')))
+    async with World(catalogue) as world:
+        await world.ask()
+        entry = world.resolver.stubs.get("f")
+        assert entry is not None and entry.status == "live"
+        assert world.words()[-2:] == ["in-progress", "live"] and "created" in world.words()
+
+
+async def test_r66_a_stub_that_is_not_used_is_unloaded_and_comes_back(
+    catalogue: FakeCatalogue,
+) -> None:
+    catalogue.serve(descriptor())
+    async with World(catalogue, idle_abroad=0.3) as world:
+        house = asyncio.create_task(keep_house(world.resolver))
+        await world.ask()
+        await world.until(lambda: not world.resolver.loader.sandboxes)
+        assert "disconnected" in world.words()
+        assert (await world.ask(value=2))["value"] == 2
+        house.cancel()
+
+
+async def test_what_is_held_at_a_domain_keeps_its_stub(catalogue: FakeCatalogue) -> None:
+    catalogue.serve(descriptor())
+    async with World(catalogue, idle_abroad=0.2) as world:
+        house = asyncio.create_task(keep_house(world.resolver))
+        held = {"resources": ["comm://f/o/changes"]}
+        asked = {"type": "subscribe", "from": f"{R}/sm", "to": "domain://msg-node.f/sm"}
+        await world.bus.request({**asked, "body": held})
+        await asyncio.sleep(0.8)
+        assert world.resolver.loader.sandboxes
+        await world.bus.request({**asked, "type": "unsubscribe", "body": held})
+        await world.until(lambda: not world.resolver.loader.sandboxes)
+        house.cancel()
+
+
+async def test_the_home_stub_connects_at_log_in_with_the_identity_and_no_other_does(
+    catalogue: FakeCatalogue,
+) -> None:
+    catalogue.serve(descriptor(), "d")
+    async with World(catalogue) as world:
+        assert await world.resolver.log_in({"token": "secret"}) == "live"
+        assert world.statuses[-1]["body"]["identity"] == {"token": "secret"}
