@@ -10,7 +10,7 @@ An earlier layer always wins, so that what was learned yields to what is allocat
 `probes` are the sessions by which workers watch their own path, at addresses of the node; they
 stand apart, so that nothing counts or lists them.
 
-`returns` remembers which of several sessions of one runtime URL asked, for the answer's way back.
+`return_paths` says which of several sessions of one runtime URL asked, for the answer's way back.
 
 Sessions of other workers stand in the same table. A watcher, where there is one, hears of the
 changes made for sessions of this worker, and tells the other workers.
@@ -18,14 +18,12 @@ changes made for sessions of this worker, and tells the other workers.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 
 from msgnode.core import addresses
 
 from .ports import Layer, Listener, TableObserver
-
-MAX_RETURNS = 10_000
+from .return_paths import ReturnPaths
 
 
 class RoutingTable:
@@ -40,7 +38,7 @@ class RoutingTable:
         self._subscribers: dict[str, dict[Listener, None]] = {}
         self._fan_out: dict[str, tuple[Listener, ...]] = {}
         self._ids: dict[str, frozenset[str]] = {}  # of the fan-outs
-        self._returns: OrderedDict[tuple[str, str], Listener] = OrderedDict()
+        self.return_paths = ReturnPaths()
 
     # --- look-ups ---------------------------------------------------------------------------------
 
@@ -77,12 +75,13 @@ class RoutingTable:
         return None
 
     def returning(self, to: str, id_key: str) -> Listener | None:
-        """Who asked the request that this response answers, if it had to be remembered.
-
-        It stays remembered: a provisional answer is followed by another (reference 1.5).
-        """
-        asked = self._returns.get((to, id_key)) if self._returns else None
-        return asked if asked is not None and self.knows(asked) else None
+        """Who asked the request that this response answers, if it had to be remembered."""
+        path = self.return_paths.find(to, id_key)
+        if path is not None:
+            for session in self.runtimes.get(path.runtime_url, ()):
+                if session.id == path.asker:
+                    return session
+        return None
 
     def knows(self, session: Listener) -> bool:
         """Whether the session has not ended."""
@@ -162,13 +161,6 @@ class RoutingTable:
         if self.learned.get(address) is session:
             del self.learned[address]
         self._tell(Layer.LEARNED, address, session, False)
-
-    def remember_return(self, sender: str, id_key: str, session: Listener) -> None:
-        self._returns[sender, id_key] = session
-        if len(self._returns) > MAX_RETURNS:
-            self._returns.popitem(last=False)
-        if self.watcher is not None and session.is_here:
-            self.watcher.asked(sender, id_key, session)
 
     def replace(
         self,

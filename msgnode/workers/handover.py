@@ -22,6 +22,7 @@ from msgnode.core.faults import FAULTS
 from . import protocol
 from .peer import Peer
 from .protocol import (
+    Frame,
     Goodbye,
     RequestRefused,
     RequestSession,
@@ -165,22 +166,22 @@ class Handover:
                 self._wanted.pop(session_id, None)
                 await self._host.take_over(session_id)
 
-    def take(self, peer: Peer, session_id: str, frame: bytes) -> bool:
+    def take(self, peer: Peer, session_id: str, message: Frame) -> bool:
         arrival = self._arrivals.get(session_id)
         if arrival is not None:
-            (arrival.put if peer is arrival.giver else arrival.hold)(frame)
+            (arrival.put if peer is arrival.giver else arrival.hold)(message.frame)
             return True
         remote = self._replicator.remotes.get(session_id)
         if remote is None:
             return False
-        remote.deliver(frame)  # it has moved, maybe to the very worker that did not know it yet
+        self._replicator.forward(remote, message)  # maybe to the very worker that sent it
         return True
 
     def take_response(self, peer: Peer, session_id: str, frame: bytes, response: Response) -> None:
         arrival = self._arrivals.get(session_id)
         remote = self._replicator.remotes.get(session_id)
         if arrival is not None and self._host.has_asked(arrival.session, response):
-            self.take(peer, session_id, frame)
+            (arrival.put if peer is arrival.giver else arrival.hold)(frame)
         elif arrival is None and remote is not None:
             remote.deliver_response(frame, response)
 
@@ -190,7 +191,8 @@ class Handover:
                 self._start(self._give(session, peer))
             case RequestRefused(session):
                 self._settle(session)
-            case TransferBegin(session, state):
+            case TransferBegin(session, state, paths):
+                self._replicator.take_return_paths(session, paths)
                 self._arrives(session, state, peer)
             case TransferEnd(session):
                 self._has_arrived(session)
@@ -275,7 +277,8 @@ class Handover:
             return
         self._leaving[session_id] = peer
         try:
-            peer.out.put(TransferBegin(session_id, state), len(state))
+            paths = self._replicator.return_paths(session_id)
+            peer.out.put(TransferBegin(session_id, state, paths), len(state) + 256 * len(paths))
             while (frame := self._host.next_frame(session_id)) is not None:
                 await peer.room()
                 if not peer.is_up or not peer.out.put_frame(session_id, frame):

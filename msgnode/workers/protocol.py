@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from msgnode.bus.return_paths import ReturnPath
 from msgnode.core.identity import Speaker
 from msgnode.core.rates import Report
 
@@ -90,14 +91,6 @@ class Ready(PeerMessage, tag=10):
     """I take sessions from now on."""
 
 
-class ReturnPath(PeerMessage, tag=11):
-    """This session of mine asked the request `id_key`; the answer is for no other."""
-
-    sender: str
-    id_key: str
-    session: str
-
-
 class Backpressure(PeerMessage, tag=12):
     """A session of mine is behind with its reading, or no longer."""
 
@@ -125,10 +118,12 @@ class RequestRefused(PeerMessage, tag=15):
 
 class TransferBegin(PeerMessage, tag=16):
     """A session becomes yours. Its queue follows as frames, then `Given`; keep until then what
-    comes from others. `state` is the session room's own."""
+    comes from others. `state` is the session room's own; `return_paths` are those of what it may
+    still answer."""
 
     session: str
     state: bytes
+    return_paths: list[ReturnPath]
 
 
 class TransferEnd(PeerMessage, tag=17):
@@ -181,12 +176,21 @@ class ResponseFrame(Frame, tag=23):
     responder: str
 
 
+class RequestFrame(Frame, tag=24):
+    """A request of one of several sessions of a runtime; its answer is for `asker` and no other."""
+
+    sender: str
+    id_key: str
+    asker: str
+    runtime_url: str
+
+
 AnyMessage = (
     Frame | SessionUp | SessionDown | AddressAdded | AddressRemoved | SessionAddresses
-    | SnapshotBegins | SnapshotEnds | BarrierRequest | BarrierAck | Ready | ReturnPath
-    | Backpressure | LostFrames | RequestSession | RequestRefused | TransferBegin | TransferEnd
+    | SnapshotBegins | SnapshotEnds | BarrierRequest | BarrierAck | Ready | Backpressure
+    | LostFrames | RequestSession | RequestRefused | TransferBegin | TransferEnd
     | SessionMoved | Goodbye | CounterReport | RpcRequest | RpcResponse
-    | ResponseFrame
+    | ResponseFrame | RequestFrame
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

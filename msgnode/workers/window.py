@@ -18,10 +18,11 @@ from time import time
 from typing import NamedTuple
 
 from msgnode.bus.ports import Response
+from msgnode.bus.return_paths import ReturnPath
 from msgnode.core.faults import FAULTS
 
 from . import protocol as words
-from .protocol import Frame, PeerMessage, ResponseFrame
+from .protocol import Frame, PeerMessage, RequestFrame, ResponseFrame
 
 BATCH_BYTES = 256 * 1024
 _WORD = 96  # bytes of memory a waiting word costs besides its text
@@ -73,6 +74,20 @@ class SendWindow:
         if self.bytes + len(frame) > self._limit:
             return False
         self.put(Frame(frame, [session]), len(frame))
+        return True
+
+    def put_request(self, session: str, frame: bytes, path: ReturnPath) -> bool:
+        """Send a request with its return path; as put_frame."""
+        last = self._words[-1] if self._words else None
+        if last.__class__ is RequestFrame and last.frame is frame:
+            last.sessions.append(session)
+            self.bytes += _SESSION
+            self._words_bytes += _SESSION
+            return True
+        size = len(frame) + sum(map(len, path))
+        if self.bytes + size > self._limit:
+            return False
+        self.put(RequestFrame(frame, [session], *path), size)
         return True
 
     def put_response(self, session: str, frame: bytes, response: Response) -> bool:

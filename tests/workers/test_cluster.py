@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from msgnode.bus.ports import DeliveryResult, Response
+from msgnode.bus.return_paths import ReturnPath
 from msgnode.redis.channel_layer import StreamChannelLayer
-from msgnode.workers.protocol import ReturnPath
+from msgnode.workers.protocol import Backpressure
 from tests.node import eventually
 from tests.workers.cluster import Fellow, LossyLayer, Meet
 
@@ -214,14 +215,52 @@ async def test_a_session_moves_with_its_queue_and_no_frame_overtakes_another(mee
     assert other.table.owners["hyperty://d/1"] is here
 
 
-async def test_the_answer_finds_the_session_that_asked(meet: Meet) -> None:
-    one, other = await meet(2)
-    asks, twin = one.enter("runtime://d/1"), one.enter("runtime://d/1")
-    one.table.remember_return("runtime://d/1", "7", asks)
+async def test_the_answer_finds_the_session_that_asked_and_nobody_else_is_told(meet: Meet) -> None:
+    one, other, third = await meet(3)
+    asks, _ = one.enter("runtime://d/1"), one.enter("runtime://d/1")
+    answers, observer = other.enter(), other.enter()
     await one.settled()
+    await other.settled()
+    path = ReturnPath("runtime://d/1", "7", asks.id, "runtime://d/1")
+    for each in (answers, observer):
+        (remote,) = one.table.runtimes[each.runtime_url]
+        remote.deliver_request(b"request", path)
+    await _until(lambda: answers.frames == observer.frames == [b"request"])
     found = other.table.returning("runtime://d/1", "7")
     assert found is not None
-    assert (found.id, twin.id == found.id) == (asks.id, False)
+    assert found.id == asks.id
+    assert third.table.returning("runtime://d/1", "7") is None
+    assert len(third.table.return_paths) == 0
+
+
+async def test_the_way_back_goes_along_with_the_session_that_answers(meet: Meet) -> None:
+    one, other, third = await meet(3)
+    asks, _ = one.enter("runtime://d/1"), one.enter("runtime://d/1")
+    answers = other.enter()
+    await one.settled()
+    await other.settled()
+    (remote,) = one.table.runtimes[answers.runtime_url]
+    number = 0
+
+    def ask() -> None:
+        nonlocal number
+        path = ReturnPath("runtime://d/1", str(number), asks.id, "runtime://d/1")
+        remote.deliver_request(b"%d" % number, path)
+        number += 1
+
+    ask()
+    bringing = asyncio.create_task(third.moves.fetch(answers.id))
+    while not bringing.done():
+        ask()
+        await asyncio.sleep(0)
+    await bringing
+    ask()
+    here = third.sessions[answers.id]
+    await _until(lambda: len(here.frames) == number)
+    for each in range(number):
+        found = third.table.returning("runtime://d/1", str(each))
+        assert found is not None
+        assert found.id == asks.id
 
 
 async def test_a_response_over_a_link_reaches_only_who_has_asked_its_giver(meet: Meet) -> None:
@@ -328,7 +367,7 @@ async def _do(deeds: list[Any]) -> None:
             await asyncio.sleep(0)
     for _ in range(3):  # what one hears may make it say something
         for worker in workers:
-            worker.transport.tell(ReturnPath("", "", ""))
+            worker.transport.tell(Backpressure("", False))
             await worker.settled()
     assert workers[0].seen() == workers[1].seen()
     await asyncio.gather(*(worker.transport.stop() for worker in workers))
