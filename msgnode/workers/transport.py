@@ -3,8 +3,8 @@ other (link.py). Knows nothing of what they say.
 
 Rules
 - A worker subscribes its inbox before it says that it is there. A beat in the workers' group says
-  it to all, several times in `patience` seconds, with how far every link has come: so a lost last
-  batch is noticed as well.
+  it to all, several times in `patience` seconds. As often each peer is told over its link how far
+  that has come, so a lost last batch is noticed as well.
 - What is said in one turn of the event loop leaves together, as one batch for each peer.
 - A peer without a beat for `patience` seconds, or that does not settle in that time, is down:
   nobody waits for it, frames for it are dropped and remembered as lost. When it is heard of again
@@ -282,12 +282,8 @@ class PeerTransport:
         )
 
     async def _heartbeat(self) -> None:
-        links = {
-            peer.epoch: [
-                peer.out.stream, peer.out.published, peer.incoming.stream, peer.incoming.next
-            ]
-            for peer in self._up()
-        }  # fmt: skip
+        for peer in self._up():  # the same way as the batches, so that it does not overtake them
+            self._answer(peer, published=[peer.out.stream, peer.out.published])
         await self._layer.group_send(
             self._group,
             {
@@ -295,7 +291,6 @@ class PeerTransport:
                 "inbox": self._inbox,
                 "is_ready": self._is_ready,
                 "takes": self._is_ready and self.takes,
-                "links": links,
                 "name": self.me.name,
                 "epoch": self.me.epoch,
                 "host": self.me.host,
@@ -374,6 +369,9 @@ class PeerTransport:
         self._acknowledged(peer, *message["have"])
         if "again" in message and not self._rewind(peer, *message["again"]):
             self._begin(peer)
+        if "published" in message and peer.incoming.hears_of(*message["published"]):
+            self._noticed(peer)
+            self._ask_again(peer)
         if "number" in message:
             self._take_batch(peer, message["stream"], message["number"], message["words"])
 
@@ -391,11 +389,6 @@ class PeerTransport:
             self._begin(peer)
             peer.is_ready = beat["is_ready"]
             peer.tasks.append(asyncio.create_task(self._heartbeat_now()))
-        if (link := beat["links"].get(self.me.epoch)) is not None:
-            stream, published, have_stream, have = link
-            self._acknowledged(peer, have_stream, have)
-            if peer.incoming.hears_of(stream, published):
-                self._noticed(peer)
         if peer.incoming.is_missing:
             self._ask_again(peer)
 

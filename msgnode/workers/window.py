@@ -129,10 +129,13 @@ class SendWindow:
         return batch
 
     def rewind(self, number: int) -> bool:
-        """Publish again from this batch on; False if it is not kept any more."""
+        """Publish again from this batch on; False if there is none. What is acknowledged already is
+        not asked for any more: the request came late, or twice."""
         first = self._kept[0].number if self._kept else self._number
-        if not first <= number <= self._number:
+        if number > self._number:
             return False
+        if number < first:
+            return True
         if number < self.published:
             self.resent += self.published - number
             self.published = number

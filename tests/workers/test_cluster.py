@@ -17,7 +17,7 @@ from msgnode.bus.return_paths import ReturnPath
 from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.workers.protocol import Backpressure
 from tests.node import eventually
-from tests.workers.cluster import Fellow, LossyLayer, Meet
+from tests.workers.cluster import PATIENCE, Fellow, LossyLayer, Meet
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -87,6 +87,30 @@ async def test_frames_come_in_order_and_a_fan_out_is_sent_once(meet: Meet) -> No
     await one.settled()
     for listener in listeners:
         assert listener.frames == [b"frame %d" % number for number in range(200)]
+
+
+async def test_signs_of_life_do_not_overtake_what_was_sent_before(meet: Meet) -> None:
+    one, other = await meet(2)
+    here, there = one.enter(), other.enter()
+    await one.settled()
+    await other.settled()
+    (to_there,) = one.table.runtimes[there.runtime_url]
+    (to_here,) = other.table.runtimes[here.runtime_url]
+    number = 0
+    for _ in range(10):  # ten times the interval of the signs
+        limit = asyncio.get_running_loop().time() + PATIENCE / 10
+        while asyncio.get_running_loop().time() < limit:
+            to_there.deliver(b"%d" % number)
+            to_here.deliver(b"%d" % number)
+            number += 1
+            await asyncio.sleep(0)
+        one.enter()
+        other.enter()
+        await one.settled()
+        await other.settled()
+    assert here.frames == there.frames == [b"%d" % each for each in range(number)]
+    for worker in (one, other):
+        assert worker.alarms == worker.gaps == []
 
 
 async def test_what_the_layer_loses_is_noticed_counted_and_sent_again(
