@@ -75,7 +75,6 @@ class RoutingTable:
         return None
 
     def returning(self, to: str, id_key: str) -> Listener | None:
-<<<<<<< HEAD
         """Who asked the request that this response answers, if it had to be remembered."""
         path = self.return_paths.find(to, id_key)
         if path is not None:
@@ -83,15 +82,6 @@ class RoutingTable:
                 if session.id == path.asker:
                     return session
         return None
-=======
-        """Who asked the request that this response answers, if it had to be remembered.
-
-        It stays remembered: a provisional answer is followed by another
-        (docs/reference/messages.md, section 1.5).
-        """
-        asked = self._returns.get((to, id_key)) if self._returns else None
-        return asked if asked is not None and self.knows(asked) else None
->>>>>>> main
 
     def knows(self, session: Listener) -> bool:
         """Whether the session has not ended."""
