@@ -74,7 +74,13 @@ from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
 from msgnode.traffic.retention import raw_url
 from msgnode.workers.cluster import Cluster, ClusterLimits, this_host
 from msgnode.workers.control_handlers import ControlHandlers
-from msgnode.workers.transport import PeerTransport, WorkerId, channel_layer
+from msgnode.workers.transport import (
+    LAYER_AWAY,
+    LAYER_FULL,
+    PeerTransport,
+    WorkerId,
+    channel_layer,
+)
 from policies.apps import PoliciesConfig
 from spark.freshness import watch_reports
 
@@ -449,7 +455,9 @@ class Node:
             await self.cluster.stop()
 
     def _load(self) -> tuple[int, BanList]:
-        alarms.clear_of_ended((path_probe.KIND, fault_alarms.KIND), socket.gethostname())
+        alarms.clear_of_ended(
+            (path_probe.KIND, fault_alarms.KIND, LAYER_AWAY, LAYER_FULL), socket.gethostname()
+        )
         ensure_own_clients()
         self.identities.load()
         rows = SessionStore.load() if self.cluster is None else self.cluster.register()
