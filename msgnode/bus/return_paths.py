@@ -43,8 +43,11 @@ class ReturnPaths:
             self._forget(next(iter(self._paths)))
 
     def find(self, to: str, id_key: str) -> ReturnPath | None:
-        """The path of a response. It stays: a provisional answer is followed by another
-        (docs/reference/messages.md, section 1.5)."""
+        """The path of a response.
+
+        It stays: a provisional answer is followed by another (docs/reference/messages.md,
+        section 1.5).
+        """
         found = self._paths.get((to, id_key)) if self._paths else None
         return found[0] if found is not None else None
 

@@ -39,8 +39,10 @@ _decode = msgspec.msgpack.Decoder().decode
 
 
 class StreamChannelLayer(BaseChannelLayer):
-    """`hosts` names one Redis (see url.py), as the layers of channels_redis do; keys begin with
-    `prefix`."""
+    """Channels' layer of a process.
+
+    `hosts` names one Redis (see url.py), as other layers do; keys begin with `prefix`.
+    """
 
     extensions = ("groups",)
 
@@ -100,6 +102,7 @@ class StreamChannelLayer(BaseChannelLayer):
             raise Unreachable("Redis does not take a subscription.")
 
     async def group_discard(self, group: str, channel: str) -> None:
+        """From now on the channel hears nothing of the group. Raises RedisFault."""
         key = self._key(group)
         members = self._groups.get(key, set())
         members.discard(channel)

@@ -1,5 +1,7 @@
-"""One connection to a Redis: commands of one turn of the event loop leave in one write, replies
-come in their order, what Redis says unasked (RESP3) goes to `on_push`.
+"""One connection to a Redis, pipelined by turns of the event loop.
+
+Commands of one turn leave in one write, replies come in their order, and what Redis says unasked
+(RESP3) goes to `on_push`.
 
 Every wait has a limit: a command that has no reply after `timeout` seconds ends the connection, and
 with it all that wait. What may wait to be written is bounded by WRITE_BYTES.
@@ -63,6 +65,7 @@ class Connection(asyncio.Protocol):
         self._send(command)
 
     def close(self, why: str = "closed") -> None:
+        """End the connection at once; what waits for a reply is told why."""
         self._why = self._why or why
         if self._transport is not None:
             self._transport.abort()
@@ -92,10 +95,12 @@ class Connection(asyncio.Protocol):
     # --- asyncio.Protocol -------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio: it stands."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BYTES)
 
     def data_received(self, data: bytes) -> None:
+        """asyncio: something came."""
         reader = self._reader
         try:
             reader.feed(data)
@@ -114,12 +119,15 @@ class Connection(asyncio.Protocol):
             self.close("it does not speak as a Redis does")
 
     def pause_writing(self) -> None:
+        """asyncio: more waits than may."""
         self._is_full = True
 
     def resume_writing(self) -> None:
+        """asyncio: there is room again."""
         self._is_full = False
 
     def connection_lost(self, error: Exception | None) -> None:
+        """asyncio: it has ended."""
         self._watch.cancel()
         self._why = self._why or (str(error) if error else "it ended the connection")
         fault: RedisFault = Unreachable(f"Redis is out of reach: {self._why}.")

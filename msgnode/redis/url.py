@@ -22,8 +22,11 @@ SENTINEL_PORT = 26379
 
 
 class RedisUrl(NamedTuple):
-    """`sentinels` are empty where the server itself is named. `tls` are redis-py's options for it,
-    None without."""
+    """What a URL says.
+
+    `sentinels` are empty where the server itself is named. `tls` are redis-py's options for it,
+    None without.
+    """
 
     host: str
     port: int
