@@ -192,10 +192,10 @@ class Handover:
                 self._start(self._give(session, peer))
             case RequestRefused(session):
                 self._settle(session)
-            case TransferBegin(session, state, paths):
-                self._replicator.take_return_paths(session, paths)
+            case TransferBegin(session, state):
                 self._arrives(session, state, peer)
-            case TransferEnd(session):
+            case TransferEnd(session, paths):
+                self._replicator.take_return_paths(session, paths)
                 self._has_arrived(session)
             case SessionMoved(sessions, epoch):
                 self._moved(peer, sessions, epoch)
@@ -278,8 +278,7 @@ class Handover:
             return
         self._leaving[session_id] = peer
         try:
-            paths = self._replicator.return_paths(session_id)
-            peer.out.put(TransferBegin(session_id, state, paths), len(state) + 256 * len(paths))
+            peer.out.put(TransferBegin(session_id, state), len(state))
             while (frame := self._host.next_frame(session_id)) is not None:
                 await peer.room()
                 if not peer.is_up or not peer.out.put_frame(session_id, frame):
@@ -291,7 +290,8 @@ class Handover:
             if settled is not None:
                 await settled
             if peer.is_up:
-                peer.out.put(TransferEnd(session_id))
+                paths = self._replicator.return_paths(session_id)
+                peer.out.put(TransferEnd(session_id, paths), 256 * len(paths))
         finally:
             del self._leaving[session_id]
             self._settle(session_id)

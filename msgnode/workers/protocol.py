@@ -118,18 +118,18 @@ class RequestRefused(PeerMessage, tag=15):
 
 class TransferBegin(PeerMessage, tag=16):
     """A session becomes yours. Its queue follows as frames, then `Given`; keep until then what
-    comes from others. `state` is the session room's own; `return_paths` are those of what it may
-    still answer."""
+    comes from others. `state` is the session room's own."""
 
     session: str
     state: bytes
-    return_paths: list[ReturnPath]
 
 
 class TransferEnd(PeerMessage, tag=17):
-    """That was all of the session's queue, whoever it came from."""
+    """That was all of the session's queue, whoever it came from; `return_paths` are those of what it
+    may still answer."""
 
     session: str
+    return_paths: list[ReturnPath]
 
 
 class SessionMoved(PeerMessage, tag=18):
