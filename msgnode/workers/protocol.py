@@ -125,8 +125,8 @@ class TransferBegin(PeerMessage, tag=16):
 
 
 class TransferEnd(PeerMessage, tag=17):
-    """That was all of the session's queue, whoever it came from; `return_paths` are those of what it
-    may still answer."""
+    """That was all of the session's queue, whoever it came from. `return_paths` are those of what
+    it may still answer."""
 
     session: str
     return_paths: list[ReturnPath]
