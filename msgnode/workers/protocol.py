@@ -176,7 +176,21 @@ class ResponseFrame(Frame, tag=23):
     responder: str
 
 
-class RequestFrame(Frame, tag=24):
+class CheckSocket(PeerMessage, tag=24):
+    """Is anybody behind the socket of this session of yours? Answer with SocketChecked."""
+
+    session: str
+
+
+class SocketChecked(PeerMessage, tag=25):
+    """The socket of a session of mine has answered (true), or has not and is dropped (false), or
+    that cannot be told (none)."""
+
+    session: str
+    outcome: bool | None
+
+
+class RequestFrame(Frame, tag=26):
     """A request of one of several sessions of a runtime; its answer is for `asker` and no other."""
 
     sender: str
@@ -190,7 +204,7 @@ AnyMessage = (
     | SnapshotBegins | SnapshotEnds | BarrierRequest | BarrierAck | Ready | Backpressure
     | LostFrames | RequestSession | RequestRefused | TransferBegin | TransferEnd
     | SessionMoved | Goodbye | CounterReport | RpcRequest | RpcResponse
-    | ResponseFrame | RequestFrame
+    | ResponseFrame | CheckSocket | SocketChecked | RequestFrame
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()
