@@ -18,7 +18,7 @@ caller alone: its frame is carried again when the fact is there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter, time
 from typing import assert_never
 
@@ -30,7 +30,6 @@ from msgnode.core.message_types import TYPES
 from msgnode.core.messages import InvalidFrame, Message
 from msgnode.core.pending import Pending
 from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
-from msgnode.core.redaction import cut, cut_id
 
 from . import delivery, routes
 from .delivery import FanOut
@@ -54,8 +53,20 @@ log = logging.getLogger(__name__)
 SESSION_ADDRESS = "mn:/session"
 
 
+def _nothing() -> None:
+    """The check of a worker whose lease nobody asks about."""
+
+
+def _always() -> bool:
+    return True
+
+
 class Pipeline:
-    """One instance per worker; `carry` is the one door for messages of every kind of caller."""
+    """One instance per worker; `carry` is the one door for messages of every kind of caller.
+
+    `check_lease` raises Pending while it is not certain that the worker may serve; `knows_all` says
+    whether an address that is not in the table is nobody's, on any worker.
+    """
 
     def __init__(
         self,
@@ -69,7 +80,11 @@ class Pipeline:
         recorder: Recorder,
         answers: Replies,
         guard: ResponseGuard,
+        check_lease: Callable[[], None] = _nothing,
+        knows_all: Callable[[], bool] = _always,
     ) -> None:
+        self._check_lease = check_lease
+        self._knows_all = knows_all
         self._domain = domain
         self._address = f"domain://msg-node.{domain}"
         self._table = table
@@ -98,6 +113,7 @@ class Pipeline:
             return
         decision = NOT_APPLICABLE
         try:
+            self._check_lease()
             if message.recipients[0] == SESSION_ADDRESS:
                 self._authorizer.authenticate(message, caller)
                 decision = self._enforced(message, caller.speaker, Direction.IN)
@@ -211,7 +227,9 @@ class Pipeline:
                     outcome = Outcome.ANSWERED
                     code = self._answers.ask(asked, message, session, caller)
                 case Nowhere(reason):
-                    raise NotFound(reason)
+                    if self._knows_all():
+                        raise NotFound(reason)
+                    raise Unavailable(f"Whether anybody listens to {to} is not known just now.")
                 case _:
                     assert_never(route)
         except NodeError as error:
@@ -309,10 +327,10 @@ class Pipeline:
         record = TrafficRecord(
             at=time(),
             session=caller.speaker.session_id,
-            id=cut_id(fault.id.decode()),
+            id=fault.id.decode(),
             type="",
-            sender=cut(fault.sender),
-            to=cut(fault.to),
+            sender=fault.sender,
+            to=fault.to,
             size=len(frame),
             listeners=0,
             outcome=Outcome.REFUSED,
@@ -339,10 +357,10 @@ class Pipeline:
         record = TrafficRecord(
             time(),
             speaker.session_id,
-            cut_id(message.id.decode()),
+            message.id.decode(),
             message.type if message.type in TYPES else OTHER_TYPE,
-            cut(message.sender),
-            cut(to),
+            message.sender,
+            to,
             len(message.frame),
             listeners,
             outcome,

@@ -135,6 +135,7 @@ NODE: dict[str, float] = {
     "MAX_FRAME_BYTES": env.int("MAX_FRAME_BYTES", default=1024 * 1024),
     "PING_INTERVAL": env.float("PING_INTERVAL", default=30.0),
     "PING_TIMEOUT": env.float("PING_TIMEOUT", default=30.0),
+    "LIVENESS_TIMEOUT": env.float("LIVENESS_TIMEOUT", default=2.0),
     "HANDSHAKE_TIMEOUT": env.float("HANDSHAKE_TIMEOUT", default=60.0),
     "MAX_CONNECTIONS": env.int("MAX_CONNECTIONS", default=100_000),
     "MAX_CONNECTIONS_PER_SOURCE": env.int("MAX_CONNECTIONS_PER_SOURCE", default=12_000),
@@ -357,6 +358,16 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
 else:
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
     DATABASES["default"].setdefault("CONN_MAX_AGE", 60)
+    if "postgresql" in DATABASES["default"]["ENGINE"]:
+        # A server that is cut off is given up within seconds; the URL may name other limits.
+        DATABASES["default"]["OPTIONS"] = {
+            "connect_timeout": 5,
+            "tcp_user_timeout": 10_000,
+            "keepalives_idle": 5,
+            "keepalives_interval": 2,
+            "keepalives_count": 3,
+            **DATABASES["default"].get("OPTIONS", {}),
+        }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
