@@ -176,7 +176,12 @@ class Node:
             barrier,
         )
         self.registries = Registries(
-            self.domain, settings.REGISTRY, control.post, ownership, self.writer.submit
+            self.domain,
+            settings.REGISTRY,
+            control.post,
+            ownership,
+            self.writer.submit,
+            addresses,
         )
         self.registration_news = RegistrationNews(
             self.domain, self.table, self.enforcer, self.recorder
@@ -188,7 +193,10 @@ class Node:
             self.identities.session_closed,
         ]
         self.sessions.on_identified.append(self.identities.session_identified)
-        self.sessions.on_handed_off.append(self.identities.session_handed_off)
+        self.sessions.on_handed_off += [
+            self.identities.session_handed_off,
+            self.registries.domain.session_handed_off,
+        ]
         self.guard = ResponseGuard(self.table, settings.STRICT_RESPONSES, self.sessions.missed)
         self.pipeline = Pipeline(
             domain=self.domain,

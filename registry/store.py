@@ -21,7 +21,8 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from msgnode.core.errors import InternalFault, NodeError, NotFound
+from msgnode.core.errors import InternalFault, NodeError, NotFound, Unavailable
+from msgnode.core.full_disk import is_full
 
 from . import entries, ownership, rows
 from .commands import Command, Disconnect, Done, KeepAlive, Register, Update
@@ -47,7 +48,11 @@ def apply(
     commands: Sequence[Command], condition: Condition | None = None
 ) -> list[Done | NodeError]:
     """Carry the commands out in order; for each what it did, or why it was refused. A condition is
-    asked about the locked entry first; what is not there and cannot be made is NotFound anyway."""
+    asked about the locked entry first; what is not there and cannot be made is NotFound anyway.
+
+    Raises:
+        Unavailable: the database takes no change at the moment; none of them was made.
+    """
     if len(commands) > MAX_BATCH:
         raise ValueError(f"A batch has at most {MAX_BATCH} commands.")
     for attempt in range(1, _ATTEMPTS + 1):
@@ -55,8 +60,10 @@ def apply(
             with transaction.atomic():
                 return _Batch(commands, timezone.now(), condition).run()
         except (IntegrityError, OperationalError) as error:
-            if attempt == _ATTEMPTS or connection.in_atomic_block or not _may_pass(error):
+            if connection.in_atomic_block:
                 raise
+            if attempt == _ATTEMPTS or not _may_pass(error):
+                raise _in_words(error) from error
             log.info("registry batch starts again", extra={"attempt": attempt, "why": str(error)})
     raise InternalFault  # unreachable: the last attempt returns or raises
 
@@ -96,6 +103,16 @@ def _may_pass(error: Exception) -> bool:
     """Whether the same batch can succeed when it starts again: another one was in its way."""
     deadlocked = getattr(error.__cause__, "sqlstate", "") in ("40P01", "40001")
     return deadlocked or isinstance(error, IntegrityError)
+
+
+def _in_words(error: Exception) -> Exception:
+    """What a database that takes no change at the moment is to those who asked for one."""
+    if not isinstance(error, OperationalError):
+        return error
+    log.error("The registry's database takes no change: %s", error)
+    if is_full(error):
+        return Unavailable("The registry's disk is full; try again later.")
+    return Unavailable("The registry's database does not take the change at the moment.")
 
 
 class _Batch:

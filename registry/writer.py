@@ -16,7 +16,7 @@ from concurrent.futures import Future
 
 from django.db import close_old_connections, connections
 
-from msgnode.core.errors import InternalFault, NodeError, TooMany
+from msgnode.core.errors import InternalFault, NodeError, TooMany, Unavailable
 
 from . import store
 from .commands import Command, Done
@@ -70,8 +70,11 @@ class Writer:
 
 def _carry_out(jobs: list[_Job]) -> None:
     running = [job for job in jobs if job[1].set_running_or_notify_cancel()]
+    outcomes: list[Done | NodeError]
     try:
         outcomes = store.apply([command for command, _ in running])
+    except Unavailable as error:  # of the database, whoever asks
+        outcomes = [error for _ in running]
     except Exception:
         if len(running) > 1:  # one command must not fail the others
             log.exception("a registry batch failed; its commands are tried one by one")
@@ -86,8 +89,11 @@ def _carry_out(jobs: list[_Job]) -> None:
 
 def _carry_out_one(job: _Job) -> None:
     command, future = job
+    outcome: Done | NodeError
     try:
         outcome = store.apply([command])[0]
+    except Unavailable as error:
+        outcome = error
     except Exception:
         log.exception("a registry command failed")
         outcome = InternalFault()

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from msgnode.bus.address_budget import AddressBudget
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import CLOSED_BY_RUNTIME, Body, Component, Listener
 from msgnode.core import addresses
@@ -52,8 +53,11 @@ class DomainRegistryConnector(Component):
         ownership: Ownership,
         written: Callable[[], Awaitable[Any]],
         grace: float,
+        budget: AddressBudget,
     ) -> None:
         super().__init__((f"domain://registry.{domain}",))
+        self._budget = budget
+        self._registered: dict[str, set[str]] = {}  # session id -> URLs it has registered
         self._domain = domain
         self._registry = registry
         self._ownership = ownership
@@ -64,6 +68,8 @@ class DomainRegistryConnector(Component):
         if isinstance(request, Find):
             return self._registry.carry_out(request, None)
         self._check(request, caller)
+        if isinstance(request, Register):
+            self._count(request.url, caller)
         return self._registry.carry_out(request, self._claimant(request, caller))
 
     def _check(self, request: Change | Register | Refresh | Remove, caller: Listener) -> None:
@@ -72,6 +78,17 @@ class DomainRegistryConnector(Component):
             self._check_address(request.url, caller)
         if isinstance(request, Register | Change):
             self._check_facts(request.body, caller)
+
+    def _count(self, url: str, caller: Listener) -> None:
+        """An entry counts as an address of the session that made it until that ends: its row stays
+        when it is removed. Raises TooMany."""
+        known = self._registered.get(caller.id, ())
+        if url in known:
+            return
+        self._budget.check(caller, [url])
+        self._budget.take(caller, [url])
+        if caller.is_here:
+            self._registered.setdefault(caller.id, set()).add(url)
 
     def _check_facts(self, facts: Mapping[str, Any], caller: Listener) -> None:
         runtime, handler = facts.get("runtime"), facts.get("p2pHandler")
@@ -110,5 +127,11 @@ class DomainRegistryConnector(Component):
 
     def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd: if it was the runtime's last session, its registrations end."""
+        self.session_handed_off(session.id)
         if session.runtime_url:
             self.ended.note(session.runtime_url, None if reason == CLOSED_BY_RUNTIME else 0.0)
+
+    def session_handed_off(self, session_id: str) -> None:
+        """A session counts here no longer."""
+        if self._registered.pop(session_id, None) is not None:
+            self._budget.forget(session_id)

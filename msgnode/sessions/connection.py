@@ -11,7 +11,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from time import perf_counter
 
 from msgnode.bus.ports import Listener
 from msgnode.core.errors import NodeError
@@ -25,9 +24,8 @@ from .manager import SessionManager
 from .outbox import Link
 from .rules import CloseCode
 from .session import LiveSession
+from .turn_line import LINE
 
-TURN = 0.002
-"""Seconds of one turn of the loop that a message with many recipients may take."""
 MAX_DEBT = 20.0
 """Seconds a sender is held back for one message at most, whatever it cost; shorter than the time
 in which a ping is to be answered."""
@@ -250,15 +248,16 @@ class Connection:
     def _go_through(self) -> None:
         """Take steps of the message under way for a turn of the loop, then give way to others. A
         sender that is still there waits for readers that are behind, and for answers."""
-        until = perf_counter() + TURN
+        if self._goes_on:
+            return
+        LINE.enter()
         while self._rest:
             is_there = not self._lost and not self._ended
             if is_there and (self._behind or self._pending >= self._settings.max_pending):
                 return  # `_release` goes on
-            if perf_counter() > until:
-                if not self._goes_on:
-                    self._goes_on = True
-                    self._loop.call_soon(self._go_on)
+            if LINE.must_wait:
+                self._goes_on = True
+                LINE.wait(self._go_on)
                 return
             try:
                 next(self._rest[0])

@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
-import sqlite3
 import threading
 import time
+from collections import deque
 from typing import Any, NamedTuple
 
 from django.db import (
@@ -30,6 +30,7 @@ from django.db import (
 
 from msgnode.bus.writing import Change, retrieve_error
 from msgnode.core.errors import Conflict, InternalFault, NodeError, Unavailable
+from msgnode.core.full_disk import is_full
 from msgnode.core.histogram import Histogram
 
 from . import grouping
@@ -37,6 +38,8 @@ from . import grouping
 log = logging.getLogger(__name__)
 
 MAX_GROUP = 1000
+SETTLED_AT_ONCE = 25
+"""Submissions that are told their outcome in one turn of the loop: each answers somebody then."""
 _RETRY_PAUSE = 0.2
 
 
@@ -56,6 +59,7 @@ class GroupWriter:
         self._queue: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="group-writer", daemon=True)
         self._loop: asyncio.AbstractEventLoop
+        self._outcomes: deque[tuple[_Submission, Exception | None]] = deque()
 
     @property
     def backlog(self) -> int:
@@ -122,26 +126,32 @@ class GroupWriter:
 
     def _tell(self, group: list[_Submission], outcomes: list[Exception | None]) -> None:
         try:
-            self._loop.call_soon_threadsafe(_settle, group, outcomes)
+            told = list(zip(group, outcomes, strict=True))
+            self._loop.call_soon_threadsafe(self._take_outcomes, told)
         except RuntimeError:  # the loop has ended: nobody is waiting any more
             log.warning("A commit came too late to be answered.")
 
+    # --- on the event loop ------------------------------------------------------------------------
 
-def _settle(group: list[_Submission], outcomes: list[Exception | None]) -> None:
-    for submission, error in zip(group, outcomes, strict=True):
-        if submission.future.done():
-            continue
-        if error is None:
-            submission.future.set_result(submission.result)
-        else:
-            submission.future.set_exception(error)
+    def _take_outcomes(self, outcomes: list[tuple[_Submission, Exception | None]]) -> None:
+        is_settling = bool(self._outcomes)
+        self._outcomes.extend(outcomes)
+        if not is_settling:
+            self._settle()
 
-
-def is_full(error: BaseException) -> bool:
-    """Whether the database has no room left on its disk."""
-    cause = error.__cause__
-    code = getattr(cause, "sqlite_errorcode", None)
-    return code == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) == "53100"
+    def _settle(self) -> None:
+        """Tell some of those that wait, in the order of their submission; others have their turn of
+        the loop between two portions."""
+        for _ in range(min(SETTLED_AT_ONCE, len(self._outcomes))):
+            submission, error = self._outcomes.popleft()
+            if submission.future.done():
+                continue
+            if error is None:
+                submission.future.set_result(submission.result)
+            else:
+                submission.future.set_exception(error)
+        if self._outcomes:
+            self._loop.call_soon(self._settle)
 
 
 def _in_words(error: Exception) -> NodeError:

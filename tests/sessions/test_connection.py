@@ -12,6 +12,7 @@ from msgnode.sessions.connection import Connection, ConnectionSettings
 
 class Link:
     is_paused = False
+    unsent_bytes = 0
 
     def __init__(self):
         self.reads = True
