@@ -58,6 +58,7 @@ from msgnode.sessions.closed import ClosedSessions
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.expiry import run_expiry
+from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.manager import SessionManager, SessionSettings
 from msgnode.sessions.probe import NoRecord, ProbeAuthorizer, ProbeDoor
@@ -244,12 +245,14 @@ class Node:
         )
         self.cluster = None if transport is None else self._cluster(transport)
         self.connection_settings = ConnectionSettings(
-            messages_per_second=limits["MAX_MESSAGES_PER_SECOND"],
-            bytes_per_second=limits["MAX_BYTES_PER_SECOND"],
-            max_pending=limits["MAX_PENDING_ANSWERS"],
+            FlowLimits(
+                messages_per_second=limits["MAX_MESSAGES_PER_SECOND"],
+                bytes_per_second=limits["MAX_BYTES_PER_SECOND"],
+                max_pending=limits["MAX_PENDING_ANSWERS"],
+                answers=self.answers,
+            ),
             handshake_timeout=limits["HANDSHAKE_TIMEOUT"],
             names_runtime=bool(self.identities.authenticator.modes.default),
-            answers=self.answers,
         )
         control_handlers = ControlHandlers(
             self.sessions,

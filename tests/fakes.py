@@ -84,6 +84,7 @@ class FakeCaller:
         self.pending = 0
         self.turns = 0
         self.charged: list[tuple[int, int]] = []
+        self.is_carrying = True
         self.answered = asyncio.Event()
 
     def put(self, frame: bytes) -> None:

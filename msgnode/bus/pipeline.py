@@ -127,6 +127,8 @@ class Pipeline:
         self, message: Message, frame: bytes, caller: Caller, began: float
     ) -> Iterator[None]:
         """One step, in its turn: a thousand that open or close hold up nobody's messages."""
+        if not caller.is_carrying:
+            return
         decision = NOT_APPLICABLE
         try:
             self._authorizer.authenticate(message, caller)

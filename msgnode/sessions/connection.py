@@ -1,8 +1,6 @@
-"""One socket: frames in, flow control, frames out. Knows nothing of ASGI.
+"""One socket: frames in, in order, and frames out. Knows nothing of ASGI.
 
-A sender is held back, never buffered without bound: when it is over its rate, has as many
-answers under way as it may have, sends to a reader that is behind, or says what needs a fact that
-is on its way, its socket is not read until that is over.
+Its life is the table SOCKET of rules.py; when its sender is held back, flow_control.py says.
 """
 
 from __future__ import annotations
@@ -17,34 +15,35 @@ from msgnode.core.errors import NodeError
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity, Speaker
 from msgnode.core.pending import Pending
-from msgnode.core.token_bucket import TokenBucket
 
-from .budgets import AnswerBudget, source
+from .flow_control import FlowControl, FlowLimits
 from .manager import SessionManager
 from .outbox import Link
-from .rules import CloseCode
+from .rules import SOCKET, CloseCode, SocketEvent, SocketState, after
 from .session import LiveSession
-from .turn_line import LINE
+from .turns import Turns
 
-MAX_DEBT = 20.0
-"""Seconds a sender is held back for one message at most, whatever it cost; shorter than the time
-in which a ping is to be answered."""
 MAX_FAILURES = 10
 """Identities that are not good, in `open` and `re-open`, until a connection is ended."""
+
+_READING = SocketState.READING
+_HELD = SocketState.HELD
+_LOST = SocketState.LOST
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """Limits of one connection: rates a second, answers under way, seconds to the first session.
-    `names_runtime`: whether that session must have named its runtime by then. `answers`: what the
-    connections of one source may have under way together."""
+    """Limits of one connection.
 
-    messages_per_second: float
-    bytes_per_second: float
-    max_pending: int
+    Attributes:
+        flow: what its sender may have under way.
+        handshake_timeout: seconds to the first session.
+        names_runtime: whether that session must have named its runtime by then.
+    """
+
+    flow: FlowLimits
     handshake_timeout: float
     names_runtime: bool = False
-    answers: AnswerBudget | None = None
 
 
 class Connection:
@@ -61,32 +60,24 @@ class Connection:
         settings: ConnectionSettings,
     ) -> None:
         self.link = link
+        self.state = _READING
         self.session: LiveSession | None = None
         self.last_runtime_url = ""
         self.refusal: NodeError | None = None  # why it was given no session, if that was not said
         self.proof = ""  # digest of the token that proved who is behind it
+        self.flow = FlowControl(settings.flow, remote_address, self._go_on)
         self._stranger = Speaker("", "", remote_address=remote_address)
         self._sessions = sessions
         self._carry = carry
         self._settings = settings
         self._failures = 0
-        self._pending = 0
-        self._behind = 0  # readers that are waited for
-        self._unknown = 0  # facts that are waited for
-        self._source = source(remote_address)
-        self._is_queued = False  # to be released when its source has fewer answers under way
-        self._lost = False
-        self._held = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._ended = False
-        self._rest: deque[Iterator[None]] = deque()  # of a message that is under way
-        self._goes_on = False
         self._waiting: deque[bytes] = deque()
+        self._turns = Turns(self._may_take_step, self._go_on)
         self._released = asyncio.Event()
-        self._messages = TokenBucket(settings.messages_per_second)
-        self._bytes = TokenBucket(settings.bytes_per_second)
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.call_later(settings.handshake_timeout, self._no_session)
+
+    # --- who is behind it -------------------------------------------------------------------------
 
     @property
     def speaker(self) -> Speaker:
@@ -114,16 +105,18 @@ class Connection:
         self._stranger = replace(self._stranger, identity=identity)
         self.proof = proof
 
+    # --- frames -----------------------------------------------------------------------------------
+
     def frame_received(self, frame: bytes) -> None:
         """Take one frame; while the sender is held back it waits its turn."""
-        if self._held:
-            self._waiting.append(frame)
-        elif not self._ended:
+        if self.state is _READING:
             self._carry_one(frame)
+        elif self.state is _HELD:
+            self._waiting.append(frame)
 
     async def ready(self) -> None:
         """Wait until the sender is not held back (for servers that are asked for frames)."""
-        while self._held and not self._ended:
+        while self.state is _HELD:
             self._released.clear()
             await self._released.wait()
 
@@ -131,7 +124,7 @@ class Connection:
         """Send to the caller: through its session's outbox, so that order and bounds hold."""
         if self.session is not None and self.session.runtime_url:
             self.session.deliver(frame)
-        elif self._ended:
+        elif not self._is_there:
             return
         elif self.link.is_paused:
             self.end(CloseCode.TOO_SLOW, "too slow")
@@ -139,70 +132,67 @@ class Connection:
             self.link.write(frame)
 
     def answer_pending(self, change: int) -> None:
-        self._pending += change
-        if self._settings.answers is not None:
-            self._settings.answers.count(self._source, change)
-        if self._held and change < 0 and self._pending <= self._settings.max_pending // 2:
-            self._release()
+        self.flow.answer_pending(change)
 
     def charge(self, messages: int, size: int) -> None:
-        limits = self._settings
-        least = -MAX_DEBT * limits.messages_per_second
-        self._messages.left = max(self._messages.left - messages, least)
-        self._bytes.left = max(self._bytes.left - size, -MAX_DEBT * limits.bytes_per_second)
+        self.flow.charge(messages, size)
 
     def carry_on(self, rest: Iterator[None]) -> None:
-        self._rest.append(rest)
-        self._go_through()
+        self._turns.add(rest)
 
     def wait_for(self, reader: Listener) -> None:
-        self._behind += 1
-        reader.when_writable(self._relieved)
+        self.flow.wait_for_reader(reader)
 
     def hold(self, frame: bytes, fact: Pending) -> None:
-        self._unknown += 1
         self._waiting.appendleft(frame)
-        fact.when_known(self._known)
+        self.flow.wait_for_fact(fact)
 
     def wait_until(self, fact: Pending, then: Callable[[], None]) -> None:
-        """Read nothing until the fact is known, then do this first."""
+        """Read nothing until the fact is known, then do this first, unless the socket is closed."""
+        if self._is_there:
+            self._hold()
+        self.flow.wait_for_fact(fact, lambda: then() if self.is_carrying else None)
 
-        def known() -> None:
-            self._unknown -= 1
-            if not self._ended:
-                then()
-                self._loop.call_soon(self.lost if self._lost else self._release)
+    # --- its life ---------------------------------------------------------------------------------
 
-        self._unknown += 1
-        self._held = True
-        self.link.pause_reading()
-        fact.when_known(known)
+    @property
+    def is_carrying(self) -> bool:
+        """Whether what was read is carried, now or later."""
+        return self.state in (_READING, _HELD, _LOST)
 
     def end(self, code: int, reason: str) -> None:
-        """Close the socket from our side."""
-        if not self._ended:
+        """Close the socket from our side; nothing more is carried."""
+        if not self.is_carrying:
+            return
+        self._step(SocketEvent.CLOSE)
+        if self.state is SocketState.CLOSED:  # it was gone already
+            self._closed()
+        else:
             self._stop()
             self.link.close(code, reason)
 
     def lost(self) -> None:
-        """The socket is closed, whoever closed it. What was read before, and waited because the
+        """The socket is gone, whoever closed it. What was read before, and waited because the
         sender was held back, is carried first: it was sent, and nobody would know of its loss."""
-        self._lost = True
-        self._go_through()
-        while self._waiting and not self._ended and not self._unknown and not self._rest:
-            self._carry_one(self._waiting.popleft())
-        if (self._unknown or self._rest) and not self._ended:
-            return  # once the facts are known, and what is under way has been carried
-        self._stop()
-        self._sessions.lost(self)
+        self._step(SocketEvent.LOSE)
+        if self.state is SocketState.CLOSED:
+            self._closed()
+        else:
+            self._turns.go()
+            self._carry_rest()
+
+    def _step(self, event: SocketEvent) -> None:
+        self.state = after(SOCKET, self.state, event)
 
     def _stop(self) -> None:
-        self._ended = True
         self._waiting.clear()
         self._deadline.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        self.flow.stop()
         self._released.set()
+
+    def _closed(self) -> None:
+        self._stop()
+        self._sessions.lost(self)
 
     def _carry_one(self, frame: bytes) -> None:
         """What a frame raises is this connection's end, and nobody else's business."""
@@ -213,108 +203,49 @@ class Connection:
             self.end(CloseCode.GOING_AWAY, "the node failed at a frame")
 
     def _take(self, frame: bytes) -> None:
-        self._messages.left -= 1
-        self._bytes.left -= len(frame)
+        self.flow.frame_read(len(frame))
         self._carry(frame, self)
-        if self._must_wait() and not self._ended:
-            self._held = True
-            self.link.pause_reading()
+        if self.state is _READING and self._must_wait():
+            self._hold()
 
     def _must_wait(self) -> bool:
-        """Whether the sender is to be held back, and by what: a reader that is behind, a fact,
-        answers under way, or its rate (then a timer goes on)."""
-        if (
-            self._rest
-            or self._behind
-            or self._unknown
-            or self._pending >= self._settings.max_pending
-        ):
-            return True
-        answers = self._settings.answers
-        if answers is not None and answers.is_full(self._source):
-            if not self._is_queued:
-                self._is_queued = True
-                answers.when_less(self._source, self._has_room)
-            return True
-        if self._messages.left >= 0 and self._bytes.left >= 0:
-            return False
-        self._refill()
-        if self._messages.left >= 0 and self._bytes.left >= 0:
-            return False
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._wait(), self._refilled)
-        return True
+        return bool(self._turns) or self.flow.must_wait()
 
-    def _go_through(self) -> None:
-        """Take steps of the message under way for a turn of the loop, then give way to others. A
-        sender that is still there waits for readers that are behind, and for answers."""
-        if self._goes_on:
-            return
-        LINE.enter()
-        while self._rest:
-            is_there = not self._lost and not self._ended
-            if is_there and (self._behind or self._pending >= self._settings.max_pending):
-                return  # `_release` goes on
-            if LINE.must_wait:
-                self._goes_on = True
-                LINE.wait(self._go_on)
-                return
-            try:
-                next(self._rest[0])
-            except StopIteration:
-                self._rest.popleft()
-            except Exception as error:
-                FAULTS.note("message", error)
-                self._rest.popleft()
+    def _may_take_step(self) -> bool:
+        """A sender that is still there waits for readers that are behind, and for answers."""
+        return not self._is_there or not self.flow.is_choked
+
+    @property
+    def _is_there(self) -> bool:
+        return self.state is _READING or self.state is _HELD
+
+    def _hold(self) -> None:
+        self._step(SocketEvent.HOLD)
+        self.link.pause_reading()
 
     def _go_on(self) -> None:
-        """The next turn of the message under way; then what has waited for its end."""
-        self._goes_on = False
-        self._go_through()
-        if self._rest or self._ended:
-            return
-        if self._lost:
-            self.lost()
-        else:
-            self._release()
-
-    def _has_room(self) -> None:
-        self._is_queued = False
-        self._loop.call_soon(self._release)
-
-    def _refilled(self) -> None:
-        self._timer = None
-        self._release()
-
-    def _relieved(self) -> None:
-        self._behind -= 1
-        self._loop.call_soon(self._release)
-
-    def _known(self) -> None:
-        self._unknown -= 1
-        if not self._ended:
-            self._loop.call_soon(self.lost if self._lost else self._release)
-
-    def _release(self) -> None:
         """Go on with what waited, unless there is still (or again) something to wait for."""
-        if self._rest:
-            self._go_through()
-        if self._ended or not self._held or self._must_wait():
+        if self.state is _READING:
             return
-        self._held = False
-        while self._waiting and not self._held and not self._ended:
+        self._turns.go()
+        if self.state is _LOST:
+            self._carry_rest()
+        elif self.state is _HELD and not self._must_wait():
+            self._step(SocketEvent.RELEASE)
+            while self._waiting and self.state is _READING:
+                self._carry_one(self._waiting.popleft())
+            if self.state is _READING:
+                self._released.set()
+                self.link.resume_reading()
+
+    def _carry_rest(self) -> None:
+        """Carry what a socket that is gone has left, as far as the facts are known."""
+        while self.state is _LOST and not self._turns and not self.flow.unknown_facts:
+            if not self._waiting:
+                self._step(SocketEvent.CARRIED)
+                self._closed()
+                return
             self._carry_one(self._waiting.popleft())
-        if not self._held:
-            self._released.set()
-            self.link.resume_reading()
-
-    def _refill(self) -> None:
-        self._messages.refill()
-        self._bytes.refill()
-
-    def _wait(self) -> float:
-        """Seconds until the emptier bucket has refilled a tenth, so that work comes in portions."""
-        return max(self._messages.seconds_until(0.1), self._bytes.seconds_until(0.1))
 
     def _no_session(self) -> None:
         is_named = self.session is not None and bool(self.session.runtime_url)

@@ -35,11 +35,12 @@ from msgnode.core.pending import Pending
 from . import rules, selection
 from .connection import Connection
 from .manager import SessionManager, SessionSettings
-from .rules import CloseCode, Event
+from .rules import CloseCode, Event, State
 from .session import LiveSession
 from .store import SessionStore
 
 ADDRESS = "mn:/session"
+NOT_STORED = "the session could not be stored"
 
 Answer = Callable[[dict[str, Any]], None]
 """Gives the body of an answer to the caller, in the words of its handshake."""
@@ -103,7 +104,7 @@ class SessionHandshake:
             own.runtime_url if own else caller.last_runtime_url
         )
         if own is not None:
-            if own.runtime_url != runtime_url:
+            if not runtime_url or own.runtime_url != runtime_url:
                 raise Conflict("This connection already has a session: close it first.")
             self._resume(
                 own, caller, rules.new_token(), self._reply_to(message, caller), fresh=True
@@ -132,14 +133,21 @@ class SessionHandshake:
             raise Conflict("This connection already has a session: close it first.")
         self._check_name(runtime_url, caller)
         session = self._new(runtime_url, token, caller)
+        self._begin(session, caller, {"code": 200, "runtimeToken": token}, answer)
+
+    def _begin(
+        self, session: LiveSession, caller: Connection, body: dict[str, Any], answer: Answer | None
+    ) -> None:
+        """A new session begins; without its row, which later steps build upon, it ends."""
         self._sessions.open(session, caller)
 
         def give_up() -> None:
-            self._sessions.close(session, Event.CLOSE, "could not be stored")
+            socket = session.socket
+            self._sessions.close(session, Event.OPEN_FAILED, "could not be stored")
+            if socket is not None and socket is not caller:
+                socket.end(CloseCode.GOING_AWAY, NOT_STORED)
 
-        committed = self._store.opened(session)
-        body = {"code": 200, "runtimeToken": token}
-        self._answer_when(committed, session, caller, body, answer, give_up)
+        self._answer_when(self._store.opened(session), session, caller, body, answer, give_up)
 
     def _open_provisional(self, message: Message, caller: Connection) -> None:
         """`open` without `from`: the runtime becomes known by the first message's `via`."""
@@ -160,9 +168,8 @@ class SessionHandshake:
         session.runtime_url = runtime_url
         session.speaker = _speaker(session.id, runtime_url, caller)
         session.proof = caller.proof
-        self._sessions.open(session, caller)
-        self._store.opened(session)
-        session.attach(caller)
+        self._begin(session, caller, {}, None)
+        session.attach(caller)  # what it was waiting for has been answered already
 
     def _check_name(self, runtime_url: str, caller: Connection) -> None:
         """Whether the caller may have a new session under this runtime URL. Raises NodeError."""
@@ -220,6 +227,7 @@ class SessionHandshake:
         """The runtime says good-bye: free what it holds and close its socket."""
         if caller.session is not None:
             self._sessions.close(caller.session, Event.CLOSE, CLOSED_BY_RUNTIME)
+            caller.session = None
         caller.end(CloseCode.NORMAL, "closed")
 
     def _check_bans(self, runtime_url: str, caller: Connection) -> None:
@@ -241,10 +249,10 @@ class SessionHandshake:
         return None
 
     def _here(self, session: Listener) -> LiveSession:
-        """The session, once it is with this worker. Raises Pending while it comes from another,
-        and Unavailable if it cannot be had."""
+        """The session, once it is with this worker. Raises Pending while it comes from another or
+        leaves for one, and Unavailable if it cannot be had."""
         live = self._sessions.sessions.get(session.id)
-        if live is not None:
+        if live is not None and live.state is not State.LEAVING:
             return live
         if self.fetch is None or session.id in self._given_up:
             self._given_up.discard(session.id)
@@ -255,7 +263,8 @@ class SessionHandshake:
         self, fetch: Callable[[str], Awaitable[None]], id_: str, known: Callable[[], None]
     ) -> None:
         def done(_: asyncio.Future[None]) -> None:
-            if id_ not in self._sessions.sessions:
+            live = self._sessions.sessions.get(id_)
+            if live is None or live.state is State.LEAVING:
                 self._given_up.add(id_)
             known()
 
@@ -299,10 +308,13 @@ class SessionHandshake:
             raise Forbidden("The session is bound to another subject.")
         old_hash = session.token_hash
         self._sessions.resume(session, caller, token, speaker, caller.proof)
+        new_hash = session.token_hash
 
         def give_up() -> None:
-            session.token_hash = old_hash
-            self._sessions.detach(session)
+            if session.token_hash == new_hash:  # or it was resumed once more since
+                session.token_hash = old_hash
+            if session.socket is caller:
+                self._sessions.detach(session, Event.RESUME_FAILED)
 
         body: dict[str, Any] = {"code": 200, "runtimeToken": token} if fresh else {"code": 200}
         committed = self._store.resumed(session)
@@ -323,19 +335,23 @@ class SessionHandshake:
 
         def finish(done: asyncio.Future[Any]) -> None:
             caller.answer_pending(-1)
-            if done.cancelled() or session.socket is not caller:
+            is_waiting = session.socket is caller
+            if done.cancelled() or session.has_ended:
                 return
             if done.exception() is None:
-                if answer is not None:
-                    answer(body)
-                self._sessions.attach(session, caller)
+                if is_waiting:
+                    if answer is not None:
+                        answer(body)
+                    self._sessions.stored(session, caller)
                 return
             give_up()
+            if not is_waiting:
+                return
             caller.session = None
             if answer is not None:
                 answer(messages.error_body(Unavailable("The session could not be stored.")))
             else:
-                caller.end(CloseCode.GOING_AWAY, "the session could not be stored")
+                caller.end(CloseCode.GOING_AWAY, NOT_STORED)
 
         def settle(done: asyncio.Future[Any]) -> None:
             if done.cancelled() or done.exception() is not None:

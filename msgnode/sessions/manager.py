@@ -1,4 +1,5 @@
-"""The life of a worker's sessions after they were opened: detached, resumed elsewhere, ended.
+"""The sessions of a worker: takes each from state to state, by the table SESSION of rules.py, and
+does what belongs to the step.
 
 Rules
 - A session that has lost its socket is kept for the grace period, oldest first in `_detached`.
@@ -84,9 +85,12 @@ class SessionManager:
         """The caller's socket is gone: its session is kept for the grace period."""
         session = caller.session
         caller.session = None
-        if session is None or session.id not in self.sessions or session.socket is not caller:
+        if session is None:
             return
-        self.detach(session)
+        if session.state is State.PROVISIONAL:
+            session.step(Event.LOSE)
+            return
+        self.detach(session, Event.LOSE)
         self._store.detached(session)
         if session.outbox.has_gap:
             self._raise_alarm("gap", session.runtime_url, "Messages to a session were lost.")
@@ -104,10 +108,13 @@ class SessionManager:
 
     def close(self, session: LiveSession, event: Event, reason: str) -> None:
         """End a session: its addresses and subscriptions are free at once. Idempotent."""
-        self._detached.pop(session.id, None)
-        if self.sessions.pop(session.id, None) is None:
+        if session.has_ended:
             return
+        self._detached.pop(session.id, None)
+        is_known = self.sessions.pop(session.id, None) is not None
         session.step(event)
+        if not is_known:  # it had no runtime URL yet
+            return
         self._table.remove_runtime(session)
         self._forget_learned(session)
         if session.socket is not None:
@@ -147,7 +154,7 @@ class SessionManager:
         self._charge(session)
         if session.socket is not None:
             session.socket.set_identity(identity, proof)
-        if session.id not in self.sessions:
+        if session.state is State.PROVISIONAL:
             return None
         self._table.touch(session)
         for on_identified in self.on_identified:
@@ -177,8 +184,8 @@ class SessionManager:
                     self.end(session, CloseCode.REFUSED, f"banned: {ban.reason}")
 
     def restore(self, rows: Iterable[models.Session]) -> int:
-        """Take over the sessions of the database at start: all are detached. Those that did not end
-        in a clean stop may have missed something; how many they are is returned."""
+        """Take over the sessions of the database at start, where each has lost its socket. Those
+        that did not end in a clean stop may have missed something; how many is returned."""
         with_gap = 0
         for row in rows:
             session = self.restored(row)
@@ -188,7 +195,7 @@ class SessionManager:
         return with_gap
 
     def restored(self, row: models.Session) -> LiveSession:
-        """The session of a row, detached, not yet known to anybody."""
+        """The session of a row, arriving, not yet known to anybody."""
         identity = SessionStore.identity_of(row)
         session = LiveSession(
             id_=row.id.hex,
@@ -201,7 +208,7 @@ class SessionManager:
             ),
             outbox_bytes=self._settings.outbox_bytes,
             stores=self._settings.stores,
-            state=State.DETACHED,
+            state=State.ARRIVING,
             proof=row.identity.get("proof", ""),
             request_limits=self._settings.request_limits,
             was_restored=True,
@@ -223,7 +230,7 @@ class SessionManager:
     # --- sessions and their sockets ---------------------------------------------------------------
 
     def open(self, session: LiveSession, socket: Socket) -> None:
-        """A new session begins, on this socket."""
+        """A new session begins, on this socket; it is `stored` after the commit of its row."""
         session.step(Event.OPEN)
         self.sessions[session.id] = session
         self._bind(session, socket)
@@ -233,7 +240,8 @@ class SessionManager:
     def resume(
         self, session: LiveSession, socket: Socket, token: str, speaker: Speaker, proof: str
     ) -> None:
-        """A session goes on with this socket, token and speaker; a socket it has is closed."""
+        """A session goes on with this socket, token and speaker, and is `stored` after the commit;
+        a socket it has is closed."""
         before = session.socket
         is_changed = speaker.identity != session.speaker.identity
         session.step(Event.RESUME)
@@ -250,14 +258,16 @@ class SessionManager:
         for on_identified in self.on_identified if is_changed else ():
             on_identified(session)
 
-    def attach(self, session: LiveSession, socket: Socket) -> None:
-        """Let the session's frames flow to its socket, and say if some are missing."""
+    def stored(self, session: LiveSession, socket: Socket) -> None:
+        """The session's row is on disk: let its frames flow to its socket, and say if some are
+        missing."""
+        session.step(Event.STORED)
         session.attach(socket)
         self._signal_gap(session)
 
-    def detach(self, session: LiveSession) -> None:
+    def detach(self, session: LiveSession, event: Event) -> None:
         """The session has no socket any more; its grace period begins."""
-        session.step(Event.LOSE)
+        session.step(event)
         session.detach()
         self._forget_learned(session)
         self._table.touch(session)
@@ -266,7 +276,9 @@ class SessionManager:
     # --- sessions that change their worker --------------------------------------------------------
 
     def adopt(self, session: LiveSession) -> None:
-        """A session, detached, is one of this worker's from now on."""
+        """A session that arrives is one of this worker's from now on, or one that was to leave
+        stays."""
+        session.step(Event.ADOPT)
         self.sessions[session.id] = session
         self._detached[session.id] = session
         self._charge(session)
@@ -274,19 +286,26 @@ class SessionManager:
             on_identified(session)
 
     def release(self, session: LiveSession) -> None:
-        """A session is to leave this worker: end its socket, let it go on as a detached one."""
-        if session.socket is not None:
-            socket, session.socket.session = session.socket, None
-            socket.end(CloseCode.REPLACED, "resumed on another connection")
-        if session.state is State.OPEN:
-            self.detach(session)
+        """A session is to leave this worker: its socket is ended, its queue goes along.
+        Idempotent."""
+        if session.state is State.LEAVING:
+            return
+        socket = session.socket
+        session.step(Event.LEAVE)
         self._detached.pop(session.id, None)
+        if socket is not None:
+            socket.session = None
+            socket.end(CloseCode.REPLACED, "resumed on another connection")
+            session.detach()
+            self._forget_learned(session)
+            self._table.touch(session)
 
     def hand_off(self, session_id: str) -> None:
         """A session is with another worker from now on; its rows stay as they are."""
         session = self.sessions.pop(session_id, None)
         self._detached.pop(session_id, None)
         if session is not None:
+            session.step(Event.MOVE)
             session.outbox.clear()
         for on_handed_off in self.on_handed_off:
             on_handed_off(session_id)

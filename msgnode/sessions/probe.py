@@ -28,6 +28,7 @@ from msgnode.core.messages import Message
 from msgnode.core.record import TrafficRecord
 
 from .connection import Connection, ConnectionSettings
+from .flow_control import FlowLimits
 from .outbox import Link
 from .rules import State
 from .session import LiveSession
@@ -65,7 +66,7 @@ class ProbeDoor:
         )
         self._key = hashlib.sha256(f"probe {secret}".encode()).digest()
         self._passes: set[str] = set()
-        self._settings = ConnectionSettings(1000, 1_000_000, 64, 3600)
+        self._settings = ConnectionSettings(FlowLimits(1000, 1_000_000, 64), 3600)
         self._table = table
 
     def new_pass(self) -> str:

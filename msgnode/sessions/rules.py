@@ -1,53 +1,159 @@
-"""The life of a session, and the words of its handshake. Pure.
+"""The life of a session and of its socket: all states, all events, one table each. Pure.
 
-State      what it means
-connected  a socket without a session; nothing but session frames is accepted
-open       the session has a socket
-detached   the socket is gone; what arrives is queued until it returns or its time is over
-closed     the end; addresses and subscriptions are free
+Session      what it means
+provisional  it has a token and a socket, but no runtime URL yet
+opening      it has a socket; its row is being stored, and frames wait
+open         it has a socket, and frames flow
+resuming     it has a new socket; its row is being stored, and frames wait
+detached     the socket is gone; what arrives is queued until it returns or its time is over
+arriving     it comes from another worker, or from the database, and is not answerable yet
+leaving      it has no socket and goes to another worker, with what is queued for it
+moved        the end in this worker: another one has it
+closed       the end: its addresses and subscriptions are free
 
-The table below is the whole life; the diagram in docs/sessions.md is drawn from it.
+Socket       what it means
+reading      frames are carried as they come
+held         the sender is held back: what was read waits, no more is read
+lost         it is gone; what was read before is still carried
+closing      the node has closed it; what comes is not carried
+closed       it is gone, and its session has been told
+
+`after` is the only way from one state to the next. An event without a row in the table is a fault
+of this program, not of a client, and changes nothing: LocalProtocolError.
 """
 
 from __future__ import annotations
 
 import hmac
 import uuid
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgnode.core import addresses, redaction
 from msgnode.core.digest import digest
-from msgnode.core.errors import Conflict
 
 
 class State(StrEnum):
-    CONNECTED = "connected"
+    PROVISIONAL = "provisional"
+    OPENING = "opening"
     OPEN = "open"
+    RESUMING = "resuming"
     DETACHED = "detached"
+    ARRIVING = "arriving"
+    LEAVING = "leaving"
+    MOVED = "moved"
     CLOSED = "closed"
 
 
 class Event(StrEnum):
     OPEN = "open"
+    STORED = "row stored"
+    OPEN_FAILED = "new row not stored"
     RESUME = "resume"
-    LOSE = "lose the socket"
+    RESUME_FAILED = "resumption not stored"
+    LOSE = "socket lost"
     EXPIRE = "grace period over"
-    CLOSE = "close"
-    END = "ended by the operator"
+    CLOSE = "closed by its runtime"
+    END = "ended by the node"
+    ADOPT = "stays with this worker"
+    LEAVE = "goes to another worker"
+    MOVE = "has gone to another worker"
 
 
-TABLE: dict[tuple[State, Event], State] = {
-    (State.CONNECTED, Event.OPEN): State.OPEN,
-    (State.CONNECTED, Event.LOSE): State.CLOSED,
-    (State.OPEN, Event.RESUME): State.OPEN,
+SESSION: Mapping[tuple[State, Event], State] = {
+    (State.PROVISIONAL, Event.OPEN): State.OPENING,
+    (State.PROVISIONAL, Event.LOSE): State.CLOSED,
+    (State.PROVISIONAL, Event.CLOSE): State.CLOSED,
+    (State.OPENING, Event.STORED): State.OPEN,
+    (State.OPENING, Event.OPEN_FAILED): State.CLOSED,
+    (State.OPENING, Event.RESUME): State.OPENING,
+    (State.OPENING, Event.RESUME_FAILED): State.DETACHED,
+    (State.OPENING, Event.LOSE): State.DETACHED,
+    (State.OPENING, Event.CLOSE): State.CLOSED,
+    (State.OPENING, Event.END): State.CLOSED,
+    (State.OPENING, Event.LEAVE): State.LEAVING,
+    (State.OPEN, Event.STORED): State.OPEN,
+    (State.OPEN, Event.RESUME): State.RESUMING,
+    (State.OPEN, Event.RESUME_FAILED): State.DETACHED,
     (State.OPEN, Event.LOSE): State.DETACHED,
     (State.OPEN, Event.CLOSE): State.CLOSED,
     (State.OPEN, Event.END): State.CLOSED,
-    (State.DETACHED, Event.RESUME): State.OPEN,
+    (State.OPEN, Event.LEAVE): State.LEAVING,
+    (State.RESUMING, Event.STORED): State.OPEN,
+    (State.RESUMING, Event.OPEN_FAILED): State.CLOSED,
+    (State.RESUMING, Event.RESUME): State.RESUMING,
+    (State.RESUMING, Event.RESUME_FAILED): State.DETACHED,
+    (State.RESUMING, Event.LOSE): State.DETACHED,
+    (State.RESUMING, Event.CLOSE): State.CLOSED,
+    (State.RESUMING, Event.END): State.CLOSED,
+    (State.RESUMING, Event.LEAVE): State.LEAVING,
+    (State.DETACHED, Event.OPEN_FAILED): State.CLOSED,
+    (State.DETACHED, Event.RESUME): State.RESUMING,
     (State.DETACHED, Event.EXPIRE): State.CLOSED,
     (State.DETACHED, Event.END): State.CLOSED,
+    (State.DETACHED, Event.LEAVE): State.LEAVING,
+    (State.ARRIVING, Event.ADOPT): State.DETACHED,
+    (State.LEAVING, Event.ADOPT): State.DETACHED,
+    (State.LEAVING, Event.OPEN_FAILED): State.CLOSED,
+    (State.LEAVING, Event.END): State.CLOSED,
+    (State.LEAVING, Event.MOVE): State.MOVED,
 }
+
+
+class SocketState(StrEnum):
+    READING = "reading"
+    HELD = "held"
+    LOST = "lost"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class SocketEvent(StrEnum):
+    HOLD = "sender over a limit"
+    RELEASE = "nothing to wait for"
+    LOSE = "gone"
+    CLOSE = "closed by the node"
+    CARRIED = "all carried"
+
+
+SOCKET: Mapping[tuple[SocketState, SocketEvent], SocketState] = {
+    (SocketState.READING, SocketEvent.HOLD): SocketState.HELD,
+    (SocketState.READING, SocketEvent.LOSE): SocketState.LOST,
+    (SocketState.READING, SocketEvent.CLOSE): SocketState.CLOSING,
+    (SocketState.HELD, SocketEvent.HOLD): SocketState.HELD,
+    (SocketState.HELD, SocketEvent.RELEASE): SocketState.READING,
+    (SocketState.HELD, SocketEvent.LOSE): SocketState.LOST,
+    (SocketState.HELD, SocketEvent.CLOSE): SocketState.CLOSING,
+    (SocketState.LOST, SocketEvent.CARRIED): SocketState.CLOSED,
+    (SocketState.LOST, SocketEvent.CLOSE): SocketState.CLOSED,
+    (SocketState.CLOSING, SocketEvent.LOSE): SocketState.CLOSED,
+}
+
+
+class LocalProtocolError(RuntimeError):
+    """The node tried what the table does not foresee."""
+
+
+S = TypeVar("S", State, SocketState)
+E = TypeVar("E", Event, SocketEvent)
+
+
+def after(table: Mapping[tuple[S, E], S], state: S, event: E) -> S:
+    """The state that follows.
+
+    Args:
+        table: SESSION or SOCKET.
+        state: the state it is in.
+        event: what happens.
+
+    Raises:
+        LocalProtocolError: the table has no such row.
+    """
+    following = table.get((state, event))
+    if following is None:
+        raise LocalProtocolError(f"no event {event!r} in the state {state!r}")
+    return following
 
 
 class CloseCode:
@@ -62,14 +168,6 @@ class CloseCode:
     REPLACED = 4409
     TOO_LARGE = 4413
     NO_ROOM = 4429
-
-
-def after(state: State, event: Event) -> State:
-    """The state that follows. Raises Conflict where the table has no row."""
-    following = TABLE.get((state, event))
-    if following is None:
-        raise Conflict(f"A session that is {state} cannot {event}.")
-    return following
 
 
 class SessionUrl(NamedTuple):

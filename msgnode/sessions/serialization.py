@@ -59,7 +59,7 @@ def session_of(
     stores: bool,
     request_limits: RequestLimits = DEFAULT_LIMITS,
 ) -> LiveSession:
-    """The session, detached; nobody knows of it yet."""
+    """The session, arriving; nobody knows of it yet."""
     session = LiveSession(
         id_=state.id,
         runtime_url=state.runtime_url,
@@ -69,7 +69,7 @@ def session_of(
         speaker=state.speaker,
         outbox_bytes=outbox_bytes,
         stores=stores,
-        state=State.DETACHED,
+        state=State.ARRIVING,
         proof=state.proof,
         request_limits=request_limits,
     )

@@ -13,7 +13,7 @@ from msgnode.core import redaction
 from msgnode.core.identity import Identity, Speaker
 
 from .outbox import Link, Outbox
-from .rules import CloseCode, Event, State, after
+from .rules import SESSION, CloseCode, Event, State, after
 
 READER_PATIENCE = 5.0
 """Seconds that a reader may hold back its senders."""
@@ -41,7 +41,8 @@ class Socket(Protocol):
 
 
 class LiveSession:
-    """Implements the bus's Listener. Changes of state go through `step`, which obeys the table."""
+    """Implements the bus's Listener. `state` changes by `step` alone, which obeys the table SESSION
+    of rules.py."""
 
     is_here = True
 
@@ -83,7 +84,7 @@ class LiveSession:
         speaker: Speaker,
         outbox_bytes: int,
         stores: bool,
-        state: State = State.CONNECTED,
+        state: State = State.PROVISIONAL,
         proof: str = "",
         request_limits: RequestLimits = DEFAULT_LIMITS,
         was_restored: bool = False,
@@ -124,7 +125,13 @@ class LiveSession:
 
     @property
     def is_connected(self) -> bool:
-        return self.state is State.OPEN
+        state = self.state
+        return state is State.OPEN or state is State.OPENING or state is State.RESUMING
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether this worker has it no longer."""
+        return self.state is State.CLOSED or self.state is State.MOVED
 
     def remember(self, requests: OpenRequests) -> None:
         """These are its requests that may still be answered."""
@@ -154,8 +161,12 @@ class LiveSession:
         self._too_slow()
 
     def step(self, event: Event) -> None:
-        """Take one step of the table of rules; raises Conflict where it has none."""
-        self.state = after(self.state, event)
+        """Take one step of the table SESSION.
+
+        Raises:
+            LocalProtocolError: the table has none; nothing has changed.
+        """
+        self.state = after(SESSION, self.state, event)
 
     def attach(self, socket: Socket) -> None:
         """Take a socket; what waited in the outbox is written to it, in order."""

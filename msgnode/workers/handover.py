@@ -139,15 +139,21 @@ class Handover:
     # --- receiving --------------------------------------------------------------------------------
 
     async def fetch(self, session_id: str) -> None:
-        """Have a session of another worker come here, if it can be had at all."""
+        """Have a session of another worker come here, if it can be had at all; one that leaves for
+        another worker comes back once it is there."""
         limit = monotonic() + 2 * self._seconds
-        while session_id in self._replicator.remotes or session_id in self._arrivals:
+        while (
+            session_id in self._replicator.remotes
+            or session_id in self._arrivals
+            or session_id in self._leaving
+        ):
             if monotonic() > limit:
                 log.warning("A session could not be brought here.")
                 return
             remote = self._replicator.remotes.get(session_id)
             wanted = self._wanted.setdefault(session_id, asyncio.get_running_loop().create_future())
-            if remote is not None and session_id not in self._arrivals:
+            is_settled = session_id not in self._arrivals and session_id not in self._leaving
+            if remote is not None and is_settled:
                 if not remote.peer.is_up or self._host.has_died(remote.peer):
                     self._wanted.pop(session_id, None)
                     await self._host.take_over(session_id)
@@ -284,6 +290,7 @@ class Handover:
                 peer.out.put(TransferEnd(session_id))
         finally:
             del self._leaving[session_id]
+            self._settle(session_id)
 
     def _leave(self, session_id: str, peer: Peer) -> None:
         remote = RemoteSession(session_id, peer)

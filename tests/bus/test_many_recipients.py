@@ -15,7 +15,8 @@ from msgnode.bus.pipeline import COPIES_AS_ONE
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
 from msgnode.core.record import Outcome
-from msgnode.sessions.connection import MAX_DEBT, Connection, ConnectionSettings
+from msgnode.sessions.connection import Connection, ConnectionSettings
+from msgnode.sessions.flow_control import MAX_DEBT, FlowLimits
 from tests.fakes import FakeCaller, FakeRecorder, FakeSession, pipeline
 
 SENDER = "runtime://d/1"
@@ -101,9 +102,8 @@ def connected(carry: Any, **limits: float) -> tuple[Connection, Link, Sessions]:
     link, sessions = Link(), Sessions()
     given: Any = sessions
     wire: Any = link
-    settings = ConnectionSettings(
-        limits.get("messages", 1e6), limits.get("size", 1e9), max_pending=10, handshake_timeout=60
-    )
+    flow = FlowLimits(limits.get("messages", 1e6), limits.get("size", 1e9), max_pending=10)
+    settings = ConnectionSettings(flow, handshake_timeout=60)
     return Connection(wire, "192.0.2.1", given, carry, settings), link, sessions
 
 
@@ -145,7 +145,7 @@ async def test_what_is_under_way_is_carried_though_its_sender_is_lost() -> None:
     def rest() -> Iterator[None]:
         for number in range(3):
             done.append(number)
-            connection._behind = 1  # a reader that is behind holds up no sender that is gone
+            connection.flow.readers_behind = 1  # which holds up no sender that is gone
             yield
 
     connection, _, sessions = connected(lambda text, caller: caller.carry_on(rest()))
@@ -165,5 +165,5 @@ async def test_a_sender_pays_for_what_its_message_costs_within_bounds() -> None:
     connection.frame_received(b"x" * 600)
     assert not link.reads
     connection.charge(0, 10**12)
-    assert connection._wait() <= MAX_DEBT + 0.2
+    assert connection.flow.seconds_until_credit() <= MAX_DEBT + 0.2
     connection.end(1000, "")

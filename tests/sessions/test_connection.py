@@ -8,6 +8,7 @@ import pytest
 
 from msgnode.core.pending import Pending
 from msgnode.sessions.connection import Connection, ConnectionSettings
+from msgnode.sessions.flow_control import FlowLimits
 
 
 class Link:
@@ -22,6 +23,9 @@ class Link:
 
     def resume_reading(self):
         self.reads = True
+
+    def close(self, code, reason):
+        self.reads = False
 
 
 class Sessions:
@@ -57,7 +61,7 @@ def sessions():
 
 
 def connected(bus, sessions):
-    limits = ConnectionSettings(1000, 1_000_000, 10, 60)
+    limits = ConnectionSettings(FlowLimits(1000, 1_000_000, 10), 60)
     return Connection(Link(), "192.0.2.1", sessions, bus.carry, limits)
 
 
@@ -106,7 +110,7 @@ async def test_a_fact_that_comes_after_the_end_changes_nothing(sessions):
     bus = Bus(b"1")
     connection = connected(bus, sessions)
     connection.frame_received(b"1")
-    connection._stop()
+    connection.end(1000, "closed")
     connection.lost()
     bus.tell()
     await turn()
@@ -117,7 +121,7 @@ async def test_a_frame_that_fails_ends_its_connection_and_the_session_is_told(se
     def broken(frame, caller):
         raise RuntimeError("broken")
 
-    limits = ConnectionSettings(1000, 1_000_000, 10, 60)
+    limits = ConnectionSettings(FlowLimits(1000, 1_000_000, 10), 60)
     link = Link()
     link.close = lambda code, reason: link.closed.append(code)
     link.closed = []

@@ -27,7 +27,7 @@ def sessions(number: int) -> tuple[SessionManager, Store]:
     for each in range(number):
         session = LiveSession(
             id_=str(each), runtime_url=f"runtime://d/{each}", token="", token_hash="", handshake="",
-            speaker=Speaker(str(each), ""), outbox_bytes=0, stores=True, state=State.DETACHED,
+            speaker=Speaker(str(each), ""), outbox_bytes=0, stores=True, state=State.ARRIVING,
         )  # fmt: skip
         life.adopt(session)
     return life, store
