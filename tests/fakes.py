@@ -193,6 +193,9 @@ class FakeLink:
     def close(self, code: int, reason: str) -> None:
         self.closed = self.closed or (code, reason)
 
+    def drop(self) -> None:
+        self.closed = self.closed or (0, "dropped")
+
     def pause_reading(self) -> None:
         self.is_reading = False
 

@@ -70,6 +70,13 @@ class SocketLink(ABC):
         except Exception as error:
             self.failed(error)
 
+    def drop(self) -> None:
+        """Give the socket up at once, with what it has not sent."""
+        try:
+            self._drop()
+        except Exception as error:
+            self.failed(error)
+
     def write(self, frame: bytes) -> None:
         """One text frame, from server to client: two to ten bytes of header, no mask (RFC 6455,
         5.2)."""

@@ -42,6 +42,12 @@ class AsgiLink:
         self._waiting.append(({"type": "websocket.close", "code": code, "reason": reason}, 0))
         self._wake.set()
 
+    def drop(self) -> None:
+        """Forget what was not sent; the server ends the socket in its own time."""
+        closes = [each for each in self._waiting if each[0]["type"] == "websocket.close"]
+        self._waiting = deque(closes[-1:])
+        self._bytes = 0
+
     def pause_reading(self) -> None:
         """Nothing to do: the consumer stops asking for frames."""
 
@@ -69,7 +75,7 @@ class AsgiLink:
             while self._waiting:
                 event, size = self._waiting.popleft()
                 await self._send(event)
-                self._bytes -= size
+                self._bytes = max(0, self._bytes - size)
                 if self.is_paused and self._bytes <= _HIGH_WATER // 2:
                     self.is_paused = False
                     self.on_resume()

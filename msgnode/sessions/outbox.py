@@ -43,6 +43,10 @@ class Link(Protocol):
         """Close the socket after what has been written."""
         ...
 
+    def drop(self) -> None:
+        """Give the socket up at once, with what it has not sent."""
+        ...
+
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
 
@@ -112,8 +116,7 @@ class Outbox:
 
     def give_up(self) -> None:
         """Its room is needed by others: what waits is lost, and its session told so."""
-        self.has_gap = True
-        self._overflow()
+        self._refused()
         self.clear()
         self._sent()
 
@@ -166,8 +169,15 @@ class Outbox:
         if self._take(size):
             self._unsent += size
         else:
-            self.has_gap = True
-            self._overflow()
+            self._refused()
+
+    def _refused(self) -> None:
+        """There is no room for what waits: a socket that holds some of it goes at once."""
+        link = self._link
+        self.has_gap = True
+        self._overflow()
+        if link is not None and link.is_paused:
+            link.drop()
 
     def _resumed(self) -> None:
         self._sent()
