@@ -1,8 +1,8 @@
 """The Python front door of the registry, for every other part of the node.
 
 Synchronous; usable from any thread and any process (worker, Celery, shell), not on an event loop,
-except `submit`, which never waits. Bodies and records are in the reference's wire shape; a refusal
-is a NodeError.
+except `submit`, which never waits. Bodies and records are in the wire shape of
+docs/reference/registry.md; a refusal is a NodeError.
 
     register refresh update disconnect     one change, committed when the call returns; `condition`
                                            is asked about the entry as it is before,

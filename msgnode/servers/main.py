@@ -8,6 +8,7 @@ uvloop is installed before anything imports Twisted, because Daphne takes the lo
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import shutil
@@ -35,6 +36,7 @@ def main() -> int:
     """The exit status: 0 after a stop that was asked for, 1 if the node could not start."""
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     sys.setswitchinterval(_SWITCH_INTERVAL)
+    gc.disable()  # a start makes little garbage, and looking for it takes a fifth of the time
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgnode.settings")
     import django
 
@@ -88,6 +90,7 @@ class Worker:
             log.critical("The node cannot start: %s", _in_words(error), exc_info=True)
             return 1
         Collector().start(self._loop)
+        gc.enable()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop)
         try:
