@@ -38,6 +38,7 @@ from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Barrier, Call, Together, no_barrier
 from msgnode.connectors import registration_news
+from msgnode.connectors.embedded_registry import EmbeddedRegistry
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
 from msgnode.core.faults import FAULTS
@@ -183,6 +184,7 @@ class Node:
             ownership,
             self.writer.submit,
             addresses,
+            EmbeddedRegistry(),
         )
         self.registration_news = RegistrationNews(
             self.domain, self.table, self.enforcer, self.recorder
@@ -372,7 +374,6 @@ class Node:
         """Load the routing table from the database and begin; raises if the database cannot be
         read."""
         with_gap, bans = await asyncio.to_thread(self._load)
-        self.writer.start()
         self._loop = asyncio.get_running_loop()
         if self.record is not None:
             self.record.start()

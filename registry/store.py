@@ -21,8 +21,7 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from msgnode.core.errors import InternalFault, NodeError, NotFound, Unavailable
-from msgnode.core.full_disk import is_full
+from msgnode.core.errors import InternalFault, NodeError, NotFound
 
 from . import entries, ownership, rows
 from .commands import Command, Disconnect, Done, KeepAlive, Register, Update
@@ -45,25 +44,32 @@ Condition = Callable[[Entry | None], None]
 
 
 def apply(
-    commands: Sequence[Command], condition: Condition | None = None
+    commands: Sequence[Command],
+    condition: Condition | None = None,
+    check: Callable[[], None] | None = None,
 ) -> list[Done | NodeError]:
-    """Carry the commands out in order; for each what it did, or why it was refused. A condition is
-    asked about the locked entry first; what is not there and cannot be made is NotFound anyway.
+    """Carry the commands out in order, in one transaction.
 
-    Raises:
-        Unavailable: the database takes no change at the moment; none of them was made.
+    Args:
+        commands: at most MAX_BATCH.
+        condition: asked about each locked entry first; what is not there and cannot be made is
+            NotFound anyway.
+        check: called first in the transaction; what it raises ends it.
+
+    Returns:
+        for each command what it did, or why it was refused.
     """
     if len(commands) > MAX_BATCH:
         raise ValueError(f"A batch has at most {MAX_BATCH} commands.")
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             with transaction.atomic():
+                if check is not None:
+                    check()
                 return _Batch(commands, timezone.now(), condition).run()
         except (IntegrityError, OperationalError) as error:
-            if connection.in_atomic_block:
+            if attempt == _ATTEMPTS or connection.in_atomic_block or not _may_pass(error):
                 raise
-            if attempt == _ATTEMPTS or not _may_pass(error):
-                raise _in_words(error) from error
             log.info("registry batch starts again", extra={"attempt": attempt, "why": str(error)})
     raise InternalFault  # unreachable: the last attempt returns or raises
 
@@ -103,16 +109,6 @@ def _may_pass(error: Exception) -> bool:
     """Whether the same batch can succeed when it starts again: another one was in its way."""
     deadlocked = getattr(error.__cause__, "sqlstate", "") in ("40P01", "40001")
     return deadlocked or isinstance(error, IntegrityError)
-
-
-def _in_words(error: Exception) -> Exception:
-    """What a database that takes no change at the moment is to those who asked for one."""
-    if not isinstance(error, OperationalError):
-        return error
-    log.error("The registry's database takes no change: %s", error)
-    if is_full(error):
-        return Unavailable("The registry's disk is full; try again later.")
-    return Unavailable("The registry's database does not take the change at the moment.")
 
 
 class _Batch:

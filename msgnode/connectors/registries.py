@@ -38,8 +38,9 @@ class Registries:
         ownership: Ownership,
         written: Callable[[], Awaitable[Any]],
         budget: AddressBudget,
+        embedded: EmbeddedRegistry,
     ) -> None:
-        self._embedded = EmbeddedRegistry()
+        self._embedded = embedded
         self._remote: RemoteRegistry | None = None
         self._back_ends: list[BackEnd] = []
         registry: Registry = self._embedded
@@ -74,6 +75,6 @@ class Registries:
 
     async def stop(self) -> None:
         """Close what is open."""
-        self._embedded.stop()
+        await self._embedded.stop()
         for back_end in self._back_ends:
             await back_end.close()
