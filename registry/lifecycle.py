@@ -52,8 +52,10 @@ def runtimes_gone(runtime_urls: Iterable[str], limit: int = MAX_ROWS) -> int:
 
 
 def owners_gone(live: Mapping[str, frozenset[str]], shares: bool) -> int:
-    """Disconnect the entries of these runtimes whose owners are not among the marks of who is
-    there. An entry without an owner stays, and with `shares` one of a session."""
+    """Disconnect the entries of these runtimes whose owners are not among those who are there.
+
+    An entry without an owner stays, and with `shares` one of a session.
+    """
     runtimes = {
         each: marks
         for url, marks in live.items()
@@ -112,8 +114,10 @@ def age(limit: int = MAX_ROWS) -> int:
 
 
 def purge(limit: int = MAX_ROWS) -> int:
-    """Delete what has been dead for PURGE_AFTER, users left without entries, old history, and what
-    is beyond what is kept at most."""
+    """Delete what has been dead for PURGE_AFTER, and what is beyond what is kept at most.
+
+    Users that are left without entries go, too, and old history.
+    """
     now = timezone.now()
     before = now - timedelta(seconds=settings.REGISTRY["PURGE_AFTER"])
     done = 0
@@ -150,8 +154,10 @@ def delete_rows(model: type[RegistryEntry], ids: list[int]) -> int:
 
 
 def take_news(limit: int = MAX_ROWS) -> list[Entry]:
-    """Entries that ended since the last call, each told once
-    (docs/reference/registry.md, section A2)."""
+    """Entries that ended since the last call, each once.
+
+    docs/reference/registry.md, section A2.
+    """
     while expire_due() == MAX_ROWS:
         pass
     news: list[Entry] = []

@@ -35,8 +35,10 @@ class Registry(Protocol):
     async def runtimes_gone(
         self, runtime_urls: Sequence[str], live: Mapping[str, frozenset[str]]
     ) -> None:
-        """Disconnect what runtimes registered that have no session any more, and of those in
-        `live`, which have some, what owners registered whose marks are not there."""
+        """Disconnect what runtimes registered that have no session any more.
+
+        Of those in `live`, which have some, what owners registered whose marks are not there.
+        """
         ...
 
 
@@ -80,8 +82,13 @@ class DomainRegistryConnector(Component):
             self._check_facts(request.body, caller)
 
     def _count(self, url: str, caller: Listener) -> None:
-        """An entry counts as an address of the session that made it until that ends: its row stays
-        when it is removed. Raises TooMany."""
+        """Count an entry as an address of the session that made it, until that ends.
+
+        Its row stays when it is removed.
+
+        Raises:
+            TooMany: the session's source or subject has as many as it may have.
+        """
         known = self._registered.get(caller.id, ())
         if url in known:
             return

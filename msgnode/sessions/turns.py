@@ -1,5 +1,8 @@
-"""What one connection has under way that may take more than one turn of the event loop: messages
-with many recipients, and frames that open or close a session. All connections stand in one line."""
+"""What one connection has under way that may take more than one turn of the event loop.
+
+That is messages with many recipients, and frames that open or close a session. All connections stand
+in one line.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,10 @@ class Turns:
         self.go()
 
     def go(self) -> None:
-        """Take steps for one turn; the rest in the next ones. What a step raises is the end of its
-        message alone."""
+        """Take steps for one turn; the rest in the next ones.
+
+        What a step raises is the end of its message alone.
+        """
         if self._is_in_line:
             return
         LINE.enter()

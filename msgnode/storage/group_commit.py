@@ -191,8 +191,10 @@ class GroupCommit(Generic[Item]):
             self._settle()
 
     def _settle(self) -> None:
-        """Tell some of those that wait, in the order of their submission; others have their turn of
-        the loop between two portions."""
+        """Tell some of those that wait, in the order of their submission.
+
+        Others have their turn of the loop between two portions.
+        """
         for _ in range(min(SETTLED_AT_ONCE, len(self._outcomes))):
             job, outcome = self._outcomes.popleft()
             if job.future.done():

@@ -44,8 +44,11 @@ PER_SOURCE = 100
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One decision worth telling. `shadow` is the decision of sets that are not in force, `facts`
-    are what was known beside the message."""
+    """One decision worth telling.
+
+    `shadow` is the decision of sets that are not in force, `facts` are what was known beside the
+    message.
+    """
 
     at: float
     direction: str

@@ -59,8 +59,13 @@ def add_hits(hits: Counter[tuple[str, ...]]) -> None:
 
 
 def purge(days: float) -> int:
-    """Delete entries older than so many days, and the oldest beyond ENTRIES_AT_MOST, at most 1,000
-    in a transaction; how many went."""
+    """Delete entries older than so many days, and the oldest beyond ENTRIES_AT_MOST.
+
+    At most 1,000 go in a transaction.
+
+    Returns:
+        how many went.
+    """
     limit = timezone.now() - timedelta(days=days)
     gone = 0
     while (beyond := DecisionEntry.objects.count() - ENTRIES_AT_MOST) > 0:
