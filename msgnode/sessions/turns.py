@@ -1,7 +1,7 @@
 """What one connection has under way that may take more than one turn of the event loop.
 
-That is messages with many recipients, and frames that open or close a session. All connections stand
-in one line.
+That is messages with many recipients, and frames that open or close a session. All connections
+stand in one line.
 """
 
 from __future__ import annotations
