@@ -62,8 +62,10 @@ class DaphneLink(SocketLink):
         await self._closed.wait()
 
     def _send(self, data: bytes) -> None:
-        """To the socket at once where nothing waits before it, which saves Twisted's wait for a
-        writable socket."""
+        """To the socket at once where nothing waits before it.
+
+        That saves Twisted's wait for a writable socket.
+        """
         transport = self._transport
         if not transport.connected or self._protocol.state != self._protocol.STATE_OPEN:
             return
@@ -219,8 +221,7 @@ class NodeProtocol(WebSocketProtocol):
             super().check_timeouts()
 
     def dropConnection(self, abort: bool = False) -> None:  # noqa: N802
-        """A connection that was closed by a handshake ends with what was written, not with a
-        reset."""
+        """A connection that a handshake closed ends with what was written, not with a reset."""
         super().dropConnection(abort=abort and not self.wasClean)
         reactor.callLater(FAILURE_PATIENCE, self.transport.abortConnection)
 
@@ -242,6 +243,8 @@ class NodeProtocol(WebSocketProtocol):
 
 
 class NodeFactory(WebSocketFactory):
+    """Makes the protocol of each socket."""
+
     protocol = NodeProtocol
 
 

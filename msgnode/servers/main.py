@@ -45,8 +45,10 @@ def main() -> int:
 
 
 def listening_socket(host: str, port: int, is_shared: bool) -> socket.socket:
-    """A socket that listens; a shared one several workers may have, each with connections of its
-    own."""
+    """A socket that listens.
+
+    A shared one several workers may have, each with connections of its own.
+    """
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
