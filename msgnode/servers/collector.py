@@ -1,5 +1,4 @@
-"""Garbage collection in short pauses: a worker with thousands of sockets is never looked through
-whole in the middle of its messages.
+"""Garbage collection in short pauses, also in a worker with thousands of sockets.
 
 Python looks at every object again each time their number has grown by a quarter; with the hundred
 objects of each socket that stops a worker for 50 ms for each thousand of them. Here what has
