@@ -30,7 +30,6 @@ from msgnode.core.message_types import TYPES
 from msgnode.core.messages import InvalidFrame, Message
 from msgnode.core.pending import Pending
 from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
-from msgnode.core.redaction import cut, cut_id
 
 from . import delivery, routes
 from .delivery import FanOut
@@ -352,10 +351,10 @@ class Pipeline:
         record = TrafficRecord(
             at=time(),
             session=caller.speaker.session_id,
-            id=cut_id(fault.id.decode()),
+            id=fault.id.decode(),
             type="",
-            sender=cut(fault.sender),
-            to=cut(fault.to),
+            sender=fault.sender,
+            to=fault.to,
             size=len(frame),
             listeners=0,
             outcome=Outcome.REFUSED,
@@ -382,10 +381,10 @@ class Pipeline:
         record = TrafficRecord(
             time(),
             speaker.session_id,
-            cut_id(message.id.decode()),
+            message.id.decode(),
             message.type if message.type in TYPES else OTHER_TYPE,
-            cut(message.sender),
-            cut(to),
+            message.sender,
+            to,
             len(message.frame),
             listeners,
             outcome,

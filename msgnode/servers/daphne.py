@@ -29,7 +29,12 @@ from zope.interface import implementer
 
 from msgnode.core.faults import FAULTS
 from msgnode.servers.daphne_http import NodeHttpFactory, end_if_reset
-from msgnode.servers.socket_link import CLOSE_PATIENCE, FAILURE_PATIENCE, SocketLink
+from msgnode.servers.socket_link import (
+    CLOSE_PATIENCE,
+    FAILURE_PATIENCE,
+    FailedClient,
+    SocketLink,
+)
 from msgnode.servers.text_frames import whole_texts
 from msgnode.sessions.rules import CloseCode
 
@@ -129,13 +134,17 @@ class NodeProtocol(WebSocketProtocol):
     receiver: Callable[[bytes], None] | None = None
     link: DaphneLink | None = None
     _refusal: dict[str, Any] | None = None
-    _has_failed = False
+    _failed: FailedClient | None = None
     data: bytes  # autobahn's: what has been read and not consumed
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802
         """Give whole text frames to the receiver; autobahn gets everything else."""
-        if self._has_failed:
+        if self._failed is not None:
+            if not self._failed.read(len(data)):
+                self.transport.abortConnection()
             return
+        if self.link is not None and self.link.awaiting:
+            self.link.heard()
         receiver = self.receiver
         if receiver is None or not self._is_between_frames():
             super().dataReceived(data)
@@ -225,6 +234,13 @@ class NodeProtocol(WebSocketProtocol):
         super().dropConnection(abort=abort and not self.wasClean)
         reactor.callLater(FAILURE_PATIENCE, self.transport.abortConnection)
 
+    def onCloseHandshakeTimeout(self) -> None:  # noqa: N802
+        if self._failed is not None and self._failed.is_waited_for():
+            again = reactor.callLater(FAILURE_PATIENCE, self.onCloseHandshakeTimeout)
+            self.closeHandshakeTimeoutCall = again
+        else:
+            super().onCloseHandshakeTimeout()
+
     def _max_message_size_exceeded(self, msg_size: int, max_msg_size: int, reason: str) -> None:
         self._fail_connection(CloseCode.TOO_LARGE, f"a frame may have {max_msg_size} bytes")
 
@@ -233,7 +249,7 @@ class NodeProtocol(WebSocketProtocol):
         if self.state != self.STATE_OPEN:
             super()._fail_connection(code, reason)
             return
-        self._has_failed = True
+        self._failed = FailedClient()
         self.closeHandshakeTimeout = FAILURE_PATIENCE
         self.sendCloseFrame(code, reason.encode()[:123])
         self.data = b""

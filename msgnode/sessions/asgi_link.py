@@ -42,11 +42,15 @@ class AsgiLink:
         self._waiting.append(({"type": "websocket.close", "code": code, "reason": reason}, 0))
         self._wake.set()
 
+    def ping(self, answered: Callable[[], None]) -> bool:
+        """ASGI has no pings."""
+        return False
+
     def drop(self) -> None:
-        """Forget what was not sent; the server ends the socket in its own time."""
-        closes = [each for each in self._waiting if each[0]["type"] == "websocket.close"]
-        self._waiting = deque(closes[-1:])
+        """Forget what was not sent, and close: ASGI has nothing shorter."""
+        self._waiting.clear()
         self._bytes = 0
+        self.close(1001, "")
 
     def pause_reading(self) -> None:
         """Nothing to do: the consumer stops asking for frames."""

@@ -45,8 +45,16 @@ class Link(Protocol):
         """Close the socket after what has been written."""
         ...
 
+    def ping(self, answered: Callable[[], None]) -> bool:
+        """Ask the peer for a sign of life: `answered` is called at whatever it sends next.
+
+        Returns:
+            False if it cannot be asked now.
+        """
+        ...
+
     def drop(self) -> None:
-        """Give the socket up at once, with what it has not sent."""
+        """Give the socket up without a word, with what it has not sent."""
         ...
 
     def pause_reading(self) -> None: ...

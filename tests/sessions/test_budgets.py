@@ -104,7 +104,7 @@ def test_a_full_socket_that_finds_no_room_is_ended() -> None:
     link.unsent_bytes = 600
     outbox.put(FRAME)
     assert ended == ["ended"]
-    assert link.closed == (0, "dropped")  # or what it holds would stay for a while
+    assert link.closed == (1006, "")  # or what it holds would stay for a while
     assert outbox.has_gap
     assert queues.budget.bytes == 900
 
