@@ -148,3 +148,67 @@ def test_the_way_back_is_kept_for_several_answers_and_for_a_bounded_number_of_re
         assert table.returning("x", str(MAX_RETURNS)) is session
     table.remove_runtime(session)
     assert table.returning("x", str(MAX_RETURNS)) is None
+
+
+class Watcher:
+    """Hears what is changed for the sessions of a worker."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[object, ...]] = []
+
+    def entered(self, session: object) -> None:
+        self.heard.append(("entered", session))
+
+    def left(self, session: object) -> None:
+        self.heard.append(("left", session))
+
+    def changed(self, *change: object) -> None:
+        self.heard.append(("changed", *change))
+
+    def asked(self, *asked: object) -> None:
+        self.heard.append(("asked", *asked))
+
+
+def test_who_stands_in_for_a_session_has_all_that_it_had_and_nothing_of_others() -> None:
+    table, url = RoutingTable(), "runtime://d/1"
+    before, other, after = (FakeSession(url) for _ in range(3))
+    for session in (before, other):
+        table.add_runtime(session)
+        table.subscribe("comm://d/1", session)
+    table.allocate("hyperty://d/1", before)
+    table.allocate("hyperty://d/2", other)
+    table.learn("hyperty://d/3", before)
+    table.learn("hyperty://d/4", other)
+    assert table.listeners("comm://d/1") == (before, other)
+    table.watcher = watcher = Watcher()  # type: ignore[assignment]
+    unknown = "comm://d/unknown"
+    table.replace(
+        before,
+        after,
+        ["hyperty://d/1", "hyperty://d/2", unknown],
+        ["comm://d/1", unknown],
+        ["hyperty://d/3", "hyperty://d/4", unknown],
+    )
+    assert table.owners == {"hyperty://d/1": after, "hyperty://d/2": other}
+    assert table.learned == {"hyperty://d/3": after, "hyperty://d/4": other}
+    assert table.listeners("comm://d/1") == (after, other)
+    assert table.runtimes == {url: [after, other]}
+    assert table.listeners(unknown) == ()
+    assert watcher.heard == []
+
+
+def test_a_probe_stands_apart_and_only_those_of_this_worker_are_told_of() -> None:
+    table, watcher = RoutingTable(), Watcher()
+    table.watcher = watcher  # type: ignore[assignment]
+    mine, theirs = FakeSession("domain://d/probe"), FakeSession("domain://d/other")
+    theirs.is_here = False
+    for probe in (mine, theirs):
+        table.add_probe(probe)
+    assert table.probes == {"domain://d/probe": mine, "domain://d/other": theirs}
+    assert watcher.heard == [("entered", mine)]
+    table.remove_probe(FakeSession("domain://d/probe"))
+    assert mine in table.probes.values()
+    for probe in (mine, theirs):
+        table.remove_probe(probe)
+    assert table.probes == {}
+    assert watcher.heard == [("entered", mine), ("left", mine)]
