@@ -398,7 +398,7 @@ CSRF_COOKIE_NAME = f"node_{PORT}_csrf"
 REDIS_URL: str = env("REDIS_URL", default="")
 CHANNEL_LAYERS = {
     "default": {
-        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "BACKEND": "msgnode.redis.channel_layer.StreamChannelLayer",
         "CONFIG": {"hosts": [REDIS_URL]},
     }
     if REDIS_URL

@@ -6,7 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from msgnode.bus.table import MAX_RETURNS, RoutingTable
+from msgnode.bus.return_paths import MAX_RETURNS, ReturnPath, ReturnPaths
+from msgnode.bus.table import RoutingTable
 from msgnode.core import addresses
 from tests.fakes import FakeSession
 
@@ -142,12 +143,27 @@ def test_the_way_back_is_kept_for_several_answers_and_for_a_bounded_number_of_re
     table, session = RoutingTable(), FakeSession("runtime://d/1")
     table.add_runtime(session)
     for number in range(MAX_RETURNS + 1):
-        table.remember_return("x", str(number), session)
+        table.return_paths.remember(ReturnPath("x", str(number), session.id, "runtime://d/1"), "a")
     assert table.returning("x", "0") is None
     for _ in range(2):
         assert table.returning("x", str(MAX_RETURNS)) is session
     table.remove_runtime(session)
     assert table.returning("x", str(MAX_RETURNS)) is None
+
+
+def test_what_a_session_may_still_answer_is_known_and_bounded() -> None:
+    paths = ReturnPaths()
+    for number in range(MAX_RETURNS):
+        paths.remember(ReturnPath("x", str(number), "asker", "runtime://d/1"), str(number % 2))
+    again = ReturnPath("x", "0", "other tab", "runtime://d/1")
+    paths.remember(again, "1")
+    assert paths.find("x", "0") == again
+    assert len(paths) == MAX_RETURNS
+    assert len(paths.of("0")) == MAX_RETURNS // 2 - 1
+    assert len(paths.of("1")) == MAX_RETURNS // 2 + 1
+    for number in range(MAX_RETURNS):
+        paths.remember(ReturnPath("y", str(number), "asker", "runtime://d/1"))
+    assert (len(paths), paths.of("0"), paths.of("1")) == (MAX_RETURNS, [], [])
 
 
 class Watcher:
