@@ -52,6 +52,10 @@ class UvicornLink(SocketLink):
         if self._is_open and not self._transport.is_closing():
             self._transport.write(data)
 
+    @property
+    def unsent_bytes(self) -> int:
+        return int(self._transport.get_write_buffer_size())
+
     def _begin_close(self, code: int, reason: str) -> None:
         if not self._is_open:
             return
@@ -86,10 +90,13 @@ class NodeWebSocketProtocol(WebSocketsSansIOProtocol):
     link: UvicornLink | None = None
     _rest = b""
     _owed = 0
+    _is_lost = False
     _failed: FailedClient | None = None
 
     async def run_asgi(self) -> None:
         self.link = UvicornLink(self)
+        if self._is_lost:  # before the application began, which would wait for ever
+            self.link.closed()
         extensions: Any = self.scope["extensions"]
         extensions["msgnode.link"] = self.link
         await super().run_asgi()
@@ -221,9 +228,11 @@ class NodeWebSocketProtocol(WebSocketsSansIOProtocol):
             self.link.drained()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
         super().connection_lost(exc)
-        if self.link is not None:
-            self.link.closed()
+        link, self.link, self.receiver = self.link, None, None  # a ring nobody would find soon
+        if link is not None:
+            link.closed()
 
 
 _KEPT = 64 * 1024
