@@ -43,7 +43,8 @@ from .worker_process import WorkerId
 
 log = logging.getLogger(__name__)
 
-LAYER_AWAY, LAYER_FULL = "redis-away", "redis-full"
+LAYER_AWAY = "redis-away"
+LAYER_FULL = "redis-full"
 _ASK_AGAIN = 0.05  # seconds between two requests for the same lost batch
 _RETRY = 0.1  # seconds until a layer that refused is tried again
 _READER_PATIENCE = 5.0  # seconds that a full link may hold senders back
