@@ -203,7 +203,10 @@ class PeerTransport:
         return monotonic() - self._heard_itself_at < self.timeout
 
     def knows(self, epochs: set[str]) -> bool:
-        """Whether all that these workers, and those heard of, have is known here."""
+        """Whether all that these workers, and those heard of, have is known here; not while this
+        one is cut off, which it may notice before it misses the others."""
+        if not self.hears_itself:
+            return False
         all_known = all(peer.is_up and peer.is_known for peer in self.peers.values())
         return all_known and epochs <= self.peers.keys()
 
