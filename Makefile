@@ -10,8 +10,8 @@ BIN := $(VENV)/bin
 PACKAGES := msgnode policies registry spark
 SOURCES := $(PACKAGES) manage.py $(wildcard tests bench docs)
 PARALLEL := -n auto --dist loadgroup
-# Until no race is known any more, a failure in shared checks is tried once more, shown and counted.
-AGAIN := $(if $(CI),--reruns 1 -raR)
+# Until no race is known any more, a failure in shared checks is tried twice more, shown and counted.
+AGAIN := $(if $(CI),--reruns 2 -raR)
 # make's own notes would stand between the lines of the node.
 MAKEFLAGS += --no-print-directory
 
