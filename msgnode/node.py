@@ -11,12 +11,13 @@ import os
 import socket
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from django.conf import settings
 
+from msgnode import models
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.address_budget import AddressBudget
@@ -38,6 +39,7 @@ from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Barrier, Call, Together, no_barrier
 from msgnode.connectors import registration_news
+from msgnode.connectors.embedded_registry import EmbeddedRegistry
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
 from msgnode.core.faults import FAULTS
@@ -61,20 +63,27 @@ from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.expiry import run_expiry
 from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.handshake import SessionHandshake
+from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.manager import SessionManager, SessionSettings
 from msgnode.sessions.probe import NoRecord, ProbeAuthorizer, ProbeDoor
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.store import SessionStore
 from msgnode.storage import alarms, control
 from msgnode.storage.control import ControlReader
+from msgnode.storage.fence import Fence
 from msgnode.storage.writer import GroupWriter
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
 from msgnode.traffic.retention import raw_url
-from msgnode.workers.cluster import Cluster, ClusterLimits, this_host
+from msgnode.workers.cluster import Cluster, ClusterLimits
 from msgnode.workers.control_handlers import ControlHandlers
-from msgnode.workers.transport import PeerTransport, WorkerId, channel_layer
+from msgnode.workers.fencing import note_fencing
+from msgnode.workers.lease import Lease
+from msgnode.workers.lone import register_alone
+from msgnode.workers.membership_store import READY, STARTING, retire
+from msgnode.workers.transport import LAYER_AWAY, LAYER_FULL, PeerTransport, channel_layer
+from msgnode.workers.worker_process import WorkerId, this_host
 from policies.apps import PoliciesConfig
 from spark.freshness import watch_reports
 
@@ -91,9 +100,16 @@ class Node:
         self.epoch = str(uuid.uuid4())
         self.is_ready = False
         self.table = RoutingTable()
-        self.writer = GroupWriter()
+        self.times_fenced = 0
+        self.me = WorkerId(self.worker, self.epoch, this_host(), os.getpid())
+        is_alone = not settings.REDIS_URL
+        seconds = limits["WORKER_TIMEOUT"] * (2 if is_alone else 1)
+        self.lease = Lease(self.epoch, seconds, is_alone, self._figures)
+        self.fence_check = Fence(self.epoch, limits["WORKER_TIMEOUT"]).check
+        self.writer = GroupWriter(self.fence_check, self.lease.refused)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._renewing: asyncio.Task[None] | None = None
         self.record = self._record() if settings.RECORD["ON"] else None
         self.recorder = CountingRecorder(self.record)
         self.owners = LastOwnerCache()
@@ -116,7 +132,9 @@ class Node:
         closed = ClosedSessions(
             limits["MAX_CLOSED_SESSIONS_PER_SOURCE"], limits["MAX_CLOSED_SESSIONS"]
         )
-        self.session_store = SessionStore(self.writer, self.worker, self.epoch, closed)
+        self.session_store = SessionStore(
+            self.writer, self.worker, self.epoch, closed, self.fence_check
+        )
         self.sessions = SessionManager(
             session_settings, self.table, self.session_store, self.raise_alarm
         )
@@ -169,6 +187,7 @@ class Node:
             EmbeddedProvider(),
         )
         self.async_verifier = self.identities.async_verifier
+        self.liveness = LivenessChecks(self.sessions, limits["LIVENESS_TIMEOUT"])
         self.handshake = SessionHandshake(
             session_settings,
             self.sessions,
@@ -176,9 +195,17 @@ class Node:
             self.session_store,
             self.identities.authorize_runtime,
             barrier,
+            self.liveness,
+            self.owners,
         )
         self.registries = Registries(
-            self.domain, settings.REGISTRY, control.post, ownership, self.writer.submit
+            self.domain,
+            settings.REGISTRY,
+            control.post,
+            ownership,
+            self.writer.submit,
+            addresses,
+            EmbeddedRegistry(self.fence_check, self.lease.refused),
         )
         self.registration_news = RegistrationNews(
             self.domain, self.table, self.enforcer, self.recorder
@@ -191,7 +218,10 @@ class Node:
         ]
         self.devices = self._devices() if settings.DEVICE_HTTP else None
         self.sessions.on_identified.append(self.identities.session_identified)
-        self.sessions.on_handed_off.append(self.identities.session_handed_off)
+        self.sessions.on_handed_off += [
+            self.identities.session_handed_off,
+            self.registries.domain.session_handed_off,
+        ]
         self.guard = ResponseGuard(self.table, settings.STRICT_RESPONSES, self.sessions.missed)
         self.pipeline = Pipeline(
             domain=self.domain,
@@ -209,6 +239,8 @@ class Node:
             recorder=self.recorder,
             answers=Replies(self.enforcer, limits["ANSWER_TIMEOUT"], barrier),
             guard=self.guard,
+            check_lease=self.lease.check,
+            knows_all=self.knows_all,
         )
         self.probe = ProbeDoor(self.domain, settings.SECRET_KEY, self.table)
         self.probe.pipeline = Pipeline(
@@ -273,11 +305,12 @@ class Node:
         limits: dict[str, Any] = settings.NODE
         return PeerTransport(
             channel_layer(),
-            WorkerId(self.worker, self.epoch, this_host(), os.getpid()),
+            self.me,
             f"{self.domain} {settings.SECRET_KEY}",
             limits["WORKER_TIMEOUT"],
             limits["LINK_BYTES"],
             self.raise_alarm,
+            self.clear_alarm,
         )
 
     def _cluster(self, transport: PeerTransport) -> Cluster:
@@ -301,8 +334,11 @@ class Node:
             self.identities,
             {"policies": self.enforcer.information.rates, "requests": VISITS},
             self.guard,
+            self.liveness,
+            self.lease,
         )
         self.handshake.fetch = cluster.moves.fetch
+        self.liveness.ask_worker = cluster.ask_worker
         cluster.rpc.answers = peer_queries.answers(self)
         PoliciesConfig.installed().messages_of_others = partial(peer_queries.passing, cluster.rpc)
         return cluster
@@ -376,10 +412,15 @@ class Node:
     # --- start and stop ---------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Load the routing table from the database and begin; raises if the database cannot be
-        read."""
-        with_gap, bans = await asyncio.to_thread(self._load)
-        self.writer.start()
+        """Load the routing table from the database and begin.
+
+        Raises:
+            DatabaseError: the database cannot be read.
+            AnotherRuns: another worker serves this database, and has no Redis either.
+        """
+        rows = await asyncio.to_thread(self._register)
+        self._renewing = asyncio.create_task(self.lease.run())
+        with_gap, bans = await asyncio.to_thread(self._load, rows)
         self._loop = asyncio.get_running_loop()
         if self.record is not None:
             self.record.start()
@@ -420,8 +461,7 @@ class Node:
         await self.sockets.end_all(CloseCode.GOING_AWAY, "the node restarts: come back", seconds)
 
     async def stop(self) -> None:
-        """Tell every session to come back, give what is left to the other workers, commit what is
-        under way, end."""
+        """Tell every session to come back, give those left to other workers, commit, end."""
         for step in (
             self.drain,
             self.tail.stop,
@@ -436,6 +476,37 @@ class Node:
         ):
             with FAULTS.kept_to("step of the stop"):
                 await step()
+
+    async def fence(self, why: str) -> None:
+        """Serve nothing more, because the lease is lost, and tell every socket to come back.
+
+        The rows are left to whoever has them now. Waits for the database as long as that takes.
+        """
+        self.is_ready = False
+        await self.sockets.end_all(CloseCode.GOING_AWAY, "this worker begins again: come back", 0.0)
+        missed = await self.cluster.fence() if self.cluster is not None else set()
+        for task in self._tasks:
+            task.cancel()
+        steps = (self.path.stop, self.tail.stop, self._close_record)
+        await asyncio.gather(
+            *(asyncio.wait_for(step(), 1.0) for step in steps), return_exceptions=True
+        )
+        await asyncio.to_thread(note_fencing, self.me, why, missed)
+
+    def _figures(self) -> dict[str, Any]:
+        """What is noted of the worker with each renewal of its lease."""
+        if self.cluster is None:
+            state = READY if self.is_ready else STARTING
+            return {"state": state, "sessions": len(self.sessions.sessions)}
+        return {
+            "state": self.cluster.state,
+            "sessions": len(self.sessions.sessions),
+            "links": self.cluster.transport.figures(),
+        }
+
+    def knows_all(self) -> bool:
+        """Whether what is not in the routing table is nobody's, on any worker."""
+        return self.cluster is None or self.cluster.knows_all()
 
     async def _end_jobs(self) -> None:
         for task in self._tasks:
@@ -454,14 +525,27 @@ class Node:
             await asyncio.to_thread(self.record.close)
 
     async def _leave_workers(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()  # or it would find its epoch retired, and take that for a loss
         if self.cluster is not None:
             await self.cluster.stop()
+        else:
+            await asyncio.to_thread(retire, self.epoch)
+        self.lease.close()
 
-    def _load(self) -> tuple[int, BanList]:
-        alarms.clear_of_ended((path_probe.KIND, fault_alarms.KIND), socket.gethostname())
+    def _register(self) -> Iterable[models.Session]:
+        """Enter this worker; the sessions that are its own from now on."""
+        if self.cluster is not None:
+            return self.cluster.register()
+        register_alone(self.me, self.lease)
+        return SessionStore.load()
+
+    def _load(self, rows: Iterable[models.Session]) -> tuple[int, BanList]:
+        alarms.clear_of_ended(
+            (path_probe.KIND, fault_alarms.KIND, LAYER_AWAY, LAYER_FULL), socket.gethostname()
+        )
         ensure_own_clients()
         self.identities.load()
-        rows = SessionStore.load() if self.cluster is None else self.cluster.register()
         with_gap = self.sessions.restore(rows)
         self.identities.restore()
         AllocationStore.load_owners(self.owners)

@@ -1,13 +1,12 @@
 """The Python front door of the registry, for every other part of the node.
 
-Synchronous; usable from any thread and any process (worker, Celery, shell), not on an event loop,
-except `submit`, which never waits. Bodies and records are in the reference's wire shape; a refusal
-is a NodeError.
+Synchronous; usable from any thread and any process (worker, Celery, shell), not on an event loop.
+Bodies and records are in the wire shape of docs/reference/registry.md; a refusal is a NodeError.
 
     register refresh update disconnect     one change, committed when the call returns; `condition`
                                            is asked about the entry as it is before,
                                            `by` says who asks (None: the node itself)
-    submit                                 one change in a group commit, as a Future
+    apply                                  many changes in one transaction
     get find                               entries as they are at this moment
     runtimes_gone take_news statistics     the end of sessions, the feed of ended entries, numbers
     on_change                              be told of announced changes, in their transaction
@@ -18,11 +17,14 @@ is a NodeError.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 
+from django.db import OperationalError, connection
 from django.db.models import Count, Model
 
-from msgnode.core.errors import NodeError
+from msgnode.core.errors import NodeError, Unavailable
+from msgnode.core.full_disk import is_full
 from registry.global_registry.store import get as global_get
 from registry.global_registry.store import put as global_put
 
@@ -32,15 +34,14 @@ from .entries import Cause, Change, Entry, Kind, outcome
 from .models import DataObject, Hyperty
 from .ownership import PUBLIC, Claimant, owns, session_mark, subject_mark
 from .records import key, record
-from .store import Condition
-from .writer import Writer
+from .store import MAX_BATCH, Condition, apply
 
 __all__ = [
-    "PUBLIC", "Cause", "Change", "Claimant", "Command", "Condition", "Disconnect", "Done", "Entry",
-    "KeepAlive", "Kind", "Register", "Search", "Update", "disconnect", "find", "get", "global_get",
-    "global_put", "key", "on_change", "operations", "outcome", "owners_gone", "owns",
-    "person_erase", "person_export", "record", "refresh", "register", "registration",
-    "runtimes_gone", "session_mark", "statistics", "subject_mark", "submit", "take_news",
+    "MAX_BATCH", "PUBLIC", "Cause", "Change", "Claimant", "Command", "Condition", "Disconnect",
+    "Done", "Entry", "KeepAlive", "Kind", "Register", "Search", "Update", "apply", "disconnect",
+    "find", "get", "global_get", "global_put", "key", "on_change", "operations", "outcome",
+    "owners_gone", "owns", "person_erase", "person_export", "record", "refresh", "register",
+    "registration", "runtimes_gone", "session_mark", "statistics", "subject_mark", "take_news",
     "update", "update_of",
 ]  # fmt: skip
 
@@ -49,11 +50,12 @@ get = searches.get
 take_news = lifecycle.take_news
 person_export = data_subjects.export
 person_erase = data_subjects.erase
-_writer = Writer()
-submit = _writer.submit
 
 operations: list[Callable[[str, str, Model], None]] = []
 """Called with each row an operator disconnects or purges in the console: who, what, the row."""
+
+
+log = logging.getLogger(__name__)
 
 
 def registration(
@@ -73,7 +75,14 @@ def update_of(kind: Kind, url: str, body: object, by: Claimant | None = None) ->
 
 def carry_out(command: Command, condition: Condition | None = None) -> Done:
     """One command, committed when the call returns. Raises NodeError where it is refused."""
-    result = store.apply([command], condition)[0]
+    try:
+        result = apply([command], condition)[0]
+    except OperationalError as error:
+        if connection.in_atomic_block:
+            raise
+        log.error("The registry's database takes no change: %s", error)
+        why = "disk is full" if is_full(error) else "database does not take the change"
+        raise Unavailable(f"The registry's {why}; try again later.") from error
     if isinstance(result, NodeError):
         raise result
     return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import Body, Component, DeliveryResult, NoPolicies, Response
 from msgnode.bus.replies import Replies
 from msgnode.bus.response_guard import ResponseGuard
+from msgnode.bus.return_paths import ReturnPath
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Change
@@ -20,16 +22,18 @@ from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
 from msgnode.core.errors import NotIdentified
 from msgnode.core.identity import Speaker
 from msgnode.core.messages import Message
+from msgnode.core.pending import Pending
 from msgnode.core.record import TrafficRecord
 
 DOMAIN = "localhost"
+_SESSIONS = itertools.count(1)
 
 
 class FakeSession:
     """A session that keeps what it is given."""
 
     def __init__(self, runtime_url: str, token: str = "", is_connected: bool = True) -> None:
-        self.id = f"{id(self):032x}"
+        self.id = f"{next(_SESSIONS):032x}"  # never used again, as `id(self)` is
         self.runtime_url = runtime_url
         self.token = token.encode()
         self.is_connected = is_connected
@@ -47,6 +51,9 @@ class FakeSession:
         if self.taken is not DeliveryResult.DROPPED:
             self.frames.append(frame)
         return self.taken
+
+    def deliver_request(self, frame: bytes, path: ReturnPath) -> DeliveryResult:
+        return self.deliver(frame)
 
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
         return self.deliver(frame)
@@ -84,7 +91,12 @@ class FakeCaller:
         self.pending = 0
         self.turns = 0
         self.charged: list[tuple[int, int]] = []
+        self.is_carrying = True
         self.answered = asyncio.Event()
+        self.held: list[bytes] = []
+
+    def hold(self, frame: bytes, fact: Pending) -> None:
+        self.held.append(frame)
 
     def put(self, frame: bytes) -> None:
         self.frames.append(frame)
@@ -154,11 +166,15 @@ class FakeComponent(Component):
     def __init__(self, answer: Any, address: str = f"domain://fake.{DOMAIN}") -> None:
         super().__init__((address,))
         self._answer = answer
+        self.revoked: list[Body] = []
 
     def answer(self, message: Message, caller: Any) -> Body:
         if isinstance(self._answer, Exception):
             raise self._answer
         return self._answer() if callable(self._answer) else self._answer
+
+    def revoke(self, message: Message, body: Body, caller: Any) -> None:
+        self.revoked.append(body)
 
 
 class FakeLink:
@@ -167,6 +183,8 @@ class FakeLink:
     def __init__(self, room: int = 10**9) -> None:
         self.room = room
         self.is_paused = room == 0
+        self.unsent_bytes = 0
+        self.on_pause: Callable[[], None] = lambda: None
         self.on_resume: Callable[[], None] = lambda: None
         self.frames: list[bytes] = []
         self.closed: tuple[int, str] | None = None
@@ -176,7 +194,9 @@ class FakeLink:
         assert not self.is_paused, "written to a full socket"
         self.frames.append(frame)
         self.room -= 1
-        self.is_paused = self.room <= 0
+        if self.room <= 0:
+            self.is_paused = True
+            self.on_pause()
 
     def drain(self, room: int) -> None:
         """The peer has read: there is room again."""
@@ -187,6 +207,13 @@ class FakeLink:
 
     def close(self, code: int, reason: str) -> None:
         self.closed = self.closed or (code, reason)
+
+    def ping(self, answered: Callable[[], None]) -> bool:
+        """Never known."""
+        return False
+
+    def drop(self) -> None:
+        self.closed = self.closed or (1006, "")
 
     def pause_reading(self) -> None:
         self.is_reading = False
@@ -236,6 +263,7 @@ def pipeline(
     door: Any = None,
     timeout: float = 5.0,
     is_strict: bool = True,
+    **more: Any,
 ) -> Pipeline:
     """A pipeline of fakes over this table."""
     policies = enforcer or NoPolicies()
@@ -249,4 +277,5 @@ def pipeline(
         recorder=recorder or FakeRecorder(),
         answers=Replies(policies, timeout),
         guard=ResponseGuard(table, is_strict, lambda _: None),
+        **more,
     )

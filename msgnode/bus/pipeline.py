@@ -18,7 +18,7 @@ caller alone: its frame is carried again when the fact is there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter, time
 from typing import assert_never
 
@@ -30,7 +30,6 @@ from msgnode.core.message_types import TYPES
 from msgnode.core.messages import InvalidFrame, Message
 from msgnode.core.pending import Pending
 from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
-from msgnode.core.redaction import cut, cut_id
 
 from . import delivery, routes
 from .delivery import FanOut
@@ -46,6 +45,7 @@ from .ports import (
 )
 from .replies import Replies
 from .response_guard import ResponseGuard
+from .return_paths import ReturnPath
 from .routes import ComponentBook, Nowhere, ToComponent, ToSessions
 from .table import RoutingTable
 
@@ -53,9 +53,25 @@ log = logging.getLogger(__name__)
 
 SESSION_ADDRESS = "mn:/session"
 
+COPIES_AS_ONE = 8
+"""So many copies for further listeners of one address count as one message's bytes: a copy is only
+written, not read, checked and decided upon."""
+
+
+def _nothing() -> None:
+    """The check of a worker whose lease nobody asks about."""
+
+
+def _always() -> bool:
+    return True
+
 
 class Pipeline:
-    """One instance per worker; `carry` is the one door for messages of every kind of caller."""
+    """One instance per worker; `carry` is the one door for messages of every kind of caller.
+
+    `check_lease` raises Pending while it is not certain that the worker may serve; `knows_all` says
+    whether an address that is not in the table is nobody's, on any worker.
+    """
 
     def __init__(
         self,
@@ -69,7 +85,11 @@ class Pipeline:
         recorder: Recorder,
         answers: Replies,
         guard: ResponseGuard,
+        check_lease: Callable[[], None] = _nothing,
+        knows_all: Callable[[], bool] = _always,
     ) -> None:
+        self._check_lease = check_lease
+        self._knows_all = knows_all
         self._domain = domain
         self._address = f"domain://msg-node.{domain}"
         self._table = table
@@ -84,22 +104,24 @@ class Pipeline:
         self.tap: MessageObserver | None = None
 
     def carry(self, frame: bytes, caller: Caller) -> None:
-        """Take one frame from a caller. Never raises; whoever expects an answer gets one."""
+        """Take one frame from a caller. Never raises; whoever expects an answer gets one.
+
+        Args:
+            frame: the text of the message, UTF-8.
+            caller: where it came from, and where answers to it go.
+        """
         began = perf_counter()
         try:
             message = messages.parse(frame)
         except InvalidFrame as fault:
             self._refuse_frame(fault, frame, caller, began)
             return
+        if message.recipients[0] == SESSION_ADDRESS:
+            caller.carry_on(self._at_the_door(message, frame, caller, began))
+            return
         decision = NOT_APPLICABLE
         try:
-            if message.recipients[0] == SESSION_ADDRESS:
-                self._authorizer.authenticate(message, caller)
-                decision = self._enforced(message, caller.speaker, Direction.IN)
-                self._door.handle(message, caller)
-                self._note(message, SESSION_ADDRESS, caller.speaker, decision, began,
-                           Outcome.ANSWERED, component="session")  # fmt: skip
-                return
+            self._check_lease()
             session, speaker = self._authorizer.authorize(message, caller)
             if len(message.recipients) == 1:
                 message, decision = self._taken_in(message, speaker)
@@ -122,6 +144,30 @@ class Pipeline:
             further = len(recipients) - 1
             caller.charge(further, further * len(frame))
             caller.carry_on(self._to_each(message, session, speaker, caller, began))
+
+    def _at_the_door(
+        self, message: Message, frame: bytes, caller: Caller, began: float
+    ) -> Iterator[None]:
+        """One step, in its turn: a thousand that open or close hold up nobody's messages."""
+        if not caller.is_carrying:
+            return
+        decision = NOT_APPLICABLE
+        try:
+            self._check_lease()
+            self._authorizer.authenticate(message, caller)
+            decision = self._enforced(message, caller.speaker, Direction.IN)
+            self._door.handle(message, caller)
+        except Pending as fact:
+            caller.hold(frame, fact)
+        except NodeError as error:
+            self._refuse(message, caller, error, decision, began)
+        except Exception:
+            log.exception("A session's frame could not be handled.")
+            self._refuse(message, caller, InternalFault(), decision, began)
+        else:
+            self._note(message, SESSION_ADDRESS, caller.speaker, decision, began,
+                       Outcome.ANSWERED, component="session")  # fmt: skip
+        yield from ()
 
     def _to_each(
         self, message: Message, session: Requester, speaker: Speaker, caller: Caller, began: float
@@ -175,9 +221,9 @@ class Pipeline:
                 case ToSessions(found):
                     asserted = speaker.identity is not None
                     frame = message.forwarded(to, decision.auth, asserted, out.body)
-                    self._remember_way_back(message, session)
+                    path = self._remember_way_back(message, session, found)
                     if len(found) > 1:
-                        caller.charge(0, len(frame) * (len(found) - 1))
+                        caller.charge(0, len(frame) * (len(found) - 1) // COPIES_AS_ONE)
                     if message.is_response:
                         outcome, listeners = self._guard.hand_back(
                             message, frame, found, session, caller, began
@@ -193,12 +239,12 @@ class Pipeline:
                                 ids = self._table.ids(to, found)
                                 session.ask_group(message.sender, message.id, ids, began)
                         if len(found) > 1:
-                            fan_out = FanOut(frame, found, session)
+                            fan_out = FanOut(frame, found, session, path)
                             if fan_out.is_large:
                                 return self._in_parts(
                                     fan_out, message, to, speaker, caller, decision, began
                                 )
-                        outcome, listeners = delivery.hand_over(frame, found, session, caller)
+                        outcome, listeners = delivery.hand_over(frame, found, session, caller, path)
                     if outcome is Outcome.DROPPED:
                         raise Unavailable(f"{to} is not connected, and its queue is full.")
                 case ToComponent(asked):
@@ -206,7 +252,9 @@ class Pipeline:
                     outcome = Outcome.ANSWERED
                     code = self._answers.ask(asked, message, session, caller)
                 case Nowhere(reason):
-                    raise NotFound(reason)
+                    if self._knows_all():
+                        raise NotFound(reason)
+                    raise Unavailable(f"Whether anybody listens to {to} is not known just now.")
                 case _:
                     assert_never(route)
         except NodeError as error:
@@ -252,10 +300,16 @@ class Pipeline:
             return decision
         raise NotPermitted(decision)
 
-    def _remember_way_back(self, message: Message, session: Listener) -> None:
+    def _remember_way_back(
+        self, message: Message, session: Listener, found: tuple[Listener, ...]
+    ) -> ReturnPath | None:
         """With several sessions of one runtime URL, the answer must find the one that asked."""
-        if len(self._table.runtimes.get(session.runtime_url, ())) > 1 and not message.is_response:
-            self._table.remember_return(message.sender, message.id_key, session)
+        runtime_url = session.runtime_url
+        if message.is_response or len(self._table.runtimes.get(runtime_url, ())) < 2:
+            return None
+        path = ReturnPath(message.sender, message.id_key, session.id, runtime_url)
+        self._table.return_paths.remember(path, found[0].id if len(found) == 1 else "")
+        return path
 
     # --- what is not delivered --------------------------------------------------------------------
 
@@ -292,9 +346,11 @@ class Pipeline:
     def _refuse_frame(
         self, fault: InvalidFrame, frame: bytes, caller: Caller, began: float
     ) -> None:
-        """What is no message is answered as far as its parts are known, never from mn:/session:
-        stubs of the field swallow what comes from there. A response is not answered even then, or
-        two nodes would answer each other for ever."""
+        """Answer what is no message, as far as its parts are known.
+
+        Never from mn:/session: stubs of the field swallow what comes from there. A response is not
+        answered even then, or two nodes would answer each other for ever.
+        """
         sender = self._address if fault.to in ("", SESSION_ADDRESS) else fault.to
         to = fault.sender or caller.speaker.runtime_url
         if not fault.is_response:
@@ -302,10 +358,10 @@ class Pipeline:
         record = TrafficRecord(
             at=time(),
             session=caller.speaker.session_id,
-            id=cut_id(fault.id.decode()),
+            id=fault.id.decode(),
             type="",
-            sender=cut(fault.sender),
-            to=cut(fault.to),
+            sender=fault.sender,
+            to=fault.to,
             size=len(frame),
             listeners=0,
             outcome=Outcome.REFUSED,
@@ -332,10 +388,10 @@ class Pipeline:
         record = TrafficRecord(
             time(),
             speaker.session_id,
-            cut_id(message.id.decode()),
+            message.id.decode(),
             message.type if message.type in TYPES else OTHER_TYPE,
-            cut(message.sender),
-            cut(to),
+            message.sender,
+            to,
             len(message.frame),
             listeners,
             outcome,

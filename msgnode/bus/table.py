@@ -1,6 +1,6 @@
 """The routing table: which session listens to which address, in this worker's memory.
 
-Four layers, looked up in this order (reference 5):
+Four layers, looked up in this order (docs/reference/messages.md, section 5):
   owners       an allocated or claimed address -> its session; nobody else hears it
   subscribers  an address -> every session that subscribed it
   runtimes     a runtime URL -> its sessions, newest last; holds for everything below the URL
@@ -10,7 +10,7 @@ An earlier layer always wins, so that what was learned yields to what is allocat
 `probes` are the sessions by which workers watch their own path, at addresses of the node; they
 stand apart, so that nothing counts or lists them.
 
-`returns` remembers which of several sessions of one runtime URL asked, for the answer's way back.
+`return_paths` says which of several sessions of one runtime URL asked, for the answer's way back.
 
 Sessions of other workers stand in the same table. A watcher, where there is one, hears of the
 changes made for sessions of this worker, and tells the other workers.
@@ -18,14 +18,13 @@ changes made for sessions of this worker, and tells the other workers.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
 
 from msgnode.core import addresses
 
 from .ports import Layer, Listener, TableObserver
-
-MAX_RETURNS = 10_000
+from .return_paths import ReturnPaths
 
 
 class RoutingTable:
@@ -37,10 +36,11 @@ class RoutingTable:
         self.learned: dict[str, Listener] = {}
         self.probes: dict[str, Listener] = {}
         self.runtimes: dict[str, list[Listener]] = {}
+        self._runtime_urls: list[str] = []  # of `runtimes`, sorted
         self._subscribers: dict[str, dict[Listener, None]] = {}
         self._fan_out: dict[str, tuple[Listener, ...]] = {}
         self._ids: dict[str, frozenset[str]] = {}  # of the fan-outs
-        self._returns: OrderedDict[tuple[str, str], Listener] = OrderedDict()
+        self.return_paths = ReturnPaths()
 
     # --- look-ups ---------------------------------------------------------------------------------
 
@@ -76,13 +76,22 @@ class RoutingTable:
                 return named[0] if named else _newest(sessions)
         return None
 
-    def returning(self, to: str, id_key: str) -> Listener | None:
-        """Who asked the request that this response answers, if it had to be remembered.
+    def runtimes_below(self, address: str) -> Iterator[str]:
+        """The URLs of the runtimes that lie below the address."""
+        prefix = f"{address}/"
+        at = bisect_left(self._runtime_urls, prefix)
+        while at < len(self._runtime_urls) and self._runtime_urls[at].startswith(prefix):
+            yield self._runtime_urls[at]
+            at += 1
 
-        It stays remembered: a provisional answer is followed by another (reference 1.5).
-        """
-        asked = self._returns.get((to, id_key)) if self._returns else None
-        return asked if asked is not None and self.knows(asked) else None
+    def returning(self, to: str, id_key: str) -> Listener | None:
+        """Who asked the request that this response answers, if it had to be remembered."""
+        path = self.return_paths.find(to, id_key)
+        if path is not None:
+            for session in self.runtimes.get(path.runtime_url, ()):
+                if session.id == path.asker:
+                    return session
+        return None
 
     def knows(self, session: Listener) -> bool:
         """Whether the session has not ended."""
@@ -96,20 +105,24 @@ class RoutingTable:
     # --- changes ----------------------------------------------------------------------------------
 
     def allocate(self, address: str, session: Listener) -> None:
+        """The session holds the address."""
         self.owners[address] = session
         self._tell(Layer.OWNED, address, session, True)
 
     def release(self, address: str, session: Listener) -> None:
+        """The session holds the address no longer."""
         if self.owners.get(address) is session:
             del self.owners[address]
         self._tell(Layer.OWNED, address, session, False)
 
     def subscribe(self, address: str, session: Listener) -> None:
+        """The session hears what is sent to the address."""
         self._subscribers.setdefault(address, {})[session] = None
         self._forget_fan_out(address)
         self._tell(Layer.SUBSCRIBED, address, session, True)
 
     def unsubscribe(self, address: str, session: Listener) -> None:
+        """The session hears no more what is sent to the address."""
         subscribers = self._subscribers.get(address)
         if subscribers and subscribers.pop(session, self) is not self:
             self._forget_fan_out(address)
@@ -118,12 +131,16 @@ class RoutingTable:
             self._tell(Layer.SUBSCRIBED, address, session, False)
 
     def subscribers(self, address: str) -> tuple[Listener, ...]:
+        """Who has subscribed exactly this address."""
         return tuple(self._subscribers.get(address, ()))
 
     def add_runtime(self, session: Listener) -> None:
         """Enter a session under its runtime URL, the newest of that runtime last."""
         self._take_out(session)
-        sessions = self.runtimes.setdefault(session.runtime_url, [])
+        sessions = self.runtimes.get(session.runtime_url)
+        if sessions is None:
+            sessions = self.runtimes[session.runtime_url] = []
+            insort(self._runtime_urls, session.runtime_url)
         at = len(sessions)
         while at and sessions[at - 1].bound_at > session.bound_at:
             at -= 1
@@ -131,6 +148,7 @@ class RoutingTable:
         self.touch(session)
 
     def remove_runtime(self, session: Listener) -> None:
+        """Take a session out that has ended."""
         if self._take_out(session) and self.watcher is not None and session.is_here:
             self.watcher.left(session)
 
@@ -141,6 +159,7 @@ class RoutingTable:
             self.watcher.entered(session)
 
     def remove_probe(self, session: Listener) -> None:
+        """Take out the session by which a worker watches its path."""
         if self.probes.get(session.runtime_url) is not session:
             return
         del self.probes[session.runtime_url]
@@ -153,22 +172,17 @@ class RoutingTable:
             self.watcher.entered(session)
 
     def learn(self, address: str, session: Listener) -> None:
+        """The session was the first to use the address as `from`."""
         before = self.learned.get(address)
         self.learned[address] = session
         if self.watcher is not None and session.is_here and before is not session:
             self.watcher.changed(Layer.LEARNED, address, session, True, before)
 
     def forget(self, address: str, session: Listener) -> None:
+        """The address is no longer known from the session's `from`."""
         if self.learned.get(address) is session:
             del self.learned[address]
         self._tell(Layer.LEARNED, address, session, False)
-
-    def remember_return(self, sender: str, id_key: str, session: Listener) -> None:
-        self._returns[sender, id_key] = session
-        if len(self._returns) > MAX_RETURNS:
-            self._returns.popitem(last=False)
-        if self.watcher is not None and session.is_here:
-            self.watcher.asked(sender, id_key, session)
 
     def replace(
         self,
@@ -179,7 +193,9 @@ class RoutingTable:
         learned: Iterable[str] = (),
     ) -> None:
         """One session object stands in for another of the same session, in everything it holds.
-        The watcher hears nothing: who holds what has not changed."""
+
+        The watcher hears nothing: who holds what has not changed.
+        """
         for address in owned:
             if self.owners.get(address) is before:
                 self.owners[address] = after
@@ -221,6 +237,7 @@ class RoutingTable:
         sessions.remove(session)
         if not sessions:
             del self.runtimes[session.runtime_url]
+            del self._runtime_urls[bisect_left(self._runtime_urls, session.runtime_url)]
         return True
 
     def _held(self, address: str) -> Listener | None:

@@ -1,11 +1,12 @@
 """domain://registry.<domain>: the connector to the domain registry, embedded or remote.
 
-Every message gets one answer. Words of the reference (A5): 200 with or without `value`, 404 "Not
-Found", 408 "Temporarily Unavailable" with the records, 504 when a remote registry is out of reach.
-Who may change an entry is decided in two steps: here what the node's memory knows, which is whose
-the addresses in the request are (403); in the registry whose the entry is.
-A runtime whose last session has ended takes its registrations to `disconnected`, after a grace if
-it closed it itself (ended_runtimes).
+Every message gets one answer. Words of docs/reference/registry.md, section A5: 200 with or without
+`value`, 404 "Not Found", 408 "Temporarily Unavailable" with the records, 504 when a remote
+registry is out of reach. Who may change an entry is decided in two steps: here what the node's
+memory knows, which is whose the addresses in the request are, and whose the user id (403); in the
+registry whose the entry is. A session that nobody is known behind registers under any user id: who
+finds its entries cannot rely on that. A runtime whose last session has ended takes its
+registrations to `disconnected`, after a grace if it closed it itself (ended_runtimes).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from msgnode.bus.address_budget import AddressBudget
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import CLOSED_BY_RUNTIME, Body, Component, Listener
 from msgnode.core import addresses
@@ -34,8 +36,10 @@ class Registry(Protocol):
     async def runtimes_gone(
         self, runtime_urls: Sequence[str], live: Mapping[str, frozenset[str]]
     ) -> None:
-        """Disconnect what runtimes registered that have no session any more, and of those in
-        `live`, which have some, what owners registered whose marks are not there."""
+        """Disconnect what runtimes registered that have no session any more.
+
+        Of those in `live`, which have some, what owners registered whose marks are not there.
+        """
         ...
 
 
@@ -52,8 +56,11 @@ class DomainRegistryConnector(Component):
         ownership: Ownership,
         written: Callable[[], Awaitable[Any]],
         grace: float,
+        budget: AddressBudget,
     ) -> None:
         super().__init__((f"domain://registry.{domain}",))
+        self._budget = budget
+        self._registered: dict[str, set[str]] = {}  # session id -> URLs it has registered
         self._domain = domain
         self._registry = registry
         self._ownership = ownership
@@ -64,14 +71,40 @@ class DomainRegistryConnector(Component):
         if isinstance(request, Find):
             return self._registry.carry_out(request, None)
         self._check(request, caller)
+        if isinstance(request, Register):
+            self._count(request.url, caller)
         return self._registry.carry_out(request, self._claimant(request, caller))
 
     def _check(self, request: Change | Register | Refresh | Remove, caller: Listener) -> None:
         """Whether the addresses a request names are the caller's. Raises Forbidden."""
         if request.url:
             self._check_address(request.url, caller)
+        if isinstance(request, Register) and request.user:
+            self._check_user(request.user, caller)
         if isinstance(request, Register | Change):
             self._check_facts(request.body, caller)
+
+    def _count(self, url: str, caller: Listener) -> None:
+        """Count an entry as an address of the session that made it, until that ends.
+
+        Its row stays when it is removed.
+
+        Raises:
+            TooMany: the session's source or subject has as many as it may have.
+        """
+        known = self._registered.get(caller.id, ())
+        if url in known:
+            return
+        self._budget.check(caller, [url])
+        self._budget.take(caller, [url])
+        if caller.is_here:
+            self._registered.setdefault(caller.id, set()).add(url)
+
+    def _check_user(self, user: str, caller: Listener) -> None:
+        """Whether a hyperty may be entered under this user id. Raises Forbidden."""
+        identity = caller.speaker.identity
+        if identity is not None and not identity.is_known_as(user):
+            raise Forbidden(f"{user} is not this session's user, {identity.user_url}.")
 
     def _check_facts(self, facts: Mapping[str, Any], caller: Listener) -> None:
         runtime, handler = facts.get("runtime"), facts.get("p2pHandler")
@@ -110,5 +143,11 @@ class DomainRegistryConnector(Component):
 
     def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd: if it was the runtime's last session, its registrations end."""
+        self.session_handed_off(session.id)
         if session.runtime_url:
             self.ended.note(session.runtime_url, None if reason == CLOSED_BY_RUNTIME else 0.0)
+
+    def session_handed_off(self, session_id: str) -> None:
+        """A session counts here no longer."""
+        if self._registered.pop(session_id, None) is not None:
+            self._budget.forget(session_id)

@@ -53,7 +53,8 @@ _IN_URL = re.compile(
     re.I,
 )
 _SHORTEST = 36  # characters of a session's token
-_PLAIN = 20  # characters that hold no token
+PLAIN = 20
+"""Characters that hold no token."""
 _REMEMBERED = 512
 """Longest text of which it is remembered what it shows."""
 _DEPTH = 3
@@ -67,8 +68,10 @@ def remember(token_hash: str, session: Any) -> None:
 
 
 def holds_token(text: str) -> bool:
-    """Whether a token stands in a text: that of a session which is there, or one known by its form.
-    For names that are to be kept, which are refused then and not cut."""
+    """Whether a token stands in a text: of a session that is there, or one known by its form.
+
+    For names that are to be kept, which are refused then and not cut.
+    """
     for _ in range(_DEPTH):
         text = unquote(text)
     found = _RANDOM.finditer(text)
@@ -85,9 +88,11 @@ def cut(text: str) -> str:
 
 
 def cut_id(text: str) -> str:
-    """A message's id, as JSON writes it, without the tokens in it. Few ids come twice, so none is
-    remembered."""
-    if len(text) <= _PLAIN:
+    """A message's id, as JSON writes it, without the tokens in it.
+
+    Few ids come twice, so none is remembered.
+    """
+    if len(text) <= PLAIN:
         return text
     if (found := _UUID_AS_ID.fullmatch(text)) is not None:
         return f'"{MASK}"' if _opens(found) else text
@@ -110,7 +115,7 @@ def _plain(text: str) -> str:
     if len(text) >= _SHORTEST and "-" in text:
         text = _IN_SESSION_URL.sub(r"\1", text)
         text = _RANDOM.sub(_unless_it_opens, text)
-    if len(text) > _PLAIN:
+    if len(text) > PLAIN:
         text = _MARKED.sub(MASK, _SIGNED.sub(MASK, text))
     return _IN_URL.sub(rf"\1={MASK}", text) if "=" in text else text
 

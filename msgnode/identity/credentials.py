@@ -1,4 +1,6 @@
-"""Reading what a runtime presents as its identity, in every form of the field (reference 3). Pure.
+"""Reading what a runtime presents as its identity, in every form of the field. Pure.
+
+docs/reference/identity.md, section 3.
 
 present(identity object or text) -> Presented: the token in it, and what is claimed around it
 header(token), unverified_claims(token): what a JWT says of itself, to choose the issuer and the key
@@ -56,8 +58,8 @@ class Credential:
 def present(identity: Any) -> Credential | None:
     """The identity a message carries; None if it has no assertion to be verified.
 
-    `identity` is the object of reference 3 or a text (an `idToken`). Raises Rejected for one that
-    is too long.
+    `identity` is the object of docs/reference/identity.md, section 3, or a text (an `idToken`).
+    Raises Rejected for one that is too long.
     """
     if isinstance(identity, str):
         return _credential(identity, "", {}) if identity else None
@@ -105,8 +107,11 @@ def _wrapped(text: str) -> str:
 
 
 def header(token: str) -> dict[str, Any]:
-    """The protected header of a JWT. Only `alg` and `kid` are of interest: keys come from the
-    issuer's configuration, never from a token."""
+    """The protected header of a JWT.
+
+    Only `alg` and `kid` are of interest: keys come from the issuer's configuration, never from a
+    token.
+    """
     return _json_part(token.partition(".")[0]) or {}
 
 

@@ -1,5 +1,8 @@
-"""What must stand before the programs start: folders, a free port, services that answer, tables,
-the operator's account. Every step may be repeated and says at once what is wrong."""
+"""What must be there before the programs start.
+
+Folders, a free port, services that answer, tables, the operator's account. Every step may be
+repeated and says at once what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-import redis
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.db import DatabaseError, connection
+
+from msgnode.redis.client import check
+from msgnode.redis.faults import RedisFault
 
 from .error_messages import StartFailed, without_password
 
@@ -83,16 +88,20 @@ def clear_remains(data_dir: Path) -> None:
 
 
 def raise_file_limit() -> None:
-    """Let the programs, which inherit it, open as many sockets as the system allows us: many set
-    1,024 for those who do not ask."""
+    """Let the programs, which inherit it, open as many sockets as the system allows us.
+
+    Many systems allow 1,024 to those who do not ask.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if most == resource.RLIM_INFINITY else min(most, _FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def check_port(host: str, port: int) -> None:
-    """Whether we may listen. Asked here because workers share their port and would share it with
-    a stranger's node as well."""
+    """Whether we may listen.
+
+    Asked here because workers share their port and would share it with a stranger's node as well.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -108,14 +117,13 @@ def check_port(host: str, port: int) -> None:
 
 
 def check_redis(url: str) -> None:
+    """Look whether Redis answers."""
     if not url:
         return
     try:
-        client = redis.Redis.from_url(url, socket_connect_timeout=3, socket_timeout=3)
-        client.ping()
-        client.close()
-    except (redis.RedisError, ValueError, OSError) as fault:
-        raise StartFailed(f"Redis at {without_password(url)} does not answer: {fault}") from None
+        check(url)
+    except RedisFault as fault:
+        raise StartFailed(f"Redis at {without_password(url)}: {fault}") from None
 
 
 def migrate() -> None:

@@ -29,7 +29,13 @@ from zope.interface import implementer
 
 from msgnode.core.faults import FAULTS
 from msgnode.servers.daphne_http import NodeHttpFactory, NodeRequest, end_if_reset
-from msgnode.servers.socket_link import CLOSE_PATIENCE, FAILURE_PATIENCE, SocketLink
+from msgnode.servers.socket_link import (
+    CLOSE_HANDSHAKE,
+    CLOSE_PATIENCE,
+    FAILURE_PATIENCE,
+    FailedClient,
+    SocketLink,
+)
 from msgnode.servers.text_frames import whole_texts
 from msgnode.sessions.rules import CloseCode
 
@@ -42,8 +48,8 @@ reactor: Any = _reactor
 class DaphneLink(SocketLink):
     """A link over one of Daphne's protocols.
 
-    Twisted calls pauseProducing when its write buffer holds more than 64 KiB, and resumeProducing
-    when it has run empty.
+    It is full as soon as the kernel does not take everything; Twisted calls resumeProducing when
+    its buffer has run empty.
     """
 
     def __init__(self, protocol: NodeProtocol) -> None:
@@ -62,8 +68,10 @@ class DaphneLink(SocketLink):
         await self._closed.wait()
 
     def _send(self, data: bytes) -> None:
-        """To the socket at once where nothing waits before it, which saves Twisted's wait for a
-        writable socket."""
+        """To the socket at once where nothing waits before it.
+
+        That saves Twisted's wait for a writable socket.
+        """
         transport = self._transport
         if not transport.connected or self._protocol.state != self._protocol.STATE_OPEN:
             return
@@ -74,6 +82,14 @@ class DaphneLink(SocketLink):
             if isinstance(sent, int):
                 data = data[sent:]
         transport.write(data)  # which finds out by itself if the connection is lost
+        if not self.is_paused and transport.connected:
+            transport.producerPaused = True  # so that Twisted says when all of it is sent
+            self.full()
+
+    @property
+    def unsent_bytes(self) -> int:
+        transport = self._transport
+        return len(transport.dataBuffer) - transport.offset + transport._tempDataLen
 
     def _begin_close(self, code: int, reason: str) -> None:
         protocol = self._protocol
@@ -102,6 +118,8 @@ class DaphneLink(SocketLink):
 
     def resumeProducing(self) -> None:  # noqa: N802 (Twisted's name)
         self.drained()
+        if self._transport.disconnecting:
+            self._transport.startWriting()  # Twisted forgets to hang up when it resumes a producer
 
     def stopProducing(self) -> None:  # noqa: N802 (Twisted's name)
         self.full()
@@ -117,13 +135,17 @@ class NodeProtocol(WebSocketProtocol):
     receiver: Callable[[bytes], None] | None = None
     link: DaphneLink | None = None
     _refusal: dict[str, Any] | None = None
-    _has_failed = False
+    _failed: FailedClient | None = None
     data: bytes  # autobahn's: what has been read and not consumed
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802
         """Give whole text frames to the receiver; autobahn gets everything else."""
-        if self._has_failed:
+        if self._failed is not None:
+            if not self._failed.read(len(data)):
+                self.transport.abortConnection()
             return
+        if self.link is not None and self.link.awaiting:
+            self.link.heard()
         receiver = self.receiver
         if receiver is None or not self._is_between_frames():
             super().dataReceived(data)
@@ -199,8 +221,9 @@ class NodeProtocol(WebSocketProtocol):
         try:
             super().onClose(wasClean, code, reason)
         finally:
-            if self.link is not None:
-                self.link.closed()
+            link, self.link, self.receiver = self.link, None, None  # a ring nobody would find soon
+            if link is not None:
+                link.closed()
 
     def check_timeouts(self) -> None:
         """Called by Daphne every other second."""
@@ -208,10 +231,16 @@ class NodeProtocol(WebSocketProtocol):
             super().check_timeouts()
 
     def dropConnection(self, abort: bool = False) -> None:  # noqa: N802
-        """A connection that was closed by a handshake ends with what was written, not with a
-        reset."""
+        """A connection that a handshake closed ends with what was written, not with a reset."""
         super().dropConnection(abort=abort and not self.wasClean)
         reactor.callLater(FAILURE_PATIENCE, self.transport.abortConnection)
+
+    def onCloseHandshakeTimeout(self) -> None:  # noqa: N802
+        if self._failed is not None and self._failed.is_waited_for():
+            again = reactor.callLater(FAILURE_PATIENCE, self.onCloseHandshakeTimeout)
+            self.closeHandshakeTimeoutCall = again
+        else:
+            super().onCloseHandshakeTimeout()
 
     def _max_message_size_exceeded(self, msg_size: int, max_msg_size: int, reason: str) -> None:
         self._fail_connection(CloseCode.TOO_LARGE, f"a frame may have {max_msg_size} bytes")
@@ -221,7 +250,7 @@ class NodeProtocol(WebSocketProtocol):
         if self.state != self.STATE_OPEN:
             super()._fail_connection(code, reason)
             return
-        self._has_failed = True
+        self._failed = FailedClient()
         self.closeHandshakeTimeout = FAILURE_PATIENCE
         self.sendCloseFrame(code, reason.encode()[:123])
         self.data = b""
@@ -230,8 +259,27 @@ class NodeProtocol(WebSocketProtocol):
         self.transport.resumeProducing()
 
 
+class _Timers:
+    """Timers that run for as long as they are asked to.
+
+    autobahn's are cut to whole seconds: one of a second may run out at once, and a client that
+    answers a closing handshake within a millisecond is hung up on before it has the code.
+    """
+
+    @staticmethod
+    def call_later(delay: float, called: Callable[..., None], *args: Any) -> Any:
+        return reactor.callLater(delay, called, *args)
+
+
 class NodeFactory(WebSocketFactory):
+    """Makes the protocol of each socket."""
+
     protocol = NodeProtocol
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._batched_timer = _Timers
+        self.setProtocolOptions(closeHandshakeTimeout=CLOSE_HANDSHAKE)
 
 
 class NodeServer(Server):
@@ -284,7 +332,7 @@ class NodeServer(Server):
         reactor.callLater(2, self.timeout_checker)
 
     def kill_all_applications(self) -> Any:
-        """Stock Daphne trips over connections that have no application yet (reference 0.4)."""
+        """Stock Daphne trips over connections that have no application yet."""
         for details in self.connections.values():
             details.setdefault("application_instance", _done())
         return super().kill_all_applications()

@@ -37,9 +37,11 @@ class _Gate:
 
 
 class NodeRequest(WebRequest):
-    """A request that must be there within the server's patience, however slowly it drips in;
+    """A request that must be complete within a time, however slowly it drips in.
+
     Twisted only ends connections on which nothing comes at all. Nor does it bound a body, which it
-    keeps in a file."""
+    keeps in a file.
+    """
 
     _gate: _Gate | None = None
 
@@ -114,6 +116,8 @@ def end_if_reset(transport: Any) -> bool:
 
 
 class NodeHttpFactory(HTTPFactory):
+    """Makes the protocol of each HTTP connection."""
+
     def buildProtocol(self, addr: Any) -> Any:  # noqa: N802 (Twisted's name)
         protocol = super().buildProtocol(addr)
         protocol.requestFactory = NodeRequest

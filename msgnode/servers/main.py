@@ -11,28 +11,38 @@ import asyncio
 import gc
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import uvloop
 
 from msgnode.servers.base import Serving
+from msgnode.servers.collector import Collector
 
 log = logging.getLogger("msgnode.servers.main")
 
 _BACKLOG = 4096
+_NO_SPACE = 1024 * 1024
 _SWITCH_INTERVAL = 0.001
 """Seconds the writer's thread may keep the interpreter: the loop gives it away at every system call
 and would wait Python's 5 ms to have it back."""
+
+
+_LAST_WORDS = 0.5
+"""Seconds a worker that begins again waits for its sockets to have been told."""
+_FENCED = "--times-fenced="
 
 
 def main() -> int:
     """The exit status: 0 after a stop that was asked for, 1 if the node could not start."""
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     sys.setswitchinterval(_SWITCH_INTERVAL)
+    gc.disable()  # a start makes little garbage, and looking for it takes a fifth of the time
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgnode.settings")
     import django
 
@@ -41,8 +51,10 @@ def main() -> int:
 
 
 def listening_socket(host: str, port: int, is_shared: bool) -> socket.socket:
-    """A socket that listens; a shared one several workers may have, each with connections of its
-    own."""
+    """A socket that listens.
+
+    A shared one several workers may have, each with connections of its own.
+    """
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -71,6 +83,9 @@ class Worker:
         self._drain_seconds = settings.NODE["DRAIN_SECONDS"]
         self._where = f"{settings.HOST}:{settings.PORT}"
         self._stopping: asyncio.Task[None] | None = None
+        self._is_fenced = False
+        self._node.times_fenced = _times_fenced()
+        self._node.lease.on_lost = self._fence
         self._serving = _serving(settings.ASGI_SERVER)(application, settings.NODE)
         self._loop = self._serving.loop
         self._shares_port = settings.WORKERS > 1
@@ -83,10 +98,10 @@ class Worker:
         try:
             self._loop.run_until_complete(self._node.start())
         except Exception as error:
-            log.critical("The node cannot start: %s", error, exc_info=True)
+            log.critical("The node cannot start: %s", _in_words(error), exc_info=True)
             return 1
-        gc.collect()
-        gc.freeze()  # what was loaded stays: no later collection stops the loop to look at it
+        Collector().start(self._loop)
+        gc.enable()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop)
         try:
@@ -98,7 +113,33 @@ class Worker:
         self._serving.run(listening)
         return 0
 
+    def _fence(self, why: str) -> None:
+        """The lease is lost: begin again, under a new epoch, as the same process."""
+        log.error("The worker has lost its lease: %s.", why)
+        self._is_fenced = True
+        if self._stopping is None:
+            self._stopping = self._loop.create_task(self._begin_again(why))
+
+    async def _begin_again(self, why: str) -> None:
+        self._serving.stop_listening()
+        try:
+            await self._node.fence(why)
+            await self._serving.drained(_LAST_WORDS)
+        except Exception:
+            log.exception("The worker could not leave in order.")
+        count = self._node.times_fenced + 1
+        words = [word for word in sys.orig_argv[1:] if not word.startswith(_FENCED)]
+        try:
+            logging.shutdown()
+            os.execv(sys.executable, [sys.executable, *words, f"{_FENCED}{count}"])  # noqa: S606
+        finally:
+            os._exit(1)  # a supervisor starts another
+
     def _stop(self) -> None:
+        if self._is_fenced:
+            log.info("The worker stops.")
+            logging.shutdown()
+            os._exit(0)  # nothing of it is to be kept, and its threads may wait for the database
         if self._stopping is None:
             self._stopping = self._loop.create_task(self._drain())
 
@@ -112,6 +153,22 @@ class Worker:
             await self._node.stop()
         finally:
             self._serving.stop()
+
+
+def _in_words(error: Exception) -> str:
+    """SQLite calls a full disk an I/O error, where it cannot even make its files."""
+    from django.conf import settings
+
+    with suppress(OSError):
+        if shutil.disk_usage(settings.DATA_DIR).free < _NO_SPACE:
+            return f"the disk of DATA_DIR {settings.DATA_DIR} is full ({error})"
+    return str(error)
+
+
+def _times_fenced() -> int:
+    """How often this process has begun again, which it tells itself."""
+    told = [word.removeprefix(_FENCED) for word in sys.argv if word.startswith(_FENCED)]
+    return int(told[0]) if told and told[0].isdigit() else 0
 
 
 def _serving(name: str) -> Callable[[Any, dict[str, Any]], Serving]:

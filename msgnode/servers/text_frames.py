@@ -20,10 +20,12 @@ one sent in small pieces is left to the library, which keeps them apart."""
 
 
 def whole_texts(data: bytes, limit: int) -> tuple[list[bytes], int, bool]:
-    """The texts of the whole frames `data` begins with, where they end, and whether what follows is
-    the beginning of another (or nothing): False if it is something else.
+    """The texts of the whole frames that `data` begins with.
 
-    A text longer than `limit`, not in UTF-8, or long and still incomplete is something else.
+    Returns:
+        The texts, where they end, and whether what follows is the beginning of another (or
+        nothing): False if it is something else. A text longer than `limit`, not in UTF-8, or long
+        and still incomplete is something else.
     """
     texts: list[bytes] = []
     at, available = 0, len(data)
@@ -71,6 +73,17 @@ def frame_size(data: bytes, at: int) -> int | None:
     if size == 127:
         return header + 8 + int.from_bytes(data[at + 2 : at + 10], "big") if left >= 10 else None
     return header + size
+
+
+def is_overlong(data: bytes, at: int) -> bool:
+    """Whether the length of a frame, whose size is known, is written in more bytes than it needs.
+
+    RFC 6455 forbids that (5.2).
+    """
+    size = data[at + 1] & 0x7F
+    if size == 126:
+        return (data[at + 2] << 8 | data[at + 3]) < 126
+    return size == 127 and int.from_bytes(data[at + 2 : at + 10], "big") < 65536
 
 
 def _may_become_a_text(beginning: bytes) -> bool:

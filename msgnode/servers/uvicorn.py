@@ -23,8 +23,13 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.exceptions import PayloadTooBig
 from websockets.frames import Close, Frame, Opcode
 
-from msgnode.servers.socket_link import CLOSE_PATIENCE, FAILURE_PATIENCE, SocketLink
-from msgnode.servers.text_frames import frame_size, is_utf8, whole_texts
+from msgnode.servers.socket_link import (
+    CLOSE_PATIENCE,
+    FAILURE_PATIENCE,
+    FailedClient,
+    SocketLink,
+)
+from msgnode.servers.text_frames import frame_size, is_overlong, is_utf8, whole_texts
 from msgnode.sessions.rules import CloseCode
 
 REQUEST_PATIENCE = 10.0
@@ -46,6 +51,10 @@ class UvicornLink(SocketLink):
     def _send(self, data: bytes) -> None:
         if self._is_open and not self._transport.is_closing():
             self._transport.write(data)
+
+    @property
+    def unsent_bytes(self) -> int:
+        return int(self._transport.get_write_buffer_size())
 
     def _begin_close(self, code: int, reason: str) -> None:
         if not self._is_open:
@@ -81,10 +90,13 @@ class NodeWebSocketProtocol(WebSocketsSansIOProtocol):
     link: UvicornLink | None = None
     _rest = b""
     _owed = 0
-    _is_muted = False
+    _is_lost = False
+    _failed: FailedClient | None = None
 
     async def run_asgi(self) -> None:
         self.link = UvicornLink(self)
+        if self._is_lost:  # before the application began, which would wait for ever
+            self.link.closed()
         extensions: Any = self.scope["extensions"]
         extensions["msgnode.link"] = self.link
         await super().run_asgi()
@@ -102,11 +114,15 @@ class NodeWebSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        if self._is_muted:
+        if self._failed is not None:
+            if not self._failed.read(len(data)):
+                self.transport.abort()
             return
         if not self.handshake_initiated:  # the request of the upgrade
             super().data_received(data)
             return
+        if self.link is not None and self.link.awaiting:
+            self.link.heard()
         if self._owed:
             owed, data = data[: self._owed], data[self._owed :]
             self._owed -= len(owed)
@@ -115,7 +131,7 @@ class NodeWebSocketProtocol(WebSocketsSansIOProtocol):
         if self._rest:
             data = self._rest + data
         at = 0
-        while at < len(data) and not self._is_muted:
+        while at < len(data) and self._failed is None:
             if not self.frames and not self.close_sent and receiver is not None:
                 texts, end, _ = whole_texts(data[at:] if at else data, self.config.ws_max_size)
                 at += end
@@ -123,7 +139,12 @@ class NodeWebSocketProtocol(WebSocketsSansIOProtocol):
                     receiver(text)
             size = frame_size(data, at)
             available = len(data) - at
-            if size is None or (available < size <= _KEPT):
+            if size is None:
+                break
+            if is_overlong(data, at):
+                self._fail(1002, "a length is not in its shortest form")
+                break
+            if available < size <= _KEPT:
                 break
             self._owed = max(0, size - available)
             super().data_received(data[at : at + size])
@@ -173,7 +194,7 @@ class NodeWebSocketProtocol(WebSocketsSansIOProtocol):
 
     def _fail(self, code: int, reason: str) -> None:
         """Close with a code for what the client did wrong; nothing more of it is heard."""
-        self._is_muted = True
+        self._failed = FailedClient()
         if self.close_sent or self.transport.is_closing():
             return
         self.stop_keepalive()
@@ -185,7 +206,16 @@ class NodeWebSocketProtocol(WebSocketsSansIOProtocol):
         self.transport.write(close.serialize(mask=False))
         self.transport.write_eof()
         self.close_sent = True
-        self.close_timer = self.loop.call_later(FAILURE_PATIENCE, self.transport.abort)
+        self._wait_for_the_end()
+
+    def _wait_for_the_end(self) -> None:
+        self.close_timer = self.loop.call_later(FAILURE_PATIENCE, self._end_failed)
+
+    def _end_failed(self) -> None:
+        if self._failed is not None and self._failed.is_waited_for():
+            self._wait_for_the_end()
+        else:
+            self.transport.abort()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -198,9 +228,11 @@ class NodeWebSocketProtocol(WebSocketsSansIOProtocol):
             self.link.drained()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
         super().connection_lost(exc)
-        if self.link is not None:
-            self.link.closed()
+        link, self.link, self.receiver = self.link, None, None  # a ring nobody would find soon
+        if link is not None:
+            link.closed()
 
 
 _KEPT = 64 * 1024

@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ports import CLOSED_BY_RUNTIME, ComponentInfo, Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Barrier, after_barrier
-from msgnode.core import addresses, messages
+from msgnode.core import messages
 from msgnode.core.digest import digest
 from msgnode.core.errors import (
     BadMessage,
@@ -25,7 +26,6 @@ from msgnode.core.errors import (
     Forbidden,
     NodeError,
     NotIdentified,
-    TooMany,
     Unavailable,
 )
 from msgnode.core.identity import Speaker
@@ -34,8 +34,10 @@ from msgnode.core.pending import Pending
 
 from . import rules, selection
 from .connection import Connection
+from .liveness import LivenessChecks
 from .manager import SessionManager, SessionSettings
 from .rules import CloseCode, Event, State
+from .runtime_urls import RuntimeUrls
 from .session import LiveSession
 from .store import SessionStore
 
@@ -64,6 +66,8 @@ class SessionHandshake:
         store: SessionStore,
         authorize_runtime: Callable[[str, Speaker, str, bool], None],
         barrier: Barrier,
+        liveness: LivenessChecks,
+        last_owners: LastOwnerCache,
     ) -> None:
         self.card = ComponentInfo(self.name, "component", ADDRESS)
         self.fetch: Callable[[str], Awaitable[None]] | None = None
@@ -74,12 +78,19 @@ class SessionHandshake:
         self._authorize_runtime = authorize_runtime
         self._barrier = barrier
         self._given_up: set[str] = set()
+        self._urls = RuntimeUrls(
+            settings, sessions, table, liveness, last_owners, self._end_for_room
+        )
         sessions.on_identified.append(self._has_come)
 
     # --- session frames ---------------------------------------------------------------------------
 
     def handle(self, message: Message, caller: Connection) -> None:
-        """Session frames of reference 2.2; what is refused is answered by the pipeline."""
+        """Act on a session frame (docs/reference/messages.md, section 2.2).
+
+        Raises:
+            NodeError: it is refused; the pipeline answers.
+        """
         try:
             match message.type:
                 case "open":
@@ -115,8 +126,11 @@ class SessionHandshake:
             self.enter(runtime_url, caller, self._reply_to(message, caller))
 
     def enter(self, runtime_url: str, caller: Connection, answer: Answer | None = None) -> None:
-        """Give the caller a session of this runtime: one it left, where the settings allow that,
-        else a new one. `answer` gets the body of the answer after the commit."""
+        """Give the caller a session of this runtime.
+
+        It is one the runtime left, where the settings allow that, else a new one. `answer` gets the
+        body of the answer after the commit.
+        """
         runtime_url = runtime_url.rstrip("/")  # or it would be another runtime of the same name
         siblings = self._table.runtimes.get(runtime_url, ())
         left = selection.to_resume(siblings, caller.speaker, self._settings.resume)
@@ -172,34 +186,19 @@ class SessionHandshake:
         session.attach(caller)  # what it was waiting for has been answered already
 
     def _check_name(self, runtime_url: str, caller: Connection) -> None:
-        """Whether the caller may have a new session under this runtime URL. Raises NodeError."""
-        if why := rules.runtime_url_fault(runtime_url):
-            raise BadMessage(f"The runtime URL {why}.")
+        """Whether the caller may have a new session under this runtime URL.
+
+        Raises:
+            NodeError: it may not.
+            Pending: that is being found out.
+        """
+        self._urls.check_form(runtime_url)
         self._check_bans(runtime_url, caller)
         self._authorize_runtime(runtime_url, caller.speaker, caller.proof, True)
-        runtimes = self._table.runtimes
-        if above := next(filter(runtimes.__contains__, addresses.ancestors(runtime_url)), ""):
-            raise Forbidden(f"{runtime_url} lies below the runtime {above}.")
-        siblings = runtimes.get(runtime_url, ())
-        shares = self._settings.shares
-        for each in (*siblings, *runtimes.get(addresses.runtime_twin(runtime_url), ())):
-            is_in_use = each.is_connected or (each.speaker.identity is not None and not shares)
-            if is_in_use and not caller.speaker.may_follow(each.speaker, shares):
-                raise Forbidden(f"{runtime_url} is in use by another connection.")
-        if len(siblings) >= self._settings.max_per_runtime:
-            self._make_room(runtime_url, siblings, caller)
-        if len(self._sessions.sessions) >= self._settings.max_sessions:
-            raise Unavailable("The node has as many sessions as it may have.")
+        self._urls.check(runtime_url, caller)
 
-    def _make_room(
-        self, runtime_url: str, siblings: Sequence[Listener], caller: Connection
-    ) -> None:
-        """End a detached session of a runtime URL that has as many as it may have. Raises TooMany
-        if there is none."""
-        oldest = selection.to_end(siblings, caller.speaker)
-        if oldest is None:
-            raise TooMany(f"{runtime_url} has {len(siblings)} sessions already, all in use.")
-        self._sessions.close(self._here(oldest), Event.END, "made room for a newer session")
+    def _end_for_room(self, session: Listener) -> None:
+        self._sessions.close(self._here(session), Event.END, "made room for a newer session")
 
     def _reopen(self, message: Message, caller: Connection) -> None:
         runtime_url, token = rules.session_url(message.sender)
@@ -251,8 +250,12 @@ class SessionHandshake:
         return None
 
     def _here(self, session: Listener) -> LiveSession:
-        """The session, once it is with this worker. Raises Pending while it comes from another or
-        leaves for one, and Unavailable if it cannot be had."""
+        """The session, once it is with this worker.
+
+        Raises:
+            Pending: it comes from another worker, or leaves for one.
+            Unavailable: it cannot be had.
+        """
         live = self._sessions.sessions.get(session.id)
         if live is not None and live.state is not State.LEAVING:
             return live
@@ -331,8 +334,10 @@ class SessionHandshake:
         answer: Answer | None,
         give_up: Callable[[], None],
     ) -> None:
-        """Answer after the commit, then let the session's frames flow. If the database did not
-        take it nothing is acknowledged, and the stub may try again."""
+        """Answer after the commit, then let the session's frames flow.
+
+        If the database did not take it nothing is acknowledged, and the stub may try again.
+        """
         caller.answer_pending(+1)
 
         def finish(done: asyncio.Future[Any]) -> None:
@@ -381,6 +386,8 @@ def _speaker(session_id: str, runtime_url: str, caller: Connection) -> Speaker:
 
 
 def _names(sender: str, token: str, session: LiveSession) -> bool:
-    """Whether the `from` of a `close` means this session: by its runtime URL, its token, or not
-    at all (stubs that forgot their session URL)."""
+    """Whether the `from` of a `close` means this session.
+
+    By its runtime URL, its token, or not at all (stubs that forgot their session URL).
+    """
     return sender in ("", session.runtime_url) or rules.opens(token, session.token_hash)

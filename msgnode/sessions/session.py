@@ -9,6 +9,7 @@ from typing import Protocol
 
 from msgnode.bus.open_requests import DEFAULT_LIMITS, OpenRequests, RequestLimits
 from msgnode.bus.ports import DeliveryResult, Response
+from msgnode.bus.return_paths import ReturnPath
 from msgnode.core import redaction
 from msgnode.core.identity import Identity, Speaker
 
@@ -31,6 +32,9 @@ class Socket(Protocol):
     @property
     def link(self) -> Link: ...
 
+    @property
+    def is_held_back(self) -> bool: ...
+
     def set_identity(self, identity: Identity | None, proof: str) -> None:
         """Who is behind it has been proved, or is not known any more."""
         ...
@@ -39,10 +43,16 @@ class Socket(Protocol):
         """Close the socket; the session stays as it is."""
         ...
 
+    def drop(self) -> None:
+        """Give the socket up without a word."""
+        ...
+
 
 class LiveSession:
-    """Implements the bus's Listener. `state` changes by `step` alone, which obeys the table SESSION
-    of rules.py."""
+    """Implements the bus's Listener.
+
+    `state` changes by `step` alone, which obeys the table SESSION of rules.py.
+    """
 
     is_here = True
 
@@ -143,12 +153,14 @@ class LiveSession:
         was_restored, self._was_restored = self._was_restored, False
         return was_restored
 
+    def deliver_request(self, frame: bytes, path: ReturnPath) -> DeliveryResult:
+        return self.deliver(frame)
+
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
         return self.deliver(frame)
 
     def when_writable(self, callback: Callable[[], None]) -> None:
-        """See the outbox. A reader that has not caught up within READER_PATIENCE seconds is
-        closed."""
+        """See the outbox; a reader that has not caught up in READER_PATIENCE seconds is closed."""
         self.outbox.when_writable(callback)
         if self._slow_timer is None:
             loop = asyncio.get_running_loop()

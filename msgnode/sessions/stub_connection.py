@@ -1,4 +1,6 @@
-"""The handshake of the Matrix-type stubs: `/stub/connect`, with `cmd` frames (cases 12-14).
+"""The handshake of the Matrix-type stubs: `/stub/connect`, with `cmd` frames.
+
+docs/reference/messages.md, cases 12-14.
 
 A stub that names its runtime in the URL is live for its runtime as soon as the socket is open, and
 reads no close code. So a refusal is said to it twice: what it sends is answered with the code for
@@ -54,7 +56,7 @@ class StubConnection(Connection):
         elif command is not None and command.cmd == "disconnect" and self.session is not None:
             self._disconnect(command)
         elif command is not None and command.cmd == "connect" and self.session is None:
-            self._connect(command, frame)
+            self._connect(command)
         elif self.session is None:
             self._refuse(Forbidden("Invalid handshake!"))
 
@@ -81,12 +83,12 @@ class StubConnection(Connection):
         if self._farewell is not None:
             self._farewell.cancel()
 
-    def _connect(self, command: _Command, frame: bytes) -> None:
+    def _connect(self, command: _Command) -> None:
         runtime_url = command.data.runtime_url or command.body.runtime_url
         try:
             self._door.enter(runtime_url, self, self._accept)
         except Pending as fact:
-            self.hold(frame, fact)
+            self.wait_until(fact, lambda: self._connect(command))
         except NodeError as error:
             self._refuse(error)
 

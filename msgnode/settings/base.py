@@ -54,14 +54,16 @@ def _secret_key() -> str:
     if not path.exists():
         DATA_DIR.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(f".{secrets.token_hex(4)}")
-        fresh.touch(mode=0o600)
-        fresh.write_text(secrets.token_urlsafe(48))
         try:
+            fresh.touch(mode=0o600)
+            fresh.write_text(secrets.token_urlsafe(48))
             path.hardlink_to(fresh)  # fails if another process was first: then its key counts
         except FileExistsError:
             pass
+        except OSError as fault:
+            raise ImproperlyConfigured(f"DATA_DIR {DATA_DIR}: {fault}") from None
         finally:
-            fresh.unlink()
+            fresh.unlink(missing_ok=True)
     return path.read_text()
 
 
@@ -136,6 +138,7 @@ NODE: dict[str, float] = {
     "MAX_REQUEST_BYTES": env.int("MAX_REQUEST_BYTES", default=16 * 1024 * 1024),
     "PING_INTERVAL": env.float("PING_INTERVAL", default=30.0),
     "PING_TIMEOUT": env.float("PING_TIMEOUT", default=30.0),
+    "LIVENESS_TIMEOUT": env.float("LIVENESS_TIMEOUT", default=2.0),
     "HANDSHAKE_TIMEOUT": env.float("HANDSHAKE_TIMEOUT", default=60.0),
     "MAX_CONNECTIONS": env.int("MAX_CONNECTIONS", default=100_000),
     "MAX_CONNECTIONS_PER_SOURCE": env.int("MAX_CONNECTIONS_PER_SOURCE", default=12_000),
@@ -359,6 +362,16 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
 else:
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
     DATABASES["default"].setdefault("CONN_MAX_AGE", 60)
+    if "postgresql" in DATABASES["default"]["ENGINE"]:
+        # A server that is cut off is given up within seconds; the URL may name other limits.
+        DATABASES["default"]["OPTIONS"] = {
+            "connect_timeout": 5,
+            "tcp_user_timeout": 10_000,
+            "keepalives_idle": 5,
+            "keepalives_interval": 2,
+            "keepalives_count": 3,
+            **DATABASES["default"].get("OPTIONS", {}),
+        }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
@@ -387,7 +400,7 @@ CSRF_COOKIE_NAME = f"node_{PORT}_csrf"
 REDIS_URL: str = env("REDIS_URL", default="")
 CHANNEL_LAYERS = {
     "default": {
-        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "BACKEND": "msgnode.redis.channel_layer.StreamChannelLayer",
         "CONFIG": {"hosts": [REDIS_URL]},
     }
     if REDIS_URL

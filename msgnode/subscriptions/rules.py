@@ -1,11 +1,11 @@
 """What a request to the subscription manager asks for, and who may have it. Pure.
 
-Forms of the body (reference 4.1, table 9 rows 13-15): exact addresses in `resources`, `subscribe`
-or `unsubscribe` (a list or one text; the union of all); or `resource` with `childrenResources`
-(or `children`), which means `<resource>/changes`, `<resource>/children/<c>`, `<resource>/<c>`,
-and the resource itself where nobody else owns it.
+Forms of the body (docs/reference/messages.md, sections 4.1 and 9, rows 13-15): exact addresses in
+`resources`, `subscribe` or `unsubscribe` (a list or one text; the union of all); or `resource`
+with `childrenResources` (or `children`), which means `<resource>/changes`,
+`<resource>/children/<c>`, `<resource>/<c>`, and the resource itself where nobody else owns it.
 
-Ownership (reference 11)
+Ownership (docs/reference/messages.md, section 11)
 - open to everybody: an address's `/changes`, `/children/…`, `/registration`, `/status`, and for
   data objects also `/<child name>`
 - for its owner alone: the address itself, its `/subscription`, and everything else below a hyperty
@@ -73,8 +73,13 @@ def wanted(body: dict[str, Any], max_number: int) -> Wanted:
 
 
 def access(address: str, own_runtime: str, domain: str) -> Access:
-    """What it takes to subscribe `address` for a session of the runtime `own_runtime`, at the node
-    of `domain`."""
+    """What it takes to subscribe an address.
+
+    Args:
+        address: what is to be subscribed.
+        own_runtime: the runtime URL of the session that asks.
+        domain: the node's domain.
+    """
     parsed = addresses.parse(address)
     if parsed.scheme in addresses.NODE_SCHEMES:
         return Access.NOBODY

@@ -3,9 +3,10 @@
 Rules
 - A worker is registered in the database before it has a session; it takes the sessions of epochs
   that are not registered, and only then joins the others.
-- A worker has died if its process has ended on this machine, or if it is not heard of over the
-  layer and its row does not change either. All that are left take its sessions, each row by one of
-  them; the sessions come back with a gap, because their queues are lost.
+- A worker has died if its process has ended on this machine, or if its lease ended some time ago
+  and was not renewed for as long as we have watched it, while ours was. Its epoch is retired; then
+  all that are left take its sessions, each row by one of them. The sessions come back with a gap,
+  because their queues are lost.
 - At the end, what sessions are left are given to the others, queues and all.
 """
 
@@ -13,11 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
 from uuid import UUID
@@ -35,6 +33,8 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.rates import Rates
 from msgnode.identity.service import IdentityService
+from msgnode.redis.faults import Refused
+from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.serialization import SessionState, session_of, state_of
 from msgnode.sessions.session import LiveSession
@@ -44,16 +44,26 @@ from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers import membership_store
 from msgnode.workers.counter_sync import CounterSync
 from msgnode.workers.handover import Handover
+from msgnode.workers.lease import Lease, margin_of, now
 from msgnode.workers.peer import Peer
-from msgnode.workers.protocol import CounterReport, Goodbye, RpcRequest, RpcResponse
+from msgnode.workers.protocol import (
+    CheckSocket,
+    CounterReport,
+    Goodbye,
+    RpcRequest,
+    RpcResponse,
+    SocketChecked,
+)
 from msgnode.workers.remote import RemoteSession
 from msgnode.workers.replication import TableReplicator
 from msgnode.workers.rpc import PeerRpc
 from msgnode.workers.transport import PeerTransport
+from msgnode.workers.worker_process import has_ended
 
 log = logging.getLogger(__name__)
 
-_ROW_INTERVAL = 2.0  # seconds between two signs of life in the database
+_LAYER_PATIENCE = 3.0  # seconds until a layer that is out of reach is named
+_LOOK_INTERVAL = 2.0  # seconds between two looks at the leases of the others
 
 
 class SessionTransfer(msgspec.Struct):
@@ -66,7 +76,7 @@ class SessionTransfer(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class ClusterLimits:
-    """timeout  seconds until a worker without a heartbeat is taken for dead
+    """timeout  seconds of a lease, and until a worker without a heartbeat is down
     outbox_bytes, stores  of sessions"""
 
     timeout: float
@@ -93,8 +103,11 @@ class Cluster:
         identities: IdentityService,
         counters: Mapping[str, Rates],
         guard: ResponseGuard,
+        liveness: LivenessChecks,
+        lease: Lease,
     ) -> None:
         self.me = transport.me
+        self.lease = lease
         self.state = membership_store.STARTING
         self.transport = transport
         self.replicator = TableReplicator(table, self.transport, self)
@@ -113,8 +126,11 @@ class Cluster:
         self._bounce = bounce
         self._identities = identities
         self._guard = guard
+        self._liveness = liveness
         self._expected: set[str] = set()
-        self._unseen: dict[str, tuple[Any, float]] = {}  # epoch -> its last sign, since when
+        self._unseen: dict[str, tuple[Any, float]] = {}  # epoch -> the end of its lease, since when
+        self._failed = 0  # renewals of our own
+        self._ready: set[str] = set()  # epochs that take sessions, by the database
         self._dead: set[str] = set()
         self._jobs: list[asyncio.Task[None]] = []
         self._takeovers: set[asyncio.Task[None]] = set()
@@ -123,24 +139,29 @@ class Cluster:
 
     def register(self) -> list[models.Session]:
         """Enter the register; the sessions that are ours by it. Blocks: for the start."""
-        for worker in membership_store.register(self.me):
-            if self._has_ended(worker.host, worker.pid):
-                membership_store.delete(worker.epoch)
-            else:
+        sent = now()
+        others = membership_store.register(self.me, self.lease.seconds)
+        self.lease.begin(sent)
+        for worker in others:
+            if has_ended(self.me, worker.host, worker.pid):
+                membership_store.retire(worker.epoch)
+            elif not membership_store.retire_expired(worker.epoch, margin_of(self.lease.seconds)):
                 self._expected.add(worker.epoch)
+        self.transport.may_serve = lambda: self.lease.is_held
         taken = self._store.take_over(None)
         return [row for rows in taken for row in rows]
 
     async def join(self) -> None:
-        """Meet the others and learn what they have. Raises if the layer stays out of reach."""
+        """Meet the others and learn what they have. Raises RedisFault if the layer stays out of
+        reach, or will not do."""
         self.rpc.loop = asyncio.get_running_loop()
-        limit = monotonic() + self._limits.timeout
+        limit = monotonic() + min(self._limits.timeout, _LAYER_PATIENCE)
         while True:
             try:
                 await self.transport.start()
                 break
             except Exception as error:
-                if monotonic() > limit:
+                if isinstance(error, Refused) or monotonic() > limit:
                     raise
                 log.info("The channel layer is not there yet: %s", error)
                 await asyncio.sleep(0.2)
@@ -166,7 +187,18 @@ class Cluster:
         self.counts.tell()
         self.transport.tell(Goodbye())
         await self.transport.stop()
-        await asyncio.to_thread(_closing, membership_store.delete, self.me.epoch)
+        await asyncio.to_thread(_closing, membership_store.retire, self.me.epoch)
+
+    async def fence(self) -> set[str]:
+        """The lease is lost: hear and say nothing more; the sessions of other workers that miss
+        something of what was said."""
+        for job in (*self._jobs, *self._takeovers):
+            job.cancel()
+        return await self.transport.silence()
+
+    def knows_all(self) -> bool:
+        """Whether it is known what the sessions of all workers listen to."""
+        return self.transport.knows(self._ready)
 
     # --- LocalSessions: what replication asks of this worker's sessions ---------------------------
 
@@ -208,6 +240,26 @@ class Cluster:
             self.counts.heard(peer, message)
         else:
             self.rpc.heard(peer, message)
+
+    def ask_worker(self, session: Listener) -> None:
+        """Have the worker of a session ask the session's socket."""
+        remote = self.replicator.remotes.get(session.id)
+        if remote is not None and remote.peer.is_up:
+            remote.peer.out.put(CheckSocket(session.id))
+
+    def check_socket(self, peer: Peer, session_id: str) -> None:
+        def tell(outcome: bool | None) -> None:
+            if peer.is_up:
+                peer.out.put(SocketChecked(session_id, outcome))
+
+        session = self.sessions.get(session_id)
+        if session is None or not session.is_connected:
+            tell(None)  # what has become of it was said before
+        else:
+            self._liveness.ask(session, tell)
+
+    def socket_checked(self, session_id: str, outcome: bool | None) -> None:
+        self._liveness.worker_said(session_id, outcome)
 
     # --- HandoverHost: sessions that leave and arrive ---------------------------------------------
 
@@ -264,7 +316,7 @@ class Cluster:
         await self._take_over([], [session_id])
 
     def has_died(self, peer: Peer) -> bool:
-        if self._has_ended(peer.host, peer.pid):
+        if has_ended(self.me, peer.host, peer.pid):
             self._handle_dead(peer.epoch)
             return True
         return False
@@ -275,38 +327,45 @@ class Cluster:
     # --- the dead ---------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Give signs of life, and look for those who give none."""
-        signed = 0.0
+        """Look for those who have ended."""
+        looked = 0.0
         while True:
             await asyncio.sleep(min(0.5, self._limits.timeout / 5))
             try:
                 for peer in tuple(self.transport.peers.values()):
                     with FAULTS.kept_to("worker link"):
                         self.has_died(peer)
-                if monotonic() - signed >= min(_ROW_INTERVAL, self._limits.timeout / 3):
-                    signed = monotonic()
-                    await asyncio.to_thread(
-                        _closing, membership_store.touch, self.me, self.state, len(self.sessions),
-                        self.transport.figures(),
-                    )  # fmt: skip
-                    self._look(
-                        await asyncio.to_thread(_closing, membership_store.list_others, self.me)
-                    )
+                if monotonic() - looked >= min(_LOOK_INTERVAL, self._limits.timeout / 3):
+                    looked = monotonic()
+                    heard_of = set(self.transport.peers)
+                    rows = await asyncio.to_thread(_closing, membership_store.list_others, self.me)
+                    if self.lease.is_held:
+                        await self._look(rows, heard_of)
             except Exception as error:
                 log.warning("The other workers could not be looked after: %s", error)
 
-    def _look(self, rows: Sequence[models.Worker]) -> None:
-        now = monotonic()
+    async def _look(self, rows: Sequence[models.Worker], heard_of: set[str]) -> None:
+        """Find out who has ended, by the rows of those that have not; `heard_of` are the peers that
+        were known before the rows were read."""
+        moment = now()
+        if self.lease.failed != self._failed:  # who could not renew itself looks anew
+            self._failed = self.lease.failed
+            self._unseen.clear()
         registered = {row.epoch: row for row in rows}
-        up = {peer.epoch for peer in self.transport.peers.values() if peer.is_up}
-        for epoch in tuple(self.transport.peers):
-            if epoch not in up and epoch not in registered:
-                self._handle_dead(epoch)
+        self._ready = {row.epoch for row in rows if row.state == membership_store.READY}
+        self._expected.intersection_update(registered)
+        for epoch in heard_of - registered.keys():
+            self._handle_dead(epoch)
+        margin = margin_of(self.lease.seconds)
         for epoch, row in registered.items():
-            seen, since = self._unseen.get(epoch, (None, now))
-            if row.seen_at != seen or epoch in up:
-                self._unseen[epoch] = (row.seen_at, now)
-            elif now - since > self._limits.timeout or self._has_ended(row.host, row.pid):
+            seen, since = self._unseen.get(epoch, (None, moment))
+            if has_ended(self.me, row.host, row.pid):
+                self._handle_dead(epoch)
+            elif row.lease_until != seen:
+                self._unseen[epoch] = (row.lease_until, moment)
+            elif moment - since > self.lease.seconds and await asyncio.to_thread(
+                _closing, membership_store.retire_expired, epoch, margin
+            ):
                 self._handle_dead(epoch)
         for epoch in tuple(self._unseen):
             if epoch not in registered:
@@ -329,7 +388,7 @@ class Cluster:
         log.info("A worker has ended.", extra={"worker": peer.name if peer else epoch})
         while True:
             try:
-                await asyncio.to_thread(_closing, membership_store.delete, epoch)
+                await asyncio.to_thread(_closing, membership_store.retire, epoch)
                 await self._take_over([epoch], [])
                 break
             except Exception as error:
@@ -393,32 +452,6 @@ class Cluster:
             table.subscribe(address, session)
         self._allocation.adopt(session, dict(owned))
         self._subscriptions.adopt(session, subscribed)
-
-    def _has_ended(self, host: str, pid: int) -> bool:
-        return host == self.me.host and not _runs(pid)
-
-
-def this_host() -> str:
-    """A name no other machine has, nor a container with process ids of its own."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    namespace = Path("/proc/self/ns/pid")
-    marks = [boot.read_text().strip()[:13]] if boot.exists() else []
-    marks += [namespace.readlink().name] if namespace.is_symlink() else []
-    return "/".join([socket.gethostname(), *marks])[:255]
-
-
-def _runs(pid: int) -> bool:
-    """Whether a process of this machine is there and has not ended."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return True
 
 
 def _holdings(keys: Sequence[UUID]) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:

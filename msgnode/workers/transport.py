@@ -3,8 +3,8 @@ other (link.py). Knows nothing of what they say.
 
 Rules
 - A worker subscribes its inbox before it says that it is there. A beat in the workers' group says
-  it to all, several times in `patience` seconds, with how far every link has come: so a lost last
-  batch is noticed as well.
+  it to all, several times in `patience` seconds. As often each peer is told over its link how far
+  that has come, so a lost last batch is noticed as well.
 - What is said in one turn of the event loop leaves together, as one batch for each peer.
 - A peer without a beat for `patience` seconds, or that does not settle in that time, is down:
   nobody waits for it, frames for it are dropped and remembered as lost. When it is heard of again
@@ -20,13 +20,13 @@ import hashlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
 
 from channels.layers import get_channel_layer
 
 from msgnode.core.faults import FAULTS
+from msgnode.redis.faults import Full
 
 from . import protocol
 from .peer import Peer
@@ -39,23 +39,16 @@ from .protocol import (
     SnapshotBegins,
     SnapshotEnds,
 )
+from .worker_process import WorkerId
 
 log = logging.getLogger(__name__)
 
+LAYER_AWAY = "redis-away"
+LAYER_FULL = "redis-full"
 _ASK_AGAIN = 0.05  # seconds between two requests for the same lost batch
 _RETRY = 0.1  # seconds until a layer that refused is tried again
 _READER_PATIENCE = 5.0  # seconds that a full link may hold senders back
 _ACKNOWLEDGED_PART = 64  # of a link's bytes: so much may come before it is acknowledged
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerId:
-    """This worker: its name, and the epoch of this start."""
-
-    name: str
-    epoch: str
-    host: str
-    pid: int
 
 
 class TransportClient(Protocol):
@@ -101,20 +94,25 @@ class PeerTransport:
         timeout: float,
         link_bytes: int,
         raise_alarm: Callable[[str, str, str], None],
+        clear_alarm: Callable[[str, str], None],
     ) -> None:
         self.me = me
         self.timeout = timeout
         self.peers: dict[str, Peer] = {}
         self.takes = True
+        self.may_serve: Callable[[], bool] = lambda: True
         self.client: TransportClient
         self._layer = layer
         self._group = f"node-{hashlib.sha256(secret.encode()).hexdigest()[:32]}"
         self._link_bytes = link_bytes
         self._raise_alarm = raise_alarm
+        self._clear_alarm = clear_alarm
+        self._standing: set[str] = set()  # alarms about the layer
         self._inbox = ""
         self._changes = 0
         self._waiting: deque[tuple[int, asyncio.Future[None], float]] = deque()
         self._tasks: list[asyncio.Task[None]] = []
+        self._heard_itself_at = monotonic()
         self._is_ready = False
         self._learned = asyncio.Event()
         self._gone: dict[str, None] = {}
@@ -123,7 +121,7 @@ class PeerTransport:
 
     async def start(self) -> None:
         """Open the inbox and say that we are there. Raises if the layer cannot be reached."""
-        self._inbox = await self._layer.new_channel()
+        self._inbox = self._inbox or await self._layer.new_channel()
         await self._layer.group_add(self._group, self._inbox)
         await self._heartbeat()
         self._tasks = [
@@ -132,13 +130,17 @@ class PeerTransport:
         ]
 
     async def join(self, expected: set[str]) -> None:
-        """Wait until we know what the workers of these epochs have (at most `patience` seconds for
-        those that do not answer), and until all know that we take sessions."""
-        limit = monotonic() + self.timeout
-        while monotonic() < limit:
+        """Wait until we know what the workers of these epochs have, and until all know that we
+        take sessions. Who is found to have ended is taken out of `expected` meanwhile."""
+        said = monotonic()
+        while True:
             known = {peer.epoch for peer in self.peers.values() if peer.is_known}
             if expected <= known and all(peer.is_known for peer in self._up()):
                 break
+            if monotonic() - said > self.timeout:
+                said = monotonic()
+                late = sorted(expected - known)
+                log.warning("What other workers have is not known yet.", extra={"workers": late})
             self._learned.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.timeout / 10):
@@ -195,6 +197,31 @@ class PeerTransport:
         """How many other workers take sessions."""
         return sum(peer.is_up and peer.is_ready for peer in self.peers.values())
 
+    @property
+    def hears_itself(self) -> bool:
+        """Whether what this worker says to all comes back to it: the layer works for it."""
+        return monotonic() - self._heard_itself_at < self.timeout
+
+    def knows(self, epochs: set[str]) -> bool:
+        """Whether all that these workers, and those heard of, have is known here; not while this
+        one is cut off, which it may notice before it misses the others."""
+        if not self.hears_itself:
+            return False
+        all_known = all(peer.is_up and peer.is_known for peer in self.peers.values())
+        return all_known and epochs <= self.peers.keys()
+
+    async def silence(self) -> set[str]:
+        """Hear and say nothing more; the sessions of other workers for which something was under
+        way."""
+        missed: set[str] = set()
+        for peer in self.peers.values():
+            missed |= peer.lost | peer.out.begin()
+        await _end([*self._tasks, *(task for peer in self.peers.values() for task in peer.tasks)])
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(_RETRY):
+                await self._layer.group_discard(self._group, self._inbox)
+        return missed
+
     def close(self) -> None:
         """Take no more sessions, and let the others know."""
         self.takes = False
@@ -238,6 +265,8 @@ class PeerTransport:
                 log.warning("The channel layer does not give what came: %s", error)
                 await asyncio.sleep(_RETRY)
                 continue
+            if not self.may_serve():
+                continue  # it is asked for again, or was given up long ago
             try:
                 self._take(message)
             except Exception:
@@ -253,8 +282,11 @@ class PeerTransport:
                 try:
                     async with asyncio.timeout(self.timeout):
                         await self._send(peer, number=batch.number, words=batch.words)
+                    self._is_well(LAYER_FULL)
                 except Exception as error:  # full or out of reach; redis and layers differ in them
                     log.debug("The channel layer did not take a batch: %s", error)
+                    if isinstance(error, Full):
+                        self._fails(LAYER_FULL, error)
                     await asyncio.sleep(_RETRY)
                     if peer.out.stream == stream:
                         peer.out.rewind(batch.number)
@@ -274,12 +306,8 @@ class PeerTransport:
         )
 
     async def _heartbeat(self) -> None:
-        links = {
-            peer.epoch: [
-                peer.out.stream, peer.out.published, peer.incoming.stream, peer.incoming.next
-            ]
-            for peer in self._up()
-        }  # fmt: skip
+        for peer in self._up():  # the same way as the batches, so that it does not overtake them
+            self._answer(peer, published=[peer.out.stream, peer.out.published])
         await self._layer.group_send(
             self._group,
             {
@@ -287,7 +315,7 @@ class PeerTransport:
                 "inbox": self._inbox,
                 "is_ready": self._is_ready,
                 "takes": self._is_ready and self.takes,
-                "links": links,
+                "links": {peer.epoch: peer.out.stream for peer in self._up()},
                 "name": self.me.name,
                 "epoch": self.me.epoch,
                 "host": self.me.host,
@@ -306,12 +334,25 @@ class PeerTransport:
             try:
                 async with asyncio.timeout(self.timeout):
                     await self._heartbeat()
+                self._is_well(LAYER_AWAY)
             except Exception as error:
                 log.debug("The channel layer did not take a heartbeat: %s", error)
+                self._fails(LAYER_AWAY, error)
             try:
                 self._look_after()
             except Exception:
                 log.exception("The links of the worker could not be looked after.")
+
+    def _fails(self, kind: str, error: Exception) -> None:
+        """The layer does not do its part: an alarm stands until it does."""
+        if kind not in self._standing:
+            self._standing.add(kind)
+            self._raise_alarm(kind, self.me.name, str(error) or repr(error))
+
+    def _is_well(self, kind: str) -> None:
+        if kind in self._standing:
+            self._standing.discard(kind)
+            self._clear_alarm(kind, self.me.name)
 
     def _look_after(self) -> None:
         now = monotonic()
@@ -341,7 +382,10 @@ class PeerTransport:
 
     def _take(self, message: dict[str, Any]) -> None:
         epoch = message["epoch"]
-        if epoch == self.me.epoch or epoch in self._gone:
+        if epoch == self.me.epoch:
+            self._heard_itself_at = monotonic()
+            return
+        if epoch in self._gone:
             return
         if message["type"] == "worker.beat":
             self._on_heartbeat(message)
@@ -353,6 +397,9 @@ class PeerTransport:
         self._acknowledged(peer, *message["have"])
         if "again" in message and not self._rewind(peer, *message["again"]):
             self._begin(peer)
+        if "published" in message and peer.incoming.hears_of(*message["published"]):
+            self._noticed(peer)
+            self._ask_again(peer)
         if "number" in message:
             self._take_batch(peer, message["stream"], message["number"], message["words"])
 
@@ -370,11 +417,7 @@ class PeerTransport:
             self._begin(peer)
             peer.is_ready = beat["is_ready"]
             peer.tasks.append(asyncio.create_task(self._heartbeat_now()))
-        if (link := beat["links"].get(self.me.epoch)) is not None:
-            stream, published, have_stream, have = link
-            self._acknowledged(peer, have_stream, have)
-            if peer.incoming.hears_of(stream, published):
-                self._noticed(peer)
+        peer.told_stream = beat["links"].get(self.me.epoch, 0)  # 0: to it we are down
         if peer.incoming.is_missing:
             self._ask_again(peer)
 
@@ -408,7 +451,7 @@ class PeerTransport:
                     peer.settled = max(peer.settled, self._changes)
                 case _:
                     if isinstance(message, SnapshotEnds):
-                        peer.is_known = True
+                        peer.known_stream = peer.told_stream = stream
                         self._learned.set()
                     self._pass_on(peer, message)
         peer.unacknowledged += len(batch)

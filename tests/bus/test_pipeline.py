@@ -15,7 +15,9 @@ from msgnode.bus.ports import DeliveryResult
 from msgnode.bus.table import RoutingTable
 from msgnode.core.decision import Decision, Effect
 from msgnode.core.errors import BadMessage, Unavailable
-from msgnode.core.record import Outcome
+from msgnode.core.pending import Pending
+from msgnode.core.record import Outcome, without_tokens
+from msgnode.traffic.columns import Columns
 from tests.fakes import (
     FakeCaller,
     FakeComponent,
@@ -52,6 +54,27 @@ class Scene:
     @property
     def codes(self) -> list[int]:
         return [answer["body"]["code"] for answer in self.caller.answers]
+
+
+def test_while_the_lease_is_not_certain_nothing_is_read_and_nothing_is_lost() -> None:
+    def uncertain() -> None:
+        raise Pending("The worker's lease", lambda known: None)
+
+    scene = Scene(check_lease=uncertain)
+    scene.say()
+    scene.say(to="mn:/session", type_="open")
+    assert len(scene.caller.held) == 2
+    assert scene.target.frames == scene.caller.frames == []
+    assert scene.recorder.rows == []
+
+
+def test_what_nobody_here_knows_is_404_only_if_it_is_known_what_all_workers_have() -> None:
+    for knows_all, code in ((True, 404), (False, 503)):
+        scene = Scene(knows_all=lambda: knows_all)  # noqa: B023  (called within the turn)
+        scene.say(to="hyperty://localhost/nobody")
+        scene.say()
+        assert scene.codes == [code]
+        assert len(scene.target.frames) == 1
 
 
 def test_case_51_what_a_policy_blocks_is_answered_403_under_both_keys() -> None:
@@ -201,7 +224,12 @@ def test_no_token_comes_into_the_record(frame: dict[str, Any]) -> None:
     message = {"id": 1, "from": f"runtime://d/1/{TOKEN}", "body": {}, **frame}
     scene.pipeline.carry(json.dumps(message).encode(), scene.caller)
     scene.pipeline.carry(json.dumps(message).encode(), FakeCaller())
-    assert TOKEN not in repr(scene.recorder.rows)
+    stored = Columns()
+    for row in scene.recorder.rows:
+        stored.add(row)
+        assert TOKEN not in repr(without_tokens(row))
+    assert len(stored) == 2
+    assert TOKEN not in repr(stored.table("node", "worker").to_pydict())
 
 
 def test_a_type_the_node_does_not_know_is_recorded_as_other() -> None:

@@ -1,4 +1,5 @@
-"""Reference 11: what running nodes of the field get wrong, shown over real sockets to be right.
+"""docs/reference/messages.md, section 11: what running nodes of the field get wrong, shown over
+real sockets to be right.
 
 One test a row of the table, and what a little more malice makes of the same rows.
 """
@@ -14,6 +15,8 @@ import pytest
 from tests.client import ALLOCATION, SESSION, SM, Client, address, code, runtime
 from tests.conftest import Come
 from tests.node import Node
+
+pytestmark = pytest.mark.any_server
 
 BOTH = pytest.mark.parametrize("handshake", ["ws", "stub"])
 

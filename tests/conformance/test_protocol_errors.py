@@ -53,6 +53,10 @@ FAULTS = [
         pytest.param(1002, close(code), id=f"close code {code}")
         for code in (0, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000)
     ),
+    pytest.param(1002, b"\x81\xfe\x00\x02" + KEY + b"\x4c\x87", id="length of 2 in 2 bytes"),
+    pytest.param(1002, b"\x81\xfe\x00\x7d" + KEY, id="length of 125 in 2 bytes, head alone"),
+    pytest.param(1002, b"\x81\xff" + struct.pack("!Q", 65535) + KEY, id="length of 65535 in 8"),
+    pytest.param(1002, b"\x82\xff" + struct.pack("!Q", 1) + KEY, id="binary, length of 1 in 8"),
 ]
 
 
@@ -159,4 +163,15 @@ async def test_both_sides_closing_at_once_end_without_a_reset(node: Node) -> Non
         await socket.write(frame(closing) + close(1000))
         assert b'"id":2' in (await socket.frame())[1]
         assert (await socket.frame())[0] == 8
+        assert await socket.rest() == b""
+
+
+async def test_a_client_has_time_for_its_half_of_the_closing_handshake(node: Node) -> None:
+    async with opened(node) as socket:
+        await socket.write(frame(b'{"id":2,"type":"close","to":"mn:/session"}'))
+        assert b'"id":2' in (await socket.frame())[1]
+        assert (await socket.frame())[0] == 8
+        with pytest.raises(TimeoutError):  # less than a second is a link's delay, not an absence
+            await asyncio.wait_for(socket.rest(), 1.2)
+        await socket.write(close(1000))
         assert await socket.rest() == b""

@@ -1,6 +1,6 @@
 """Both registries over real sockets: messages, REST, notifications, and a node that uses another's.
 
-Cases 19-30 and 42 of the registry reference; each test runs against the embedded registry and
+Cases 19-30 and 42 of docs/reference/registry.md; each test runs against the embedded registry and
 against a node whose registries are that of another node, over HTTP.
 """
 
@@ -19,6 +19,8 @@ import pytest
 from tests.client import Client, Frame, address, code, runtime
 from tests.node import Node, running
 from tests.registry.test_global import GUID, jwt
+
+pytestmark = pytest.mark.any_server
 
 REGISTRY = "domain://registry.localhost"
 GLOBAL = "global://registry"

@@ -19,7 +19,8 @@ from msgnode.workers.protocol import CounterReport, RpcRequest, RpcResponse
 from msgnode.workers.remote import RemoteSession
 from msgnode.workers.replication import TableReplicator
 from msgnode.workers.rpc import PeerRpc
-from msgnode.workers.transport import PeerTransport, WorkerId
+from msgnode.workers.transport import PeerTransport
+from msgnode.workers.worker_process import WorkerId
 from tests.fakes import FakeSession
 
 PATIENCE = 1.0
@@ -32,6 +33,7 @@ class Fellow:
 
     def __init__(self, layer: Any, name: str, secret: str, link_bytes: int = 1024 * 1024) -> None:
         self.alarms: list[str] = []
+        self.cleared: list[str] = []
         self.strays: list[bytes] = []
         self.gaps: list[str] = []
         self.sessions: dict[str, FakeSession] = {}
@@ -44,6 +46,7 @@ class Fellow:
             PATIENCE,
             link_bytes,
             lambda kind, subject, text: self.alarms.append(kind),
+            lambda kind, subject: self.cleared.append(kind),
         )
         self.replicator = TableReplicator(self.table, self.transport, self)
         self.rates = Rates()

@@ -26,7 +26,7 @@ from msgnode.core import addresses
 from .answers import ANSWER_SECONDS, OnAnswer
 from .bus import Bus
 from .listeners import Listening
-from .messages import Message, body_of, copy_of, is_answerable
+from .messages import Message, body_of, code_of, copy_of, is_answerable, is_final
 from .pipeline import Pipeline, Refused, is_exempt
 
 MAX_SIZE = 1024 * 1024  # characters of one message
@@ -78,6 +78,7 @@ class MessageBus(Bus):
         self.outside = outside
         self.pipeline_in = Pipeline("in")
         self.pipeline_out = Pipeline("out")
+        self.home_stub = ""  # the URL of the stub of the home domain
         self._own = (runtime_url, addresses.runtime_twin(runtime_url) or runtime_url)
         self._published: Counter[str] = Counter()
         self._lanes: dict[tuple[str, str], deque[tuple[Pipeline, Message, Then, str]]] = {}
@@ -132,7 +133,7 @@ class MessageBus(Bus):
 
     def _route(self, message: Message, via: str, size: int) -> None:
         is_own = via == _OWN
-        if message["type"] == "response" and self._answers.take(message, "" if is_own else via):
+        if message["type"] == "response" and self._take_answer(message, "" if is_own else via):
             return
         to = message["to"]
         found = self._found(to)
@@ -151,6 +152,15 @@ class MessageBus(Bus):
             self.undeliverable(message, 404, f"Nobody listens to {to} in this runtime.")
         else:
             self._to_outside(message, size)
+
+    def _take_answer(self, answer: Message, via: str) -> bool:
+        """Many runtimes answer through the node of the asker's domain: what the home stub brings is
+        an answer, too, if it is from whom was asked."""
+        if via and via == self.home_stub:
+            wait = self._answers.waits.get((answer["to"], str(answer.get("id"))))
+            if wait is not None and answer["from"] == wait.request["to"]:
+                via = wait.stub
+        return self._answers.take(answer, via)
 
     def _from_outside(self, message: Message, via: str, found: list[Listening] | None) -> None:
         if is_answerable(message):
@@ -188,7 +198,10 @@ class MessageBus(Bus):
             return
         stub = ""
         if message["type"] == "response":
-            stub = self._return_paths.pop((to, str(message["id"])), "")
+            key = (to, str(message["id"]))
+            stub = self._return_paths.get(key, "")
+            if stub and is_final(code_of(message)):  # another follows a provisional one
+                del self._return_paths[key]
         stub = self.outside.send(message, size, stub)
         if self._answers.waits and message["type"] != "response":
             wait = self._answers.to(message)

@@ -2,6 +2,7 @@
  * The resolver: which stub takes a message that nobody in the runtime listens for.
  *
  * Rules
+ * - An answer goes through the stub that brought the question, if it is still there.
  * - The domain of `to` decides (addresses.js); `peers`, if there are any, are asked first, but never
  *   about back-ends and P2P signalling.
  * - A stub that is loaded is named at once, connected or not: it queues by itself while it is away.
@@ -14,13 +15,15 @@ import { stubFor } from "./addresses.js";
 import { bytesOf } from "./messages.js";
 import { StubEntry } from "./stub-list.js";
 
+const MAX_LOADS = 100; // domains that are looked up at a time
+
 export class Resolver {
   /** Takes messages to runtimes that are reached directly: {route(message) -> stub URL or undefined}. */
   peers = null;
 
   /**
    * @param bus the MessageBUS
-   * @param loader loads stubs: {load(entry), connect(entry)}
+   * @param loader loads stubs: {loads: how many now, load(entry), connect(entry)}
    * @param stubs the StubList
    * @param options {homeDomain, interworking: keys, routing, clock}
    */
@@ -33,26 +36,40 @@ export class Resolver {
     this.clock = clock;
   }
 
-  /** The URL of the stub for a message; undefined if the message waits or has been refused. */
-  route(message) {
+  /**
+   * The URL of the stub for a message; undefined if the message waits or has been refused. It is the
+   * stub `via`, where one is given that is there.
+   */
+  route(message, via) {
+    const back = via === undefined ? undefined : this.stubs.ofURL(via);
+    if (back) return this.#through(back, message);
     const target = stubFor(message.to, this.homeDomain, this.names);
     if (!target) return this.#refuse(message, 400, `There is no domain in ${message.to}.`);
     if (!target.key) return this.#refuse(message, 404, `There is no stub for ${message.to}.`);
     const peer = target.kind === "domain" ? this.peers?.route(message) : undefined;
     if (peer !== undefined) return peer;
-    return this.#through(this.entryFor(target), message);
+    const entry = this.entryFor(target);
+    if (!entry) return this.#refuse(message, 503, `Too many domains are in use or being looked up; ${target.domain} is not.`);
+    return this.#through(entry, message);
   }
 
-  /** The entry for a target, being loaded if it was not there. */
+  /** Whether this is the URL of the home domain's stub. */
+  isHome(url) {
+    return url !== undefined && this.stubs.get(this.homeDomain)?.url === url;
+  }
+
+  /** The entry for a target, being loaded if it was not there; undefined if too many are. */
   entryFor(target) {
     const now = this.clock.now();
     let entry = this.stubs.get(target.key);
+    const isRetried = entry?.status === "deployment-failed" && !entry.isLoading && now >= entry.retryAt;
+    if (entry && !isRetried) return entry;
+    if (this.loader.loads >= MAX_LOADS) return entry; // that a retry is due can wait
     if (!entry) {
+      if (!this.stubs.makeRoom()) return undefined;
       entry = this.stubs.add(new StubEntry(target, now));
-      this.loader.load(entry);
-    } else if (entry.status === "deployment-failed" && !entry.isLoading && now >= entry.retryAt) {
-      this.loader.load(entry);
     }
+    this.loader.load(entry);
     return entry;
   }
 

@@ -444,6 +444,29 @@ test("R50 connected means live", async () => {
   assert.equal(runtime.stubs.get("f").status, "live");
 });
 
+test("R53 going off line and on line is told on the runtime's status", async () => {
+  await runtime.close();
+  const events = new EventTarget(); // stands for the page's own, which Node.js does not have
+  const names = ["addEventListener", "removeEventListener"];
+  const before = names.map((name) => Object.getOwnPropertyDescriptor(globalThis, name));
+  const put = (name, value) => Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
+  for (const name of names) put(name, events[name].bind(events));
+  try {
+    begin();
+    const told = [];
+    bus.addListener(`${R}/status`, ({ from, body }) => told.push([from, body.value]));
+    for (const word of ["offline", "online"]) events.dispatchEvent(new Event(word));
+    await settled();
+    assert.deepEqual(told, [[R, "offline"], [R, "online"]]);
+    await runtime.close();
+    events.dispatchEvent(new Event("offline"));
+    await settled();
+    assert.equal(told.length, 2);
+  } finally {
+    names.forEach((name, at) => (before[at] ? Object.defineProperty(globalThis, name, before[at]) : delete globalThis[name]));
+  }
+});
+
 test("R54 a closing runtime tells its hyperties and disconnects its stubs", async () => {
   await catalogues.add("f");
   bus.postMessage(create("hyperty://f/x"));
@@ -508,4 +531,25 @@ test("a message larger than the stub's maxFrame is 413", async () => {
 
 test("an address without a domain is 400", async () => {
   assert.equal((await answer(create("nowhere"))).code, 400);
+});
+
+test("an answer goes back through the stub that brought the question, a provisional one before it too", async () => {
+  await catalogues.add("d", STUB, {}, "https://d/.well-known/protocolstub/default");
+  await catalogues.add("f");
+  bus.postMessage(create("hyperty://d/elsewhere", 1));
+  bus.postMessage(create("hyperty://f/x", 2));
+  await loaded(2);
+  const [home, foreign] = ["d", "f"].map((domain) => world.started.find(({ url }) => url.startsWith(`runtime://${domain}/`)));
+  await until(() => home.sent.length && foreign.sent.length, "both stubs are loaded");
+  bus.addListener("hyperty://d/mine", ({ id, from, to }) => {
+    for (const code of [100, 200]) bus.postMessage({ id, type: "response", from: to, to: from, body: { code } });
+  });
+  for (const stub of [home, foreign]) {
+    stub.sent.length = 0;
+    stub.bring({ id: 7, type: "read", from: "hyperty://f/asks", to: "hyperty://d/mine", body: {} });
+    await until(() => stub.sent.length === 2, "the answers");
+    assert.deepEqual(stub.sent.map(({ to, body }) => [to, body.code]), [["hyperty://f/asks", 100], ["hyperty://f/asks", 200]]);
+  }
+  bus.postMessage({ id: 7, type: "response", from: "hyperty://d/mine", to: "hyperty://f/asks", body: { code: 200 } });
+  await until(() => foreign.sent.length === 3, "an answer that nobody asked for, by its domain");
 });

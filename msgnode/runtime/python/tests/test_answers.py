@@ -140,6 +140,19 @@ async def test_an_answer_through_another_stub_is_none(bench: Bench) -> None:
     assert len(got) == 1
 
 
+@pytest.mark.parametrize(("sender", "taken"), [(FAR, 1), ("hyperty://f/other", 0)])
+async def test_an_answer_may_come_through_the_home_stub_from_who_was_asked(
+    bench: Bench, sender: str, taken: int
+) -> None:
+    bench.bus.home_stub = "runtime://d/protostub/home"
+    got: list[Message] = []
+    id_ = bench.bus.post_message(message(FAR, "read"), got.append)
+    await turn()
+    bench.bus.receive(answer(A, id_, {"code": 200}, sender), "runtime://d/protostub/home")
+    await turn()
+    assert len(got) == taken
+
+
 async def test_an_answer_goes_back_the_way_its_request_came(bench: Bench) -> None:
     asked = bench.listen(B)
     bench.bus.receive(message(B, "read", FAR, id=3), "runtime://d/protostub/home")
@@ -164,3 +177,14 @@ async def test_retries_end_with_the_first_other_answer(bench: Bench) -> None:
     bench.bus.add_listener(B, serve)
     got = await bench.bus.post_message_with_retries(message(B, "subscribe"), 5)
     assert got["body"]["code"] == 200
+
+
+async def test_a_final_answer_goes_the_way_of_the_provisional_one_before_it(bench: Bench) -> None:
+    bench.listen(B)
+    bench.bus.receive(message(B, "read", FAR, id=3), "runtime://d/protostub/home")
+    await turn()
+    for code in (100, 200, 200):
+        bench.bus.post_message(answer(FAR, 3, {"code": code}))
+    await turn()
+    home = "runtime://d/protostub/home"
+    assert bench.out.stubs == [home, home, ""]  # the third was not asked for
