@@ -19,9 +19,10 @@ from channels.routing import ProtocolTypeRouter, URLRouter
 from django.conf import settings
 from django.urls import path, re_path
 
-from msgnode.devices.api import ROOT, DeviceApi, DeviceSettings
+from msgnode.devices.api import ROOT, switched_off
 from msgnode.node import Node, get_node
 from msgnode.sessions.consumer import SocketConsumer, StubConnectConsumer
+from msgnode.web.body_limit import BodyLimit
 from msgnode.web.proxies import BehindProxies
 
 
@@ -54,27 +55,14 @@ def websockets(node: Node) -> URLRouter:
 
 def http(node: Node) -> Any:
     """Django, and before it what devices ask for if the operator has switched that on."""
-    if node.devices is None:
-        return _django
-    limits = settings.NODE
-    devices = DeviceApi(
-        pipeline=node.pipeline,
-        sessions=node.sessions,
-        door=node.handshake,
-        sockets=node.sockets,
-        connection_settings=node.connection_settings,
-        prove=node.async_verifier.prove,
-        devices=node.devices,
-        settings=DeviceSettings(
-            settings.WS_ORIGINS, int(limits["MAX_FRAME_BYTES"]), limits["GRACE_PERIOD"]
-        ),
-    )
+    devices = node.device_api or switched_off
+    limit = int(settings.NODE["MAX_REQUEST_BYTES"])
 
     async def route(scope: dict[str, Any], receive: Any, send: Any) -> None:
         is_device = scope["path"].startswith(f"{ROOT}/")
         await (devices if is_device else _django)(scope, receive, send)
 
-    return route
+    return BodyLimit(route, limit)
 
 
 async def _lifespan(scope: dict[str, Any], receive: Any, send: Any) -> None:

@@ -1,7 +1,7 @@
 """`/device/v1`: sessions, messages and their downstream over HTTP, as an ASGI application.
 
-A device says by its session token whose request it is. A session that lost its connection, or is
-with another worker, goes on here with the next request, as a socket would `re-open` it.
+A device says by its session token whose request it is. The worker that has the session carries it
+out; any other one forwards it there.
 """
 
 from __future__ import annotations
@@ -10,13 +10,10 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
 
-from msgnode.bus.pipeline import Pipeline
-from msgnode.bus.ports import Listener, Proof
 from msgnode.core.errors import (
     BadMessage,
     Forbidden,
@@ -25,21 +22,18 @@ from msgnode.core.errors import (
     NotFound,
     NotIdentified,
     TooMany,
+    Unavailable,
 )
 from msgnode.sessions import credentials
-from msgnode.sessions.connection import ConnectionSettings
-from msgnode.sessions.connection_limits import ConnectionLimits
-from msgnode.sessions.handshake import SessionHandshake
-from msgnode.sessions.manager import SessionManager
-from msgnode.sessions.rules import CloseCode
 
-from . import calls, downstream, token
-from .connection import DeviceConnection
-from .devices import Device, Devices
+from . import calls, downstream, remote_stream, token
+from .devices import Device
 from .events import EventId, read_id
+from .forwarding import OtherWorkers
 from .http import Disconnected, Exchange, NotAllowed, Receive, Send, encode
 from .idempotency import Answer
-from .link import DeviceLink
+from .resumption import DeviceSessions
+from .session_router import SessionRouter, key_of
 from .token import SessionKey
 
 log = logging.getLogger(__name__)
@@ -64,28 +58,16 @@ class DeviceSettings:
 
 
 class DeviceApi:
-    """One instance per worker."""
+    """One instance per worker. `workers` are the others, None where there can be none."""
 
     def __init__(
-        self,
-        pipeline: Pipeline,
-        sessions: SessionManager,
-        door: SessionHandshake,
-        sockets: ConnectionLimits,
-        connection_settings: ConnectionSettings,
-        prove: Callable[[str], Awaitable[Proof]],
-        devices: Devices,
-        settings: DeviceSettings,
+        self, sessions: DeviceSessions, settings: DeviceSettings, workers: OtherWorkers | None
     ) -> None:
-        self._pipeline = pipeline
         self._sessions = sessions
-        self._door = door
-        self._sockets = sockets
-        self._connection_settings = connection_settings
-        self._prove = prove
-        self._devices = devices
+        self._devices = sessions.devices
         self._settings = settings
-        self._resuming: dict[str, asyncio.Task[Device]] = {}
+        self._router = SessionRouter(sessions, workers, settings.max_body, self)
+        self.answer = self._router.answer
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send)
@@ -116,6 +98,9 @@ class DeviceApi:
             ]
         if self._sessions.is_source_banned(exchange.source):
             raise Forbidden("Your address is banned from this node.")
+        if self._devices.is_closed:
+            exchange.headers.append((b"connection", b"close"))
+            raise Unavailable("The node restarts: come back.")
 
     async def _handle(self, exchange: Exchange) -> None:
         path, method = exchange.path.rstrip("/"), exchange.method
@@ -126,19 +111,19 @@ class DeviceApi:
             await self._open(exchange)
         elif path == f"{ROOT}/sessions/current":
             _allow(method, "PUT", "DELETE")
-            await (self._keep(exchange) if method == "PUT" else self._close(exchange))
+            await (self._keep_or_replace(exchange) if method == "PUT" else self._end(exchange))
         elif path == f"{ROOT}/messages":
             _allow(method, "POST")
-            await self._post(exchange)
+            await self._router.route(exchange, _wait_of(exchange), self._post)
         elif path == f"{ROOT}/events":
             _allow(method, "GET")
             await self._stream(exchange)
         elif path == f"{ROOT}/poll":
             _allow(method, "GET")
-            await self._poll(exchange)
+            await self._router.route(exchange, _wait_of(exchange), self._poll)
         elif exchange.path.startswith(RESOURCES) and len(exchange.path) > len(RESOURCES):
             _allow(method, *VERBS)
-            await self._resource(exchange)
+            await self._router.route(exchange, _wait_of(exchange), self._resource)
         else:
             raise NotFound(f"There is nothing at {exchange.path}: see the API's description.")
 
@@ -160,65 +145,32 @@ class DeviceApi:
         runtime_url = body.get("runtimeURL") if isinstance(body, dict) else None
         if not isinstance(runtime_url, str) or not runtime_url:
             raise BadMessage("`runtimeURL` must name the runtime of the device.")
-        proof = exchange.bearer()
-        found = await self._prove(proof) if proof else None
-        connection = self._connect(exchange.source, self._devices.link())
-        if found is not None:
-            connection.identify(found.identity, found.digest)
-        answer = await self._session_frame(connection, "open", runtime_url)
-        _, key = self._enter(connection, exchange.source, str(answer["runtimeToken"]))
+        key = await self._sessions.open(runtime_url, exchange.bearer(), exchange.source)
         await exchange.answer(201, encode(self._described(key)))
 
-    async def _keep(self, exchange: Exchange) -> None:
-        """Keep the session, or get it back. One that has ended is replaced by a fresh one of the
-        same runtime URL, as `re-open` does."""
-        key = _key(exchange)
-        listener = self._door.find(*key)
-        if listener is not None:
-            device = await self._device_of(listener, key, exchange.source)
-            device.connection.active_at = time.monotonic()
-            await exchange.answer(200, encode({**self._described(key), "resumed": True}))
-            return
-        connection = self._connect(exchange.source, self._devices.link())
-        answer = await self._session_frame(connection, "re-open", f"{key.runtime_url}/{key.token}")
-        fresh = str(answer.get("runtimeToken", key.token))
-        _, key = self._enter(connection, exchange.source, fresh)
-        await exchange.answer(200, encode({**self._described(key), "resumed": False}))
-
-    async def _close(self, exchange: Exchange) -> None:
-        device = await self._device(exchange)
-        session = device.connection.session
-        if session is not None:
-            await device.connection.session_frame("close", session.runtime_url)
-        self._devices.leave(device)
-        await exchange.answer(204)
-
-    def _connect(self, source: str, link: DeviceLink) -> DeviceConnection:
-        self._sockets.check(source)
-        return DeviceConnection(
-            link, source, self._sessions, self._pipeline.carry, self._connection_settings
-        )
-
-    async def _session_frame(
-        self, connection: DeviceConnection, type_: str, sender: str
-    ) -> dict[str, Any]:
-        """Open or resume by a frame; a connection that gets no session is closed."""
+    async def _keep_or_replace(self, exchange: Exchange) -> None:
         try:
-            return await connection.session_frame(type_, sender)
-        except BaseException:
-            connection.end(CloseCode.NORMAL, "no session")
-            connection.lost()
-            raise
-
-    def _enter(
-        self, connection: DeviceConnection, source: str, given: str
-    ) -> tuple[Device, SessionKey]:
-        try:
-            device = self._devices.enter(connection, source)
+            await self._router.route(exchange, 0.0, self._keep)
         except NotIdentified:
-            connection.lost()
-            raise
-        return device, SessionKey(connection.last_runtime_url, given)
+            await self._replace(exchange, key_of(exchange))
+
+    async def _end(self, exchange: Exchange) -> None:
+        await self._router.route(exchange, 0.0, self._close)
+
+    async def _keep(self, exchange: Exchange, device: Device) -> None:
+        """Keep the session, or get it back."""
+        device.connection.active_at = time.monotonic()
+        described = self._described(key_of(exchange))
+        await exchange.answer(200, encode({**described, "resumed": True}))
+
+    async def _replace(self, exchange: Exchange, key: SessionKey) -> None:
+        """A session that has ended is replaced by a fresh one of the same runtime URL."""
+        fresh = await self._sessions.replace(key, exchange.source)
+        await exchange.answer(200, encode({**self._described(fresh), "resumed": False}))
+
+    async def _close(self, exchange: Exchange, device: Device) -> None:
+        await self._sessions.close(device)
+        await exchange.answer(204)
 
     def _described(self, key: SessionKey) -> dict[str, Any]:
         return {
@@ -229,47 +181,17 @@ class DeviceApi:
             "links": {name: f"{ROOT}/{name}" for name in ("messages", "events", "poll")},
         }
 
-    async def _device(self, exchange: Exchange) -> Device:
-        """The device whose request this is. Raises NotIdentified for a token that opens nothing."""
-        key = _key(exchange)
-        listener = self._door.find(*key)
-        if listener is None:
-            raise NotIdentified("The session has ended: open a new one.")
-        return await self._device_of(listener, key, exchange.source)
-
-    async def _device_of(self, listener: Listener, key: SessionKey, source: str) -> Device:
-        device = self._devices.of_session(listener.id)
-        if device is not None and device.is_here:
-            return device
-        task = self._resuming.get(listener.id)
-        if task is None:
-            task = asyncio.create_task(self._resume(device, key, source))
-            self._resuming[listener.id] = task
-            task.add_done_callback(lambda _: self._resuming.pop(listener.id, None))
-        return await asyncio.shield(task)
-
-    async def _resume(self, device: Device | None, key: SessionKey, source: str) -> Device:
-        link = self._devices.link(device.buffer if device is not None else None)
-        link.buffer.has_gap = link.buffer.has_gap or device is None
-        connection = self._connect(source, link)
-        answer = await self._session_frame(connection, "re-open", f"{key.runtime_url}/{key.token}")
-        if answer.get("runtimeToken", key.token) != key.token:  # it ended meanwhile
-            connection.end(CloseCode.NORMAL, "the session has ended")
-            connection.lost()
-            raise NotIdentified("The session has ended: open a new one.")
-        return self._enter(connection, source, key.token)[0]
-
     # --- messages ---------------------------------------------------------------------------------
 
-    async def _post(self, exchange: Exchange) -> None:
-        seconds = exchange.number("wait", 0, MAX_WAIT)
-        device = await self._device(exchange)
+    async def _post(self, exchange: Exchange, device: Device) -> None:
+        seconds = _wait_of(exchange)
         body = await exchange.body(self._settings.max_body)
         name = exchange.header(b"idempotency-key")
-        earlier = device.keys.begin(name, body) if name else None
-        if earlier is not None:
-            await _give(exchange, await asyncio.shield(earlier))
-            return
+        while name and (earlier := device.keys.begin(name, body)) is not None:
+            await asyncio.wait([earlier])
+            if not earlier.cancelled():  # or the earlier one was not carried, and this one is
+                await _give(exchange, earlier.result())
+                return
         try:
             answer = await self._call(device, body, seconds)
         except BaseException:
@@ -280,22 +202,18 @@ class DeviceApi:
             device.keys.done(name, answer)
         await _give(exchange, answer)
 
-    async def _resource(self, exchange: Exchange) -> None:
+    async def _resource(self, exchange: Exchange, device: Device) -> None:
         """Create, read, update or delete what an address names, by a message to it."""
-        seconds = exchange.number("wait", MAX_WAIT / 2, MAX_WAIT)
-        device = await self._device(exchange)
+        seconds = _wait_of(exchange, MAX_WAIT / 2)
         value = await exchange.json(self._settings.max_body)
-        session = device.connection.session
-        if session is None:
-            raise NotIdentified("The session has ended.")
-        address = unquote(exchange.path[len(RESOURCES) :])
+        address = exchange.path[len(RESOURCES) :]
         body: dict[str, Any] = {"resource": exchange.query.get("resource", address)}
         if value is not None:
             body["value"] = value
         message = {
             "id": uuid.uuid4().hex,
             "type": VERBS[exchange.method],
-            "from": exchange.query.get("from", session.runtime_url),
+            "from": exchange.query.get("from", device.session.runtime_url),
             "to": address,
             "body": body,
         }
@@ -315,15 +233,30 @@ class DeviceApi:
 
     async def _stream(self, exchange: Exchange) -> None:
         after = _event_id(exchange.header(b"last-event-id"))
-        device = await self._device(exchange)
-        await downstream.stream(exchange, device, after)
+        reader = self._router.reader(exchange)
+        if reader.is_elsewhere:
+            await remote_stream.stream(exchange, after, reader)
+            return
+        device = await self._router.device(exchange)
+        try:
+            await downstream.stream(exchange, device, after)
+        finally:
+            self._devices.read_no_more(device)
 
-    async def _poll(self, exchange: Exchange) -> None:
-        seconds = exchange.number("wait", MAX_WAIT, MAX_WAIT)
+    async def _poll(self, exchange: Exchange, device: Device) -> None:
+        seconds = _wait_of(exchange, MAX_WAIT)
         at_most = int(exchange.number("max", downstream.AT_MOST, downstream.AT_MOST)) or 1
         after = _event_id(exchange.query.get("after", ""))
-        device = await self._device(exchange)
-        await downstream.poll(exchange, device, after, seconds, at_most)
+        try:
+            await downstream.poll(exchange, device, after, seconds, at_most)
+        finally:
+            self._devices.read_no_more(device)
+
+
+async def switched_off(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    """The application of a node that takes no devices over HTTP."""
+    error = NotFound("Devices over HTTP are switched off at this node (DEVICE_HTTP).")
+    await Exchange(scope, receive, send).refuse(error)
 
 
 async def _give(exchange: Exchange, answer: Answer, only_body: bool = False) -> None:
@@ -336,11 +269,13 @@ async def _give(exchange: Exchange, answer: Answer, only_body: bool = False) -> 
     await exchange.answer(answer.status, body)
 
 
-def _key(exchange: Exchange) -> SessionKey:
-    key = token.read(exchange.bearer())
-    if key is None:
-        raise NotIdentified("The header Authorization must bring a device's session token.")
-    return key
+def _wait_of(exchange: Exchange, default: float = 0.0) -> float:
+    """How long a request may wait. Raises BadMessage."""
+    if exchange.path.rstrip("/") == f"{ROOT}/poll":
+        default = MAX_WAIT
+    elif exchange.path.startswith(RESOURCES):
+        default = MAX_WAIT / 2
+    return exchange.number("wait", default, MAX_WAIT)
 
 
 def _event_id(text: str) -> EventId | None:

@@ -26,8 +26,11 @@ Outcome = NodeError | Carried
 
 
 async def post(device: Device, body: bytes, seconds: float) -> Answer:
-    """Carry what was posted; waits at most `seconds` for responses. Raises NodeError for a request
-    of which nothing was carried."""
+    """Carry what was posted; waits at most `seconds` for responses.
+
+    Raises:
+        NodeError: nothing of it was carried.
+    """
     until = asyncio.get_running_loop().time() + seconds
     start = body.lstrip()[:1]
     if start == b"[":
@@ -85,7 +88,10 @@ async def _answer_of(device: Device, outcome: Outcome, until: float) -> tuple[in
         return error.code, None
     if response is None:
         return 202, None
-    code = response.fields().get("code")
+    try:
+        code = response.fields().get("code")
+    except BadMessage:  # its sender's business: it is passed on as it came
+        code = 200
     return (code if isinstance(code, int) and 400 <= code <= 599 else 200), response
 
 

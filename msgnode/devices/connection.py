@@ -68,8 +68,11 @@ class DeviceConnection(Connection):
         return body
 
     async def carry_through(self, message: Message, seconds: float) -> Carried:
-        """Carry a message once the device is not held back, for which it is waited `seconds` and
-        one more. Raises TooMany where that takes longer, or while a request of this id waits."""
+        """Carry a message once the device is not held back.
+
+        Raises:
+            TooMany: it is for longer than `seconds` and one more, or a request of this id waits.
+        """
         await self.let_through(seconds)
         response = self.link.expect(key_of(message))
         if response is None:
@@ -78,8 +81,11 @@ class DeviceConnection(Connection):
         return Carried(message, response)
 
     async def response(self, carried: Carried, until: float) -> Message | None:
-        """The response to a message, waited for until a moment of the event loop's clock; None if
-        none came by then, or none will: then it comes as an event."""
+        """The response to a message, waited for until a moment of the event loop's clock.
+
+        Returns:
+            None if none came by then, or none will: what comes later is an event.
+        """
         waiting = carried.response
         try:
             if not waiting.done() and carried.is_answered:
@@ -106,8 +112,11 @@ class DeviceConnection(Connection):
         return fault
 
     async def let_through(self, seconds: float) -> None:
-        """Wait until the device is not held back (see flow control); raises TooMany if it is for
-        longer than `seconds` and one more."""
+        """Wait until the device is not held back (see flow control).
+
+        Raises:
+            TooMany: it is for longer than `seconds` and one more.
+        """
         try:
             async with asyncio.timeout(seconds + 1):
                 await self.ready()

@@ -18,6 +18,7 @@ from msgnode.core.faults import FAULTS
 from msgnode.sessions.budgets import QueueBudget
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.rules import CloseCode
+from msgnode.sessions.session import LiveSession
 
 from .connection import DeviceConnection
 from .events import EventBuffer
@@ -34,16 +35,18 @@ LOOKS_EVERY = 2.0
 class Device:
     """One device with a session at this worker.
 
-    `stop_reading` ends the downstream it has, if any; `calls` counts the requests under way.
+    `stop_reading` ends the downstream it has, if any; `reader` names the one that reads, or was
+    the last to read; `calls` counts the requests under way.
     """
 
-    session_id: str
+    session: LiveSession
     buffer: EventBuffer
     connection: DeviceConnection
     source: str
     keys: IdempotencyKeys = field(default_factory=IdempotencyKeys)
     order: asyncio.Lock = field(default_factory=asyncio.Lock)
     stop_reading: Callable[[], None] | None = None
+    reader: str = ""
     calls: int = 0
 
     @property
@@ -53,8 +56,7 @@ class Device:
     @property
     def is_here(self) -> bool:
         """Whether its connection is the session's."""
-        session = self.connection.session
-        return session is not None and self.link.closed is None and session.id == self.session_id
+        return self.link.closed is None and self.connection.session is self.session
 
 
 class Devices:
@@ -75,6 +77,7 @@ class Devices:
         idle: float,
     ) -> None:
         self.idle = idle
+        self.is_closed = False  # the worker stops, and takes no more requests
         self._sockets = sockets
         self._budget = budget
         self._buffer_bytes = buffer_bytes
@@ -88,15 +91,22 @@ class Devices:
         """The device whose session this is, if it was here."""
         return self._devices.get(session_id)
 
-    def link(self, buffer: EventBuffer | None = None) -> DeviceLink:
-        """A link for a new connection, on the events that the device has not confirmed."""
-        if buffer is None:
-            buffer = EventBuffer(self._buffer_bytes, self._budget)
+    def link(self, session: Listener | None = None) -> DeviceLink:
+        """A link for a new connection, on what the device of this session has not confirmed."""
+        known = self._devices.get(session.id) if session is not None else None
+        if known is not None:
+            return DeviceLink(known.buffer, HIGH_WATER)
+        buffer = EventBuffer(self._buffer_bytes, self._budget)
+        if isinstance(session, LiveSession) and (packed := session.history()):
+            buffer.unpack(packed)
         return DeviceLink(buffer, HIGH_WATER)
 
     def enter(self, connection: DeviceConnection, source: str) -> Device:
-        """A connection has a session: it is a device's from now on. Raises NotIdentified for a
-        session that ended meanwhile."""
+        """A connection has a session: it is a device's from now on.
+
+        Raises:
+            NotIdentified: the session has ended meanwhile.
+        """
         session = connection.session
         if session is None:
             raise NotIdentified("The session has ended.")
@@ -104,9 +114,9 @@ class Devices:
         if known is not None and known.connection is not connection:
             self._end(known)
         self._sockets.add(connection, source)
-        device = Device(session.id, connection.link.buffer, connection, source)
+        device = Device(session, connection.link.buffer, connection, source)
         if known is not None:
-            device.keys = known.keys
+            device.keys, device.reader = known.keys, known.reader
         connection.link.on_closed = partial(self._closed, device)
         device.buffer.charge_to(session.outbox.holders)
         self._devices[session.id] = device
@@ -114,35 +124,48 @@ class Devices:
             self._look_again()
         return device
 
-    def leave(self, device: Device) -> None:
-        """The device said good-bye, or its connection was closed: nothing of it is kept."""
-        self._end(device)
-        if self._devices.get(device.session_id) is device:
-            del self._devices[device.session_id]
-        device.buffer.clear()
-
     def session_closed(self, session: Listener, reason: str) -> None:
         """A session has ended, whoever ended it: so has the device's connection."""
         self.session_left(session.id)
 
     def session_left(self, session_id: str) -> None:
-        """A session has ended, or is with another worker from now on."""
+        """A session has ended, or is with another worker from now on.
+
+        Whoever ends it says why to the connection; only where nobody does it is said here.
+        """
         device = self._devices.pop(session_id, None)
-        if device is not None:
+        if device is None:
+            return
+        if device.stop_reading is None:  # or its reader takes what is there
             device.buffer.clear()
-            device.link.close(CloseCode.NORMAL, "the session has ended, or goes on elsewhere")
+        close = partial(device.link.close, CloseCode.NORMAL, "the session has ended")
+        asyncio.get_running_loop().call_soon(close)
+
+    def read_no_more(self, device: Device) -> None:
+        """A downstream has ended: what it left of a session that has ended is nobody's."""
+        if self._devices.get(device.session.id) is not device and device.session.has_ended:
+            device.buffer.clear()
 
     def _end(self, device: Device) -> None:
         """The connection of a device is over; its session decides what becomes of itself."""
+        if device.link.closed is None and device.stop_reading is not None:
+            device.stop_reading()
         if device.connection in self._sockets.connections:
+            self._give_back(device)
             self._sockets.remove(device.connection, device.source)
             device.connection.lost()
-        if device.stop_reading is not None:
-            device.stop_reading()
 
     def _closed(self, device: Device) -> None:
         """The session's side has closed the connection: it is lost, as a socket would be."""
+        self._give_back(device)
         asyncio.get_running_loop().call_soon(self._end, device)
+
+    def _give_back(self, device: Device) -> None:
+        """What was never sent is the session's again, wherever it goes on."""
+        session = device.session
+        if session.socket is device.connection and not session.has_ended:
+            session.outbox.put_back(device.buffer.give_back())
+            session.history = device.buffer.pack
 
     def _look_again(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(LOOKS_EVERY, self._look)

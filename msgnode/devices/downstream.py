@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from msgnode.sessions.rules import CloseCode
@@ -31,17 +33,26 @@ _STREAM_HEADERS = [
 
 
 class Downstream:
-    """The one downstream of a device, for as long as the block is entered."""
+    """The one downstream of a device, for as long as the block is entered.
 
-    def __init__(self, device: Device) -> None:
+    `reader` names it; one that does not begin goes on only if it was the last to read.
+    """
+
+    def __init__(self, device: Device, reader: str = "", begins: bool = True) -> None:
         self.news = asyncio.Event()
         self._device = device
+        self._reader = reader or uuid.uuid4().hex
         self._closed: Closed | None = None
+        self._is_replaced = not begins and device.reader not in ("", self._reader)
 
     def __enter__(self) -> Downstream:
         device = self._device
+        if self._is_replaced:
+            self._stop()
+            return self
         if device.stop_reading is not None:
             device.stop_reading()
+        device.reader = self._reader
         device.stop_reading = self._stop
         device.link.on_news = self.news.set
         return self
@@ -93,31 +104,69 @@ class Downstream:
         self.news.set()
 
 
+class StreamClient:
+    """The client of an answer that goes on."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        extensions = exchange.scope.get("extensions") or {}
+        self.gone = asyncio.ensure_future(exchange.gone())
+        self._writable: Callable[[float], Awaitable[bool]] | None
+        self._writable = extensions.get("msgnode.writable")
+        self._send = exchange.send
+        self._is_stalled = False
+
+    @property
+    def is_gone(self) -> bool:
+        return self._is_stalled or self.gone.done()
+
+    async def write(self, text: bytes) -> None:
+        """Send more, once the client has read enough of what was sent before.
+
+        One that has not within STALLED_SECONDS is gone.
+        """
+        if not text or self.is_gone:
+            return
+        try:
+            async with asyncio.timeout(STALLED_SECONDS):
+                await self._send({"type": "http.response.body", "body": text, "more_body": True})
+        except TimeoutError:
+            self._is_stalled = True
+            return
+        if self._writable is not None and not await self._writable(STALLED_SECONDS):
+            self._is_stalled = True
+
+    async def wait_for(self, answer: asyncio.Future[Any]) -> None:
+        """Wait for something, or until the client has gone."""
+        await asyncio.wait([answer, self.gone], return_when=asyncio.FIRST_COMPLETED)
+
+
+@asynccontextmanager
+async def answering(exchange: Exchange) -> AsyncIterator[StreamClient]:
+    """Begin a stream of events, and end it."""
+    client = StreamClient(exchange)
+    try:
+        headers = [*exchange.headers, *_STREAM_HEADERS]
+        await exchange.send({"type": "http.response.start", "status": 200, "headers": headers})
+        await client.write(b"retry: 1000\n\n")
+        yield client
+        if not client.is_gone:
+            await exchange.send({"type": "http.response.body", "body": b""})
+    finally:
+        client.gone.cancel()
+
+
 async def stream(exchange: Exchange, device: Device, after: EventId | None) -> None:
     """Answer with the device's events until the client or the session goes."""
-    writable: Callable[[float], Awaitable[bool]] | None
-    writable = (exchange.scope.get("extensions") or {}).get("msgnode.writable")
-    gone = asyncio.ensure_future(exchange.gone())
-    try:
-        with Downstream(device) as downstream:
-            gone.add_done_callback(lambda _: downstream.news.set())
-            device.buffer.resume(after)
-            headers = [*exchange.headers, *_STREAM_HEADERS]
-            start = {"type": "http.response.start", "status": 200, "headers": headers}
-            await exchange.send(start)
-            await _write(exchange, b"retry: 1000\n\n")
-            while not gone.done():
-                await _write(exchange, _chunk(downstream, device))
+    with Downstream(device) as downstream:
+        device.buffer.resume(after)
+        async with answering(exchange) as client:
+            client.gone.add_done_callback(lambda _: downstream.news.set())
+            while not client.is_gone:
+                await client.write(chunk_of(downstream, device))
                 if downstream.is_over:
                     break
-                if writable is not None and not await writable(STALLED_SECONDS):
-                    return  # the server has cut it off
-                if not downstream.has_news:
+                if not downstream.has_news and not client.is_gone:
                     await downstream.wait(COMMENT_SECONDS)
-            if not gone.done():
-                await exchange.send({"type": "http.response.body", "body": b""})
-    finally:
-        gone.cancel()
 
 
 async def poll(
@@ -155,11 +204,7 @@ async def poll(
         gone.cancel()
 
 
-async def _write(exchange: Exchange, chunk: bytes) -> None:
-    await exchange.send({"type": "http.response.body", "body": chunk, "more_body": True})
-
-
-def _chunk(downstream: Downstream, device: Device) -> bytes:
+def chunk_of(downstream: Downstream, device: Device) -> bytes:
     """What there is to say, or a comment if there is nothing."""
     parts: list[bytes] = []
     if downstream.closed is None and device.buffer.take_gap():
@@ -169,9 +214,14 @@ def _chunk(downstream: Downstream, device: Device) -> bytes:
         parts.append(b"id: %b\nevent: message\ndata: %b\n\n" % (str(id_).encode(), data))
     closed = downstream.closed
     if closed is not None and downstream.is_over:
-        said = encode({"code": closed.code, "reason": closed.reason})
-        parts.append(b"event: close\ndata: %b\n\n" % said)
+        parts.append(closing(closed))
     return b"".join(parts) or b":\n\n"
+
+
+def closing(closed: Closed) -> bytes:
+    """The last event of a stream."""
+    said = encode({"code": closed.code, "reason": closed.reason})
+    return b"event: close\ndata: %b\n\n" % said
 
 
 def _nothing() -> None:

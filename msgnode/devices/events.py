@@ -12,12 +12,17 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
+from itertools import islice
 from typing import NamedTuple
+
+import msgspec
 
 from msgnode.sessions.budgets import QueueBudget
 
 OVERHEAD = 96
 """Bytes of memory an event costs besides its text."""
+HISTORY_BYTES = 64 * 1024
+"""Of sent events that go along with a session that changes its worker."""
 
 
 class EventId(NamedTuple):
@@ -40,6 +45,14 @@ def read_id(text: str) -> EventId | None:
     if not dash or not epoch or len(text) > 64 or not (number.isascii() and number.isdigit()):
         return None
     return EventId(epoch, int(number))
+
+
+class _History(msgspec.Struct):
+    """What another worker goes on with; `first` is the number of the first of `sent`."""
+
+    epoch: str
+    first: int
+    sent: list[bytes]
 
 
 class EventBuffer:
@@ -72,6 +85,10 @@ class EventBuffer:
     @property
     def has_unsent(self) -> bool:
         return self._next < self._first + len(self._events)
+
+    @property
+    def _sent_count(self) -> int:
+        return self._next - self._first
 
     def charge_to(self, holders: tuple[str, ...]) -> None:
         """Who is behind the device: what it holds counts towards what they may have together."""
@@ -106,13 +123,53 @@ class EventBuffer:
         self._forget_sent(self.waiting_bytes - self._limit)
         return taken
 
+    def give_back(self) -> list[bytes]:
+        """Take out what was never sent, in order; its numbers are given anew."""
+        frames: list[bytes] = []
+        while self.has_unsent:
+            frames.append(self._events.pop())
+        size = self.unsent_bytes
+        self.unsent_bytes = 0
+        self.waiting_bytes -= size
+        if self._budget is not None and size:
+            self._budget.give(self, size)
+        return frames[::-1]
+
+    def pack(self) -> bytes:
+        """Epoch, numbers, and the newest of the sent events, for another worker."""
+        sent: deque[bytes] = deque()
+        room = HISTORY_BYTES
+        for frame in islice(reversed(self._events), len(self._events) - self._sent_count, None):
+            room -= len(frame) + OVERHEAD
+            if room < 0:
+                break
+            sent.appendleft(frame)
+        return msgspec.msgpack.encode(_History(self.epoch, self._next - len(sent), list(sent)))
+
+    def unpack(self, packed: bytes) -> None:
+        """Go on as the buffer that was packed, which this one replaces. Raises DecodeError."""
+        history = msgspec.msgpack.decode(packed, type=_History)
+        self.clear()
+        self.epoch = history.epoch
+        self._first = self._next = history.first
+        for frame in history.sent:
+            self.append(frame)
+        self._go_to(self._first + len(self._events))
+        if len(self._events) < len(history.sent):  # no room: what is there is no history
+            self.clear()
+            self._first = self._next = history.first + len(history.sent)
+            self.has_gap = False
+
     def rewind(self) -> None:
         """Go on with the oldest event that is not confirmed."""
         self._go_to(self._first)
 
-    def resume(self, after: EventId | None) -> None:
-        """Go on behind this event, which confirms it and all before; notes a gap where it is not
-        this buffer's, or what followed it is gone. None: go on with what was not sent."""
+    def resume(self, after: EventId | None, confirms: bool = True) -> None:
+        """Go on behind this event; None: with what was not sent.
+
+        A gap is noted where the event is not this buffer's, or what followed it is gone. If it
+        `confirms`, the device has all up to this event, and is not given it again.
+        """
         if after is None:
             return
         end = self._first + len(self._events)
@@ -121,7 +178,8 @@ class EventBuffer:
             self._go_to(self._first)
             return
         self._go_to(after.number + 1)
-        self._forget_sent(self.waiting_bytes, up_to=after.number)
+        if confirms:
+            self._forget_sent(self.waiting_bytes, up_to=after.number)
 
     def take_gap(self) -> bool:
         """Whether something was lost since this was asked last."""

@@ -83,7 +83,7 @@ class Exchange:
         text = self.query.get(name)
         if text is None:
             return default
-        if not (text.isascii() and text.isdigit() and int(text[:9]) <= most):
+        if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= most):
             raise BadMessage(f"`{name}` must be a whole number from 0 to {most:g}.")
         return float(text)
 

@@ -46,8 +46,14 @@ class IdempotencyKeys:
         self._bytes = 0
 
     def begin(self, key: str, body: bytes) -> asyncio.Future[Answer] | None:
-        """The answer of an earlier request under this key, to be waited for; None if this is the
-        first, which then must call `done` or `failed`. Raises Unprocessable for another body."""
+        """The answer of an earlier request under this key, to be waited for.
+
+        Returns:
+            None if this is the first, which then must call `done` or `failed`.
+
+        Raises:
+            Unprocessable: the earlier request had another body.
+        """
         if len(key) > _MAX_KEY:
             raise BadMessage(f"An Idempotency-Key may have {_MAX_KEY} characters.")
         self._expire()

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from msgnode.core import messages
+from msgnode.core.errors import BadMessage
 from msgnode.core.messages import InvalidFrame, Message
+from msgnode.sessions.rules import CloseCode
 
 from .events import EventBuffer
 
@@ -35,16 +37,31 @@ def key_of(message: Message) -> RequestKey:
     return RequestKey(message.id_key, message.sender)
 
 
+def is_final(response: Message) -> bool:
+    """Whether no further response follows this one; its code is whatever its sender wrote."""
+    try:
+        code = response.fields().get("code")
+    except BadMessage:
+        return True
+    return not (isinstance(code, int) and code < 200)
+
+
 class DeviceLink:
-    """Implements sessions' Link. `on_news` is called when there is something for the downstream,
-    `on_closed` when the session's side has closed the link. While `refusals` is a list, what is
-    written goes there."""
+    """Implements sessions' Link.
+
+    `on_news` is called when there is something for the downstream, `on_closed` when the session's
+    side has closed the link. While `refusals` is a list, what is written goes there.
+    """
+
+    unsent_bytes = 0
+    """Nothing besides what the buffer has counted itself."""
 
     def __init__(self, buffer: EventBuffer, high_water: int) -> None:
         self.buffer = buffer
         self.closed: Closed | None = None
-        self.is_paused = False
+        self.is_paused = buffer.unsent_bytes > high_water
         self.refusals: list[bytes] | None = None
+        self.on_pause: Callable[[], None] = _nothing
         self.on_resume: Callable[[], None] = _nothing
         self.on_news: Callable[[], None] = _nothing
         self.on_closed: Callable[[], None] = _nothing
@@ -58,8 +75,10 @@ class DeviceLink:
         if self._waiting and self._answers(frame):
             return
         self.buffer.append(frame)
-        self.is_paused = self.buffer.unsent_bytes > self._high_water
         self.on_news()
+        if not self.is_paused and self.buffer.unsent_bytes > self._high_water:
+            self.is_paused = True
+            self.on_pause()
 
     def close(self, code: int, reason: str) -> None:
         if self.closed is None:
@@ -67,8 +86,16 @@ class DeviceLink:
             for waiting in self._waiting.values():
                 waiting.cancel()
             self._waiting.clear()
-            self.on_news()
             self.on_closed()
+            self.on_news()
+
+    def ping(self, answered: Callable[[], None]) -> bool:
+        """A device is asked nothing: how long it may be silent is a rule of its own."""
+        return False
+
+    def drop(self) -> None:
+        self.buffer.give_up()
+        self.close(CloseCode.TOO_SLOW, "too slow: messages were lost")
 
     def pause_reading(self) -> None:
         """Nothing to do: whoever posts waits until the connection is ready."""
@@ -100,7 +127,7 @@ class DeviceLink:
             message = messages.parse(frame)
         except InvalidFrame:
             return False
-        if not message.is_response:
+        if not message.is_response or not is_final(message):
             return False
         waiting = self._waiting.pop(RequestKey(message.id_key, message.recipients[0]), None)
         if waiting is None or waiting.done():

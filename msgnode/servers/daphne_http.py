@@ -1,5 +1,7 @@
-"""Daphne's HTTP side: requests that drip in, ask for nothing, were reset or are too large, end; a
-long answer knows when its client has read enough of it."""
+"""Daphne's HTTP side: requests that drip in, ask for nothing, were reset or are too large, end.
+
+A long answer knows when its client has read enough of it.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,11 @@ class NodeRequest(WebRequest):
         super().__init__(channel, *args, **options)
 
     async def writable(self, seconds: float) -> bool:
-        """For an answer that goes on: wait until the client has read enough to be sent more. One
-        that has not within so many seconds is cut off, and False returned."""
+        """For an answer that goes on: wait until the client has read enough to be sent more.
+
+        Returns:
+            False if it has not within so many seconds, and is cut off.
+        """
         if self._gate is None:
             self._gate = _Gate()
             self.registerProducer(self._gate, True)

@@ -242,8 +242,7 @@ class SessionHandshake:
     # --- steps ------------------------------------------------------------------------------------
 
     def find(self, runtime_url: str, token: str) -> Listener | None:
-        """The session of a runtime that this token opens, at whichever worker it is; None if there
-        is none."""
+        """The session of a runtime that this token opens, at whichever worker; None for none."""
         for session in self._table.runtimes.get(runtime_url, ()):
             if rules.opens(token, session.token_hash):
                 return session
