@@ -26,7 +26,7 @@ HANDSHAKES = [("ws", "/ws"), ("stub-connect", "/stub/connect"), ("device", "/dev
 
 
 class HandshakeFilter(DropdownFilter):
-    """The two ways to connect, without asking the table which there are."""
+    """The ways to connect, without asking the table which there are."""
 
     title = "handshake"
     parameter_name = "handshake"

@@ -36,12 +36,12 @@ async def post(device: Device, body: bytes, seconds: float) -> Answer:
     if start == b"[":
         frames = _list(body)
         async with device.order:
-            outcomes = [await _carry(device, frame, seconds) for frame in frames]
+            outcomes = [await _carry(device, frame) for frame in frames]
         answers = [await _answer_of(device, each, until) for each in outcomes]
         listed = [_entry(outcome, *each) for outcome, each in zip(outcomes, answers, strict=True)]
         return Answer(207, encode(listed))
     async with device.order:
-        outcome = await _carry(device, body, seconds)
+        outcome = await _carry(device, body)
     code, response = await _answer_of(device, outcome, until)
     if isinstance(outcome, NodeError):
         raise outcome
@@ -68,10 +68,10 @@ def _list(body: bytes) -> list[bytes]:
     return [bytes(frame) for frame in frames]
 
 
-async def _carry(device: Device, frame: bytes, seconds: float) -> Outcome:
+async def _carry(device: Device, frame: bytes) -> Outcome:
     connection = device.connection
     try:
-        return await connection.carry_through(device_connection.read(frame), seconds)
+        return await connection.carry_through(device_connection.read(frame))
     except InvalidFrame as fault:
         return await connection.carry_invalid(frame, fault)
     except NodeError as error:

@@ -20,6 +20,8 @@ from .link import DeviceLink, key_of
 SESSION_ADDRESS = "mn:/session"
 SESSION_SECONDS = 10.0
 """How long a session frame may take to be answered."""
+HELD_SECONDS = 5.0
+"""How long a message waits while its sender is held back, as a socket that is not read would."""
 
 
 class Refused(NodeError):
@@ -58,7 +60,7 @@ class DeviceConnection(Connection):
             {"id": uuid.uuid4().hex, "type": type_, "from": sender, "to": SESSION_ADDRESS}
         )
         until = asyncio.get_running_loop().time() + SESSION_SECONDS
-        carried = await self.carry_through(messages.parse(frame), SESSION_SECONDS)
+        carried = await self.carry_through(messages.parse(frame))
         response = await self.response(carried, until)
         if response is None:
             raise GatewayTimeout("The session frame was not answered in time.")
@@ -67,13 +69,13 @@ class DeviceConnection(Connection):
             raise Refused(int(body.get("code", 500)), str(body.get("description", "")))
         return body
 
-    async def carry_through(self, message: Message, seconds: float) -> Carried:
+    async def carry_through(self, message: Message) -> Carried:
         """Carry a message once the device is not held back.
 
         Raises:
-            TooMany: it is for longer than `seconds` and one more, or a request of this id waits.
+            TooMany: it is for more than HELD_SECONDS, or a request of this id waits.
         """
-        await self.let_through(seconds)
+        await self.let_through()
         response = self.link.expect(key_of(message))
         if response is None:
             raise TooMany(f"A request with the id {message.id_key} waits for its answer already.")
@@ -103,7 +105,7 @@ class DeviceConnection(Connection):
 
     async def carry_invalid(self, frame: bytes, fault: InvalidFrame) -> InvalidFrame:
         """Carry a frame that is no message, so that it counts as one; what is wrong with it."""
-        await self.let_through(0)
+        await self.let_through()
         self.link.refusals = []
         try:
             self.frame_received(frame)
@@ -111,14 +113,14 @@ class DeviceConnection(Connection):
             self.link.refusals = None
         return fault
 
-    async def let_through(self, seconds: float) -> None:
+    async def let_through(self) -> None:
         """Wait until the device is not held back (see flow control).
 
         Raises:
-            TooMany: it is for longer than `seconds` and one more.
+            TooMany: it is for more than HELD_SECONDS.
         """
         try:
-            async with asyncio.timeout(seconds + 1):
+            async with asyncio.timeout(HELD_SECONDS):
                 await self.ready()
         except TimeoutError:
             raise TooMany("The device sends faster than it may: its messages wait.") from None

@@ -11,7 +11,7 @@ from .calls import MAX_MESSAGES
 from .downstream import AT_MOST
 
 _TAG = "devices"
-_SECURITY = [{"deviceSession": []}]
+_SECURITY: list[dict[str, list[str]]] = [{"deviceSession": []}]
 
 
 def describe_devices(result: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -67,9 +67,7 @@ def _paths() -> dict[str, Any]:
                     "required": True,
                     "content": {
                         "application/json": {
-                            "schema": {
-                                "oneOf": [_ref("DeviceMessage"), _array("DeviceMessage")]
-                            }
+                            "schema": {"oneOf": [_ref("DeviceMessage"), _array("DeviceMessage")]}
                         }
                     },
                 },

@@ -6,6 +6,8 @@ A long answer knows when its client has read enough of it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import time
 from typing import Any
 
@@ -62,6 +64,7 @@ class NodeRequest(WebRequest):
         if self._gate is None:
             self._gate = _Gate()
             self.registerProducer(self._gate, True)
+            _notice_dead(self.channel.transport, self.server.request_patience)
         if self._gate.is_open.is_set():
             return True
         try:
@@ -109,6 +112,14 @@ class NodeRequest(WebRequest):
             self.channel.transport.abortConnection()
         elif self._gate is None:  # or it is an answer that goes on
             super().check_timeouts()
+
+
+def _notice_dead(transport: Any, seconds: float) -> None:
+    """Have the kernel end a connection whose peer acknowledges nothing for so long."""
+    raw = getattr(transport, "socket", None)
+    if raw is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+        with contextlib.suppress(OSError):
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
 
 
 def end_if_reset(transport: Any) -> bool:

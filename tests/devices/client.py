@@ -12,15 +12,18 @@ import httpx
 from tests.client import LIMIT, Frame, runtime
 from tests.node import Node
 
+ALLOCATION = "domain://msg-node.localhost/address-allocation"
+
 
 class Device:
     """One device with a session: `async with Device(node) as device`."""
 
-    def __init__(self, node: Node, runtime_url: str = "", port: int = 0) -> None:
+    def __init__(self, node: Node | None, runtime_url: str = "", port: int = 0) -> None:
         self.runtime_url = runtime_url or runtime()
         self.token = ""
+        port = node.port if node is not None else port
         self.http = httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{port or node.port}/device/v1",
+            base_url=f"http://127.0.0.1:{port}/device/v1",
             headers={"Host": "localhost"},
             timeout=LIMIT + 10,
             trust_env=False,
@@ -64,6 +67,14 @@ class Device:
     ) -> httpx.Response:
         message = {"id": id_, "type": type_, "from": self.runtime_url, "to": to}
         return await self.post({**message, "body": body or {}}, wait, **more)
+
+    async def allocate(self, number: int = 1) -> list[str]:
+        """Addresses of the device's own."""
+        body = {"value": {"number": number}, "scheme": "comm"}
+        answer = await self.send("create", ALLOCATION, body, wait=10)
+        assert answer.status_code == 200, answer.text
+        allocated: list[str] = answer.json()["body"]["value"]["allocated"]
+        return allocated
 
     async def poll(self, after: str = "", wait: int = 10, at_most: int = 100) -> httpx.Response:
         params: dict[str, str | int] = {"wait": wait, "max": at_most}

@@ -6,7 +6,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from msgnode.devices.events import OVERHEAD, EventBuffer, EventId, read_id
+from msgnode.devices.events import HISTORY_BYTES, OVERHEAD, EventBuffer, EventId, read_id
 
 LIMIT = 2_000
 
@@ -61,6 +61,20 @@ def test_an_id_is_read_as_it_was_written() -> None:
     )
 
 
+def test_of_a_long_history_the_newest_goes_along_and_the_rest_is_a_gap() -> None:
+    buffer = EventBuffer(10 * HISTORY_BYTES, None)
+    for _ in range(20):
+        buffer.append(b"x" * 10_000)
+    buffer.take(20, 10**9)
+    moved = EventBuffer(10 * HISTORY_BYTES, None)
+    moved.unpack(buffer.pack())
+    moved.resume(EventId(buffer.epoch, 18))
+    assert not moved.take_gap()
+    assert [id_.number for id_, _ in moved.take(9, 10**9)] == [19, 20]
+    moved.resume(EventId(buffer.epoch, 3))
+    assert moved.take_gap()
+
+
 class Reading(RuleBasedStateMachine):
     """A device that takes, confirms and comes back, beside a list of all that was ever kept."""
 
@@ -103,6 +117,15 @@ class Reading(RuleBasedStateMachine):
         else:
             self.next = after + 1
         self.confirmed = after
+
+    @rule()
+    def move(self) -> None:
+        """The session goes to another worker: what was not sent with its queue."""
+        unsent, packed = self.buffer.give_back(), self.buffer.pack()
+        self.buffer = EventBuffer(LIMIT, None)
+        self.buffer.unpack(packed)
+        for frame in unsent:
+            self.buffer.append(frame)
 
     @invariant()
     def counts_hold(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable
 
 import httpx
@@ -88,10 +89,13 @@ async def test_case_04_a_slow_answer_is_202_and_comes_by_the_downstream(
 
 async def test_case_05_what_wants_no_answer_is_202(node: Node, come: Come) -> None:
     listener = await come()
-    (mine,) = await listener.allocate()
     async with Device(node) as device:
-        answer = await device.send("update", f"{mine}/changes", {"value": 1}, wait=10)
-    assert answer.status_code == 202
+        (mine,) = await device.allocate()
+        await listener.subscribe(f"{mine}/changes")
+        update = {"id": 1, "type": "update", "from": mine, "to": f"{mine}/changes"}
+        answer = await device.post({**update, "body": {"value": 1}}, wait=10)
+        assert answer.status_code == 202
+        assert (await listener.expect(type="update"))["body"]["value"] == 1
 
 
 async def test_case_06_one_bad_message_of_a_hundred_is_refused_alone(
@@ -164,10 +168,7 @@ async def test_case_09_a_second_stream_ends_the_first(node: Node, come: Come) ->
 async def test_case_10_deleting_the_session_frees_its_addresses(node: Node, come: Come) -> None:
     talker = await come()
     async with Device(node) as device:
-        answer = await device.send(
-            "create", ALLOCATION, {"value": {"number": 1}, "scheme": "hyperty"}, wait=10
-        )
-        (mine,) = answer.json()["body"]["value"]["allocated"]
+        (mine,) = await device.allocate()
         gone = await device.http.delete("/sessions/current", headers=device.headers)
         assert gone.status_code == 204
         assert (await talker.ask("read", mine))["body"]["code"] == 404
@@ -272,11 +273,17 @@ async def test_case_19_a_device_that_floods_is_held_back_like_a_socket(
     start_node: Callable[..., Node],
 ) -> None:
     node = start_node(DEVICE_HTTP=True, MAX_MESSAGES_PER_SECOND=50)
-    async with Device(node) as device:
-        message = {"id": 1, "type": "update", "from": device.runtime_url, "to": SM + "/changes"}
+    async with node.ws() as listener, Device(node) as device:
+        await listener.open(runtime())
+        to = listener.runtime_url
+        message = {"id": 1, "type": "create", "from": device.runtime_url, "to": to}
+        began = time.monotonic()
         answers = [await device.post([message] * 100) for _ in range(2)]
-        slow = [each["code"] for answer in answers for each in answer.json()]
-    assert 429 in slow
+        assert time.monotonic() - began > 2  # 150 messages beyond the first second's 50
+        assert {each["code"] for answer in answers for each in answer.json()} == {202}
+        at_once = [device.post([message] * 100) for _ in range(12)]
+        codes = {answer.status_code for answer in await asyncio.gather(*at_once)}
+        assert codes == {207, 429}  # so many requests may wait, and no more
 
 
 async def test_a_device_that_is_silent_is_detached_and_finds_what_came_meanwhile(
@@ -308,6 +315,51 @@ async def test_a_session_goes_on_after_the_node_was_killed(
         assert (answer.status_code, answer.json()["resumed"]) == (200, True)
         lost = await device.poll("0badc0de-3", wait=0)
         assert lost.json()["gap"] is True
+
+
+async def test_what_was_not_sent_before_a_clean_restart_is_a_gap_and_never_lost_in_silence(
+    start_node: Callable[..., Node],
+) -> None:
+    node = start_node(DEVICE_HTTP=True, DRAIN_SECONDS=1)
+    async with node.ws() as talker, Device(node) as device:
+        await talker.open(runtime())
+        assert (await device.poll(wait=0)).status_code == 204
+        await talker.send("create", device.runtime_url, {"value": 1})
+        await talker.ask("read", SM)  # what was sent before it has been carried
+        node.terminate()
+        assert await asyncio.to_thread(node.status) == 0
+        await asyncio.to_thread(node.start)
+        answer = (await device.poll()).json()
+        assert [each["body"]["value"] for each in answer["messages"]] == ["gap"]
+
+
+async def test_an_operator_who_ends_the_session_is_the_last_word_of_its_stream(
+    start_node: Callable[..., Node],
+) -> None:
+    node = start_node(DEVICE_HTTP=True)
+    async with Device(node) as device, device.events() as events:
+        waiting = asyncio.create_task(events.next())
+        await asyncio.to_thread(node.manage, "shell", "-c", END_ALL)
+        name, data = await waiting
+        assert (name, data["code"]) == ("close", 4403)
+        assert (await device.poll(wait=0)).status_code == 401
+
+
+END_ALL = """
+from msgnode.models import Session
+from msgnode.storage import control
+for session in Session.objects.all():
+    control.post("session.end", session=session.pk.hex)
+"""
+
+
+async def test_a_node_without_devices_says_that_they_are_switched_off(
+    start_node: Callable[..., Node],
+) -> None:
+    node = start_node()
+    answer = await Device(node).open()
+    assert answer.status_code == 404
+    assert "DEVICE_HTTP" in answer.json()["detail"]
 
 
 async def test_a_session_that_is_gone_is_replaced_by_a_fresh_one(node: Node) -> None:
@@ -365,8 +417,9 @@ async def test_a_stream_that_is_not_read_is_bounded_and_harms_nobody(
         while 'msgnode_sessions{state="detached"} 1' not in node.text("/metrics"):
             await eventually()
         writer.close()
-        answer = await device.poll(wait=0)
-        assert answer.status_code in (200, 204)
+        answer = (await device.poll(wait=5)).json()
+        values = [each["body"]["value"] for each in answer["messages"]]
+        assert "gap" in values or answer["gap"], values[-1]
 
 
 async def test_a_frozen_device_costs_its_own_session_only(
