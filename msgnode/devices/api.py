@@ -30,7 +30,7 @@ from . import calls, downstream, remote_stream, token
 from .devices import Device
 from .events import EventId, read_id
 from .forwarding import OtherWorkers
-from .http import Disconnected, Exchange, NotAllowed, Receive, Send, encode
+from .http import BodyBudget, Disconnected, Exchange, NotAllowed, Receive, Send, encode
 from .idempotency import Answer
 from .resumption import DeviceSessions
 from .session_router import SessionRouter, key_of
@@ -66,11 +66,12 @@ class DeviceApi:
         self._sessions = sessions
         self._devices = sessions.devices
         self._settings = settings
+        self._bodies = BodyBudget()
         self._router = SessionRouter(sessions, workers, settings.max_body, self)
         self.answer = self._router.answer
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send)
+        exchange = Exchange(scope, receive, send, self._bodies)
         try:
             try:
                 self._admit(exchange)
@@ -84,6 +85,8 @@ class DeviceApi:
                 await exchange.refuse(InternalFault())
         except Disconnected:
             return
+        finally:
+            exchange.done()
 
     def _admit(self, exchange: Exchange) -> None:
         """Whether this page, from this address, may ask anything at all."""

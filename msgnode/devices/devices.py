@@ -43,7 +43,7 @@ class Device:
     buffer: EventBuffer
     connection: DeviceConnection
     source: str
-    keys: IdempotencyKeys = field(default_factory=IdempotencyKeys)
+    keys: IdempotencyKeys
     order: asyncio.Lock = field(default_factory=asyncio.Lock)
     stop_reading: Callable[[], None] | None = None
     reader: str = ""
@@ -114,11 +114,13 @@ class Devices:
         if known is not None and known.connection is not connection:
             self._end(known)
         self._sockets.add(connection, source)
-        device = Device(session, connection.link.buffer, connection, source)
+        keys = known.keys if known is not None else IdempotencyKeys(self._budget)
+        device = Device(session, connection.link.buffer, connection, source, keys)
         if known is not None:
-            device.keys, device.reader = known.keys, known.reader
+            device.reader = known.reader
         connection.link.on_closed = partial(self._closed, device)
         device.buffer.charge_to(session.outbox.holders)
+        keys.charge_to(session.outbox.holders)
         self._devices[session.id] = device
         if self._timer is None:
             self._look_again()
@@ -136,6 +138,7 @@ class Devices:
         device = self._devices.pop(session_id, None)
         if device is None:
             return
+        device.keys.close()
         if device.stop_reading is None:  # or its reader takes what is there
             device.buffer.clear()
         close = partial(device.link.close, CloseCode.NORMAL, "the session has ended")

@@ -6,6 +6,7 @@ Refusals are problem details (RFC 9457): `title` says what the code means, `deta
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
 from typing import Any
@@ -15,6 +16,7 @@ import msgspec
 
 from msgnode.core import messages
 from msgnode.core.errors import BadMessage, NodeError, TooMany, Unavailable
+from msgnode.sessions.budgets import source
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -52,19 +54,64 @@ class Disconnected(Exception):
     """The client has gone before it was answered."""
 
 
-class Exchange:
-    """One request and its answer. `headers` are sent with every answer."""
+class BodyBudget:
+    """Bytes of bodies that are under way in a worker: of one source address, and of all."""
 
-    def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    def __init__(self, per_source: int = 16 * 1024 * 1024, total: int = 128 * 1024 * 1024) -> None:
+        self.bytes = 0
+        self._per_source = per_source
+        self._total = total
+        self._of: Counter[str] = Counter()
+
+    def take(self, address: str, size: int) -> None:
+        """Count more bytes. Raises TooMany or Unavailable, and counts nothing, without room."""
+        holder = source(address)
+        if self._of[holder] + size > self._per_source:
+            raise TooMany("Your address has as many bytes of requests under way as it may have.")
+        if self.bytes + size > self._total:
+            raise Unavailable("The node has as many bytes of requests under way as it may have.")
+        self._of[holder] += size
+        self.bytes += size
+
+    def give(self, address: str, size: int) -> None:
+        """So many bytes are under way no more."""
+        holder = source(address)
+        self.bytes -= size
+        self._of[holder] -= size
+        if not self._of[holder]:
+            del self._of[holder]
+
+
+class Exchange:
+    """One request and its answer.
+
+    `headers` are sent with every answer. Its body counts in the budget until it is `done`.
+    """
+
+    def __init__(
+        self,
+        scope: dict[str, Any],
+        receive: Receive,
+        send: Send,
+        bodies: BodyBudget | None = None,
+    ) -> None:
         self.scope = scope
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.source: str = (scope.get("client") or [""])[0]
         self.headers: list[Header] = [(b"cache-control", b"no-store")]
         self.receive = receive
-        self.send = send
+        self.is_answered = False
+        self._bodies = bodies
+        self._held = 0
+        self._send = send
         query = scope.get("query_string", b"").decode("latin1")
         self.query = dict(parse_qsl(query, keep_blank_values=True))
+
+    async def send(self, event: dict[str, Any]) -> None:
+        """Send a part of the answer."""
+        self.is_answered = True
+        await self._send(event)
 
     def header(self, name: bytes) -> str:
         """A header of the request, "" if it is not there."""
@@ -97,10 +144,19 @@ class Exchange:
                 raise Disconnected
             parts.append(event.get("body", b""))
             size += len(parts[-1])
+            if self._bodies is not None and parts[-1]:
+                self._bodies.take(self.source, len(parts[-1]))
+                self._held += len(parts[-1])
             if size > at_most:
                 raise TooLarge(f"A request may have {at_most} bytes.")
             if not event.get("more_body", False):
                 return b"".join(parts)
+
+    def done(self) -> None:
+        """Nothing of the request is needed any more."""
+        if self._bodies is not None and self._held:
+            self._bodies.give(self.source, self._held)
+            self._held = 0
 
     async def json(self, at_most: int) -> Any:
         """The body read as JSON; None for an empty one. Raises BadMessage."""
@@ -127,7 +183,9 @@ class Exchange:
         await self.send({"type": "http.response.body", "body": body})
 
     async def refuse(self, error: NodeError, more: Iterable[Header] = ()) -> None:
-        """Answer with the problem."""
+        """Answer with the problem, unless something else is answered already."""
+        if self.is_answered:
+            return
         headers = list(more)
         if isinstance(error, TooMany | Unavailable):
             headers.append((b"retry-after", RETRY_AFTER))

@@ -1,6 +1,8 @@
 """Requests that come twice under one `Idempotency-Key` are carried once and answered alike.
 
-Bounds of one device: KEYS keys, BYTES bytes of kept answers, SECONDS seconds; the oldest go first.
+Bounds of one device: KEYS keys, BYTES bytes, SECONDS seconds; the oldest answered ones go first.
+What is kept counts towards what the device's source may have waiting; where there is no room for
+it, the key is forgotten.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field
 
 from msgnode.core.digest import digest
 from msgnode.core.errors import BadMessage
+from msgnode.sessions.budgets import QueueBudget
 
 from .http import Unprocessable
 
@@ -19,6 +22,7 @@ KEYS = 1_000
 BYTES = 1024 * 1024
 SECONDS = 600.0
 _MAX_KEY = 255
+_OVERHEAD = 512  # bytes of memory of a key besides its answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +43,29 @@ class _Kept:
 
 
 class IdempotencyKeys:
-    """The keys of one device."""
+    """The keys of one device. Implements the budget's Queue."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: QueueBudget | None = None) -> None:
+        self.holders: tuple[str, ...] = ()
+        self.waiting_bytes = 0
+        self._budget = budget
+        self._is_closed = False
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._bytes = 0
+
+    def charge_to(self, holders: tuple[str, ...]) -> None:
+        """Who is behind the device."""
+        if self._budget is not None:
+            self._budget.charge(self, holders)
+
+    def give_up(self) -> None:
+        """Forget what is answered: its room is needed by others."""
+        while self._forget_oldest():
+            pass
+
+    def close(self) -> None:
+        """The session has ended: nothing is kept any more."""
+        self._is_closed = True
+        self.give_up()
 
     def begin(self, key: str, body: bytes) -> asyncio.Future[Answer] | None:
         """The answer of an earlier request under this key, to be waited for.
@@ -60,9 +82,10 @@ class IdempotencyKeys:
         request = digest(body.decode("latin1"))
         kept = self._kept.get(key)
         if kept is None:
-            self._kept[key] = _Kept(request, time.monotonic())
+            kept = self._kept[key] = _Kept(request, time.monotonic())
+            self._grow(key, kept, _OVERHEAD)
             if len(self._kept) > KEYS:
-                self._forget(next(iter(self._kept)))
+                self._forget_oldest()
             return None
         if kept.request != request:
             raise Unprocessable("This Idempotency-Key was given with another body before.")
@@ -74,10 +97,11 @@ class IdempotencyKeys:
         if kept is None or kept.answer.done():
             return
         kept.answer.set_result(answer)
-        kept.size = len(answer.body)
-        self._bytes += kept.size
-        while self._bytes > BYTES:
-            self._forget(next(iter(self._kept)))
+        self._grow(key, kept, len(answer.body))
+        while self.waiting_bytes > BYTES and self._forget_oldest():
+            pass
+        if self._is_closed:
+            self.give_up()
 
     def failed(self, key: str) -> None:
         """The first request under the key was not carried; it may come again."""
@@ -90,9 +114,27 @@ class IdempotencyKeys:
         while self._kept and next(iter(self._kept.values())).at < oldest_kept:
             self._forget(next(iter(self._kept)))
 
+    def _forget_oldest(self) -> bool:
+        """Forget the oldest key that is answered; whether there was one."""
+        oldest = next((key for key, kept in self._kept.items() if kept.answer.done()), None)
+        if oldest is not None:
+            self._forget(oldest)
+        return oldest is not None
+
+    def _grow(self, key: str, kept: _Kept, size: int) -> None:
+        """A key takes so much more, or is forgotten."""
+        if self._budget is not None and not self._budget.take(self, size):
+            if kept.answer.done():
+                self._forget(key)
+            return
+        kept.size += size
+        self.waiting_bytes += size
+
     def _forget(self, key: str) -> None:
         kept = self._kept.pop(key)
-        self._bytes -= kept.size
+        self.waiting_bytes -= kept.size
+        if self._budget is not None and kept.size:
+            self._budget.give(self, kept.size)
         if not kept.answer.done():
             kept.answer.cancel()
 
