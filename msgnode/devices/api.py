@@ -189,6 +189,10 @@ class DeviceApi:
     async def _post(self, exchange: Exchange, device: Device) -> None:
         seconds = _wait_of(exchange)
         body = await exchange.body(self._settings.max_body)
+        responses = exchange.query.get("responses", "")
+        if responses not in ("", "events"):
+            raise BadMessage("`responses` is `events`, or not there.")
+        expects = not responses
         name = exchange.header(b"idempotency-key")
         while name and (earlier := device.keys.begin(name, body)) is not None:
             await asyncio.wait([earlier])
@@ -196,7 +200,7 @@ class DeviceApi:
                 await _give(exchange, earlier.result())
                 return
         try:
-            answer = await self._call(device, body, seconds)
+            answer = await self._call(device, body, seconds, expects)
         except BaseException:
             if name:
                 device.keys.failed(name)
@@ -222,12 +226,14 @@ class DeviceApi:
         }
         await _give(exchange, await self._call(device, encode(message), seconds), only_body=True)
 
-    async def _call(self, device: Device, body: bytes, seconds: float) -> Answer:
+    async def _call(
+        self, device: Device, body: bytes, seconds: float, expects: bool = True
+    ) -> Answer:
         if device.calls >= MAX_CALLS:
             raise TooMany(f"A device may have {MAX_CALLS} requests under way.")
         device.calls += 1
         try:
-            return await calls.post(device, body, seconds)
+            return await calls.post(device, body, seconds, expects)
         finally:
             device.calls -= 1
             device.connection.active_at = time.monotonic()

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from msgnode.core import messages
-from msgnode.core.errors import BadMessage, NodeError
+from msgnode.core.errors import BadMessage, NodeError, Unavailable
 from msgnode.core.messages import InvalidFrame, Message
 
 from . import connection as device_connection
@@ -25,8 +25,10 @@ MAX_MESSAGES = 100
 Outcome = NodeError | Carried
 
 
-async def post(device: Device, body: bytes, seconds: float) -> Answer:
+async def post(device: Device, body: bytes, seconds: float, expects: bool = True) -> Answer:
     """Carry what was posted; waits at most `seconds` for responses.
+
+    If it `expects` none, all responses are events, in their order among these.
 
     Raises:
         NodeError: nothing of it was carried.
@@ -36,15 +38,17 @@ async def post(device: Device, body: bytes, seconds: float) -> Answer:
     if start == b"[":
         frames = _list(body)
         async with device.order:
-            outcomes = [await _carry(device, frame) for frame in frames]
+            outcomes = [await _carry(device, frame, expects) for frame in frames]
         answers = [await _answer_of(device, each, until) for each in outcomes]
         listed = [_entry(outcome, *each) for outcome, each in zip(outcomes, answers, strict=True)]
         return Answer(207, encode(listed))
     async with device.order:
-        outcome = await _carry(device, body)
+        outcome = await _carry(device, body, expects)
     code, response = await _answer_of(device, outcome, until)
     if isinstance(outcome, NodeError):
         raise outcome
+    if response is None and code >= 400:
+        raise Unavailable("The session has ended, or goes on elsewhere, before the response came.")
     if response is None:
         return Answer(202, encode({"id": msgspec.Raw(outcome.message.id or b'""')}))
     if code >= 400:
@@ -68,10 +72,10 @@ def _list(body: bytes) -> list[bytes]:
     return [bytes(frame) for frame in frames]
 
 
-async def _carry(device: Device, frame: bytes) -> Outcome:
+async def _carry(device: Device, frame: bytes, expects: bool) -> Outcome:
     connection = device.connection
     try:
-        return await connection.carry_through(device_connection.read(frame))
+        return await connection.carry_through(device_connection.read(frame), expects)
     except InvalidFrame as fault:
         return await connection.carry_invalid(frame, fault)
     except NodeError as error:

@@ -33,10 +33,10 @@ class Refused(NodeError):
 
 
 class Carried(NamedTuple):
-    """A message that was handed to the pipeline, and its response to come."""
+    """A message that was handed to the pipeline, and its response to come, if it is waited for."""
 
     message: Message
-    response: asyncio.Future[Message]
+    response: asyncio.Future[Message] | None
 
     @property
     def is_answered(self) -> bool:
@@ -69,16 +69,14 @@ class DeviceConnection(Connection):
             raise Refused(int(body.get("code", 500)), str(body.get("description", "")))
         return body
 
-    async def carry_through(self, message: Message) -> Carried:
-        """Carry a message once the device is not held back.
+    async def carry_through(self, message: Message, expects: bool = True) -> Carried:
+        """Carry a message once the device is not held back; `expects`: and wait for its response.
 
         Raises:
-            TooMany: it is for more than HELD_SECONDS, or a request of this id waits.
+            TooMany: it is for more than HELD_SECONDS.
         """
         await self.let_through()
-        response = self.link.expect(key_of(message))
-        if response is None:
-            raise TooMany(f"A request with the id {message.id_key} waits for its answer already.")
+        response = self.link.expect(key_of(message)) if expects else None
         self.frame_received(message.frame)
         return Carried(message, response)
 
@@ -89,6 +87,8 @@ class DeviceConnection(Connection):
             None if none came by then, or none will: what comes later is an event.
         """
         waiting = carried.response
+        if waiting is None:
+            return None
         try:
             if not waiting.done() and carried.is_answered:
                 async with asyncio.timeout_at(until):
@@ -101,7 +101,7 @@ class DeviceConnection(Connection):
                 raise
             raise Unavailable("The session has ended, or goes on elsewhere.") from None
         finally:
-            self.link.forget(key_of(carried.message))
+            self.link.forget(key_of(carried.message), waiting)
 
     async def carry_invalid(self, frame: bytes, fault: InvalidFrame) -> InvalidFrame:
         """Carry a frame that is no message, so that it counts as one; what is wrong with it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import chain
 from typing import NamedTuple
 
 from msgnode.core import messages
@@ -66,7 +67,7 @@ class DeviceLink:
         self.on_news: Callable[[], None] = _nothing
         self.on_closed: Callable[[], None] = _nothing
         self._high_water = high_water
-        self._waiting: dict[RequestKey, asyncio.Future[Message]] = {}
+        self._waiting: dict[RequestKey, list[asyncio.Future[Message]]] = {}
 
     def write(self, frame: bytes) -> None:
         if self.refusals is not None:
@@ -83,9 +84,9 @@ class DeviceLink:
     def close(self, code: int, reason: str) -> None:
         if self.closed is None:
             self.closed = Closed(code, reason)
-            for waiting in self._waiting.values():
-                waiting.cancel()
-            self._waiting.clear()
+            waiting, self._waiting = self._waiting, {}
+            for each in chain.from_iterable(waiting.values()):
+                each.cancel()
             self.on_closed()
             self.on_news()
 
@@ -109,17 +110,19 @@ class DeviceLink:
             self.is_paused = False
             self.on_resume()
 
-    def expect(self, key: RequestKey) -> asyncio.Future[Message] | None:
-        """Wait for the response to a request; None if one of this id is waited for already."""
-        if key in self._waiting:
-            return None
+    def expect(self, key: RequestKey) -> asyncio.Future[Message]:
+        """Wait for the response to a request; of several of one id the first is answered first."""
         waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._waiting[key] = waiting
+        self._waiting.setdefault(key, []).append(waiting)
         return waiting
 
-    def forget(self, key: RequestKey) -> None:
+    def forget(self, key: RequestKey, waiting: asyncio.Future[Message]) -> None:
         """Nobody waits any more: the response is an event."""
-        self._waiting.pop(key, None)
+        others = [each for each in self._waiting.get(key, ()) if each is not waiting]
+        if others:
+            self._waiting[key] = others
+        else:
+            self._waiting.pop(key, None)
 
     def _answers(self, frame: bytes) -> bool:
         """Hand over a frame that is the response to a request that waits; whether it is one."""
@@ -129,11 +132,11 @@ class DeviceLink:
             return False
         if not message.is_response or not is_final(message):
             return False
-        waiting = self._waiting.pop(RequestKey(message.id_key, message.recipients[0]), None)
-        if waiting is None or waiting.done():
-            return False
-        waiting.set_result(message)
-        return True
+        for waiting in self._waiting.get(RequestKey(message.id_key, message.recipients[0]), ()):
+            if not waiting.done():
+                waiting.set_result(message)
+                return True
+        return False
 
 
 def _nothing() -> None:

@@ -73,6 +73,11 @@ def _paths() -> dict[str, Any]:
                 },
                 parameters=[
                     _WAIT,
+                    _query(
+                        "responses",
+                        {"type": "string", "enum": ["events"]},
+                        "All responses come as events.",
+                    ),
                     _header("Idempotency-Key", "Names the request, so that it is carried once."),
                 ],
                 refusals=("400", "401", "403", "404", "413", "422", "429", "503", "504"),

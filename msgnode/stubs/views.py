@@ -120,6 +120,8 @@ def _descriptor(request: HttpRequest, stub: ServedStub) -> dict[str, Any]:
     scheme = ("ws" if stub.needs_websocket else "http") + ("s" if request.is_secure() else "")
     url = f"{scheme}://{request.get_host()}/{stub.endpoint}"
     limit = int(settings.NODE["MAX_FRAME_BYTES"])
+    if not stub.needs_websocket:
+        limit -= len("[]")  # it posts lists
     return stub.descriptor(settings.DOMAIN, {"url": url, stub.max_frame: limit})
 
 

@@ -222,6 +222,29 @@ async def test_case_14_no_token_stands_in_what_the_node_wrote(
             assert device.token.encode() not in content, path
 
 
+async def test_responses_as_events_keep_their_place(node: Node, come: Come) -> None:
+    talker = await come()
+    async with Device(node) as device, device.events() as events:
+        messages = [
+            {"id": n, "type": "read", "from": device.runtime_url, "to": address()} for n in range(3)
+        ]
+        answer = await device.http.post(
+            "/messages", params={"responses": "events"}, json=messages, headers=device.headers
+        )
+        assert [each["code"] for each in answer.json()] == [202] * 3
+        await talker.send("create", device.runtime_url, {"value": 1})
+        heard = [await events.message() for _ in range(4)]
+    assert [each["id"] for each in heard[:3]] == [0, 1, 2]
+    assert {each["body"]["code"] for each in heard[:3]} == {404}
+
+
+async def test_requests_of_one_id_are_answered_each(node: Node) -> None:
+    async with Device(node) as device:
+        message = {"id": 1, "type": "read", "from": device.runtime_url, "to": address()}
+        answers = (await device.post([message] * 5, wait=5)).json()
+    assert [each["code"] for each in answers] == [404] * 5
+
+
 async def test_case_15_from_the_address_of_another_is_403(node: Node, come: Come) -> None:
     other = await come()
     (theirs,) = await other.allocate()
@@ -278,10 +301,10 @@ async def test_case_19_a_device_that_floods_is_held_back_like_a_socket(
         to = listener.runtime_url
         message = {"id": 1, "type": "create", "from": device.runtime_url, "to": to}
         began = time.monotonic()
-        answers = [await device.post([message] * 100) for _ in range(2)]
-        assert time.monotonic() - began > 2  # 150 messages beyond the first second's 50
-        assert {each["code"] for answer in answers for each in answer.json()} == {202}
-        at_once = [device.post([message] * 100) for _ in range(12)]
+        answer = await device.post([message] * 100)
+        assert time.monotonic() - began > 0.5  # 50 messages beyond the first second's 50
+        assert {each["code"] for each in answer.json()} == {202}
+        at_once = [device.post([message] * 10) for _ in range(12)]
         codes = {answer.status_code for answer in await asyncio.gather(*at_once)}
         assert codes == {207, 429}  # so many requests may wait, and no more
 

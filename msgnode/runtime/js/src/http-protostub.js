@@ -7,7 +7,8 @@
  * Rules
  * - Frames go up in order, one request at a time, as many in each as have come. A request that was not
  *   answered is repeated under the same Idempotency-Key, so that what it says is carried once.
- * - What comes down is one stream of events. After a break it goes on behind the last event that came.
+ * - What comes down, responses included, is one stream of events. After a break it goes on behind the
+ *   last event that came.
  * - The token of the session stands in the header Authorization, never in a URL.
  */
 
@@ -139,7 +140,7 @@ class HttpSocket {
     const key = crypto.randomUUID();
     for (let attempt = 1; attempt <= TRIES; attempt += 1) {
       try {
-        const answer = await this.#ask("POST", "/messages", { token: this.#token, text: body, key });
+        const answer = await this.#ask("POST", "/messages?responses=events", { token: this.#token, text: body, key });
         if (answer.status === 207) return await answer.json();
         const told = await answer.json();
         if (answer.status === 401) this.#end(LOST, told.detail);
@@ -157,9 +158,8 @@ class HttpSocket {
 
   #outcomes(texts, answer) {
     texts.forEach((text, at) => {
-      const { code, detail, message } = Array.isArray(answer) ? (answer[at] ?? {}) : answer;
-      if (message) this.#receive(message);
-      else if (code >= 400) {
+      const { code, detail } = Array.isArray(answer) ? (answer[at] ?? {}) : answer;
+      if (code >= 400) {
         const { id, type, from, to } = JSON.parse(text);
         const said = { code, desc: detail, description: detail };
         const isAnswerable = id !== undefined && type !== "response";
