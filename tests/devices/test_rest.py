@@ -197,11 +197,15 @@ async def test_case_13_a_node_that_stops_says_so_on_the_stream(
     start_node: Callable[..., Node],
 ) -> None:
     node = start_node(DEVICE_HTTP=True)
-    async with Device(node) as device, device.events() as events:
+    async with Device(node) as device, device.events() as events, Device(node) as poller:
         waiting = asyncio.create_task(events.next())
+        polled = asyncio.create_task(poller.poll(wait=25))
+        assert (await poller.http.put("/sessions/current", headers=poller.headers)).is_success
         node.terminate()
         name, data = await waiting
+        answer = await polled
     assert (name, data["code"]) == ("close", 3001)
+    assert answer.status_code == 503 or answer.json()["close"]["code"] == 3001
     assert await asyncio.to_thread(node.status) == 0
 
 

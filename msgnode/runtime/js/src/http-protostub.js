@@ -186,6 +186,7 @@ class HttpSocket {
         else if (name === "close") {
           ({ code, reason } = JSON.parse(data));
           positions.delete(this.#token); // all that was said before has come
+          break;
         }
       }
     } catch (error) {
