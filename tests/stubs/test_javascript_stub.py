@@ -1,4 +1,4 @@
-"""Case 54, step by step: runs the test files of the JavaScript stub, and of it over HTTP, in Node.js."""
+"""Case 54, step by step: the test files of the JavaScript stub, and of it over HTTP, in Node.js."""
 
 from __future__ import annotations
 
