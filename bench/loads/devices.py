@@ -66,8 +66,10 @@ class DevicesLoad:
         self._streams += await asyncio.gather(*(stream(number) for number in missing))
         missing = range(len(self._sockets), sockets)
         self._sockets += await asyncio.gather(*(socket(number) for number in missing))
-        clients = [*self._streams, *self._sockets]
-        return {"clients": len(clients), "lost": sum(each.closed for each in clients)}
+        lost = [each for each in self._streams if each.closed]
+        silent = [each for each in self._sockets if each.closed]
+        clients = len(self._streams) + len(self._sockets)
+        return {"clients": clients, "lost": len(lost) + len(silent)}
 
     async def _stream(self, number: int) -> _Stream:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
