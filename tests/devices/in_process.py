@@ -16,6 +16,7 @@ from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import no_barrier
 from msgnode.core.digest import digest
+from msgnode.core.errors import Unavailable
 from msgnode.devices.api import DeviceApi, DeviceSettings
 from msgnode.devices.devices import Devices
 from msgnode.devices.resumption import DeviceSessions
@@ -32,12 +33,18 @@ OUTBOX = 100_000
 
 
 class Store:
-    """A database that commits at once."""
+    """A database that commits at once, or is full."""
+
+    is_full = False
 
     def __getattr__(self, name: str) -> Any:
         def submit(*_: Any) -> asyncio.Future[None]:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            done.set_result(None)
+            if self.is_full:
+                done.set_exception(Unavailable("The disk is full."))
+                done.exception()
+            else:
+                done.set_result(None)
             return done
 
         return submit
@@ -92,7 +99,8 @@ class Worker:
 
     def __init__(self, *, rate: int = 10_000, idle: float = 60.0) -> None:
         limits = SessionSettings("always", True, True, 60, OUTBOX, 50, 3, "domain://d")
-        store: Any = Store()
+        self.store = Store()
+        store: Any = self.store
         self.table = RoutingTable()
         self.sessions = SessionManager(limits, self.table, store, lambda *_: None)
         self.door = SessionHandshake(

@@ -271,3 +271,37 @@ async def test_what_moves_with_a_session_lets_the_device_go_on(
     assert (values(came), came.json()["gap"]) == ([2], False)
     assert not mine.devices
     assert not mine.sockets.connections
+
+
+async def test_a_full_disk_is_503_and_leaves_nothing_behind() -> None:
+    worker = Worker()
+    worker.store.is_full = True
+    asked = await worker.ask("POST", "/sessions", {"runtimeURL": "runtime://d/1"})
+    assert asked.status == 503
+    assert not worker.sessions.sessions
+    assert not worker.sockets.connections
+    worker.store.is_full = False
+    token = await worker.open()
+    (connection,) = worker.sockets.connections
+    connection.end(CloseCode.GOING_AWAY, "the node restarts")
+    while worker.sockets.connections:
+        await eventually()
+    worker.deliver(1)
+    worker.store.is_full = True
+    assert (await worker.ask("GET", "/poll", token=token)).status == 503
+    worker.store.is_full = False
+    assert values(await worker.ask("GET", "/poll", token=token)) == [1]
+    assert len(worker.sockets.connections) == 1
+
+
+@pytest.mark.parametrize("number", [1, 10])
+async def test_requests_that_come_at_once_resume_a_session_once(number: int) -> None:
+    worker = Worker()
+    token = await worker.open()
+    (connection,) = worker.sockets.connections
+    connection.end(CloseCode.GOING_AWAY, "the node restarts")
+    asked = [worker.request("PUT", "/sessions/current", token=token) for _ in range(number)]
+    await asyncio.gather(*(each.task for each in asked))
+    assert {each.status for each in asked} == {200}
+    assert len(worker.sockets.connections) == 1
+    assert len(worker.sessions.sessions) == 1

@@ -193,6 +193,21 @@ async def test_case_11_a_repeated_key_is_answered_alike_and_carried_once(
     assert heard == [1, 3]
 
 
+@pytest.mark.long
+async def test_a_thousand_addresses_of_one_device_are_heard_in_order(
+    node: Node, come: Come
+) -> None:
+    talker = await come()
+    async with Device(node) as device:
+        addresses = await device.allocate(1_000)
+        async with device.events() as events:
+            for n, to in enumerate(addresses):
+                await talker.send("create", to, {"value": n})
+            heard = [await events.message() for _ in addresses]
+    assert [each["to"] for each in heard] == addresses
+    assert [each["body"]["value"] for each in heard] == list(range(1_000))
+
+
 async def test_case_13_a_node_that_stops_says_so_on_the_stream(
     start_node: Callable[..., Node],
 ) -> None:
