@@ -112,6 +112,8 @@ def execute(pk: int, told: Watcher | None = None) -> ReportRun | None:
     work = settings.DATA_DIR / "reports" / f"{run.pk}-{run.attempts}-{secrets.token_hex(3)}"
     try:
         result = _spark(run, work, told)
+        run.progress, run.step = 0.98, "storing reports"
+        run.save(update_fields=["progress", "step"])
         _store(run, result["reports"])
         _tell_damage(run, result)
         _end(run, ReportRun.State.DONE, result)
