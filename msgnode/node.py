@@ -60,6 +60,7 @@ from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.expiry import run_expiry
 from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.handshake import SessionHandshake
+from msgnode.sessions.locator import SessionLocator
 from msgnode.sessions.manager import SessionManager, SessionSettings
 from msgnode.sessions.probe import NoRecord, ProbeAuthorizer, ProbeDoor
 from msgnode.sessions.rules import CloseCode
@@ -168,6 +169,7 @@ class Node:
             EmbeddedProvider(),
         )
         self.async_verifier = self.identities.async_verifier
+        self.locator = SessionLocator(self.sessions)
         self.handshake = SessionHandshake(
             session_settings,
             self.sessions,
@@ -175,6 +177,7 @@ class Node:
             self.session_store,
             self.identities.authorize_runtime,
             barrier,
+            self.locator,
         )
         self.registries = Registries(
             self.domain, settings.REGISTRY, control.post, ownership, self.writer.submit
@@ -300,7 +303,7 @@ class Node:
             {"policies": self.enforcer.information.rates, "requests": VISITS},
             self.guard,
         )
-        self.handshake.fetch = cluster.moves.fetch
+        self.locator.fetch = cluster.moves.fetch
         cluster.rpc.answers = peer_queries.answers(self)
         PoliciesConfig.installed().messages_of_others = partial(peer_queries.passing, cluster.rpc)
         return cluster

@@ -29,6 +29,7 @@ from msgnode.sessions import rules
 from msgnode.sessions.connection import Connection, ConnectionSettings
 from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.handshake import SessionHandshake
+from msgnode.sessions.locator import SessionLocator
 from msgnode.sessions.manager import SessionManager, SessionSettings
 from msgnode.sessions.rules import (
     SESSION,
@@ -141,8 +142,9 @@ class Sessions(RuleBasedStateMachine):
         store: Any = self.store
         self.manager = SessionManager(limits, self.table, store, lambda *_: None)
         self.door = SessionHandshake(
-            limits, self.manager, self.table, store, lambda *_: None, no_barrier
-        )
+            limits, self.manager, self.table, store, lambda *_: None, no_barrier,
+            SessionLocator(self.manager),
+        )  # fmt: skip
         self.seen: dict[str, LiveSession] = {}
         self.manager.on_identified.append(lambda session: self.seen.update({session.id: session}))
         self.freed: list[str] = []
