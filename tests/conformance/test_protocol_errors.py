@@ -116,6 +116,7 @@ async def test_a_fault_of_the_protocol_closes_with_its_code_and_no_reset(
 
 
 @pytest.mark.parametrize(("code", "fault"), [FAULTS[0], FAULTS[5], FAULTS[12]])
+@pytest.mark.usefixtures("closes_gently")
 async def test_the_code_reaches_a_client_that_goes_on_sending_and_reads_late(
     node: Node, code: int, fault: bytes
 ) -> None:
@@ -153,6 +154,7 @@ async def test_a_fault_before_any_session_is_answered_the_same(
         assert await socket.rest() == b""
 
 
+@pytest.mark.usefixtures("closes_gently")
 async def test_both_sides_closing_at_once_end_without_a_reset(node: Node) -> None:
     async with opened(node) as socket:
         closing = b'{"id":2,"type":"close","to":"mn:/session"}'
