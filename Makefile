@@ -8,17 +8,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PACKAGES := msgnode policies registry spark
-SOURCES := $(PACKAGES) manage.py $(wildcard tests bench)
-# Coverage costs a third of the time, so only the shared checks measure it.
-COVERAGE := $(if $(CI),--cov --cov-report=term:skip-covered)
-# Thousands of tests with real servers meet the hiccups of a shared machine: there a failure is tried
-# twice more, and reported as RERUN. A fault fails each time.
-AGAIN := $(if $(CI),--reruns 2 -raR)
+SOURCES := $(PACKAGES) manage.py $(wildcard tests bench docs)
+PARALLEL := -n auto --dist loadgroup
 # make's own notes would stand between the lines of the node.
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run test test-long lint types imports drawing check audit bench clean
+.PHONY: help setup setup-dev run test test-long test-again coverage mutants lint types imports drawing docs check audit bench clean
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,10 +40,19 @@ run: $(VENV)/.run  ## Start a node in the foreground (PORT HOST DOMAIN DATA_DIR 
 	@$(BIN)/python manage.py run
 
 test: $(VENV)/.dev  ## Run the tests, without the long ones
-	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not long" $(COVERAGE) $(AGAIN) $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not long" $(ARGS)
 
 test-long: $(VENV)/.dev  ## Run the long tests
-	$(BIN)/python -m pytest -n auto --dist loadgroup -m long $(AGAIN) $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m long $(ARGS)
+
+test-again: $(VENV)/.dev  ## Run what a change touches twenty times under load
+	$(BIN)/python -m tests.again $(ARGS)
+
+coverage: $(VENV)/.dev  ## Run the tests, without the long ones, and list what they do not cover
+	$(BIN)/python -m pytest $(PARALLEL) -m "not long" --cov --cov-report=term:skip-covered $(ARGS)
+
+mutants: $(VENV)/.dev  ## Change the source in small ways and see whether a test notices (hours)
+	nice -n 15 $(BIN)/python -m tests.mutants $(ARGS)
 
 lint: $(VENV)/.dev  ## Look for mistakes in the source
 	$(BIN)/ruff check $(SOURCES)
@@ -64,7 +69,11 @@ imports: $(VENV)/.dev  ## Check which room imports which
 drawing: $(VENV)/.dev  ## Draw the packages and their imports into docs/architecture.md
 	$(BIN)/python -m tests.architecture
 
-check: lint types imports test test-long  ## Everything that must pass before a change is taken
+docs: $(VENV)/.dev  ## Build the site of docs/ into var/site; fail for a link that leads nowhere
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The documentation is at var/site/index.html"
+
+check: lint types imports docs test test-long  ## Everything that must pass before a change is taken
 
 audit: $(VENV)/.dev  ## Look up known vulnerabilities; fail if any dependency was not looked up
 	@.ci/audit --strict $(BIN)/pip-audit requirements.txt

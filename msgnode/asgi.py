@@ -25,7 +25,7 @@ from msgnode.web.proxies import BehindProxies
 
 
 async def _refuse(scope: Any, receive: Any, send: Any) -> Any:
-    """No such WebSocket path: the upgrade is answered 403 (case 12)."""
+    """No such WebSocket path: the upgrade is answered 403 (docs/reference/messages.md, case 12)."""
     await receive()
     await send({"type": "websocket.close", "code": 4403})
 

@@ -38,6 +38,7 @@ from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Barrier, Call, Together, no_barrier
 from msgnode.connectors import registration_news
+from msgnode.connectors.embedded_registry import EmbeddedRegistry
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
 from msgnode.core.faults import FAULTS
@@ -180,7 +181,12 @@ class Node:
             self.locator,
         )
         self.registries = Registries(
-            self.domain, settings.REGISTRY, control.post, ownership, self.writer.submit
+            self.domain,
+            settings.REGISTRY,
+            control.post,
+            ownership,
+            self.writer.submit,
+            EmbeddedRegistry(),
         )
         self.registration_news = RegistrationNews(
             self.domain, self.table, self.enforcer, self.recorder
@@ -367,7 +373,6 @@ class Node:
         """Load the routing table from the database and begin; raises if the database cannot be
         read."""
         with_gap, bans = await asyncio.to_thread(self._load)
-        self.writer.start()
         self._loop = asyncio.get_running_loop()
         if self.record is not None:
             self.record.start()

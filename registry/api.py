@@ -1,13 +1,12 @@
 """The Python front door of the registry, for every other part of the node.
 
-Synchronous; usable from any thread and any process (worker, Celery, shell), not on an event loop,
-except `submit`, which never waits. Bodies and records are in the reference's wire shape; a refusal
-is a NodeError.
+Synchronous; usable from any thread and any process (worker, Celery, shell), not on an event loop.
+Bodies and records are in the wire shape of docs/reference/registry.md; a refusal is a NodeError.
 
     register refresh update disconnect     one change, committed when the call returns; `condition`
                                            is asked about the entry as it is before,
                                            `by` says who asks (None: the node itself)
-    submit                                 one change in a group commit, as a Future
+    apply                                  many changes in one transaction
     get find                               entries as they are at this moment
     runtimes_gone take_news statistics     the end of sessions, the feed of ended entries, numbers
     on_change                              be told of announced changes, in their transaction
@@ -32,15 +31,14 @@ from .entries import Cause, Change, Entry, Kind, outcome
 from .models import DataObject, Hyperty
 from .ownership import PUBLIC, Claimant, owns, session_mark, subject_mark
 from .records import key, record
-from .store import Condition
-from .writer import Writer
+from .store import MAX_BATCH, Condition, apply
 
 __all__ = [
-    "PUBLIC", "Cause", "Change", "Claimant", "Command", "Condition", "Disconnect", "Done", "Entry",
-    "KeepAlive", "Kind", "Register", "Search", "Update", "disconnect", "find", "get", "global_get",
-    "global_put", "key", "on_change", "operations", "outcome", "owners_gone", "owns",
-    "person_erase", "person_export", "record", "refresh", "register", "registration",
-    "runtimes_gone", "session_mark", "statistics", "subject_mark", "submit", "take_news",
+    "MAX_BATCH", "PUBLIC", "Cause", "Change", "Claimant", "Command", "Condition", "Disconnect",
+    "Done", "Entry", "KeepAlive", "Kind", "Register", "Search", "Update", "apply", "disconnect",
+    "find", "get", "global_get", "global_put", "key", "on_change", "operations", "outcome",
+    "owners_gone", "owns", "person_erase", "person_export", "record", "refresh", "register",
+    "registration", "runtimes_gone", "session_mark", "statistics", "subject_mark", "take_news",
     "update", "update_of",
 ]  # fmt: skip
 
@@ -49,8 +47,6 @@ get = searches.get
 take_news = lifecycle.take_news
 person_export = data_subjects.export
 person_erase = data_subjects.erase
-_writer = Writer()
-submit = _writer.submit
 
 operations: list[Callable[[str, str, Model], None]] = []
 """Called with each row an operator disconnects or purges in the console: who, what, the row."""
@@ -73,7 +69,7 @@ def update_of(kind: Kind, url: str, body: object, by: Claimant | None = None) ->
 
 def carry_out(command: Command, condition: Condition | None = None) -> Done:
     """One command, committed when the call returns. Raises NodeError where it is refused."""
-    result = store.apply([command], condition)[0]
+    result = apply([command], condition)[0]
     if isinstance(result, NodeError):
         raise result
     return result

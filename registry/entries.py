@@ -5,8 +5,9 @@
                                └─────── keep-alive, update, register ───────────┴────────────┘
 
 Rules
-- An entry expires when whole seconds since `modified` exceed `expires` (reference A3), so an entry
-  with 0 lives through its second. `settled()` is applied before anything reads or changes an entry.
+- An entry expires when whole seconds since `modified` exceed `expires`
+  (docs/reference/registry.md, section A3), so an entry with 0 lives through its second.
+  `settled()` is applied before anything reads or changes an entry.
 - `disconnected` and `dead` are unavailable; every other word of a client counts as available.
 - A hyperty URL belongs to its user, a data object to the owner of its reporter.
 - A change of status is a Change; `is_announced` says which of them observers hear of.
@@ -137,7 +138,8 @@ def registered(
 ) -> Step:
     """A new entry, or the full replacement of one by its owner: what is not given becomes absent.
 
-    Raises NotFound for another user's hyperty (reference A3), Forbidden for another's object.
+    Raises NotFound for another user's hyperty (docs/reference/registry.md, section A3), Forbidden
+    for another's object.
     """
     if before is not None:
         if kind is Kind.HYPERTY and before.user != user:
@@ -160,7 +162,7 @@ def kept_alive(before: Entry, now: datetime) -> Step:
 def updated(
     before: Entry, facts: Mapping[str, Any], now: datetime, owners: Mapping[str, str]
 ) -> Step:
-    """The entry with some facts replaced; none can be taken away (reference A3)."""
+    """The entry with some facts replaced; none can be taken away (section A3)."""
     _check_reporter(before, facts, owners)
     return _with_status(replace(before, modified=now, **facts), before.status, now, Cause.UPDATED)
 
@@ -173,7 +175,7 @@ def matches(entry: Entry, resources: Iterable[str], data_schemes: Iterable[str])
 def outcome(entries: Iterable[Entry]) -> int:
     """The code of a search: 404 nothing, 408 all matching hyperties unavailable, 200 otherwise.
 
-    Data objects are found whatever their status (reference A3).
+    Data objects are found whatever their status (section A3).
     """
     found = list(entries)
     if not found:

@@ -136,7 +136,8 @@ def delete_rows(model: type[RegistryEntry], ids: list[int]) -> int:
 
 
 def take_news(limit: int = MAX_ROWS) -> list[Entry]:
-    """Entries that ended since the last call, each told once (reference A2, row 18)."""
+    """Entries that ended since the last call, each told once
+    (docs/reference/registry.md, section A2)."""
     while expire_due() == MAX_ROWS:
         pass
     news: list[Entry] = []

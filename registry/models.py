@@ -2,8 +2,8 @@
 
 Rules live in entries.py. Two columns exist for their index: `expires_at` is set while an entry is
 available and `ended_at` while it is not, so that what is due is found without looking at the rest.
-Every search of the reference has an index: by URL, user, e-mail, GUID, runtime, name, reporter.
-Keys are of at most 600 characters: an index entry of PostgreSQL takes 2,704 bytes.
+Every search of docs/reference/registry.md has an index: by URL, user, e-mail, GUID, runtime, name,
+reporter. Keys are of at most 600 characters: an index entry of PostgreSQL takes 2,704 bytes.
 """
 
 from __future__ import annotations

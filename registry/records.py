@@ -1,8 +1,9 @@
 """Records on the wire: reading what clients send, writing what they get. Pure.
 
-Keys are the reference's (A1). Reading checks presence, types and bounds, ignores keys it does not
-know and names the first fault; writing leaves out what is absent. Times are UTC with a second's
-resolution. Identifiers are at most MAX_KEY characters because indexes must hold them.
+Keys are those of docs/reference/registry.md, section A1. Reading checks presence, types and
+bounds, ignores keys it does not know and names the first fault; writing leaves out what is absent.
+Times are UTC with a second's resolution. Identifiers are at most MAX_KEY characters because
+indexes must hold them.
 """
 
 from __future__ import annotations

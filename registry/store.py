@@ -44,15 +44,28 @@ Condition = Callable[[Entry | None], None]
 
 
 def apply(
-    commands: Sequence[Command], condition: Condition | None = None
+    commands: Sequence[Command],
+    condition: Condition | None = None,
+    check: Callable[[], None] | None = None,
 ) -> list[Done | NodeError]:
-    """Carry the commands out in order; for each what it did, or why it was refused. A condition is
-    asked about the locked entry first; what is not there and cannot be made is NotFound anyway."""
+    """Carry the commands out in order, in one transaction.
+
+    Args:
+        commands: at most MAX_BATCH.
+        condition: asked about each locked entry first; what is not there and cannot be made is
+            NotFound anyway.
+        check: called first in the transaction; what it raises ends it.
+
+    Returns:
+        for each command what it did, or why it was refused.
+    """
     if len(commands) > MAX_BATCH:
         raise ValueError(f"A batch has at most {MAX_BATCH} commands.")
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             with transaction.atomic():
+                if check is not None:
+                    check()
                 return _Batch(commands, timezone.now(), condition).run()
         except (IntegrityError, OperationalError) as error:
             if attempt == _ATTEMPTS or connection.in_atomic_block or not _may_pass(error):

@@ -6,15 +6,18 @@ Tests that take `node`, `come` or `start_node` run on each of the servers a node
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 import pytest
+from django.conf import settings as django_settings
 from hypothesis import settings
 
 from tests.client import Client, runtime
 from tests.node import Node, running
+from tests.template import migrated_database
 
 Come = Callable[..., Awaitable[Client]]
 
@@ -24,10 +27,28 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated database without rows."""
-    place = tmp_path_factory.mktemp("template")
-    Node(place).migrate()
-    return place / "node.sqlite3"
+    """A migrated database without rows, the same for all processes of a test run."""
+    own = tmp_path_factory.getbasetemp()
+    return migrated_database(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own)
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """Tests in this process work on a copy of the template, which is not migrated once more."""
+    return _is_sqlite()
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    django_db_modify_db_settings: None, request: pytest.FixtureRequest
+) -> None:
+    if _is_sqlite():
+        own = django_settings.DATABASES["default"]["TEST"]["NAME"]
+        shutil.copy(request.getfixturevalue("template"), own)
+
+
+def _is_sqlite() -> bool:
+    return bool(django_settings.DATABASES["default"]["ENGINE"].endswith("sqlite3"))
 
 
 @pytest.fixture(scope="session", params=["daphne", pytest.param("uvicorn", marks=pytest.mark.long)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -23,13 +24,14 @@ from msgnode.core.messages import Message
 from msgnode.core.record import TrafficRecord
 
 DOMAIN = "localhost"
+_SESSIONS = itertools.count(1)
 
 
 class FakeSession:
     """A session that keeps what it is given."""
 
     def __init__(self, runtime_url: str, token: str = "", is_connected: bool = True) -> None:
-        self.id = f"{id(self):032x}"
+        self.id = f"{next(_SESSIONS):032x}"  # never used again, as `id(self)` is
         self.runtime_url = runtime_url
         self.token = token.encode()
         self.is_connected = is_connected

@@ -29,3 +29,6 @@ CELERY_TASK_ALWAYS_EAGER = True
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":  # noqa: F405
     # A file: in memory, threads that share a database meet locks that nothing waits for.
     DATABASES["default"]["TEST"] = {"NAME": f"{_data_dir}/test.sqlite3"}  # noqa: F405
+    _options = DATABASES["default"]["OPTIONS"]  # noqa: F405
+    # No commit waits for the disk: these databases need not survive a power cut.
+    _options["init_command"] = _options["init_command"].replace("=FULL", "=OFF")

@@ -1,7 +1,8 @@
 """domain://msg-node.<domain>/address-allocation: makes addresses, lends them, takes them back.
 
 An address belongs to the session that asked for it and routes to it alone. Releasing what belongs
-to somebody else, or to nobody, is answered 200 and does nothing (reference 11).
+to somebody else, or to nobody, is answered 200 and does nothing (docs/reference/messages.md,
+section 11).
 """
 
 from __future__ import annotations

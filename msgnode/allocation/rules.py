@@ -1,4 +1,5 @@
-"""What a request to address-allocation asks for (reference 3; table 9, rows 18-20, 37, 44).
+"""What a request to address-allocation asks for (docs/reference/messages.md, section 3, and
+section 9, rows 18-20, 37 and 44).
 
 create  body {scheme, value: {number, allocationKey}}
 delete  body {resource: key or address, or a list} and/or {childrenResources: [addresses, nested]}

@@ -116,7 +116,8 @@ class FanOut:
 
 
 def expects_answer(message: Message, to: str) -> bool:
-    """Whether a message that cannot be delivered is answered (reference 1.6): requests are;
+    """Whether a message that cannot be delivered is answered (docs/reference/messages.md,
+    section 1.6): requests are;
     responses and events on `/changes` and `/status` are not."""
     if message.is_response:
         return False

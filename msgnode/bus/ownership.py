@@ -3,7 +3,7 @@
 Everything that acts in the name of an address asks here: to speak as it (admission), to claim it
 (subscriptions), to register it (the domain registry).
 
-Rules (reference 3, 4 and 11)
+Rules (docs/reference/messages.md, sections 3, 4 and 11)
 - A session's own are its runtime URL (in both spellings) and everything below it, the addresses it
   holds and everything below them, and any address of its domain that nobody holds.
 - An address that a verified subject held last stays theirs while nobody holds it.

@@ -1,8 +1,8 @@
 """Where a message goes: a Route value for each recipient, chosen without doing anything.
 
-Order (reference 5): a component of the node · exact listeners · the runtime the address lies below
-(also in its other spelling, `runtime://` and `hyperty-runtime://`) · an address learned from a
-sender · nowhere.
+Order (docs/reference/messages.md, section 5): a component of the node · exact listeners · the
+runtime the address lies below (also in its other spelling, `runtime://` and `hyperty-runtime://`)
+· an address learned from a sender · nowhere.
 
 Below a runtime's URL only its owner publishes: what the runtime's own sessions send there reaches
 all who subscribed the address, and what others send reaches the runtime, whoever subscribed it.

@@ -1,6 +1,6 @@
 """The routing table: which session listens to which address, in this worker's memory.
 
-Four layers, looked up in this order (reference 5):
+Four layers, looked up in this order (docs/reference/messages.md, section 5):
   owners       an allocated or claimed address -> its session; nobody else hears it
   subscribers  an address -> every session that subscribed it
   runtimes     a runtime URL -> its sessions, newest last; holds for everything below the URL
@@ -79,7 +79,8 @@ class RoutingTable:
     def returning(self, to: str, id_key: str) -> Listener | None:
         """Who asked the request that this response answers, if it had to be remembered.
 
-        It stays remembered: a provisional answer is followed by another (reference 1.5).
+        It stays remembered: a provisional answer is followed by another
+        (docs/reference/messages.md, section 1.5).
         """
         asked = self._returns.get((to, id_key)) if self._returns else None
         return asked if asked is not None and self.knows(asked) else None

@@ -1,11 +1,11 @@
 """domain://registry.<domain>: the connector to the domain registry, embedded or remote.
 
-Every message gets one answer. Words of the reference (A5): 200 with or without `value`, 404 "Not
-Found", 408 "Temporarily Unavailable" with the records, 504 when a remote registry is out of reach.
-Who may change an entry is decided in two steps: here what the node's memory knows, which is whose
-the addresses in the request are (403); in the registry whose the entry is.
-A runtime whose last session has ended takes its registrations to `disconnected`, after a grace if
-it closed it itself (ended_runtimes).
+Every message gets one answer. Words of docs/reference/registry.md, section A5: 200 with or without
+`value`, 404 "Not Found", 408 "Temporarily Unavailable" with the records, 504 when a remote
+registry is out of reach. Who may change an entry is decided in two steps: here what the node's
+memory knows, which is whose the addresses in the request are (403); in the registry whose the
+entry is. A runtime whose last session has ended takes its registrations to `disconnected`, after a
+grace if it closed it itself (ended_runtimes).
 """
 
 from __future__ import annotations

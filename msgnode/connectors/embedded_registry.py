@@ -1,7 +1,8 @@
 """The embedded domain registry behind the connector: requests to registry.api, off the event loop.
 
-Changes go to the group commit in the order in which they were asked, without waiting; searches run
-in a few threads, each with its own database connection. At most MAX_SEARCHES wait for one.
+Changes are committed in groups in the order in which they were asked, at most MAX_CHANGES of them
+waiting; searches run in a few threads, each with its own database connection, at most MAX_SEARCHES
+waiting.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from django.db import close_old_connections
 
 from msgnode.bus.ports import Body
 from msgnode.core.errors import Conflict, NotFound, TooMany
+from msgnode.storage.fence import Check, unfenced
+from msgnode.storage.group_commit import GroupCommit
 from registry import api
 from registry.api import Claimant, Command, Entry, Kind, Search
 
@@ -24,14 +27,24 @@ from .registry_requests import Change, Find, Refresh, Register, Remove, Request
 
 THREADS = 4
 MAX_SEARCHES = 5_000
+MAX_CHANGES = 20_000
 
 Result = TypeVar("Result")
 
 
 class EmbeddedRegistry:
-    """Carries out requests; one for the process."""
+    """Carries out requests; one for the process.
 
-    def __init__(self) -> None:
+    Args:
+        check: raises inside a transaction if this worker may not write any more.
+        fenced: called, in the thread that commits, when it did.
+    """
+
+    def __init__(self, check: Check = unfenced, fenced: Callable[[], None] | None = None) -> None:
+        self._check = check
+        self._commits: GroupCommit[Command] = GroupCommit(
+            "registry-writer", self._apply, api.MAX_BATCH, room=MAX_CHANGES, fenced=fenced
+        )
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="registry-search")
         self._waiting = 0
 
@@ -41,14 +54,14 @@ class EmbeddedRegistry:
             case Find():
                 return self.in_thread(lambda: _found(request))
             case Register(kind, url, body, user):
-                return _committed(api.registration(kind, url, dict(body), user, by))
+                return self._committed(api.registration(kind, url, dict(body), user, by))
             case Refresh(kind, url):
-                return _committed(api.KeepAlive(kind, api.key(url, "URL"), by))
+                return self._committed(api.KeepAlive(kind, api.key(url, "URL"), by))
             case Change(kind, url, body):
-                return _committed(api.update_of(kind, api.key(url, "URL"), dict(body), by))
+                return self._committed(api.update_of(kind, api.key(url, "URL"), dict(body), by))
             case Remove(kind, url, user, name) if url:
                 of_user = user if user and kind is Kind.HYPERTY else None  # objects have no user
-                return _committed(api.Disconnect(kind, api.key(url, "URL"), of_user, by=by))
+                return self._committed(api.Disconnect(kind, api.key(url, "URL"), of_user, by=by))
             case Remove(name=name):
                 return self.in_thread(lambda: _remove_named(name, by))
 
@@ -77,8 +90,16 @@ class EmbeddedRegistry:
         finally:
             self._waiting -= 1
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
+        """Commit what was asked; searches that have not begun are dropped."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        await self._commits.stop()
+
+    def _apply(self, commands: list[Command]) -> Sequence[Any]:
+        return api.apply(commands, check=self._check)
+
+    def _committed(self, command: Command) -> Awaitable[Body]:
+        return _answer(self._commits.submit(command))
 
 
 def _with_database(call: Callable[[], Result]) -> Result:
@@ -87,10 +108,6 @@ def _with_database(call: Callable[[], Result]) -> Result:
         return call()
     finally:
         close_old_connections()
-
-
-def _committed(command: Command) -> Awaitable[Body]:
-    return _answer(asyncio.wrap_future(api.submit(command)))
 
 
 async def _answer(done: Awaitable[Any]) -> Body:

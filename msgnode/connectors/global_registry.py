@@ -1,4 +1,5 @@
-"""global://registry: the connector to the global registry, embedded or remote (reference B4).
+"""global://registry: the connector to the global registry, embedded or remote
+(docs/reference/registry.md, section B4).
 
 All forms of the field are one request: READ (guid) or CREATE (guid, jwt), the guid in `guid` or
 `resource`, the record in `jwt` or `value`; update is create. Answers carry the keys of both

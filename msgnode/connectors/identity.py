@@ -1,5 +1,5 @@
 """domain://idm.<domain>: the identity manager; `domain-idp://<domain>` is the same for identity
-messages of runtimes (reference 2.1 and 6).
+messages of runtimes (docs/reference/identity.md, sections 2.1 and 6).
 
 Every message gets one answer. 200 with `value`; 400 for what cannot be read; 401 with a description
 for an identity that is not good, and with `value` {name: "IdPLoginError", loginUrl} where a person

@@ -1,4 +1,5 @@
-"""The messages of the identity manager (reference 6), read with all their spellings. Pure."""
+"""The messages of the identity manager (docs/reference/identity.md, section 6), read with all
+their spellings. Pure."""
 
 from __future__ import annotations
 

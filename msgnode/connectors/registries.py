@@ -36,8 +36,9 @@ class Registries:
         post: Post,
         ownership: Ownership,
         written: Callable[[], Awaitable[Any]],
+        embedded: EmbeddedRegistry,
     ) -> None:
-        self._embedded = EmbeddedRegistry()
+        self._embedded = embedded
         self._remote: RemoteRegistry | None = None
         self._back_ends: list[BackEnd] = []
         registry: Registry = self._embedded
@@ -72,6 +73,6 @@ class Registries:
 
     async def stop(self) -> None:
         """Close what is open."""
-        self._embedded.stop()
+        await self._embedded.stop()
         for back_end in self._back_ends:
             await back_end.close()

@@ -1,4 +1,5 @@
-"""The bodies in which the domain registry answers (reference A5). Pure."""
+"""The bodies in which the domain registry answers (docs/reference/registry.md, section A5).
+Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""A remote domain registry behind the connector: requests as the HTTP calls of reference A5.
+"""A remote domain registry behind the connector: requests as the HTTP calls of
+docs/reference/registry.md, section A5.
 
-`call_of` is pure. What the reference's interface does not offer is composed of what it does: a data
+`call_of` is pure. What that interface does not offer is composed of what it does: a data
 object is removed by a status update, by name after a search. The remote registry keeps no sessions,
 so this worker remembers what runtimes registered through it, up to MAX_REMEMBERED in all.
 It knows no owners either: an entry is its runtime's, or of who holds its address, and is looked at

@@ -1,8 +1,8 @@
 """Addresses: URLs of the field, compared by segments and never by substring.
 
 An address is opaque text; it is taken apart at its first ":" and its slashes only, so that
-`runtime:/alice` and `mn:/session` are addresses like any other (reference 9, row 6). Nothing here
-changes an address that is passed on.
+`runtime:/alice` and `mn:/session` are addresses like any other (docs/reference/messages.md,
+section 9, row 6). Nothing here changes an address that is passed on.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ def parse(text: str) -> Address:
 
 @lru_cache(maxsize=1024)
 def home_domain(domain: str) -> str:
-    """A domain without its service label and in lower case; the port stays (reference 5)."""
+    """A domain without its service label and in lower case; the port stays.
+
+    docs/reference/messages.md, section 5.
+    """
     lowered = domain.lower()
     for label in _SERVICE_LABELS:
         if lowered.startswith(label):

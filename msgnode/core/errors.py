@@ -1,7 +1,7 @@
 """The one error tree of the node: what is raised anywhere becomes the answer of the pipeline.
 
-Codes are HTTP status numbers (reference 1.4). `description` is text for the sender of the message
-and therefore never carries a session token or an internal detail.
+Codes are HTTP status numbers (docs/reference/messages.md, section 1.4). `description` is text for
+the sender of the message and therefore never carries a session token or an internal detail.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Messages on the wire: tolerant reading, strict writing (reference 1 and table 9).
+"""Messages on the wire: tolerant reading, strict writing (docs/reference/messages.md,
+sections 1 and 9).
 
 parse()  one frame -> Message. The envelope is decoded once; the body stays raw JSON text.
 Message  what the node needs of it, and `forwarded()`: the frame for a recipient, as it came except
@@ -111,8 +112,9 @@ class Message:
 
     @property
     def id_key(self) -> str:
-        """The id for look-ups: 1 and "1" are the same id (reference 6.2), and so are spellings that
-        JSON takes for one value, because a response is written anew by who gives it."""
+        """The id for look-ups: 1 and "1" are the same id (docs/reference/messages.md, section
+        6.2), and so are spellings that JSON takes for one value, because a response is written
+        anew by who gives it."""
         return plain_id(self.id)
 
     def fields(self) -> dict[str, Any]:
@@ -145,7 +147,7 @@ class Message:
         """The frame for the recipient `to`: as it came (or with `body`), with the node's marks and
         without what may not cross the border to the recipient's domain.
 
-        One copy names one recipient (table 9, row 3).
+        One copy names one recipient (docs/reference/messages.md, section 9, row 3).
         """
         try:
             if body is None:
@@ -235,7 +237,8 @@ def parse(frame: bytes) -> Message:
 
 
 def reply(message: Message, body: dict[str, Any], sender: str = "") -> bytes:
-    """A response to `message`: id as it came, from and to swapped (reference 1.5).
+    """A response to `message`: id as it came, from and to swapped (docs/reference/messages.md,
+    section 1.5).
 
     `sender` stands in for the recipient where the request named several or none.
     """

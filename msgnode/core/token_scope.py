@@ -1,4 +1,5 @@
-"""What may not cross the border between two domains (identity reference 7, rule 9; case 87).
+"""What may not cross the border between two domains (docs/reference/identity.md, section
+7, item 9, and case 87).
 
 An access token opens its holder's door in its own domain, so it does not leave that domain in a
 message, unless it was issued for the domain it goes to. Nothing is verified here: a token whose

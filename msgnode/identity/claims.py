@@ -3,7 +3,7 @@
 read(claims, …)     claims of a verified token -> Statement, or Rejected with the reason
 agree(statement, …) the profile around a token must say the same as the token
 
-Rules (reference 7.4)
+Rules (docs/reference/identity.md, section 7, item 4)
 - `exp` is required, a number; `nbf` and `iat`, where present, lie not in the future; `leeway`
   seconds are granted for clocks that differ.
 - `aud` names a client of ours; with several, `azp` (where present) does too.

@@ -1,4 +1,5 @@
-"""Reading what a runtime presents as its identity, in every form of the field (reference 3). Pure.
+"""Reading what a runtime presents as its identity, in every form of the field
+(docs/reference/identity.md, section 3). Pure.
 
 present(identity object or text) -> Presented: the token in it, and what is claimed around it
 header(token), unverified_claims(token): what a JWT says of itself, to choose the issuer and the key
@@ -56,8 +57,8 @@ class Credential:
 def present(identity: Any) -> Credential | None:
     """The identity a message carries; None if it has no assertion to be verified.
 
-    `identity` is the object of reference 3 or a text (an `idToken`). Raises Rejected for one that
-    is too long.
+    `identity` is the object of docs/reference/identity.md, section 3, or a text (an `idToken`).
+    Raises Rejected for one that is too long.
     """
     if isinstance(identity, str):
         return _credential(identity, "", {}) if identity else None

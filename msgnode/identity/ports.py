@@ -34,7 +34,8 @@ ISSUERS_CHANGED = "issuers.changed"
 
 @dataclass(frozen=True, slots=True)
 class AssertionRequest:
-    """The params of a message to an identity provider (reference 2.1), as far as they were given.
+    """The params of a message to an identity provider (docs/reference/identity.md, section
+    2.1), as far as they were given.
 
     contents       what the assertion shall bind as `nonce`: the text of the user's public key
     origin         origin of the page that asks
@@ -78,13 +79,13 @@ class Provider(Protocol):
         ...
 
     async def assertion(self, request: AssertionRequest) -> dict[str, Any] | None:
-        """The identity object of reference 3 ({assertion, idp, userProfile, expires}) for a grant
-        the request carries. None: a login is needed first."""
+        """An identity (docs/reference/identity.md, section 3: {assertion, idp, userProfile,
+        expires}) for a grant the request carries. None: a login is needed first."""
         ...
 
     async def access_token(self, request: AssertionRequest) -> dict[str, Any] | None:
-        """An access-token object of reference 3, new or refreshed (request.token). None: a login
-        is needed first."""
+        """An access token (docs/reference/identity.md, section 3), new or refreshed
+        (request.token). None: a login is needed first."""
         ...
 
     async def revoke(self, token: str) -> bool:

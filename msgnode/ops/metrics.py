@@ -50,15 +50,20 @@ class _All(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from _joined(self._told)
-        answered = GaugeMetricFamily(
-            "msgnode_worker_answered", "Whether a worker has told its numbers.", labels=("worker",)
-        )
-        for worker, own in self._told.items():
-            if worker:
-                answered.add_metric((worker,), own is not None)
-        yield answered
-        standing = models.Alarm.objects.filter(cleared_at=None).count()
-        yield GaugeMetricFamily("msgnode_alarms", "Standing alarms of the node.", value=standing)
+        yield from of_the_node(self._told)
+
+
+def of_the_node(told: Mapping[str, list[Family] | None]) -> Iterator[Metric]:
+    """What is said of the node as a whole: who has told its numbers, and what alarms stand."""
+    answered = GaugeMetricFamily(
+        "msgnode_worker_answered", "Whether a worker has told its numbers.", labels=("worker",)
+    )
+    for worker, own in told.items():
+        if worker:
+            answered.add_metric((worker,), own is not None)
+    yield answered
+    standing = models.Alarm.objects.filter(cleared_at=None).count()
+    yield GaugeMetricFamily("msgnode_alarms", "Standing alarms of the node.", value=standing)
 
 
 def _joined(told: Mapping[str, Iterable[Family] | None]) -> Iterable[Metric]:

@@ -239,7 +239,7 @@ class NodeServer(Server):
         reactor.callLater(2, self.timeout_checker)
 
     def kill_all_applications(self) -> Any:
-        """Stock Daphne trips over connections that have no application yet (reference 0.4)."""
+        """Stock Daphne trips over connections that have no application yet."""
         for details in self.connections.values():
             details.setdefault("application_instance", _done())
         return super().kill_all_applications()

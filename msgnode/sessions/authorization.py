@@ -1,7 +1,7 @@
 """Whether a session may say this message: who speaks, the ownership of `from`, and of the
 addresses on which events are published.
 
-Rules (reference 3, 4 and 11)
+Rules (docs/reference/messages.md, sections 3, 4 and 11)
 - A session speaks as the addresses it may call its own (bus/ownership.py); one that nobody held is
   then learned as its own while its socket is open. Any other is refused 403, and so is one that the
   operator took back from this session.

@@ -77,7 +77,8 @@ class SessionHandshake:
     # --- session frames ---------------------------------------------------------------------------
 
     def handle(self, message: Message, caller: Connection) -> None:
-        """Session frames of reference 2.2; what is refused is answered by the pipeline."""
+        """Session frames (docs/reference/messages.md, section 2.2); what is refused is answered by
+        the pipeline."""
         try:
             match message.type:
                 case "open":

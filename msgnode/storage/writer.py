@@ -1,155 +1,77 @@
-"""The group commit writer: changes of all sessions of a worker share transactions.
+"""The node's group commit writer: changes of all sessions of a worker share transactions.
 
-The event loop submits; one thread commits whatever has come meanwhile in one transaction and tells
-the loop. So a commit is shared by all that waited for it, and nobody waits for two.
-
-Promise: what belongs to one session is applied in the order submitted (bus.writing); a submission
-is applied whole or not at all; its future is done within `patience` seconds after its turn, by
-commit or by error. A group that fails is tried in halves, so that only the culprit is refused and
-a few culprits do not cost the others a commit each.
+What belongs to one session is applied in the order submitted (bus.writing); how rows of many
+sessions become few statements is in grouping.py, how transactions are shared in group_commit.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import queue
-import sqlite3
-import threading
-import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from django.db import (
-    DatabaseError,
-    IntegrityError,
-    InterfaceError,
-    OperationalError,
-    connection,
-    transaction,
-)
+from django.db import transaction
 
-from msgnode.bus.writing import Change, retrieve_error
-from msgnode.core.errors import Conflict, InternalFault, NodeError, Unavailable
+from msgnode.bus.writing import Change
 from msgnode.core.histogram import Histogram
 
 from . import grouping
-
-log = logging.getLogger(__name__)
+from .fence import Check, unfenced
+from .group_commit import GroupCommit
 
 MAX_GROUP = 1000
-_RETRY_PAUSE = 0.2
 
 
 class _Submission(NamedTuple):
     changes: tuple[Change, ...]
     result: Any
-    future: asyncio.Future[Any]
 
 
 class GroupWriter:
-    """Implements the bus's Writer. `patience` is how long a lost database is waited for."""
+    """Implements the bus's Writer.
 
-    def __init__(self, patience: float = 8.0) -> None:
-        self.changes = 0
-        self.durations = Histogram((0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0))
-        self._patience = patience
-        self._queue: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="group-writer", daemon=True)
-        self._loop: asyncio.AbstractEventLoop
+    Args:
+        check: raises Fenced inside a transaction if this worker may not write any more.
+        fenced: called, in the writer's thread, when it did.
+        patience: seconds that a lost database is waited for.
+    """
+
+    def __init__(
+        self,
+        check: Check = unfenced,
+        fenced: Callable[[], None] | None = None,
+        patience: float = 8.0,
+    ) -> None:
+        self._check = check
+        self._commits: GroupCommit[_Submission] = GroupCommit(
+            "group-writer", self._commit, MAX_GROUP, patience=patience, fenced=fenced
+        )
 
     @property
     def backlog(self) -> int:
         """Submissions that wait for their transaction."""
-        return self._queue.qsize()
+        return self._commits.backlog
 
-    def start(self) -> None:
-        """Begin to commit; called on the event loop that submits."""
-        self._loop = asyncio.get_running_loop()
-        self._thread.start()
+    @property
+    def changes(self) -> int:
+        """Submissions that were carried out or refused."""
+        return self._commits.committed
+
+    @property
+    def durations(self) -> Histogram:
+        """Of the group commits, in seconds."""
+        return self._commits.durations
 
     def submit(self, *changes: Change, result: Any = None) -> asyncio.Future[Any]:
         """Never blocks. See bus.writing.Writer."""
-        future = asyncio.get_running_loop().create_future()
-        future.add_done_callback(retrieve_error)
-        self._queue.put(_Submission(changes, result, future))
-        return future
+        return self._commits.submit(_Submission(changes, result))
 
     async def stop(self) -> None:
         """Commit what was submitted, then end the thread."""
-        self._queue.put(None)
-        await asyncio.to_thread(self._thread.join, self._patience * 2)
+        await self._commits.stop()
 
-    # --- the writer's thread ----------------------------------------------------------------------
-
-    def _run(self) -> None:
-        stopping = False
-        while not stopping:
-            group = [self._queue.get()]
-            while len(group) < MAX_GROUP and not self._queue.empty():
-                group.append(self._queue.get())
-            stopping = None in group
-            submissions = [each for each in group if each is not None]
-            if submissions:
-                began = time.perf_counter()
-                outcomes = self._commit(submissions)
-                self.changes += len(submissions)
-                self.durations.observe(time.perf_counter() - began)
-                self._tell(submissions, outcomes)
-        connection.close()
-
-    def _commit(self, group: list[_Submission]) -> list[Exception | None]:
-        """Apply a group; the outcome of each submission: None or the error that refuses it."""
-        deadline = time.monotonic() + self._patience
-        while True:
-            try:
-                with transaction.atomic():
-                    grouping.apply(change for each in group for change in each.changes)
-                return [None] * len(group)
-            except (OperationalError, InterfaceError) as error:
-                connection.close()
-                if is_full(error):  # waiting would help nobody; the next group tries again
-                    log.error("The database's disk is full: %s", error)
-                    return [_in_words(error)] * len(group)
-                if time.monotonic() > deadline:
-                    log.exception("The database is out of reach.")
-                    return [_in_words(error)] * len(group)
-                time.sleep(_RETRY_PAUSE)
-            except Exception as error:
-                if len(group) == 1:
-                    return [_in_words(error)]
-                half = len(group) // 2
-                return self._commit(group[:half]) + self._commit(group[half:])
-
-    def _tell(self, group: list[_Submission], outcomes: list[Exception | None]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(_settle, group, outcomes)
-        except RuntimeError:  # the loop has ended: nobody is waiting any more
-            log.warning("A commit came too late to be answered.")
-
-
-def _settle(group: list[_Submission], outcomes: list[Exception | None]) -> None:
-    for submission, error in zip(group, outcomes, strict=True):
-        if submission.future.done():
-            continue
-        if error is None:
-            submission.future.set_result(submission.result)
-        else:
-            submission.future.set_exception(error)
-
-
-def is_full(error: BaseException) -> bool:
-    """Whether the database has no room left on its disk."""
-    cause = error.__cause__
-    code = getattr(cause, "sqlite_errorcode", None)
-    return code == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) == "53100"
-
-
-def _in_words(error: Exception) -> NodeError:
-    if isinstance(error, NodeError):
-        return error
-    if isinstance(error, IntegrityError):
-        return Conflict("Already in use.")
-    if isinstance(error, DatabaseError):
-        return Unavailable("The node's database does not take the change at the moment.")
-    log.error("A change could not be written.", exc_info=error)
-    return InternalFault()
+    def _commit(self, group: list[_Submission]) -> list[Any]:
+        with transaction.atomic():
+            self._check()
+            grouping.apply(change for each in group for change in each.changes)
+        return [each.result for each in group]

@@ -296,7 +296,7 @@ class SubscriptionComponent(Component):
 
     def _on_behalf(self, body: dict[str, Any], caller: Listener) -> Listener:
         """`source` (or `subscriber`) owned by another connection of the same runtime or subject
-        means that connection; any other means the caller (case 35)."""
+        means that connection; any other means the caller (docs/reference/messages.md, case 35)."""
         source = body.get("source") or body.get("subscriber")
         if not isinstance(source, str):
             return caller

@@ -1,11 +1,11 @@
 """What a request to the subscription manager asks for, and who may have it. Pure.
 
-Forms of the body (reference 4.1, table 9 rows 13-15): exact addresses in `resources`, `subscribe`
-or `unsubscribe` (a list or one text; the union of all); or `resource` with `childrenResources`
-(or `children`), which means `<resource>/changes`, `<resource>/children/<c>`, `<resource>/<c>`,
-and the resource itself where nobody else owns it.
+Forms of the body (docs/reference/messages.md, sections 4.1 and 9, rows 13-15): exact addresses in
+`resources`, `subscribe` or `unsubscribe` (a list or one text; the union of all); or `resource`
+with `childrenResources` (or `children`), which means `<resource>/changes`,
+`<resource>/children/<c>`, `<resource>/<c>`, and the resource itself where nobody else owns it.
 
-Ownership (reference 11)
+Ownership (docs/reference/messages.md, section 11)
 - open to everybody: an address's `/changes`, `/children/…`, `/registration`, `/status`, and for
   data objects also `/<child name>`
 - for its owner alone: the address itself, its `/subscription`, and everything else below a hyperty

@@ -4,6 +4,8 @@ Everything comes from this node and nothing is inline. Exceptions, each with its
   /admin/    the console's theme evaluates expressions in attributes (Alpine: 'unsafe-eval') and has
              style attributes ('unsafe-inline' for styles only). Its log-in page has neither.
   /api/docs  Swagger UI writes style attributes; its scripts are files of this node.
+The page of a sandbox is the opposite of all others: any page may frame it, it runs code from
+elsewhere, and therefore it never has this node's origin, framed or not.
 """
 
 from __future__ import annotations
@@ -14,6 +16,12 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 _PERMISSIONS = "camera=(), geolocation=(), microphone=(), payment=(), usb=()"
+_SANDBOX_PAGE = "/static/msgnode/runtime/sandbox/frame.html"
+_SANDBOX_HEADERS = {
+    "Content-Security-Policy": "sandbox allow-scripts",
+    "Cross-Origin-Resource-Policy": "cross-origin",
+    "Origin-Agent-Cluster": "?1",
+}
 _STRICT_BELOW_ADMIN = ("/admin/login/", "/admin/logout/")
 
 
@@ -33,6 +41,10 @@ class HeadersMiddleware(CSPMiddleware):
         self, request: HttpRequest, response: HttpResponseBase
     ) -> HttpResponseBase:
         response.setdefault("Permissions-Policy", _PERMISSIONS)
+        if request.path_info == _SANDBOX_PAGE:
+            for name, value in _SANDBOX_HEADERS.items():
+                response[name] = value
+            return response
         return super().process_response(request, response)
 
 

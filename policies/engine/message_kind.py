@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def kind_of_message(sender: str, to: str) -> str | None:
-    """The attribute msgType: the first line of reference 1.4 that fits either end."""
+    """The attribute msgType: the first line of docs/reference/policy.md, section 1.4, that fits."""
     ends = (sender.rstrip("/"), to.rstrip("/"))
     if ends[0].startswith("domain://registry.") or ends[1].startswith("domain://registry."):
         return "registration"

@@ -1,4 +1,5 @@
-"""GUIDs: names that follow from a public key and a salt (reference B2). Pure.
+"""GUIDs: names that follow from a public key and a salt (docs/reference/registry.md, section B2).
+Pure.
 
 GUID = base64url, unpadded, of PBKDF2-HMAC-SHA256(key text, salt text, 10,000 rounds, 32 bytes).
 Both texts are taken as they are written, the key with its BEGIN and END marks. A library that was

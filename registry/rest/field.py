@@ -1,4 +1,5 @@
-"""The field's domain registry: the endpoints of the reference (A2), for connectors as they are.
+"""The field's domain registry: the endpoints of docs/reference/registry.md, section A2, for
+connectors as they are.
 
     PUT    hyperty/user/<user>/<url>            register            GET  hyperty/user/<user>
     DELETE hyperty/user/<user>/<url>            disconnect          GET  hyperty/guid/<guid>
@@ -139,7 +140,7 @@ def _all(search: Search) -> Response:
 
 
 def _filters(request: Request) -> dict[str, tuple[str, ...]]:
-    """The filters of the query; any other set of keys than the reference's finds nothing."""
+    """The filters of the query; any other set of keys finds nothing."""
     query = request.query_params
     if not query or set(query) - set(_FILTERS):
         raise NotFound
@@ -168,7 +169,7 @@ def _live() -> dict[str, str]:
 
 
 def _refusal(error: Exception, context: dict[str, Any]) -> HttpResponseBase | None:
-    """Errors in the reference's words."""
+    """Errors in the words of docs/reference/registry.md, section A2."""
     if isinstance(error, MissingKey):
         return HttpResponse(status=error.code, content_type="application/json")
     if isinstance(error, NotFound):

@@ -1,4 +1,5 @@
-"""The field's global registry over HTTP (reference B1): GET and PUT /guid/<guid>.
+"""The field's global registry over HTTP (docs/reference/registry.md, section B1): GET and PUT
+/guid/<guid>.
 
 Every body is `{"Code", "Description", "Explanation", "Value"}` and Code is the HTTP status; the
 record travels as plain text. Records are deleted by nobody: their owner revokes them.
@@ -59,7 +60,7 @@ def _answer(code: int, value: str = "", **more: Any) -> Response:
 
 
 def _refusal(error: Exception, context: dict[str, Any]) -> HttpResponseBase | None:
-    """Errors in the reference's envelope."""
+    """Errors in the envelope of docs/reference/registry.md, section B1."""
     if isinstance(error, NodeError):
         return _answer(error.code, Explanation=error.description)
     if not isinstance(error, APIException):

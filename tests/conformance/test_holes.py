@@ -1,4 +1,5 @@
-"""Reference 11: what running nodes of the field get wrong, shown over real sockets to be right.
+"""docs/reference/messages.md, section 11: what running nodes of the field get wrong, shown over
+real sockets to be right.
 
 One test a row of the table, and what a little more malice makes of the same rows.
 """

@@ -63,7 +63,7 @@ async def test_case_p11_nor_does_it_take_an_address(idnode: Node, mode: str) -> 
     await sender.hang_up()
 
 
-async def test_where_no_identity_is_asked_for_signalling_reaches_its_runtime_alone(
+async def test_case_p6_where_no_identity_is_asked_for_signalling_reaches_its_runtime_alone(
     idnode: Node,
 ) -> None:
     sender, receiver = await come(idnode, "anonymous"), await come(idnode, "anonymous")

@@ -1,6 +1,6 @@
 """Both registries over real sockets: messages, REST, notifications, and a node that uses another's.
 
-Cases 19-30 and 42 of the registry reference; each test runs against the embedded registry and
+Cases 19-30 and 42 of docs/reference/registry.md; each test runs against the embedded registry and
 against a node whose registries are that of another node, over HTTP.
 """
 

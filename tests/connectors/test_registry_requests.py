@@ -1,4 +1,5 @@
-"""What messages ask of the domain registry: cases 19-21 and 26-28 of the registry reference."""
+"""What messages ask of the domain registry: docs/reference/registry.md, cases 19-21
+and 26-28."""
 
 from __future__ import annotations
 

@@ -92,7 +92,6 @@ class Worker(Hall):
         super().__init__(*runtimes)
         self.asked = 0
         self.writer = GroupWriter(patience=1.0)
-        self.writer.start()
         self._store = BindingStore(self.writer, limit)
         self.bindings = self.alone(shared=self, patience=0.5)
 

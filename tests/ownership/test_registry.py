@@ -158,7 +158,7 @@ async def test_who_claims_the_address_of_an_ended_entry_may_register_it_but_not_
     assert await status(bob, "create", value=hyperty(bob, url)) == expected
 
 
-async def test_a_registration_names_its_own_runtime_handler_and_reporter(
+async def test_case_p4_a_registration_names_its_own_runtime_handler_and_reporter(
     parties: Parties,
 ) -> None:
     alice, url, _ = await registered(parties, holds=True)
@@ -198,7 +198,7 @@ async def test_nobody_registers_an_address_that_another_holds_or_speaks_as(
     assert await status(alice, "create", value=hyperty(alice, held)) == 200
 
 
-async def test_another_users_hyperty_is_404_as_in_the_reference(parties: Parties) -> None:
+async def test_another_users_hyperty_is_404(parties: Parties) -> None:
     _, url, _ = await registered(parties, holds=False)
     mallory = await parties.bring("mallory")
     other = hyperty(mallory, url, user="user://d.example/mallory@d.example")

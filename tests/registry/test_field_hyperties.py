@@ -1,4 +1,5 @@
-"""Hyperties over the field's endpoints: cases 1-15 and 17-18 of the registry reference."""
+"""Hyperties over the field's endpoints: docs/reference/registry.md, cases 1-15
+and 17-18."""
 
 from __future__ import annotations
 

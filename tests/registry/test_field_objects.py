@@ -1,4 +1,4 @@
-"""Data objects over the field's endpoints: cases 16 and 17 of the registry reference."""
+"""Data objects over the field's endpoints: docs/reference/registry.md, cases 16 and 17."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The global registry over HTTP and its commands: cases 32-41 of the registry reference."""
+"""The global registry over HTTP and its commands: docs/reference/registry.md,
+cases 32-41."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""GUIDs and signatures against the reference's vectors: cases 31 and 32."""
+"""GUIDs and signatures against published vectors: docs/reference/registry.md, cases 31
+and 32."""
 
 from __future__ import annotations
 

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 async def writer() -> AsyncIterator[GroupWriter]:
     writer = GroupWriter(patience=2.0)
-    writer.start()
     yield writer
     await writer.stop()
 

@@ -23,7 +23,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 async def writer() -> AsyncIterator[GroupWriter]:
     writer = GroupWriter(patience=2.0)
-    writer.start()
     yield writer
     await writer.stop()
 
@@ -135,7 +134,6 @@ async def test_a_refused_future_that_nobody_awaits_is_no_fault(writer: GroupWrit
 
 async def test_stopping_commits_what_was_submitted_before() -> None:
     writer = GroupWriter()
-    writer.start()
     futures = [writer.submit(pool(f"s{number}")) for number in range(5)]
     await writer.stop()
     await asyncio.gather(*futures)

@@ -67,7 +67,8 @@ def login_url(request: AssertionRequest) -> str:
 
 
 def assertion(request: AssertionRequest) -> dict[str, Any] | None:
-    """An identity object (reference 3), or None where a log-in is needed first."""
+    """An identity object (docs/reference/identity.md, section 3), or None where a log-in is needed
+    first."""
     if request.token and (claims := verified_claims(request.token)):
         if request.contents and claims.get("nonce") != request.contents:
             return None
@@ -86,7 +87,8 @@ def new_token(_request: Any = None) -> str:
 
 
 def access_token(request: AssertionRequest) -> dict[str, Any] | None:
-    """An access-token object (reference 3); `request.token` is given back for the new one."""
+    """An access-token object (docs/reference/identity.md, section 3); `request.token` is given
+    back for the new one."""
     user = _owner(request.token) if request.token else None
     if user is None:
         user, _ = _granted(request)

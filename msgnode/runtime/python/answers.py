@@ -4,7 +4,8 @@ Rules
 - The answer to a request is known by the pair (`from`, text of `id`), never by the two joined.
 - The wait begins when the request is taken from the queue. A provisional answer (below 200) begins
   it anew, at most MAX_RENEWALS times; a final one ends it.
-- An answer that came through another stub than the request went out through is none.
+- An answer that came through another stub than the request went out through is none; what the home
+  stub brings may be one (`message_bus.py`).
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ async def _look_after(resolver: Resolver, entry: StubEntry, now: float) -> None:
         and now - entry.last_used > allowed
         and not (is_home and resolver.is_logged_in)
     ):
-        await resolver.unload(entry)
+        await unload(resolver, entry)
     elif (
         now - entry.checked_at > settings.revalidate and now - entry.last_used < settings.revalidate
     ):
@@ -72,7 +72,51 @@ async def _revalidate(resolver: Resolver, entry: StubEntry, now: float) -> None:
     try:
         async with asyncio.timeout(resolver.settings.load + resolver.settings.replace):
             entry.descriptor, entry.source = await resolver.loader.fetch(entry.domain, entry.kind)
-            await resolver.replace(entry, new_url(entry.domain, entry.kind))
+            await replace(resolver, entry, new_url(entry.domain, entry.kind))
     except (LoadError, TimeoutError) as error:
         entry.descriptor, entry.source = old
         resolver.bus.report("version.refused", f"{entry.domain}: {error}", error=error)
+
+
+async def unload(resolver: Resolver, entry: StubEntry) -> None:
+    """Disconnect a stub that is not used; the entry stays, the next message loads it again. What
+    comes while it goes waits: the next one has the same URL."""
+    stub = entry.stub
+    if stub is None or entry.task is not None:
+        return
+    entry.stub, entry.task = None, resolver.spawn(resolver.stop(stub))
+    await asyncio.wait([entry.task])
+    entry.task = None
+    resolver.enter(entry, "disconnected", "It was not used.")
+    entry.status = ""
+    entry.descriptor, entry.source = None, ""
+    if entry.waiting and not resolver.is_closed:
+        resolver.begin_load(entry)
+
+
+async def replace(resolver: Resolver, entry: StubEntry, url: str) -> None:
+    """Start the entry's (new) descriptor under another URL and let it take over when nothing
+    is unanswered, or after a while. Raises LoadError; the old stub then stays."""
+    old, old_url = entry.stub, entry.url
+    descriptor = entry.descriptor
+    if descriptor is None:
+        return
+    receive, ended = resolver.receiver(entry, url), resolver.ender(entry, url)
+    stub = await resolver.loader.start(url, descriptor, entry.source, receive, ended)
+    try:
+        async with asyncio.timeout(resolver.settings.replace):
+            while entry.open:  # noqa: ASYNC110 (answers are many; none of them is the event)
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        pass
+    if stub.is_ended or entry.task is not None or entry.stub is not old:
+        await resolver.stop(stub)
+        raise LoadError(503, "The stub changed while its new version waited.")
+    resolver.stubs.rename(entry, url)
+    if resolver.is_home(entry):
+        resolver.bus.home_stub = url
+    entry.stub = stub
+    resolver.enter(entry, "created")
+    if old is not None:
+        await resolver.stop(old)
+    resolver.stubs.forget(old_url)

@@ -52,6 +52,7 @@ class OwnStub:
     url: str
     bus: MiniBus
     instance: protostub.Protostub
+    is_ended: bool = False
 
     def post(self, message: Message) -> bool:
         """Hand it a message."""
@@ -77,6 +78,11 @@ class SandboxedStub:
 
     url: str
     sandbox: Sandbox
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether its sandbox has ended."""
+        return self.sandbox.is_ended
 
     def post(self, message: Message) -> bool:
         """Hand it a message; False if its sandbox has ended."""

@@ -78,6 +78,7 @@ class MessageBus(Bus):
         self.outside = outside
         self.pipeline_in = Pipeline("in")
         self.pipeline_out = Pipeline("out")
+        self.home_stub = ""  # the URL of the stub of the home domain
         self._own = (runtime_url, addresses.runtime_twin(runtime_url) or runtime_url)
         self._published: Counter[str] = Counter()
         self._lanes: dict[tuple[str, str], deque[tuple[Pipeline, Message, Then, str]]] = {}
@@ -132,7 +133,7 @@ class MessageBus(Bus):
 
     def _route(self, message: Message, via: str, size: int) -> None:
         is_own = via == _OWN
-        if message["type"] == "response" and self._answers.take(message, "" if is_own else via):
+        if message["type"] == "response" and self._take_answer(message, "" if is_own else via):
             return
         to = message["to"]
         found = self._found(to)
@@ -151,6 +152,15 @@ class MessageBus(Bus):
             self.undeliverable(message, 404, f"Nobody listens to {to} in this runtime.")
         else:
             self._to_outside(message, size)
+
+    def _take_answer(self, answer: Message, via: str) -> bool:
+        """Many runtimes answer through the node of the asker's domain: what the home stub brings is
+        an answer, too, if it is from whom was asked."""
+        if via and via == self.home_stub:
+            wait = self._answers.waits.get((answer["to"], str(answer.get("id"))))
+            if wait is not None and answer["from"] == wait.request["to"]:
+                via = wait.stub
+        return self._answers.take(answer, via)
 
     def _from_outside(self, message: Message, via: str, found: list[Listening] | None) -> None:
         if is_answerable(message):

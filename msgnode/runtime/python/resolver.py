@@ -31,6 +31,8 @@ from .sandbox import SandboxError
 from .settings import Settings
 from .stub_list import STATES, SYNONYMS, USABLE, StubEntry, StubList
 
+MAX_LOADS = 100  # domains that are looked up at a time
+TOO_MANY_LOADS = "Too many domains are being looked up; {} is not."
 QUEUE_FULL = "Too many messages wait for the stub of {}."
 
 
@@ -45,7 +47,8 @@ class Resolver:
         self.identity: Any = None
         self._inbound = InboundCheck(settings.domain, bus)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_closed = False
+        self.is_closed = False
+        self._loading = 0
         self.is_logged_in = False
         bus.outside = self
 
@@ -72,15 +75,20 @@ class Resolver:
         if not entry.has_room(size):
             self._refuse(entry, message, 503, QUEUE_FULL.format(entry.domain))
             return ""
+        if entry.task is None and self._loading >= MAX_LOADS:
+            self._refuse(entry, message, 503, TOO_MANY_LOADS.format(entry.domain))
+            return ""
         entry.wait(message, size)
         if entry.task is None:
-            self._begin_load(entry)
+            self.begin_load(entry)
         return entry.url
 
     def _entry(self, where: Destination) -> StubEntry:
         entry = self.stubs.get(where.key) or self.stubs.add(*where)
-        if entry is None or self._is_closed:
+        if entry is None or self.is_closed:
             raise NoDestination(503, f"This runtime reaches no more domains: {where.domain}.")
+        if self.is_home(entry):
+            self.bus.home_stub = entry.url
         return entry
 
     def _hand(self, entry: StubEntry, message: Message) -> bool:
@@ -97,7 +105,7 @@ class Resolver:
             self._refuse(entry, message, 503, text)
             return ""
         entry.retry_at = now + self._delay(self.settings.retry_load, entry.failures)
-        self._spawn(self._connect(entry))
+        self.spawn(self._connect(entry))
         return entry.url if self._hand(entry, message) else ""
 
     def _refuse(self, entry: StubEntry, message: Message, code: int, text: str) -> None:
@@ -119,12 +127,14 @@ class Resolver:
         """Have the stub of a domain loaded without a message for it."""
         entry = self._entry(Destination(domain, domain))
         if entry.stub is None and entry.task is None:
-            self._begin_load(entry)
+            self.begin_load(entry)
         return entry
 
-    def _begin_load(self, entry: StubEntry) -> None:
-        self._enter(entry, "deploying")
-        entry.task = self._spawn(self._load(entry))
+    def begin_load(self, entry: StubEntry) -> None:
+        """Have an entry's stub loaded in a task of its own."""
+        self.enter(entry, "deploying")
+        self._loading += 1
+        entry.task = self.spawn(self._load(entry))
 
     async def _load(self, entry: StubEntry) -> None:
         """Load, or start again what was loaded; then let go what waits."""
@@ -141,11 +151,12 @@ class Resolver:
         else:
             entry.code = 0
             if entry.status == "deploying":  # it has not said `created` by itself
-                self._enter(entry, "deployed")
+                self.enter(entry, "deployed")
             self._let_go(entry)
         finally:
+            self._loading -= 1
             entry.task = None
-        if entry.stub is not None and self._is_home(entry) and self.is_logged_in:
+        if entry.stub is not None and self.is_home(entry) and self.is_logged_in:
             await self._connect(entry)
 
     async def _start(self, entry: StubEntry) -> None:
@@ -154,7 +165,7 @@ class Resolver:
             entry.checked_at = self._now()
         url = entry.url
         entry.stub = await self.loader.start(
-            url, entry.descriptor, entry.source, self._receiver(entry, url), self._ender(entry, url)
+            url, entry.descriptor, entry.source, self.receiver(entry, url), self.ender(entry, url)
         )
 
     def _load_failed(self, entry: StubEntry, code: int, text: str) -> None:
@@ -163,13 +174,15 @@ class Resolver:
         entry.retry_at = self._now() + self._delay(self.settings.retry_load, entry.failures)
         entry.failures += 1
         self.bus.counters["loads.failed"] += 1
-        self._enter(entry, "deployment-failed", text)
+        self.enter(entry, "deployment-failed", text)
         self._refuse_waiting(entry, code, text)
 
-    def _receiver(self, entry: StubEntry, url: str) -> Callable[[Any], None]:
+    def receiver(self, entry: StubEntry, url: str) -> Callable[[Any], None]:
+        """What takes the messages of a stub."""
         return lambda message: self._received(entry, url, message)
 
-    def _ender(self, entry: StubEntry, url: str) -> Callable[[str], None]:
+    def ender(self, entry: StubEntry, url: str) -> Callable[[str], None]:
+        """What is told of the end of a stub's sandbox."""
         return lambda reason: self._ended(entry, url, reason)
 
     # --- messages on their way in -----------------------------------------------------------------
@@ -177,7 +190,7 @@ class Resolver:
     def _received(self, entry: StubEntry, url: str, raw: Any) -> None:
         """What a stub posts, checked: its status, or a message from outside."""
         entry.last_used = self._now()
-        message, refusal = self._inbound.check(raw, url, self._is_home(entry))
+        message, refusal = self._inbound.check(raw, url, self.is_home(entry))
         if refusal is not None and entry.stub is not None:
             entry.stub.post(refusal)
         if message is None:
@@ -207,7 +220,7 @@ class Resolver:
         if value == "created" and entry.stub is not None:
             self._let_go(entry)
 
-    def _enter(self, entry: StubEntry, status: str, desc: str = "") -> None:
+    def enter(self, entry: StubEntry, status: str, desc: str = "") -> None:
         """A change of state that is the runtime's own to tell."""
         entry.status, entry.desc = status, desc
         body = {"value": status, "desc": desc} if desc else {"value": status}
@@ -225,18 +238,19 @@ class Resolver:
 
     def _ended(self, entry: StubEntry, url: str, reason: str) -> None:
         """A sandbox has ended: by itself, for what it did, or because it is not needed."""
-        if url != entry.url or entry.stub is None or self._is_closed:
+        if url != entry.url or entry.stub is None or self.is_closed:
             return
         entry.stub = None
         self.bus.report("sandbox.ended", f"The sandbox of {entry.domain} has ended: {reason}")
         self._answer_open(entry, f"The sandbox of {entry.domain} has ended: {reason}")
-        self._enter(entry, "disconnected", reason)
+        self.enter(entry, "disconnected", reason)
         delay = self._delay(self.settings.retry_sandbox, entry.failures)
         entry.failures += 1
-        entry.task = self._spawn(self._start_again(entry, delay))
+        entry.task = self.spawn(self._start_again(entry, delay))
 
     async def _start_again(self, entry: StubEntry, delay: float) -> None:
         await asyncio.sleep(delay)
+        self._loading += 1
         await self._load(entry)
 
     def _answer_open(self, entry: StubEntry, text: str) -> None:
@@ -244,42 +258,8 @@ class Resolver:
             _, (message, _) = entry.open.popitem(last=False)
             self._refuse(entry, message, 503, text)
 
-    async def unload(self, entry: StubEntry) -> None:
-        """Disconnect a stub that is not used; the entry stays, the next message loads it again."""
-        stub, entry.stub = entry.stub, None
-        if stub is None:
-            return
-        await self._stop(stub)
-        if entry.task is None:
-            self._enter(entry, "disconnected", "It was not used.")
-            entry.status = ""
-            entry.descriptor, entry.source = None, ""
-            if entry.waiting:
-                self._begin_load(entry)
-
-    async def replace(self, entry: StubEntry, url: str) -> None:
-        """Start the entry's (new) descriptor under another URL and let it take over when nothing
-        is unanswered, or after a while. Raises LoadError; the old stub then stays."""
-        old, old_url = entry.stub, entry.url
-        descriptor = entry.descriptor
-        if descriptor is None:
-            return
-        receive, ended = self._receiver(entry, url), self._ender(entry, url)
-        stub = await self.loader.start(url, descriptor, entry.source, receive, ended)
-        try:
-            async with asyncio.timeout(self.settings.replace):
-                while entry.open:  # noqa: ASYNC110 (answers are many; none of them is the event)
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            pass
-        self.stubs.rename(entry, url)
-        entry.stub = stub
-        self._enter(entry, "created")
-        if old is not None:
-            await self._stop(old)
-        self.stubs.forget(old_url)
-
-    async def _stop(self, stub: Any) -> None:
+    async def stop(self, stub: Any) -> None:
+        """Disconnect a stub; one that does not is killed."""
         try:
             async with asyncio.timeout(10):
                 await stub.stop()
@@ -293,6 +273,9 @@ class Resolver:
         """Connect the home domain's stub (Domain interface). Returns its state."""
         self.identity, self.is_logged_in = identity, True
         entry = self.require(self.settings.domain)
+        if entry.stub is None and entry.task is not None and entry.status != "deploying":
+            await asyncio.wait([entry.task])  # an older one is still going
+            entry = self.require(self.settings.domain)
         if entry.task is not None:
             await asyncio.wait([entry.task])
         else:
@@ -304,18 +287,18 @@ class Resolver:
         if entry.stub is None:
             return
         try:
-            await entry.stub.connect(self.identity if self._is_home(entry) else None)
+            await entry.stub.connect(self.identity if self.is_home(entry) else None)
         except (SandboxError, OSError) as error:
             self.bus.report("stub.connect", f"{entry.domain}: {error}", error=error)
 
     async def close(self) -> None:
         """Disconnect every stub and end every sandbox."""
-        self._is_closed = True
+        self.is_closed = True
         entries = list(self.stubs)
         for entry in entries:
             self._refuse_waiting(entry, 503, "The runtime closes.")
         stubs = [entry.stub for entry in entries if entry.stub is not None]
-        await asyncio.gather(*(self._stop(stub) for stub in stubs))
+        await asyncio.gather(*(self.stop(stub) for stub in stubs))
         for entry in entries:
             self._answer_open(entry, "The runtime closes.")
         for task in self._tasks:
@@ -324,7 +307,8 @@ class Resolver:
             await asyncio.wait(self._tasks)
         await self.loader.close()
 
-    def _is_home(self, entry: StubEntry) -> bool:
+    def is_home(self, entry: StubEntry) -> bool:
+        """Whether an entry is that of the home domain's stub."""
         return entry.key == self.settings.domain
 
     def _delay(self, bounds: tuple[float, float], failures: int) -> float:
@@ -334,7 +318,8 @@ class Resolver:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that ends with the resolver."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -318,6 +318,8 @@ def _command(port: int, control: int, memory: int) -> list[str]:
         "port": port,
         "control": control,
         "memory": memory,
+        # What the core trusts, the child trusts; it has no environment that would tell it.
+        "authorities": [os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")],
         "readable": [str(library)],
     }
     return [sys.executable, "-I", "-S", "-B", "-c", _BOOT, json.dumps(arguments)]

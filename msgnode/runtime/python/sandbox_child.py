@@ -45,10 +45,13 @@ MAX_ERROR = 300
 class SandboxLoop(asyncio.SelectorEventLoop):
     """An event loop whose connections are dialled by the core."""
 
-    def __init__(self) -> None:
+    def __init__(self, authorities: tuple[str | None, str | None] = (None, None)) -> None:
+        """`authorities` are a file and a folder of certificates, besides what the system has."""
         super().__init__()
         self.dial: Callable[[str, int], asyncio.Future[socket.socket]] | None = None
         self.tls = ssl.create_default_context()
+        if any(authorities):
+            self.tls.load_verify_locations(*authorities)
 
     async def create_connection(
         self,
@@ -213,7 +216,7 @@ def main(arguments: dict[str, Any]) -> None:
         return  # it ended before it could take us with it
     port = socket.socket(fileno=arguments["port"])
     control = socket.socket(fileno=arguments["control"])
-    loop = SandboxLoop()
+    loop = SandboxLoop(tuple(arguments["authorities"]))
     asyncio.set_event_loop(loop)
     inside = Inside(loop, control)
     try:

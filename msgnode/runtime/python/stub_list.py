@@ -38,6 +38,11 @@ class Stub(Protocol):
 
     url: str
 
+    @property
+    def is_ended(self) -> bool:
+        """Whether its sandbox has ended."""
+        ...
+
     def post(self, message: Message) -> bool:
         """Hand it a message; False if it is gone."""
         ...

@@ -6,6 +6,8 @@
  *   apart, never joined to one text: ("a", 11) is not ("a1", 1).
  * - The time-out begins when the request is handed on. An answer below 200 begins it anew, ten times at
  *   most; one of 200 or above ends the wait.
+ * - An answer that a stub brought is one only if the request went out through that stub, or if the home
+ *   stub brought it from who was asked: many runtimes answer through the node of the asker's domain.
  * - All waits are equally long, so they end in the order in which they began: one timer serves all.
  */
 
@@ -40,7 +42,7 @@ export class Answers {
     const key = String(id);
     const before = own.get(key);
     if (before) this.#running.delete(before);
-    own.set(key, { from, key, id, onAnswer, request, until: 0, renewals: RENEWALS });
+    own.set(key, { from, key, id, onAnswer, request, until: 0, renewals: RENEWALS, stub: undefined, to: undefined });
   }
 
   /** The request has been handed on: its time runs. */
@@ -49,16 +51,23 @@ export class Answers {
     if (wait?.request && wait.until === 0) this.#run(wait);
   }
 
+  /** A request goes out through a stub. */
+  sentThrough(stub, { from, id, to }) {
+    const wait = this.#waiting.size ? this.#waiting.get(from)?.get(String(id)) : undefined;
+    if (wait) [wait.stub, wait.to] = [stub, to];
+  }
+
   forget(from, id) {
     const wait = this.#waiting.get(from)?.get(String(id));
     if (wait) this.#end(wait);
   }
 
-  /** Whether somebody waits for this answer; he gets it. */
-  take(message) {
+  /** Whether somebody waits for this answer; he gets it. `via` is the stub that brought it, if one did. */
+  take(message, via, isHome = false) {
     if (this.#waiting.size === 0) return false;
     const wait = this.#waiting.get(message.to)?.get(String(message.id));
     if (!wait) return false;
+    if (via !== undefined && via !== wait.stub && !(isHome && message.from === wait.to)) return false;
     const code = codeOf(message.body);
     if (code >= 200) this.#end(wait);
     else if (wait.until && wait.renewals > 0) {

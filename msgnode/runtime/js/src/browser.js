@@ -1,18 +1,24 @@
 /** The runtime in a browser's page. */
 
 import { Runtime as AnyRuntime } from "./runtime.js";
-import { openBrowserChannel } from "./sandbox/browser.js";
+import { openBrowserChannel, prepareBrowserChannel } from "./sandbox/browser.js";
 
-const PLATFORM = {
-  name: "browser",
-  capabilities: ["http", "https", "ws", "wss", "webrtc", "datachannel", "mic", "camera"],
-  openChannel: openBrowserChannel,
-  loadOwn,
-};
+function platformOf({ sandboxPage } = {}) {
+  if (sandboxPage !== undefined && !/^https?:\/\/[^/]*\*[^/]*\//.test(sandboxPage)) {
+    throw new TypeError("sandboxPage is a URL with a * in its host, such as https://*.sandbox.example/static/msgnode/runtime/sandbox/frame.html.");
+  }
+  return {
+    name: "browser",
+    capabilities: ["http", "https", "ws", "wss", "webrtc", "datachannel", "mic", "camera"],
+    prepare: prepareBrowserChannel,
+    openChannel: (request) => openBrowserChannel(request, { sandboxPage }),
+    loadOwn,
+  };
+}
 
 export class Runtime extends AnyRuntime {
   constructor(options) {
-    super(options, PLATFORM);
+    super(options, platformOf(options));
   }
 }
 

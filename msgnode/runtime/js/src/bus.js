@@ -1,7 +1,7 @@
 /**
  * What both buses share: listeners, a queue, answers, and errors that stop nobody.
  *
- * Rules (their numbers stand in docs/runtime.md)
+ * Rules (their numbers stand in docs/reference/runtime.md)
  * - B1  A post never runs a listener inside the caller: it is queued, and the queue is emptied in order
  *       before the event loop goes on; after 10,000 deliveries other events get their turn first.
  * - B2  Each listener gets a message of its own.

@@ -19,6 +19,7 @@ const TEXTS = ["cguid", "objectName", "description", "signature", "messageSchema
 const LISTS = ["messageSchemas", "hypertyType", "dataObjects"];
 const FLAGS = ["interworking", "idpProxy"];
 const PACKAGE_TEXTS = ["sourceCodeClassname", "signature", "integrity"];
+const HOST = /^([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:\d+)?$/; // it becomes a part of policies
 const LOOPBACK = /^(localhost|127(\.\d+){3}|\[::1\])$/;
 
 export const MAX_SOURCE = 1_048_576; // bytes
@@ -96,6 +97,7 @@ function checkConfiguration(given, { domain, hosts = [] }) {
   if (!isObject(configuration)) refuse("configuration", "expected an object, or one as JSON text");
   if (configuration.url !== undefined) {
     const url = parsed(configuration.url, undefined, "configuration.url");
+    if (!HOST.test(url.host)) refuse("configuration.url", `${shown(url.host)} is no host name`);
     const isSecure = ["wss:", "https:"].includes(url.protocol);
     if (!isSecure && !(["ws:", "http:"].includes(url.protocol) && mayBePlain(url))) {
       refuse("configuration.url", `${shown(configuration.url)} is neither wss nor https`);

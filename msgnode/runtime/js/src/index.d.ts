@@ -137,6 +137,8 @@ export interface Limits {
   maxUnread?: number;
   /** messages a second */
   rate?: number;
+  /** characters a second */
+  rateBytes?: number;
   /** MiB, in Node.js */
   memory?: number;
 }
@@ -160,6 +162,8 @@ export interface RuntimeOptions extends BusOptions {
   stubConfig?: Record<string, Record<string, any>>;
   sandbox?: "own" | "all";
   isolation?: "best-effort" | "required";
+  /** URL with a `*` in its host */
+  sandboxPage?: string;
   WebSocket?: any;
   fetch?: typeof fetch;
   fetchTime?: number;

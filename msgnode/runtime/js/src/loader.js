@@ -45,6 +45,8 @@ export class Loader {
   #clock;
   #timers = new Set();
   #isClosed = false;
+  /** Loads that run. */
+  loads = 0;
 
   /**
    * @param parts {bus, catalogue, sandboxes, stubs}
@@ -66,7 +68,12 @@ export class Loader {
 
   /** Load an entry's stub; resolves, and never rejects, when it is there or has failed. */
   load(entry) {
-    entry.loading ??= this.#load(entry).finally(() => (entry.loading = null));
+    if (entry.loading) return entry.loading;
+    this.loads += 1;
+    entry.loading = this.#load(entry).finally(() => {
+      this.loads -= 1;
+      entry.loading = null;
+    });
     return entry.loading;
   }
 
@@ -109,15 +116,20 @@ export class Loader {
   }
 
   async #steps(entry, attempt) {
+    this.#sandboxes.prepare(entry);
     const { descriptor, descriptorURL, source } = await this.fetch(entry);
     if (attempt.isOver || this.#isClosed) return;
     entry.digest = await digestOf(source);
-    attempt.sandbox = await this.#sandboxes.open(entry, descriptor);
-    if (attempt.isOver) return;
+    const sandbox = await this.#sandboxes.open(entry, descriptor);
+    if (attempt.isOver) {
+      this.#sandboxes.release(sandbox); // it came too late
+      return;
+    }
+    attempt.sandbox = sandbox;
     entry.descriptor = descriptor;
     entry.descriptorURL = descriptorURL;
     entry.sandbox = attempt.sandbox;
-    await this.#start(entry, source);
+    await this.#start(entry, attempt, source);
   }
 
   /** Descriptor and source, checked. @throws LoadError */
@@ -151,7 +163,7 @@ export class Loader {
     return [...(this.#options.hosts?.[domain] ?? []), ...(named ? [new URL(named).host] : [])];
   }
 
-  async #start(entry, sourceCode) {
+  async #start(entry, attempt, sourceCode) {
     const { kind, domain } = entry;
     entry.url ||= kind === "idp" ? `domain-idp://${domain}/stub/${newId()}` : `runtime://${domain}/protostub/${newId()}`;
     const { url, sandbox } = entry;
@@ -176,10 +188,11 @@ export class Loader {
       onMessage: (message, isInbound) => this.#posted(entry, message, isInbound),
       onDeath: (reason) => entry.sandbox === sandbox && this.#died(entry, reason),
     });
+    if (attempt.isOver) return;
     if (entry.status === "deploying") entry.status = "deployed";
     if (kind === "idp") created();
     await isCreated;
-    this.#release(entry);
+    if (!attempt.isOver) this.#release(entry);
   }
 
   #release(entry) {

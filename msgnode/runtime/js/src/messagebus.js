@@ -76,6 +76,7 @@ export class MessageBus extends Bus {
   /** Hand a message to the listener of a stub. */
   forward(stubURL, message) {
     const items = this.listenersOf(stubURL);
+    if (message.type !== "response") this.answers.sentThrough(stubURL, message);
     if (items.length) this.deliver(items, message);
     else this.refuse(message, 503, `The stub ${stubURL} is gone.`);
   }
@@ -121,7 +122,7 @@ export class MessageBus extends Bus {
         return;
       }
     }
-    if (message.type === "response" && this.answers.take(message)) return;
+    if (message.type === "response" && this.answers.take(message, via, this.resolver?.isHome?.(via))) return;
     const own = this.#ownListeners(message.to);
     if (via !== undefined) this.#enter(message, via, own);
     else if (own.length) {

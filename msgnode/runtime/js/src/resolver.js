@@ -14,13 +14,15 @@ import { stubFor } from "./addresses.js";
 import { bytesOf } from "./messages.js";
 import { StubEntry } from "./stub-list.js";
 
+const MAX_LOADS = 100; // domains that are looked up at a time
+
 export class Resolver {
   /** Takes messages to runtimes that are reached directly: {route(message) -> stub URL or undefined}. */
   peers = null;
 
   /**
    * @param bus the MessageBUS
-   * @param loader loads stubs: {load(entry), connect(entry)}
+   * @param loader loads stubs: {loads: how many now, load(entry), connect(entry)}
    * @param stubs the StubList
    * @param options {homeDomain, interworking: keys, routing, clock}
    */
@@ -40,19 +42,28 @@ export class Resolver {
     if (!target.key) return this.#refuse(message, 404, `There is no stub for ${message.to}.`);
     const peer = target.kind === "domain" ? this.peers?.route(message) : undefined;
     if (peer !== undefined) return peer;
-    return this.#through(this.entryFor(target), message);
+    const entry = this.entryFor(target);
+    if (!entry) return this.#refuse(message, 503, `Too many domains are in use or being looked up; ${target.domain} is not.`);
+    return this.#through(entry, message);
   }
 
-  /** The entry for a target, being loaded if it was not there. */
+  /** Whether this is the URL of the home domain's stub. */
+  isHome(url) {
+    return url !== undefined && this.stubs.get(this.homeDomain)?.url === url;
+  }
+
+  /** The entry for a target, being loaded if it was not there; undefined if too many are. */
   entryFor(target) {
     const now = this.clock.now();
     let entry = this.stubs.get(target.key);
+    const isRetried = entry?.status === "deployment-failed" && !entry.isLoading && now >= entry.retryAt;
+    if (entry && !isRetried) return entry;
+    if (this.loader.loads >= MAX_LOADS) return entry; // that a retry is due can wait
     if (!entry) {
+      if (!this.stubs.makeRoom()) return undefined;
       entry = this.stubs.add(new StubEntry(target, now));
-      this.loader.load(entry);
-    } else if (entry.status === "deployment-failed" && !entry.isLoading && now >= entry.retryAt) {
-      this.loader.load(entry);
     }
+    this.loader.load(entry);
     return entry;
   }
 

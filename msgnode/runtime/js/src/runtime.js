@@ -43,7 +43,7 @@ export class Runtime {
 
   /**
    * @param options see index.d.ts; `domain` is needed
-   * @param platform {name, capabilities, openChannel, loadOwn}
+   * @param platform {name, capabilities, prepare, openChannel, loadOwn, close}
    */
   constructor(options, platform) {
     if (typeof options?.domain !== "string" || !options.domain) throw new TypeError("A runtime needs a domain, which is a text.");
@@ -63,7 +63,8 @@ export class Runtime {
     const { sandbox = "own" } = options;
     this.#sandboxes = new Sandboxes(core, {
       isOwn: (domain) => sandbox === "own" && domain === this.domain,
-      openChannel: (request) => platform.openChannel(request, options),
+      prepare: () => platform.prepare?.(),
+      openChannel: (request) => platform.openChannel(request),
       loadOwn: (source) => platform.loadOwn(source, this.#ownScript()),
       limits,
       clock,
@@ -106,6 +107,7 @@ export class Runtime {
   /** Load a domain's stub without a message, and have it connect. */
   async connect(domain, identity) {
     const entry = this.resolver.entryFor({ kind: "domain", key: domain, domain });
+    if (!entry) throw new LoadError(503, `Too many domains are in use or being looked up; ${domain} is not.`);
     if (entry.isLoading) await this.#loader.load(entry);
     if (entry.status === "deployment-failed") throw new LoadError(entry.code, entry.desc);
     const settled = this.#settled(entry);
@@ -197,6 +199,7 @@ export class Runtime {
     await Promise.all([...this.#hyperties.keys()].map((url) => this.#closeHyperty(url)));
     await this.#loader.close();
     this.#sandboxes.close();
+    this.#platform.close?.();
     this.bus.close();
   }
 

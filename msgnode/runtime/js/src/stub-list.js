@@ -13,6 +13,7 @@ import { bytesOf, isAnswerable } from "./messages.js";
 
 export const MAX_QUEUED = 1000; // messages
 export const MAX_QUEUED_SIZE = 4_194_304; // characters
+export const MAX_ENTRIES = 10_000; // destinations that are remembered
 const MAX_OPEN = 10_000; // unanswered requests that are remembered
 const OPEN_TIME = 30_000; // ms after which nobody waits any more
 const STATES = ["created", "in-progress", "live", "disconnected", "failed"];
@@ -119,6 +120,17 @@ export class StubList {
   add(entry) {
     this.#entries.set(entry.key, entry);
     return entry;
+  }
+
+  /** Whether one more finds room; the one that failed longest ago makes room for it. */
+  makeRoom() {
+    if (this.#entries.size < MAX_ENTRIES) return true;
+    for (const entry of this.#entries.values()) {
+      if (entry.status !== "deployment-failed" || entry.isLoading) continue;
+      this.#entries.delete(entry.key);
+      return true;
+    }
+    return false;
   }
 
   /** Take an entry out, unless another has taken its place. */

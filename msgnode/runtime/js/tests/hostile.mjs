@@ -25,7 +25,9 @@ export const BUFFERS = stub(
 export const FORGER = stub(`for (const from of ["hyperty://d/victim", config.runtimeURL + "/sm"]) {
   bus.postMessage({ id: 1, type: "create", from, to: "hyperty://d/report", body: { forged: true } });
 }`);
-export const FLOOD = stub(`const more = () => {
+export const FLOOD = stub(`if (globalThis.floods) return;
+  globalThis.floods = true;
+  const more = () => {
   for (let n = 0; n < 2000; n += 1) bus.postMessage({ type: "create", from: "hyperty://f/spy", to: "hyperty://d/flooded", body: { text: "x".repeat(100) } });
   setTimeout(more);
 }; more();`);
@@ -70,6 +72,21 @@ await attempt("worker", async () => new (await import("node:worker_threads")).Wo
 await attempt("connect", async () => { const net = await import("node:net"); await new Promise((resolve, reject) => net.connect(port, "127.0.0.1", resolve).on("error", reject)); });
 await attempt("socket class", async () => { const net = await import("node:net"); await new Promise((resolve, reject) => new net.Socket().connect(port, "127.0.0.1", resolve).on("error", reject)); });
 await attempt("http", async () => { const http = await import("node:http"); await new Promise((resolve, reject) => http.get(target, resolve).on("error", reject)); });
+await attempt("https", async () => { const https = await import("node:https"); await new Promise((resolve, reject) => https.get(target.replace("http:", "https:"), resolve).on("error", reject)); });
+await attempt("http2", async () => { const http2 = await import("node:http2"); await new Promise((resolve, reject) => http2.connect(target).on("connect", resolve).on("error", reject)); });
+await attempt("tls", async () => { const tls = await import("node:tls"); await new Promise((resolve, reject) => tls.connect(port, "127.0.0.1", resolve).on("error", reject)); });
+await attempt("listen", async () => { const net = await import("node:net"); await new Promise((resolve, reject) => new net.Server().listen(0, resolve).on("error", reject)); });
+await attempt("file socket", async () => { const net = await import("node:net"); await new Promise((resolve, reject) => new net.Socket().connect(message.body.path, resolve).on("error", reject)); });
+await attempt("udp class", async () => { const { Socket } = await import("node:dgram"); new Socket("udp4").send("x", port, "127.0.0.1"); });
+await attempt("resolver", async () => { const { Resolver } = await import("node:dns/promises"); const resolver = new Resolver(); resolver.setServers(["127.0.0.1:" + port]); await resolver.resolve6("example.org"); });
+await attempt("inspector", async () => (await import("node:inspector")).open(0));
+await attempt("wasi", async () => new (await import("node:wasi")).WASI({ version: "preview1", preopens: { "/": "/" } }));
+await attempt("database", async () => new (await import("node:sqlite")).DatabaseSync("/tmp/hostile.db"));
+await attempt("report", () => process.report.writeReport("/tmp/hostile.json"));
+await attempt("load a file of variables", () => process.loadEnvFile("/proc/self/environ"));
+await attempt("another program", () => process.execve("/bin/true", ["true"]));
+await attempt("error stream", async () => { await new Promise((resolve, reject) => new process.stderr.constructor().connect(port, "127.0.0.1", resolve).on("error", reject)); });
+await attempt("require", async () => (await import("node:module")).createRequire("file:///x.js")("node:fs").readFileSync("/etc/passwd"));
 await attempt("udp", async () => { const { createSocket } = await import("node:dgram"); createSocket("udp4"); });
 await attempt("name", async () => (await import("node:dns/promises")).lookup("example.org"));
 await attempt("fetch", () => fetch(target));

@@ -444,6 +444,29 @@ test("R50 connected means live", async () => {
   assert.equal(runtime.stubs.get("f").status, "live");
 });
 
+test("R53 going off line and on line is told on the runtime's status", async () => {
+  await runtime.close();
+  const events = new EventTarget(); // stands for the page's own, which Node.js does not have
+  const names = ["addEventListener", "removeEventListener"];
+  const before = names.map((name) => Object.getOwnPropertyDescriptor(globalThis, name));
+  const put = (name, value) => Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
+  for (const name of names) put(name, events[name].bind(events));
+  try {
+    begin();
+    const told = [];
+    bus.addListener(`${R}/status`, ({ from, body }) => told.push([from, body.value]));
+    for (const word of ["offline", "online"]) events.dispatchEvent(new Event(word));
+    await settled();
+    assert.deepEqual(told, [[R, "offline"], [R, "online"]]);
+    await runtime.close();
+    events.dispatchEvent(new Event("offline"));
+    await settled();
+    assert.equal(told.length, 2);
+  } finally {
+    names.forEach((name, at) => (before[at] ? Object.defineProperty(globalThis, name, before[at]) : delete globalThis[name]));
+  }
+});
+
 test("R54 a closing runtime tells its hyperties and disconnects its stubs", async () => {
   await catalogues.add("f");
   bus.postMessage(create("hyperty://f/x"));

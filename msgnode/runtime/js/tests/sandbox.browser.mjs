@@ -1,4 +1,7 @@
-/** The sandbox of a browser: cases R40, R42, R43, R45, R47 of the runtime, with real frames and workers. */
+/**
+ * The sandbox of a browser: cases R40, R42, R43, R45, R47 of the runtime, with real frames and workers;
+ * with frames that are served, where `globalThis.sandboxPage` says from where.
+ */
 
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
@@ -20,7 +23,8 @@ function begin(stubs, options = {}, changes = {}) {
     if (!stubs[domain]) return new Response("", { status: 404 });
     return Response.json({ ...(await descriptorOf(domain, stubs[domain])), ...changes });
   };
-  runtime = new Runtime({ domain: "d", fetch, ...options });
+  const { sandboxPage } = globalThis;
+  runtime = new Runtime({ domain: "d", fetch, ...(sandboxPage ? { sandboxPage } : {}), ...options });
   runtime.bus.onError(() => {});
 }
 
@@ -111,6 +115,14 @@ test("R42 a stub in a frame reaches no other host, no storage, no page", async (
   assert.deepEqual(Object.entries(tried).filter(([, result]) => result === "done").map(([name]) => name), ["webrtc"]);
 });
 
+test("a stub in a frame that goes to another page is ended, and nothing is learnt there", async () => {
+  const leaves = hostile.GOOD.replace("if (message.type", 'location.href = "about:blank?" + JSON.stringify(message); if (message.type');
+  begin({ f: leaves }, { times: { leastRestart: 60_000 } }, { constraints: { windowSandbox: true } });
+  runtime.bus.postMessage(create("hyperty://f/x"));
+  await until(() => entry("f")?.status === "disconnected", "its end", 30_000);
+  assert.match(entry("f").desc, /another page/);
+});
+
 test("R43 a stub that forges `from` is refused, counted and not delivered", async () => {
   await beside(hostile.FORGER, {}, async () => {
     const reports = heard("hyperty://d/report");
@@ -160,6 +172,18 @@ test("a stub that floods gets no more through than its rate", async () => {
     await pause(2000);
     const rate = ((flooded.length - before) / (performance.now() - began)) * 1000;
     assert.ok(rate < 3000, `${rate} messages a second got through`);
+  });
+});
+
+test("a stub that floods with large messages gets no more through than its share", async () => {
+  const large = hostile.FLOOD.replace('"x".repeat(100)', '"x".repeat(500_000)').replace("n < 2000", "n < 4");
+  await beside(large, { times: { leastRestart: 60_000 } }, async () => {
+    const flooded = heard("hyperty://d/flooded");
+    runtime.bus.postMessage(create("hyperty://f/x"));
+    await until(() => flooded.length > 8, "the first of the flood", 30_000);
+    const before = flooded.length;
+    await pause(2000);
+    assert.ok(flooded.length - before < 50, `${flooded.length - before} of half a MiB got through in 2 s`);
   });
 });
 

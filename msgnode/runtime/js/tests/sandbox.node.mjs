@@ -2,7 +2,10 @@
 
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
-import { readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createServer as createNetServer } from "node:net";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
 import { after, afterEach, before, test } from "node:test";
 import { AnswerError, Runtime } from "../src/node.js";
 import * as hostile from "./hostile.mjs";
@@ -14,7 +17,12 @@ let sources = {};
 let runtime;
 let hits = [];
 
+/** A Unix socket of this machine, as daemons have them. */
+const sockets = { path: join(mkdtempSync(join(tmpdir(), "sandbox-")), "daemon"), connected: 0 };
+const daemon = createNetServer(() => (sockets.connected += 1));
+
 before(async () => {
+  await new Promise((resolve) => daemon.listen(sockets.path, resolve));
   server = createServer(async ({ url, headers }, answer) => {
     const [, domain] = url.split("/");
     if (!sources[domain]) {
@@ -29,7 +37,11 @@ before(async () => {
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   ({ port } = server.address());
 });
-after(() => server.close());
+after(() => {
+  server.close();
+  daemon.close();
+  rmSync(dirname(sockets.path), { recursive: true });
+});
 afterEach(async () => {
   await runtime.close();
   hits = [];
@@ -127,13 +139,14 @@ test("R42 a stub reaches no file, process, worker, host, environment or parent",
   begin({ f: hostile.REACHES_IN_NODE });
   const reports = heard("hyperty://d/report");
   const target = `http://127.0.0.1:${port}/secret`;
-  runtime.bus.postMessage(create("hyperty://f/x", { target, port, socketTarget: `ws://localhost:${port}/other` }));
+  runtime.bus.postMessage(create("hyperty://f/x", { target, port, path: sockets.path, socketTarget: `ws://localhost:${port}/other` }));
   await until(() => reports.length, "the report", 30_000);
   const { via: _, environment, ...tried } = reports[0].body;
   assert.equal(environment, 0);
-  assert.equal(Object.keys(tried).length, 13);
+  assert.equal(Object.keys(tried).length, 28);
   assert.deepEqual(Object.entries(tried).filter(([, result]) => result === "done"), []);
   assert.deepEqual(hits.filter((url) => /secret|other/.test(url)), []);
+  assert.equal(sockets.connected, 0);
 });
 
 test("R42 where the machine cannot isolate, `required` refuses a foreign stub with 501", async (context) => {
@@ -182,6 +195,18 @@ test("a stub that floods is read no faster than its rate", async () => {
     await new Promise((resolve) => setTimeout(resolve, 2000));
     const rate = ((flooded.length - before) / (performance.now() - began)) * 1000;
     assert.ok(rate < 3000, `${rate} messages a second got through`);
+  });
+});
+
+test("a stub that floods with large messages is read no faster than its share", async () => {
+  const large = hostile.FLOOD.replace('"x".repeat(100)', '"x".repeat(500_000)').replace("n < 2000", "n < 4");
+  await beside(large, { times: { leastRestart: 60_000 } }, async () => {
+    const flooded = heard("hyperty://d/flooded");
+    runtime.bus.postMessage(create("hyperty://f/x"));
+    await until(() => flooded.length > 4, "the first of the flood", 30_000);
+    const before = flooded.length;
+    await new Promise((resolve) => setTimeout(resolve, 2000));
+    assert.ok(flooded.length - before < 50, `${flooded.length - before} of half a MiB got through in 2 s`);
   });
 });
 

@@ -79,7 +79,7 @@ export function newWorld(options = {}) {
   const platform = {
     name: options.platform ?? "node",
     capabilities: ["http", "https", "ws", "wss"],
-    openChannel: () => (channels.push(inProcessChannel(load)), channels.at(-1)),
+    openChannel: options.openChannel ? () => options.openChannel(load) : () => (channels.push(inProcessChannel(load)), channels.at(-1)),
     loadOwn: load,
   };
   const runtime = new Runtime({ domain: HOME, runtimeURL: R, fetch: catalogues.fetch, clock, ...options }, platform);

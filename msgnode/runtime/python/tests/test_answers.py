@@ -140,6 +140,19 @@ async def test_an_answer_through_another_stub_is_none(bench: Bench) -> None:
     assert len(got) == 1
 
 
+@pytest.mark.parametrize(("sender", "taken"), [(FAR, 1), ("hyperty://f/other", 0)])
+async def test_an_answer_may_come_through_the_home_stub_from_who_was_asked(
+    bench: Bench, sender: str, taken: int
+) -> None:
+    bench.bus.home_stub = "runtime://d/protostub/home"
+    got: list[Message] = []
+    id_ = bench.bus.post_message(message(FAR, "read"), got.append)
+    await turn()
+    bench.bus.receive(answer(A, id_, {"code": 200}, sender), "runtime://d/protostub/home")
+    await turn()
+    assert len(got) == taken
+
+
 async def test_an_answer_goes_back_the_way_its_request_came(bench: Bench) -> None:
     asked = bench.listen(B)
     bench.bus.receive(message(B, "read", FAR, id=3), "runtime://d/protostub/home")

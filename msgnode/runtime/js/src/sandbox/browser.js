@@ -7,54 +7,51 @@
  * - Stubs that need a window (WebRTC) run in the frame itself; all others in the worker, where there is
  *   no WebRTC that a policy could not forbid.
  * - Frame and core speak over a MessageChannel. It is handed over with a nonce, once; messages between
- *   windows are not listened to at all.
+ *   windows are not listened to at all. A frame that goes to another page is ended.
  * - The component's code cannot reach the port: the inside took it before that code was loaded, and the
  *   worker's own postMessage is taken away. What gets through faster than four times the rate is
  *   ended: its sender has got around the inside.
+ * - A browser may put the frames of one origin into one process, which ends for all of them when one
+ *   takes all memory. With `sandboxPage`, an address with a `*` in its host, each sandbox has a frame
+ *   of a host of its own, and with that a process.
  */
 
 import { LoadError } from "../errors.js";
 import { INSIDE, joined } from "./bundle.js";
 import { newId } from "../ids.js";
+import { sha256 } from "../sha256.js";
+import { LIMITS, roughSize } from "./limits.js";
 
 const OPEN_TIME = 10_000; // ms until the frame is there
 
-let inside = null; // the script of what runs inside
+const texts = new Map(); // name -> promise of the text
 
-/** The text of the inside, fetched once from beside this module. */
-async function insideScript() {
-  inside ??= Promise.all(
-    INSIDE.map(async (name) => {
-      const answer = await fetch(new URL(`../${name}`, import.meta.url));
+/** The text of a module beside this one, fetched once. */
+function textOf(name) {
+  let text = texts.get(name);
+  if (!text) {
+    text = fetch(new URL(`../${name}`, import.meta.url)).then((answer) => {
       if (!answer.ok) throw new LoadError(503, `The sandbox cannot be made: ${name} is missing.`);
       return answer.text();
-    }),
-  ).then(joined);
-  try {
-    return await inside;
-  } catch (error) {
-    inside = null;
-    throw error;
+    });
+    text.catch(() => texts.delete(name));
+    texts.set(name, text);
   }
+  return text;
 }
 
-/** Runs in the frame: waits for the port, and hands it on to the worker. */
-function frameMain(nonce, isWindow) {
-  addEventListener("message", function take({ source, data, ports }) {
-    if (source !== parent || data?.nonce !== nonce) return;
-    removeEventListener("message", take);
-    if (isWindow) {
-      new Function("port", "rate", data.script)(ports[0], data.rate);
-      return;
-    }
-    const start = `onmessage = ({ data, ports }) => { onmessage = null; new Function("port", "rate", data.script)(ports[0], data.rate); };`;
-    const worker = new Worker(URL.createObjectURL(new Blob([start], { type: "text/javascript" })));
-    worker.postMessage({ script: data.script, rate: data.rate }, [ports[0]]);
-  });
+/** The script of what runs inside. */
+async function insideScript() {
+  return `${joined(await Promise.all(INSIDE.map(textOf)))}\n(${insideMain})(openInside, port, limits);`;
+}
+
+/** Have ready what a sandbox is made of. */
+export function prepareBrowserChannel() {
+  Promise.all([insideScript(), textOf("sandbox/frame.js")]).catch(() => {}); // told to who opens one
 }
 
 /** Runs in the worker (or the frame), after the inside: joins it with the port. */
-function insideMain(openInside, port, rate) {
+function insideMain(openInside, port, limits) {
   const post = port.postMessage.bind(port);
   const toURL = URL.createObjectURL.bind(URL);
   const forget = URL.revokeObjectURL.bind(URL);
@@ -66,7 +63,7 @@ function insideMain(openInside, port, rate) {
       forget(url);
     }
   };
-  const receive = openInside((frame) => post(frame), load, rate);
+  const receive = openInside((frame) => post(frame), load, limits);
   port.addEventListener("message", ({ data }) => receive(data));
   port.start();
   const isWorker = typeof DedicatedWorkerGlobalScope === "function";
@@ -76,28 +73,34 @@ function insideMain(openInside, port, rate) {
 /**
  * Open a sandbox.
  *
- * @param request {kind: "worker" or "window", url: what its stub connects to, limits}
+ * @param request {key: what is told apart, kind: "worker" or "window", url: what its stub connects to, limits}
+ * @param options {sandboxPage}
  * @returns a channel as Sandbox needs it
  */
-export async function openBrowserChannel({ kind, url, limits }) {
-  const rate = limits.rate ?? 1000;
-  const script = `${await insideScript()}\n(${insideMain})(openInside, port, rate);`;
+export async function openBrowserChannel({ key, kind, url, limits }, { sandboxPage } = {}) {
+  const { rate, rateBytes } = { ...LIMITS, ...limits };
+  const script = await insideScript();
   const nonce = newId();
+  const policy = policyFor(url);
   const frame = document.createElement("iframe");
   frame.hidden = true;
   frame.title = "Sandbox of a protostub";
   frame.setAttribute("sandbox", "allow-scripts");
-  frame.srcdoc = page(nonce, kind === "window", url);
+  if (sandboxPage) frame.src = `${sandboxPage.replace("*", labelOf(key))}#${nonce}`;
+  else frame.srcdoc = textOfFrame(nonce, policy, await textOf("sandbox/frame.js"));
   await opened(frame);
   const { port1, port2 } = new MessageChannel();
   const channel = { onFrame: () => {}, onClose: () => {}, send: (message) => port1.postMessage(message), kill };
   const flood = floodGuard(rate * 4, () => channel.onClose("It sends more than it may."));
-  port1.onmessage = ({ data }) => flood() && channel.onFrame(data);
-  frame.contentWindow.postMessage({ nonce, script, rate }, "*", [port2]);
+  const costOf = (frame) => Math.max(1, (roughSize(frame?.message) * rate) / rateBytes);
+  port1.onmessage = ({ data }) => flood(costOf(data)) && channel.onFrame(data);
+  frame.onload = () => channel.onClose("Its frame went to another page.");
+  const isWindow = kind === "window";
+  frame.contentWindow.postMessage({ nonce, policy, script, limits: { rate, rateBytes }, isWindow }, "*", [port2]);
   return channel;
 
   function kill() {
-    port1.onmessage = null;
+    port1.onmessage = frame.onload = null;
     port1.close();
     frame.remove();
   }
@@ -117,40 +120,43 @@ function opened(frame) {
   });
 }
 
-function page(nonce, isWindow, url) {
-  const origin = url ? new URL(url).origin.replace(/^null$/, "") || originOf(url) : "";
-  const policy = [
+function textOfFrame(nonce, policy, script) {
+  const head = `<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="${policy}">`;
+  return `<!doctype html><html data-nonce="${nonce}"><head>${head}<script>${script}</script></head></html>`;
+}
+
+function policyFor(url) {
+  const { protocol, host } = url ? new URL(url) : {};
+  return [
     "default-src 'none'",
     "script-src 'unsafe-inline' 'unsafe-eval' blob:",
     "worker-src blob:",
-    `connect-src ${origin || "'none'"}`,
+    `connect-src ${host ? `${protocol}//${host}` : "'none'"}`,
     "form-action 'none'",
     "base-uri 'none'",
   ].join("; ");
-  return (
-    `<!doctype html><meta http-equiv="Content-Security-Policy" content="${policy}">` +
-    `<script>(${frameMain})("${nonce}", ${isWindow})</script>`
-  );
 }
 
-function originOf(url) {
-  const { protocol, host } = new URL(url);
-  return `${protocol}//${host}`;
+/** A label for a host name, of its own for each key. */
+function labelOf(key) {
+  const bytes = sha256(new TextEncoder().encode(key)).subarray(0, 12);
+  return `s${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }
 
-/** Whether one more message is within `most` a second. */
+/** Whether something of this cost is within `most` a second. */
 function floodGuard(most, exceeded) {
   let since = performance.now();
-  let count = 0;
-  return () => {
+  let spent = 0;
+  return (cost) => {
     const now = performance.now();
     if (now - since > 1000) {
       since = now;
-      count = 0;
+      spent = 0;
     }
-    count += 1;
-    if (count <= most) return true;
-    if (count === most + 1) exceeded();
+    const before = spent;
+    spent += cost;
+    if (spent <= most) return true;
+    if (before <= most) exceeded();
     return false;
   };
 }

@@ -6,14 +6,16 @@
  *           go out; {socket: n, event: "open" | "message" | "close" | "error", …} comes back.
  */
 
-async function childMain(openInside, rate) {
+const HARMLESS = new Set(["buffer", "events", "path", "querystring", "string_decoder", "timers", "timers/promises", "url", "util"]);
+
+async function childMain(openInside, limits) {
   const { Socket } = await import("node:net");
   const pipe = new Socket({ fd: 3, readable: true, writable: true });
   const write = pipe.write.bind(pipe);
   const send = (frame) => write(`${JSON.stringify(frame)}\n`);
   const exit = process.exit.bind(process);
   const load = (source) => import(`data:text/javascript;base64,${Buffer.from(source).toString("base64")}`);
-  const receive = openInside(send, load, rate);
+  const receive = openInside(send, load, limits);
   const sockets = new Map();
   let rest = "";
   globalThis.WebSocket = socketClass(send, sockets);
@@ -87,21 +89,30 @@ function socketClass(send, sockets) {
 /**
  * Take away what reaches beyond the process. Files, processes and workers are refused by the
  * permission model, the network by the kernel where it can; this is for where it cannot.
+ *
+ * Only what everything else stands on is loaded for that: whatever connects or listens, TLS, HTTP and
+ * HTTP/2 too, does it by a socket of `net`. Where Node.js lets us (from 22.15), a component can import
+ * none of its modules but the HARMLESS ones.
  */
 async function takeAway() {
   const refused = (name) =>
     function () {
       throw Object.assign(new Error(`${name} is not for a sandbox.`), { code: "ERR_ACCESS_DENIED" });
     };
-  const names = ["net", "tls", "dgram", "dns", "dns/promises", "http", "https", "http2", "inspector", "cluster", "repl", "v8"];
+  const names = ["net", "dgram", "dns", "dns/promises", "inspector", "v8"];
+  const sqlite = await import("node:sqlite").catch(() => null); // opens files, whatever the permission model says
+  if (sqlite) for (const name of Object.keys(sqlite.default)) sqlite.default[name] = refused(`sqlite.${name}`);
   const modules = await Promise.all(names.map(async (name) => [name, (await import(`node:${name}`)).default]));
-  const { syncBuiltinESMExports } = await import("node:module");
+  const { registerHooks, syncBuiltinESMExports } = await import("node:module");
   void [process.stdout, process.stderr]; // made before the classes they are made of are closed
   for (const [name, module] of modules) {
-    for (const kind of [module.Socket, module.Server, module.Agent, module.Resolver, module.TLSSocket]) {
-      for (const method of ["connect", "listen", "bind", "send", "createConnection", "resolve", "resolve4"]) {
+    for (const kind of [module.Socket, module.Server]) {
+      for (const method of ["connect", "listen", "bind", "send", "addMembership"]) {
         if (kind?.prototype?.[method]) kind.prototype[method] = refused(`${name} ${method}`);
       }
+    }
+    for (const method of Object.getOwnPropertyNames(module.Resolver?.prototype ?? {})) {
+      if (method !== "constructor") module.Resolver.prototype[method] = refused(`${name} ${method}`);
     }
     for (const key of Object.keys(module)) {
       if (typeof module[key] !== "function" || /^[A-Z]/.test(key)) continue;
@@ -112,9 +123,16 @@ async function takeAway() {
       }
     }
   }
-  for (const name of ["binding", "_linkedBinding", "dlopen", "kill", "_kill", "_debugProcess", "getBuiltinModule", "chdir"]) {
+  for (const name of ["binding", "_linkedBinding", "dlopen", "kill", "_kill", "_debugProcess", "getBuiltinModule", "chdir", "loadEnvFile", "execve"]) {
     if (typeof process[name] === "function") process[name] = refused(`process.${name}`);
   }
   syncBuiltinESMExports();
+  registerHooks?.({
+    resolve(specifier, context, next) {
+      const found = next(specifier, context);
+      if (!found.url.startsWith("node:") || HARMLESS.has(found.url.slice(5))) return found;
+      return refused(found.url)();
+    },
+  });
   for (const name of ["fetch", "EventSource"]) globalThis[name] = refused(name);
 }

@@ -1,5 +1,5 @@
 /**
- * The sandbox of Node.js: a child process for each domain, with nothing it could reach.
+ * The sandboxes of Node.js: a child process for each domain, with nothing it could reach.
  *
  * Rules
  * - The permission model of Node.js refuses files, child processes, workers and native code. The
@@ -8,71 +8,154 @@
  *   Where the kernel lets us (Linux, `unshare`), the child has no network at all; elsewhere the modules
  *   that reach it are taken away in JavaScript, which keeps out mistakes rather than a determined
  *   attacker: `isolation: "required"` refuses foreign stubs there.
+ * - A process knows no domain until its first component comes: one is started while the catalogue is
+ *   being asked, and kept a while for the next load if this one fails.
  * - A child that sends more than its rate is not read for a while; one that ends is reported; none
  *   outlives the core.
  */
 
-import { spawn, spawnSync } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { LoadError } from "../errors.js";
 import { INSIDE, joined } from "./bundle.js";
+import { LIMITS } from "./limits.js";
+import { dialling } from "./sockets.js";
 
-const MAX_LINE = 8_388_608; // characters
+const MAX_LINE = 8_388_608; // characters: a message of 1 MiB, each escaped
 const MAX_STDERR = 2_000; // characters that are kept for the report
-const MAX_SOCKETS = 4;
-const MAX_BUFFERED = 4_194_304; // bytes that a socket of the core holds
 const MEMORY_BEYOND_HEAP = 160; // MiB of memory that Node.js itself may use
 const MEMORY_EVERY = 200; // ms
+const PROBE_TIME = 5_000; // ms
+const SPARE_TIME = 30_000; // ms that a process waits for a component
 
 const children = new Set();
 process.on("exit", () => children.forEach((child) => child.kill("SIGKILL")));
 
 const read = (name) => readFileSync(new URL(`../${name}`, import.meta.url), "utf8");
 let script = null;
+let wrappers = null;
 
-/** What this machine can wrap a child in, tried once. */
-const wrappers = {
-  found: null,
-  get() {
-    const works = (...command) => spawnSync(command[0], [...command.slice(1), "true"], { stdio: "ignore", timeout: 5000 }).status === 0;
-    this.found ??= {
-      network: works("unshare", "--map-root-user", "--net") ? ["unshare", "--map-root-user", "--net"] : null,
-      death: works("setpriv", "--pdeathsig", "KILL") ? ["setpriv", "--pdeathsig", "KILL"] : [],
-    };
-    return this.found;
-  },
-};
+/** What this machine can wrap a child in: {network, death}, each a command's beginning or null. */
+function foundWrappers() {
+  const tried = (command, rest) =>
+    new Promise((resolve, reject) => {
+      execFile(command[0], [...command.slice(1), ...rest], { timeout: PROBE_TIME }, (error) => {
+        // Killed, or not even started for want of resources: that says nothing of the machine.
+        if (error && typeof error.code !== "number" && error.code !== "ENOENT") reject(error);
+        else resolve(error ? null : command);
+      });
+    });
+  wrappers ??= Promise.all([tried(["unshare", "--map-root-user", "--net"], ["true"]), tried(["setpriv", "--pdeathsig", "KILL"], ["true"])]).then(
+    ([network, death]) => ({ network, death }),
+    () => {
+      wrappers = null;
+      return { network: null, death: null };
+    },
+  );
+  return wrappers;
+}
 
-/**
- * Open a sandbox.
- *
- * @param request {url: what its stub connects to, limits}
- * @param options {WebSocket: the class the core dials with, isolation: "best-effort" or "required"}
- * @returns a channel as Sandbox needs it
- */
-export function openChildChannel({ url, limits }, { WebSocket = globalThis.WebSocket, isolation = "best-effort" } = {}) {
-  const { network, death } = wrappers.get();
-  if (!network && isolation === "required") {
-    throw new LoadError(501, "This machine cannot keep a sandbox off the network, and isolation is required.");
+/** The child processes of one runtime. */
+export class ChildProcesses {
+  #WebSocket;
+  #isolation;
+  #limits;
+  #spare = null; // the promise of a process that has no component yet
+  #timer = null;
+  #isClosed = false;
+
+  /** @param options {WebSocket: the class the core dials with, isolation: "best-effort" or "required", limits} */
+  constructor({ WebSocket = globalThis.WebSocket, isolation = "best-effort", limits = {} } = {}) {
+    this.#WebSocket = WebSocket;
+    this.#isolation = isolation;
+    this.#limits = { ...LIMITS, ...limits };
   }
-  const memory = limits.memory ?? 64;
+
+  /** Start a process for the sandbox that will soon be asked for, unless one waits already. */
+  prepare() {
+    if (this.#spare || this.#isClosed) return;
+    this.#spare = this.#started();
+    this.#spare.catch(() => {}); // told to who asks for it
+    this.#timer = setTimeout(() => this.#endSpare(), SPARE_TIME);
+    this.#timer.unref();
+  }
+
+  /**
+   * Open a sandbox.
+   *
+   * @param request {url: what its stub connects to}
+   * @returns a channel as Sandbox needs it
+   * @throws LoadError
+   */
+  async open({ url }) {
+    const waiting = this.#taken();
+    let child = await waiting;
+    if (!child || child.end !== null) child = await this.#started();
+    if (this.#isClosed) {
+      child.kill();
+      throw new LoadError(503, "The runtime closes.");
+    }
+    const channel = { onFrame: () => {}, onClose: () => {}, send: child.send, kill, isIsolated: child.isIsolated };
+    const sockets = dialling(child.send, url, this.#WebSocket, (reason) => channel.onClose(reason));
+    child.onEnd = (reason) => channel.onClose(reason);
+    child.onFrame = (frame) => {
+      if (typeof frame?.socket === "number") sockets.heard(frame);
+      else channel.onFrame(frame);
+    };
+    return channel;
+
+    function kill() {
+      sockets.close();
+      child.kill();
+    }
+  }
+
+  /** End the process that has no component. */
+  close() {
+    this.#isClosed = true;
+    this.#endSpare();
+  }
+
+  #taken() {
+    const spare = this.#spare;
+    this.#spare = null;
+    clearTimeout(this.#timer);
+    return spare;
+  }
+
+  #endSpare() {
+    this.#taken()?.then(
+      (child) => child.kill(),
+      () => {},
+    );
+  }
+
+  async #started() {
+    const { network, death } = await foundWrappers();
+    if (!network && this.#isolation === "required") {
+      throw new LoadError(501, "This machine cannot keep a sandbox off the network, and isolation is required.");
+    }
+    return startChild([...(network ?? []), ...(death ?? []), process.execPath], Boolean(network), this.#limits);
+  }
+}
+
+/** A process: {end: why it ended or null, onEnd, onFrame, send(frame), kill(), isIsolated}. */
+function startChild(command, isIsolated, { rate, rateBytes, memory }) {
   script ??= `${joined(INSIDE.map(read))}\n${read("sandbox/child-main.js")}\n`;
-  const code = `${script}await childMain(openInside, ${limits.rate ?? 1000});`;
-  const wrapped = [...(network ?? []), ...death, process.execPath];
-  const flags = [permissionFlag(), "--no-warnings", `--max-old-space-size=${memory}`, "--input-type=module", "-e", code];
-  const child = spawn(wrapped[0], [...wrapped.slice(1), ...flags], { env: {}, cwd: "/", stdio: ["ignore", "ignore", "pipe", "pipe"] });
+  const code = `${script}await childMain(openInside, ${JSON.stringify({ rate, rateBytes })});`;
+  const flags = [permissionFlag(), "--no-warnings", `--max-old-space-size=${Number(memory)}`, "--input-type=module", "-e", code];
+  const child = spawn(command[0], [...command.slice(1), ...flags], { env: {}, cwd: "/", stdio: ["ignore", "ignore", "pipe", "pipe"] });
   children.add(child);
-  const channel = { onFrame: () => {}, onClose: () => {}, send, kill };
   const pipe = child.stdio[3];
-  const sockets = dialling(send, url, WebSocket, (reason) => channel.onClose(reason));
-  const watch = watchMemory(child.pid, memory + MEMORY_BEYOND_HEAP, (reason) => channel.onClose(reason));
+  const started = { end: null, onEnd: () => {}, onFrame: () => {}, send, kill, isIsolated };
+  const watch = watchMemory(child.pid, memory + MEMORY_BEYOND_HEAP, ended);
   let said = "";
   child.stderr.setEncoding("utf8").on("data", (text) => (said = (said + text).slice(-MAX_STDERR)));
-  child.on("error", (error) => ended(`The sandbox cannot be started: ${error.message}`));
-  child.on("exit", (status, signal) => ended(/heap out of memory|Allocation failed/.test(said) ? "It used too much memory." : `It ended (${signal ?? status}).`));
+  child.on("error", (error) => gone(`The sandbox cannot be started: ${error.message}`));
+  child.on("exit", (status, signal) => gone(/heap out of memory|Allocation failed/.test(said) ? "It used too much memory." : `It ended (${signal ?? status}).`));
   pipe.on("error", () => {});
-  readLines(pipe, (limits.rate ?? 1000) * 2, receive, (reason) => channel.onClose(reason));
-  return channel;
+  readLines(pipe, { rate: rate * 2, rateBytes: rateBytes * 2 }, receive, ended);
+  return started;
 
   function send(frame) {
     if (pipe.writable) pipe.write(`${JSON.stringify(frame)}\n`);
@@ -85,18 +168,23 @@ export function openChildChannel({ url, limits }, { WebSocket = globalThis.WebSo
     } catch {
       frame = null;
     }
-    if (typeof frame?.socket === "number") sockets.heard(frame);
-    else channel.onFrame(frame);
+    started.onFrame(frame);
+  }
+
+  function gone(reason) {
+    children.delete(child);
+    clearInterval(watch);
+    ended(reason);
   }
 
   function ended(reason) {
-    children.delete(child);
-    channel.onClose(reason);
+    if (started.end !== null) return;
+    started.end = reason;
+    started.onEnd(reason);
   }
 
   function kill() {
     clearInterval(watch);
-    sockets.close();
     pipe.destroy();
     child.kill("SIGKILL");
   }
@@ -107,88 +195,37 @@ function permissionFlag() {
   return major > 22 || (major === 22 && minor >= 13) ? "--permission" : "--experimental-permission";
 }
 
-/** Hand on lines, at `rate` a second over time: above it the pipe is not read for a while. */
-function readLines(pipe, rate, take, failed) {
-  let rest = "";
+/** Hand on lines, at `rate` lines and `rateBytes` characters a second over time: above it the pipe is not read for a while. */
+function readLines(pipe, { rate, rateBytes }, take, failed) {
+  let begun = []; // the chunks of a line whose end is still to come
+  let length = 0;
   let tokens = rate;
   let since = performance.now();
   pipe.setEncoding("utf8");
   pipe.on("data", (chunk) => {
-    const lines = (rest + chunk).split("\n");
-    rest = lines.pop();
-    if (rest.length > MAX_LINE) {
+    const lines = chunk.split("\n");
+    if (lines.length > 1) {
+      lines[0] = begun.join("") + lines[0];
+      begun = [];
+      length = 0;
+    }
+    const rest = lines.pop();
+    begun.push(rest);
+    length += rest.length;
+    if (length > MAX_LINE) {
       failed("It sent a line that is too long.");
       return;
     }
     const now = performance.now();
-    tokens = Math.min(rate, tokens + ((now - since) * rate) / 1000) - lines.length;
+    const used = Math.max(lines.length, (chunk.length * rate) / rateBytes);
+    tokens = Math.min(rate, tokens + ((now - since) * rate) / 1000) - used;
     since = now;
     lines.forEach(take);
     if (tokens < 0) {
       pipe.pause();
-      setTimeout(() => pipe.resume(), Math.min(2000, (-tokens / rate) * 1000 + 20));
+      setTimeout(() => pipe.resume(), (-tokens / rate) * 1000 + 20).unref();
     }
   });
-}
-
-/** The sockets that the core dials for a child. */
-function dialling(send, allowed, WebSocket, failed) {
-  const open = new Map();
-  const origin = (url) => {
-    const { protocol, host } = new URL(url);
-    return `${protocol}//${host}`;
-  };
-
-  function dial(number, url, protocols) {
-    const tell = (event, more) => send({ socket: number, event, ...more });
-    const refuse = (reason) => {
-      tell("error");
-      tell("close", { code: 1006, reason });
-    };
-    if (!allowed || open.size >= MAX_SOCKETS || open.has(number)) return refuse("No socket is allowed.");
-    let socket;
-    try {
-      if (origin(url) !== origin(allowed)) return refuse(`Only ${origin(allowed)} may be dialled.`);
-      if (!WebSocket) throw new Error("there is no WebSocket class here: give one as `WebSocket`");
-      socket = new WebSocket(url, protocols);
-    } catch (error) {
-      return refuse(String(error.message).slice(0, 100));
-    }
-    open.set(number, socket);
-    socket.onopen = () => tell("open");
-    socket.onmessage = ({ data }) => typeof data === "string" && tell("message", { data });
-    socket.onerror = () => tell("error");
-    socket.onclose = ({ code, reason }) => {
-      open.delete(number);
-      tell("close", { code, reason });
-    };
-    return undefined;
-  }
-
-  function heard({ socket: number, open: url, protocols, send: text, close: code, reason }) {
-    const socket = open.get(number);
-    if (typeof url === "string") dial(number, url, Array.isArray(protocols) ? protocols.map(String) : []);
-    else if (typeof text === "string" && socket?.readyState === 1) {
-      socket.send(text);
-      if (socket.bufferedAmount > MAX_BUFFERED) failed("Its socket does not take what it sends.");
-    } else if (code !== undefined) {
-      try {
-        socket?.close(code, reason);
-      } catch {
-        socket?.close();
-      }
-    }
-  }
-
-  function close() {
-    for (const socket of open.values()) {
-      socket.onopen = socket.onmessage = socket.onerror = socket.onclose = null;
-      socket.close();
-    }
-    open.clear();
-  }
-
-  return { heard, close };
 }
 
 /** End a child whose memory, buffers outside the heap included, passes a limit. */

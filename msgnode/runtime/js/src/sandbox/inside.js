@@ -6,6 +6,8 @@
  *                     {message}         a command to hyperty-runtime://sandbox/internal, or its answer
  *   from the core     {ping: n}         answered by {pong: n} once everything before it was read
  *
+ *   to the core       {dropped: n}      so many messages found no room under the rate
+ *
  * Commands   create {url, sourceCode, config} · delete {url} · execute {url, method, params}
  *
  * This file and what it imports are joined to one script for places that can import nothing: their
@@ -13,26 +15,34 @@
  */
 
 import { MiniBus } from "../minibus.js";
-import { answerTo, errorBody } from "../messages.js";
+import { answerTo, errorBody, isAnswerable } from "../messages.js";
+import { roughSize } from "./limits.js";
 
 export const INTERNAL = "hyperty-runtime://sandbox/internal";
 export const EXTERNAL = "hyperty-runtime://sandbox/external";
 const DISCONNECT_TIME = 3000; // ms that disconnect() of a component may take
-const MAX_PENDING = 10_000; // messages that wait for their turn under the rate
+const MAX_PENDING = 4; // seconds that a message waits for its turn under the rate
 
 /**
  * @param send takes a frame for the core
  * @param load resolves the text of a module with its exports
- * @param rate messages a second that components may post, together; the rest waits
+ * @param limits {rate, rateBytes}: messages and characters a second that components may post, together;
+ *   the rest waits
  * @returns receive(frame), for what the core sends
  */
-export function openInside(send, load, rate = Infinity) {
+export function openInside(send, load, limits = {}) {
   const components = new Map(); // url -> {bus, instance}
-  const post = limitedSend(send, rate);
+  const post = limitedSend(send, limits);
+
+  /** Post what a component says; what finds no room is answered. */
+  function postOf(url, message) {
+    if (post({ url, message }) || !isAnswerable(message)) return;
+    components.get(url)?.bus.receive(answerTo(message, errorBody(429, "This sandbox posts more than it may.")));
+  }
 
   async function create({ url, sourceCode, config }) {
     if (components.has(url)) return errorBody(500, `Instance ${url} already exist!`);
-    const component = { bus: new MiniBus((message) => post({ url, message })), instance: null };
+    const component = { bus: new MiniBus((message) => postOf(url, message)), instance: null };
     components.set(url, component);
     try {
       component.instance = await started(await load(sourceCode, config), url, component.bus, config);
@@ -94,13 +104,15 @@ async function started(module, url, bus, config) {
   return instance;
 }
 
-/** Sends up to `rate` frames a second, in order; what finds no room is answered 429. */
-function limitedSend(send, rate) {
-  if (!Number.isFinite(rate)) return send;
-  const pending = [];
+/** Sends up to `rate` frames and `rateBytes` characters a second, in order; false for what finds no room. */
+function limitedSend(send, { rate = Infinity, rateBytes = Infinity }) {
+  if (!Number.isFinite(rate)) return (frame) => (send(frame), true);
+  const pending = []; // [frame, cost]
+  let waiting = 0; // cost of what is pending
   let tokens = rate;
   let since = Date.now();
   let timer = null;
+  let dropped = 0;
   const drain = () => {
     timer = null;
     const now = Date.now();
@@ -108,21 +120,37 @@ function limitedSend(send, rate) {
     since = now;
     let sent = 0;
     while (sent < pending.length && tokens >= 1) {
-      send(pending[sent]);
-      tokens -= 1;
+      const [frame, cost] = pending[sent];
+      send(frame);
+      tokens -= cost;
+      waiting -= cost;
       sent += 1;
     }
     pending.splice(0, sent);
     if (pending.length) timer = setTimeout(drain, 20);
+    else if (dropped) {
+      send({ dropped });
+      dropped = 0;
+    }
   };
   return (frame) => {
+    const cost = Math.max(1, (roughSize(frame.message) * rate) / rateBytes);
+    timer ??= setTimeout(drain, pending.length ? 20 : 1000);
     if (!pending.length && tokens >= 1) {
-      tokens -= 1;
+      tokens -= cost;
       send(frame);
-      if (timer === null) timer = setTimeout(drain, 1000);
-    } else if (pending.length < MAX_PENDING) {
-      pending.push(frame);
-      timer ??= setTimeout(drain, 20);
+      return true;
     }
+    if (waiting + cost <= rate * MAX_PENDING) {
+      if (!pending.length) {
+        clearTimeout(timer);
+        timer = setTimeout(drain, 20);
+      }
+      pending.push([frame, cost]);
+      waiting += cost;
+      return true;
+    }
+    dropped += 1;
+    return false;
   };
 }

@@ -16,17 +16,7 @@ import { limited, systemClock } from "../clock.js";
 import { LoadError } from "../errors.js";
 import { answerTo, codeOf, errorBody, isAnswerable } from "../messages.js";
 import { EXTERNAL, INTERNAL } from "./inside.js";
-
-export const LIMITS = Object.freeze({
-  startTime: 10_000, // ms until a component has started
-  deleteTime: 4_000, // ms until one is gone
-  pingEvery: 2_500, // ms
-  readTime: 5_000, // ms a port may stay unread
-  maxUnread: 4_194_304, // characters
-  pingAfter: 262_144, // characters that are sent before it is asked whether they were read
-  rate: 1_000, // messages a second that it may post
-  memory: 64, // MiB
-});
+import { LIMITS, roughSize } from "./limits.js";
 
 export class Sandbox {
   isDead = false;
@@ -171,6 +161,7 @@ export class Sandbox {
     if (frame === null || typeof frame !== "object") this.#core.count("sandbox.malformed");
     else if (frame.pong !== undefined) this.#ponged(frame.pong);
     else if (frame.url !== undefined) this.#posted(frame.url, frame.message);
+    else if (frame.dropped !== undefined) this.#core.count("sandbox.dropped");
     else if (frame.message?.to === EXTERNAL) this.#commands.get(frame.message.id)?.(frame.message.body ?? {});
     else this.#core.count("sandbox.malformed");
   }
@@ -225,13 +216,4 @@ export class Sandbox {
     if (typeof message.from !== "string" || !isAnswerable({ type: message.type, to: String(message.to) })) return;
     this.post(url, answerTo({ ...message, to: String(message.to) }, errorBody(code, text)));
   }
-}
-
-/** About how many characters a message has. */
-function roughSize(value, depth = 0) {
-  if (typeof value === "string") return value.length + 2;
-  if (typeof value !== "object" || value === null || depth > 200) return 4;
-  let size = 2;
-  for (const key in value) size += key.length + 3 + roughSize(value[key], depth + 1);
-  return size;
 }

@@ -15,11 +15,13 @@ const MAX_SANDBOXES = 16;
 
 export class Sandboxes {
   #open = new Map(); // key -> Sandbox
+  #opening = new Map(); // key -> promise of a Sandbox
+  #isClosed = false;
 
   /**
    * @param core as for Sandbox
    * @param options {isOwn(domain): whether its stub runs in the core's realm, openChannel({domain,
-   *   kind, url, rate, memory}): a boundary, loadOwn: loads a module in the core's realm, limits, clock}
+   *   kind, url, limits}): a boundary, prepare(): one will soon be asked for, loadOwn: loads a module in the core's realm, limits, clock}
    */
   constructor(core, options) {
     this.core = core;
@@ -35,6 +37,12 @@ export class Sandboxes {
     return this.#of(`stub ${kind} ${domain}`, { domain, kind, url: descriptor.configuration.url });
   }
 
+  /** A stub of this domain is going to be loaded: have ready what its sandbox takes. */
+  prepare({ domain }) {
+    const isThere = [...this.#open.keys(), ...this.#opening.keys()].some((key) => key.startsWith("stub ") && key.endsWith(` ${domain}`));
+    if (!isThere && !this.#isClosed && !this.options.isOwn(domain) && this.#hasRoom()) this.options.prepare?.();
+  }
+
   /** A sandbox for the hyperties of a domain. */
   openForHyperty(domain) {
     return this.#of(`hyperty worker ${domain}`, { domain, kind: "worker" });
@@ -46,15 +54,33 @@ export class Sandboxes {
   }
 
   close() {
+    this.#isClosed = true;
     for (const sandbox of this.#open.values()) sandbox.kill("The runtime closes.");
+  }
+
+  #hasRoom() {
+    return this.#open.size + this.#opening.size < MAX_SANDBOXES;
   }
 
   async #of(key, request) {
     const known = this.#open.get(key);
     if (known && !known.isDead) return known;
-    if (this.#open.size >= MAX_SANDBOXES) throw new LoadError(503, `There are ${MAX_SANDBOXES} sandboxes already.`);
+    const coming = this.#opening.get(key);
+    if (coming) return coming;
+    if (!this.#hasRoom()) throw new LoadError(503, `There are ${MAX_SANDBOXES} sandboxes already.`);
+    const opening = this.#opened(key, request).finally(() => this.#opening.delete(key));
+    this.#opening.set(key, opening);
+    return opening;
+  }
+
+  async #opened(key, request) {
     const { openChannel, loadOwn, limits = {}, clock } = this.options;
-    const channel = request.kind === "own" ? inProcessChannel(loadOwn) : await openChannel({ ...request, limits });
+    const channel = request.kind === "own" ? inProcessChannel(loadOwn) : await openChannel({ ...request, key, limits });
+    if (this.#isClosed) {
+      channel.kill();
+      throw new LoadError(503, "The runtime closes.");
+    }
+    if (channel.isIsolated === false) this.core.count("sandbox.not-isolated");
     const sandbox = new Sandbox(key, channel, this.core, { limits, clock });
     sandbox.onEnd = () => this.#open.get(key) === sandbox && this.#open.delete(key);
     this.#open.set(key, sandbox);

@@ -1,0 +1,138 @@
+"""What `mkdocs` does besides with docs/: pages that stand elsewhere in the repository, links to
+files, and drawings.
+
+- The READMEs, CONTRIBUTING.md and CHANGELOG.md are pages of the site too (`PAGES`), and so is
+  .env.example, as tables.
+- A link to any other file of the repository is shown as that file's path. A path that does not
+  exist is a warning, which `--strict` makes an error.
+- The script that draws Mermaid is loaded by pages that have a drawing, from the site itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[1]
+# Path in the repository: name among the pages.
+PAGES = {
+    "README.md": "readme.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "msgnode/runtime/js/README.md": "runtime-js.md",
+    "msgnode/runtime/python/README.md": "runtime-python.md",
+    ".env.example": "settings.md",
+}
+_SOURCE = {page: source for source, page in PAGES.items()}
+_LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
+_FENCE = re.compile(r"(^```.*?^```\s*$)", re.MULTILINE | re.DOTALL)
+_SECTION = re.compile(r"# --- (.+) ---$")
+_SETTING = re.compile(r"#?([A-Z_]+)=(.*)$")
+_DRAWING = re.compile(r'<pre class="mermaid">.*?</pre>', re.DOTALL)
+_LARGE = 20  # lines of a drawing that needs more width than a page has
+_SCRIPT = "assets/mermaid.tiny.js"
+
+log = logging.getLogger("mkdocs.hooks.repository")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Adds the pages that stand elsewhere in the repository."""
+    for source, page in PAGES.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        if source == ".env.example":
+            text = settings_page(text)
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:
+    """Leads links to where the linked file is on the site, or names the file."""
+    uri = page.file.src_uri
+    folder = posixpath.dirname(_SOURCE.get(uri, f"docs/{uri}"))
+
+    def lead(match: re.Match[str]) -> str:
+        text, path, anchor = match[1], match[2], match[3] or ""
+        target = posixpath.normpath(posixpath.join(folder, path))
+        if not (ROOT / target).exists():
+            if target in (f"docs/{name}" for name in _SOURCE):
+                return match[0]
+            log.warning("%s: there is no %s", uri, target)
+        if target in PAGES:
+            return f"[{text}]({_relative(PAGES[target], uri)}{anchor})"
+        if target.startswith("docs/"):
+            return f"[{text}]({_relative(target.removeprefix('docs/'), uri)}{anchor})"
+        return text if text.strip("`") == target else f"{text} (`{target}`)"
+
+    parts = _FENCE.split(markdown)
+    return "".join(part if part.startswith("```") else _LINK.sub(lead, part) for part in parts)
+
+
+def settings_page(example: str) -> str:
+    """.env.example as a page: a table for each of its sections.
+
+    Args:
+        example: the file's text. `# --- Title ---` begins a section; comments stand above the
+            setting, or settings, they are about.
+    """
+    lines = ["# Settings", ""]
+    comment: list[str] = []
+    names: list[tuple[str, str]] = []
+    has_table = False
+
+    def end_of_row() -> None:
+        if names:
+            cells = ["<br>".join(f"`{text}`" if text else "" for text in column)
+                     for column in zip(*names, strict=True)]  # fmt: skip
+            lines.append(f"| {cells[0]} | {cells[1]} | {_escaped(' '.join(comment))} |")
+        elif comment and not has_table:
+            lines.extend([" ".join(comment), ""])
+        comment.clear()
+        names.clear()
+
+    for line in example.splitlines():
+        if title := _SECTION.match(line):
+            end_of_row()
+            lines += ["", f"## {title[1]}", "", "| setting | default | meaning |", "|---|---|---|"]
+            has_table = True
+        elif setting := _SETTING.match(line):
+            names.append((setting[1], setting[2]))
+        elif line.startswith("# "):
+            if names:
+                end_of_row()
+            comment.append(line[2:])
+        else:
+            end_of_row()
+    end_of_row()
+    return "\n".join([*lines, ""])
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+
+
+def on_page_content(html: str, page: Page, config: Any, files: Files) -> str:
+    """Frames each drawing, so that one that is too wide scrolls."""
+
+    def framed(match: re.Match[str]) -> str:
+        kind = "drawing drawing--large" if match[0].count("\n") > _LARGE else "drawing"
+        return f'<div class="{kind}">{match[0]}</div>'
+
+    return _DRAWING.sub(framed, html)
+
+
+def on_post_page(output: str, page: Page, config: Any) -> str:
+    """Loads the drawing script where there is a drawing."""
+    if not _DRAWING.search(output):
+        return output
+    script = f'<script src="{_relative(_SCRIPT, page.file.src_uri)}"></script>'
+    return output.replace("</head>", f"{script}</head>", 1)
+
+
+def _relative(target: str, uri: str) -> str:
+    return posixpath.relpath(target, posixpath.dirname(uri) or ".")

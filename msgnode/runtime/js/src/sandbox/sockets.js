@@ -1,0 +1,77 @@
+/**
+ * The sockets that the core of a runtime in Node.js dials for a sandbox, which has no network itself.
+ *
+ * Rules
+ * - Only the origin of the stub's `url` is dialled; at most 4 sockets at a time.
+ * - What is asked for and refused is told to the sandbox as a socket that closes.
+ */
+
+const MAX_SOCKETS = 4;
+const MAX_BUFFERED = 4_194_304; // bytes that a socket of the core holds
+
+/**
+ * @param send takes a frame for the sandbox
+ * @param allowed the URL whose origin may be dialled; none if it is not given
+ * @param WebSocket the class to dial with
+ * @param failed called with the reason why the sandbox has to end
+ * @returns {heard(frame): a frame of the sandbox, close()}
+ */
+export function dialling(send, allowed, WebSocket, failed) {
+  const open = new Map();
+
+  function dial(number, url, protocols) {
+    const tell = (event, more) => send({ socket: number, event, ...more });
+    const refuse = (reason) => {
+      tell("error");
+      tell("close", { code: 1006, reason });
+    };
+    if (!allowed || open.size >= MAX_SOCKETS || open.has(number)) return refuse("No socket is allowed.");
+    let socket;
+    try {
+      if (originOf(url) !== originOf(allowed)) return refuse(`Only ${originOf(allowed)} may be dialled.`);
+      if (!WebSocket) throw new Error("there is no WebSocket class here: give one as `WebSocket`");
+      socket = new WebSocket(url, protocols);
+    } catch (error) {
+      return refuse(String(error.message).slice(0, 100));
+    }
+    open.set(number, socket);
+    socket.onopen = () => tell("open");
+    socket.onmessage = ({ data }) => typeof data === "string" && tell("message", { data });
+    socket.onerror = () => tell("error");
+    socket.onclose = ({ code, reason }) => {
+      open.delete(number);
+      tell("close", { code, reason });
+    };
+    return undefined;
+  }
+
+  function heard({ socket: number, open: url, protocols, send: text, close: code, reason }) {
+    const socket = open.get(number);
+    if (typeof url === "string") dial(number, url, Array.isArray(protocols) ? protocols.map(String) : []);
+    else if (typeof text === "string" && socket?.readyState === 1) {
+      socket.send(text);
+      if (socket.bufferedAmount > MAX_BUFFERED) failed("Its socket does not take what it sends.");
+    } else if (code !== undefined) {
+      try {
+        socket?.close(code, reason);
+      } catch {
+        socket?.close();
+      }
+    }
+  }
+
+  function close() {
+    for (const socket of open.values()) {
+      socket.onopen = socket.onmessage = socket.onerror = socket.onclose = null;
+      socket.close();
+    }
+    open.clear();
+  }
+
+  return { heard, close };
+}
+
+function originOf(url) {
+  const { protocol, host } = new URL(url);
+  return `${protocol}//${host}`;
+}

@@ -1,0 +1,163 @@
+/** What happens at once, late, twice or by somebody else: the seams between loader, stubs and bus. */
+
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, test } from "node:test";
+import { inProcessChannel } from "../src/sandbox/in-process.js";
+import { Sandboxes } from "../src/sandbox/sandboxes.js";
+import { StubEntry, StubList, MAX_ENTRIES } from "../src/stub-list.js";
+import { settled } from "./fake-clock.mjs";
+import { STUB, newWorld, until } from "./world.mjs";
+
+const A = "hyperty://d/a";
+const FAR = "hyperty://f/x";
+const F = "https://f/.well-known/protocolstub/default";
+
+let all;
+let runtime, bus, clock, catalogues, world;
+
+beforeEach(() => {
+  all = newWorld();
+  ({ runtime, bus, clock, catalogues, world } = all);
+});
+afterEach(async () => {
+  const closing = runtime.close();
+  await settled();
+  await clock.turn(10_000);
+  await closing;
+  assert.equal(clock.timers, 0, "a closed runtime leaves no timer");
+});
+
+const create = (to, n = 0) => ({ type: "create", from: A, to, body: { n } });
+const stubOf = (domain) => world.started.findLast(({ url }) => url.startsWith(`runtime://${domain}/`));
+const started = (count) => until(() => world.started.length >= count, `${count} stubs`);
+
+test("an answer counts only through the stub that asked, or through the home stub from who was asked", async () => {
+  for (const domain of ["d", "f", "g"]) await catalogues.add(domain, STUB, {}, `https://${domain}/.well-known/protocolstub/default`);
+  bus.postMessage(create("hyperty://d/elsewhere"));
+  bus.postMessage(create("hyperty://g/x"));
+  const got = [];
+  for (const n of [1, 2]) bus.postMessage(create(FAR, n), ({ body }) => got.push([n, body.value]));
+  await started(3);
+  await until(() => stubOf("f").sent.length === 2, "the requests");
+  const [one, two] = stubOf("f").sent.map(({ id }) => id);
+  const answer = (id, value, from = FAR) => ({ id, type: "response", from, to: A, body: { code: 200, value } });
+  stubOf("g").bring(answer(one, "a lie"));
+  stubOf("d").bring(answer(one, "of another", "hyperty://f/other"));
+  await settled();
+  assert.deepEqual(got, []);
+  stubOf("f").bring(answer(one, "true"));
+  stubOf("d").bring(answer(two, "true, by way of home"));
+  await until(() => got.length === 2, "the answers");
+  assert.deepEqual(got, [[1, "true"], [2, "true, by way of home"]]);
+});
+
+test("a stub that says created twice gets what has waited once", async () => {
+  await catalogues.add("f", STUB.replace('stub.say("created");', 'stub.say("created"); stub.say("created");'));
+  for (let n = 0; n < 3; n += 1) bus.postMessage(create(FAR, n));
+  await started(1);
+  await until(() => stubOf("f").sent.length >= 3, "the messages");
+  stubOf("f").say("created");
+  await settled();
+  assert.deepEqual(stubOf("f").sent.map(({ body }) => body.n), [0, 1, 2]);
+});
+
+test("what a stub says after it was unloaded reaches nobody", async () => {
+  await catalogues.add("f");
+  bus.postMessage(create(FAR));
+  await started(1);
+  await until(() => stubOf("f").sent.length, "the message");
+  const stub = stubOf("f");
+  const heard = [];
+  bus.addListener(A, (message) => heard.push(message));
+  await clock.turn(40_000);
+  await clock.turn(100_000);
+  await until(() => !runtime.stubs.get("f"), "the end of the stub");
+  stub.say("live");
+  stub.bring({ id: 1, type: "create", from: FAR, to: A, body: {} });
+  await settled();
+  assert.deepEqual(heard.filter(({ type }) => type !== "response"), []);
+  assert.equal(runtime.stubs.get("f"), undefined);
+});
+
+test("a message that comes while the stub is unloaded is answered by the next one", async () => {
+  await catalogues.add("f");
+  bus.postMessage(create(FAR, 1));
+  await started(1);
+  const first = stubOf("f");
+  await until(() => first.sent.length, "the message");
+  first.bring({ id: first.sent[0].id, type: "response", from: FAR, to: A, body: { code: 200 } });
+  await clock.turn(100_000);
+  bus.postMessage(create(FAR, 2));
+  await started(2);
+  await until(() => stubOf("f").sent.length, "the message");
+  assert.deepEqual(stubOf("f").sent.map(({ body }) => body.n), [2]);
+});
+
+test("a hundred domains are looked up at a time; the next is 503, and loaded when there is room", async () => {
+  const releases = [];
+  const codes = [];
+  for (let n = 0; n < 101; n += 1) {
+    catalogues.answers.set(`https://h${n}/.well-known/protocolstub/default`, () => new Promise((resolve) => releases.push(() => resolve(undefined))));
+    bus.postMessage(create(`hyperty://h${n}/x`), ({ body }) => codes.push(body.code));
+  }
+  await until(() => codes.length === 1, "the refusal");
+  assert.deepEqual(codes, [503]);
+  assert.equal(runtime.stubs.get("h100"), undefined);
+  await until(() => releases.length === 100, "the requests");
+  releases.forEach((release) => release());
+  await until(() => codes.length === 101, "the answers");
+  await catalogues.add("f");
+  bus.postMessage(create(FAR));
+  await started(1);
+});
+
+test("the stub that failed longest ago makes room in a full list; others stay", () => {
+  const list = new StubList();
+  for (let n = 0; n < MAX_ENTRIES; n += 1) list.add(new StubEntry({ kind: "domain", key: `h${n}`, domain: `h${n}` }, 0));
+  assert.equal(list.makeRoom(), false);
+  for (const key of ["h7", "h9"]) list.get(key).status = "deployment-failed";
+  assert.equal(list.makeRoom(), true);
+  assert.equal(list.get("h7"), undefined);
+  assert.ok(list.get("h9"));
+});
+
+test("a sandbox that opens after its load has timed out is ended", async () => {
+  await runtime.close();
+  let open;
+  const killed = [];
+  const late = (load) => {
+    const channel = inProcessChannel(load);
+    const { kill } = channel;
+    channel.kill = () => (killed.push(1), kill());
+    return channel;
+  };
+  all = newWorld({ openChannel: (load) => new Promise((resolve) => (open = () => resolve(late(load)))) });
+  ({ runtime, bus, clock, catalogues, world } = all);
+  await catalogues.add("f");
+  const codes = [];
+  bus.postMessage(create(FAR), ({ body }) => codes.push(body.code));
+  await until(() => open, "the wish for a sandbox");
+  await clock.turn(20_001);
+  await until(() => codes.length, "the answer");
+  assert.deepEqual(codes, [504]);
+  open();
+  await until(() => killed.length, "its end");
+  assert.equal(world.started.length, 0);
+});
+
+test("what opens at the same time counts: there are 16 sandboxes, and one for each domain", async () => {
+  const opened = [];
+  const openChannel = async ({ domain }) => {
+    await null;
+    opened.push(domain);
+    return inProcessChannel(() => ({}));
+  };
+  const sandboxes = new Sandboxes({ count() {} }, { isOwn: () => false, openChannel, clock });
+  const asked = Array.from({ length: 20 }, (_, n) => sandboxes.open({ domain: `h${n >> 1}` }, { constraints: {}, configuration: {} }));
+  asked.push(...Array.from({ length: 10 }, (_, n) => sandboxes.open({ domain: `more${n}` }, { constraints: {}, configuration: {} })));
+  const results = await Promise.allSettled(asked);
+  assert.equal(new Set(opened).size, opened.length);
+  assert.equal(opened.length, 16);
+  assert.equal(results.filter(({ reason }) => reason?.code === 503).length, 4);
+  sandboxes.close();
+});

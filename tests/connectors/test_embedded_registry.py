@@ -1,0 +1,82 @@
+"""Changes of the embedded registry: committed in groups, each answered after its commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from msgnode.connectors import embedded_registry
+from msgnode.connectors.embedded_registry import EmbeddedRegistry
+from msgnode.connectors.registry_requests import Refresh, Register
+from msgnode.core.errors import InternalFault, NotFound, TooMany
+from msgnode.storage.fence import Fenced
+from registry import store
+from registry.api import Kind
+from registry.models import Hyperty
+from tests.registry.conftest import hyperty
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+async def registry() -> AsyncIterator[EmbeddedRegistry]:
+    registry = EmbeddedRegistry()
+    yield registry
+    await registry.stop()
+
+
+def register(number: int, user: str = "alice", **facts: object) -> Register:
+    return Register(Kind.HYPERTY, f"hyperty://d/{number}", hyperty(**facts), user)
+
+
+async def test_each_is_answered_after_its_commit_and_refused_alone(
+    registry: EmbeddedRegistry,
+) -> None:
+    answers = [registry.carry_out(register(number), None) for number in range(50)]
+    refused = registry.carry_out(register(1, user="bob"), None)
+    assert {answer["code"] for answer in await asyncio.gather(*answers)} == {200}
+    with pytest.raises(NotFound):
+        await refused
+    assert await sync_to_async(Hyperty.objects.count)() == 50
+
+
+async def test_a_change_that_breaks_its_group_fails_alone(
+    registry: EmbeddedRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_for_two(changes: object) -> None:
+        if any(change.url == "hyperty://d/2" for change in changes):
+            raise RuntimeError("no room")
+
+    for number in (1, 2):
+        await registry.carry_out(register(number, status="disconnected"), None)
+    monkeypatch.setattr(store, "listeners", [fail_for_two])
+    answers = [
+        registry.carry_out(Refresh(Kind.HYPERTY, f"hyperty://d/{number}"), None)
+        for number in (1, 2)
+    ]
+    await answers[0]
+    with pytest.raises(InternalFault):
+        await answers[1]
+
+
+async def test_a_queue_that_is_full_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded_registry, "MAX_CHANGES", 0)
+    with pytest.raises(TooMany):
+        EmbeddedRegistry().carry_out(Refresh(Kind.HYPERTY, "hyperty://d/1"), None)
+
+
+async def test_a_worker_without_its_lease_registers_nothing() -> None:
+    told: list[int] = []
+
+    def refuse() -> None:
+        raise Fenced
+
+    registry = EmbeddedRegistry(refuse, lambda: told.append(1))
+    with pytest.raises(Fenced):
+        await registry.carry_out(register(1), None)
+    await registry.stop()
+    assert told
+    assert not await sync_to_async(Hyperty.objects.exists)()

@@ -1,0 +1,82 @@
+"""docs/metrics.md names every metric, with its labels, and every alarm: each once, and no other."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from msgnode.monitoring.collector import NodeCollector
+from msgnode.node import Node
+from msgnode.ops import metrics
+from tests.node import ROOT
+
+PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+METRIC = re.compile(r"^\| `(msgnode_\w+)` \|([^|]*)\|", re.MULTILINE)
+ALARM = re.compile(r"^\| `([a-z]+(?:-[a-z]+)*)` \|", re.MULTILINE)
+LINK = {"to": "other", "state": "up", "waiting_bytes": 0} | dict.fromkeys(
+    ("batches", "resent", "gaps", "missed", "lost"), 0
+)
+
+
+@pytest.mark.django_db
+def test_the_page_has_every_metric_with_its_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    node: Any = Node()
+    monkeypatch.setattr(
+        node, "cluster", SimpleNamespace(transport=SimpleNamespace(figures=lambda: [LINK]))
+    )
+    found: dict[str, tuple[str, ...]] = {}
+    for metric in [*NodeCollector(node).collect(), *metrics.of_the_node({})]:
+        name = f"{metric.name}_total" if metric.type == "counter" else metric.name
+        found[name] = tuple(metric._labelnames)  # type: ignore[attr-defined]
+    documented = [
+        (name, tuple(re.findall(r"\w+", labels))) for name, labels in METRIC.findall(PAGE)
+    ]
+    assert sorted(documented) == sorted(found.items())
+
+
+def test_the_page_has_every_alarm() -> None:
+    raised = {kind for path in _sources() for kind in _raised(path)}
+    assert len(raised) > 5
+    assert sorted(ALARM.findall(PAGE)) == sorted(raised)
+
+
+def _sources() -> Iterator[Path]:
+    for package in ("msgnode", "policies", "registry", "spark"):
+        yield from (ROOT / package).rglob("*.py")
+
+
+def _raised(path: Path) -> Iterator[str]:
+    """The kinds of alarms a module raises: texts, or constants of the module or of `alarms`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    constants = {**_constants(ROOT / "msgnode" / "storage" / "alarms.py"), **_constants(path)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        if _last_name(node.func).lstrip("_") in ("raise_alarm", "Raised"):
+            kind = node.args[0]
+            if isinstance(kind, ast.Constant):
+                yield str(kind.value)
+            elif (name := _last_name(kind)) in constants:
+                yield constants[name]
+
+
+def _constants(path: Path) -> dict[str, str]:
+    return {
+        target.id: node.value.value
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name) and isinstance(node.value.value, str)
+    }
+
+
+def _last_name(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""

@@ -1,0 +1,21 @@
+"""One migrated database for all nodes of a test run, whichever process of pytest asks first."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+
+from tests.node import Node
+
+
+def migrated_database(shared: Path) -> Path:
+    """A migrated database without rows, made once below a folder that all processes share."""
+    made = shared / "template" / "node.sqlite3"
+    with (shared / "template.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # given back when the file is closed
+        if not made.exists():
+            being_made = shared / "template.new"
+            being_made.mkdir()
+            Node(being_made).migrate()
+            being_made.rename(made.parent)
+    return made

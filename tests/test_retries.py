@@ -1,0 +1,62 @@
+"""Only a test that says why may be tried a second time, in CI alone, and nobody overlooks it."""
+
+import pytest
+
+FAILS_ONCE = """
+import pytest
+tries = []
+
+{mark}
+def test_fails_once():
+    tries.append(1)
+    assert len(tries) > 1
+"""
+MARKED = '@pytest.mark.retry_in_ci(reason="the browser starts slowly")'
+
+
+def run(pytester: pytest.Pytester, mark: str) -> pytest.RunResult:
+    pytester.makepyfile(FAILS_ONCE.format(mark=mark))
+    pytester.makeini("[pytest]\naddopts = --strict-markers")
+    others = [word for name in ("randomly", "django", "asyncio") for word in ("-p", f"no:{name}")]
+    return pytester.runpytest_inprocess("-p", "tests.retries", *others)
+
+
+def test_in_ci_a_marked_test_is_tried_once_more_and_the_summary_says_so_and_why(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    result = run(pytester, MARKED)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        ["RERUN *::test_fails_once: the browser starts slowly", "tried again: 1"]
+    )
+
+
+def test_elsewhere_it_fails(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    run(pytester, MARKED).assert_outcomes(failed=1)
+
+
+def test_a_test_without_the_mark_fails_in_ci(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    run(pytester, "").assert_outcomes(failed=1)
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "@pytest.mark.retry_in_ci",
+        '@pytest.mark.retry_in_ci(reason=" ")',
+        '@pytest.mark.retry_in_ci("slow")',
+        '@pytest.mark.retry_in_ci(reason="slow", reruns=5)',
+        "@pytest.mark.flaky(reruns=5)",
+    ],
+)
+def test_whoever_gives_no_reason_or_wants_more_tries_is_refused(
+    pytester: pytest.Pytester, mark: str
+) -> None:
+    result = run(pytester, mark)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*test_fails_once: *retry_in_ci*"])
