@@ -71,7 +71,7 @@ drawing: $(VENV)/.dev  ## Draw the packages and their imports into docs/architec
 
 docs: $(VENV)/.dev  ## Build the site of docs/ into var/site; fail for a link that leads nowhere
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "The documentation is at var/site/index.html"
+	@echo "The documentation is at var/site/index.html; .venv/bin/mkdocs serve shows it with search."
 
 check: lint types imports docs test test-long  ## Everything that must pass before a change is taken
 

@@ -1,5 +1,4 @@
-"""What `mkdocs` does besides with docs/: pages that stand elsewhere in the repository, links to
-files, and drawings.
+"""What `mkdocs` does besides with docs/: pages from elsewhere, links to files, and drawings.
 
 - The READMEs, CONTRIBUTING.md and CHANGELOG.md are pages of the site too (`PAGES`), and so is
   .env.example, as tables.
@@ -98,7 +97,13 @@ def settings_page(example: str) -> str:
     for line in example.splitlines():
         if title := _SECTION.match(line):
             end_of_row()
-            lines += ["", f"## {title[1]}", "", "| setting | default | meaning |", "|---|---|---|"]
+            lines += [
+                "",
+                f"## {title[1]}",
+                "",
+                "| setting | default, or an example | meaning |",
+                "|---|---|---|",
+            ]
             has_table = True
         elif setting := _SETTING.match(line):
             names.append((setting[1], setting[2]))

@@ -305,8 +305,11 @@ class Revocation(models.Model):
 
 
 class IdentityBinding(models.Model):
-    """What a token (by its digest) or a runtime's subject is bound to while that runtime lives: the
-    first runtime that said it, the key it had. One row each, so all workers agree who was first."""
+    """What a token (by its digest) or a runtime's subject is bound to while that runtime lives.
+
+    The first runtime that said it, or the key it had: one row each, so all workers agree who was
+    first.
+    """
 
     name = models.CharField(max_length=64, primary_key=True, editable=False)
     value = models.CharField(max_length=ADDRESS_LENGTH)

@@ -370,8 +370,11 @@ class Node:
     # --- start and stop ---------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Load the routing table from the database and begin; raises if the database cannot be
-        read."""
+        """Load the routing table from the database and begin.
+
+        Raises:
+            DatabaseError: the database cannot be read.
+        """
         with_gap, bans = await asyncio.to_thread(self._load)
         self._loop = asyncio.get_running_loop()
         if self.record is not None:
@@ -413,8 +416,7 @@ class Node:
         await self.sockets.end_all(CloseCode.GOING_AWAY, "the node restarts: come back", seconds)
 
     async def stop(self) -> None:
-        """Tell every session to come back, give what is left to the other workers, commit what is
-        under way, end."""
+        """Tell every session to come back, give those left to other workers, commit, end."""
         for step in (
             self.drain,
             self.tail.stop,

@@ -57,8 +57,13 @@ def purge() -> dict[str, int]:
 
 
 def give_space_back(pages: int = 1_000) -> int:
-    """Return what deleted rows have left in an SQLite file, so many pages a transaction, because
-    the node's commits wait meanwhile; how many pages. PostgreSQL does that itself."""
+    """Return what deleted rows have left in an SQLite file; PostgreSQL does that itself.
+
+    A few pages in each transaction, because the node's commits wait meanwhile.
+
+    Returns:
+        How many pages were returned.
+    """
     if connection.vendor != "sqlite":
         return 0
     given = 0

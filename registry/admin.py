@@ -203,6 +203,8 @@ class EntryAdmin(RegistryAdmin):
 
 @admin.register(Hyperty)
 class HypertyAdmin(EntryAdmin):
+    """Hyperties, with the end of a registration by an operator."""
+
     kind = Kind.HYPERTY
     keys = ("url", "user__user_id", "user__idp_identifier", "guid", "runtime__url")
     texts = ("descriptor", "resources", "data_schemes", "status")
@@ -218,6 +220,8 @@ class HypertyAdmin(EntryAdmin):
 
 @admin.register(DataObject)
 class DataObjectAdmin(EntryAdmin):
+    """Data objects, likewise."""
+
     kind = Kind.OBJECT
     keys = ("url", "name", "reporter", "runtime__url")
     texts = ("schema", "resources", "data_schemes", "status")
@@ -233,6 +237,8 @@ class DataObjectAdmin(EntryAdmin):
 
 @admin.register(User)
 class UserAdmin(RegistryAdmin):
+    """Users, with what is registered of them."""
+
     keys = ("user_id", "idp_identifier")
     search_help_text = "User id or e-mail address"
     list_display = ("user_id", "idp_identifier", "first_seen", "entries_link")
@@ -244,6 +250,8 @@ class UserAdmin(RegistryAdmin):
 
 @admin.register(Runtime)
 class RuntimeAdmin(RegistryAdmin):
+    """Runtimes, with what they registered."""
+
     keys = ("url",)
     search_help_text = "Runtime URL"
     list_display = ("url", "first_seen", "entries_link")
@@ -255,6 +263,8 @@ class RuntimeAdmin(RegistryAdmin):
 
 @admin.register(StatusChange)
 class StatusChangeAdmin(RegistryAdmin):
+    """The history of statuses."""
+
     keys = ("url",)
     search_help_text = "URL of an entry"
     list_display = ("at", "url", "before", "after", "cause")
@@ -262,6 +272,8 @@ class StatusChangeAdmin(RegistryAdmin):
 
 @admin.register(GlobalRecord)
 class GlobalRecordAdmin(RegistryAdmin):
+    """Signed records of the global registry."""
+
     keys = ("guid",)
     texts = ("user_ids",)
     search_help_text = "GUID or user id"

@@ -4,5 +4,7 @@ from django.apps import AppConfig
 
 
 class RegistryConfig(AppConfig):
+    """The registry as a Django app."""
+
     name = "registry"
     verbose_name = "Registry"

@@ -1,5 +1,8 @@
-"""What the registry keeps about a person: the user, hyperties, what they report, their history, and
-signed records. Found by user ids (URLs, or e-mail addresses as their last part) and GUIDs."""
+"""What the registry keeps about a person.
+
+The user, hyperties, what they report, their history, and signed records. Found by user ids (URLs,
+or e-mail addresses as their last part) and GUIDs.
+"""
 
 from __future__ import annotations
 

@@ -49,8 +49,10 @@ def runtimes_gone(runtime_urls: Iterable[str], limit: int = MAX_ROWS) -> int:
 
 
 def owners_gone(live: Mapping[str, frozenset[str]], shares: bool) -> int:
-    """Disconnect the entries of these runtimes whose owners are not among the marks of who is
-    there. An entry without an owner stays, and with `shares` one of a session."""
+    """Disconnect the entries of these runtimes whose owners are not among those who are there.
+
+    An entry without an owner stays, and with `shares` one of a session.
+    """
     runtimes = {
         each: marks
         for url, marks in live.items()
@@ -136,8 +138,10 @@ def delete_rows(model: type[RegistryEntry], ids: list[int]) -> int:
 
 
 def take_news(limit: int = MAX_ROWS) -> list[Entry]:
-    """Entries that ended since the last call, each told once
-    (docs/reference/registry.md, section A2)."""
+    """Entries that ended since the last call, each once.
+
+    docs/reference/registry.md, section A2.
+    """
     while expire_due() == MAX_ROWS:
         pass
     news: list[Entry] = []

@@ -84,8 +84,10 @@ def check_reporter(reporter: Entry | None, by: Claimant | None) -> None:
 
 
 def kept(after: Entry, by: Claimant) -> Entry:
-    """The entry after a change by its owner: whose session has logged in since he registered it has
-    it as that subject from now on."""
+    """The entry after a change by its owner.
+
+    Whose session has logged in since it registered the entry has it as that subject from now on.
+    """
     is_his = bool(by.subject) and after.owner == f"session {by.session}"
     return replace(after, owner=by.subject) if is_his else after
 

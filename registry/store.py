@@ -174,8 +174,11 @@ class _Batch:
                 return entries.disconnected(before, self.now, cause)
 
     def _owned(self, command: Command, before: Entry | None, after: Entry) -> Entry:
-        """The entry after a change, with its owner. Raises Forbidden if it is not theirs to change,
-        or names a reporter that is not."""
+        """The entry after a change, with its owner.
+
+        Raises:
+            Forbidden: it is not theirs to change, or names a reporter that is not.
+        """
         by = command.by
         if by is None:
             return after

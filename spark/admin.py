@@ -29,6 +29,8 @@ _COLOURS = {"done": "success", "failed": "danger", "running": "info", "queued": 
 
 @admin.register(Report)
 class ReportAdmin(WrittenByTheNode):
+    """Reports: read, never written by hand."""
+
     list_display = ("name", "start", "end", "rows", "completeness", "age")
     list_filter = ("kind",)
     ordering = ("-start",)
@@ -89,6 +91,8 @@ class ReportAdmin(WrittenByTheNode):
 
 
 class RunForm(forms.ModelForm):
+    """What a run is asked for: a kind and its periods."""
+
     kind = forms.ChoiceField(choices=KindChoice.choices, widget=UnfoldAdminSelectWidget)
     start = forms.SplitDateTimeField(
         widget=UnfoldAdminSplitDateTimeWidget,
@@ -110,6 +114,8 @@ class RunForm(forms.ModelForm):
 
 @admin.register(ReportRun)
 class ReportRunAdmin(ConsoleAdmin):
+    """Runs: asked for, watched, cancelled."""
+
     form = RunForm
     fields = ("kind", "start", "again")
     list_display = (

@@ -25,12 +25,16 @@ from spark.models import KindChoice, Report, ReportRun
 
 
 class Pages(PageNumberPagination):
+    """Pages of a list."""
+
     page_size = 50
     page_size_query_param = "page_size"
     max_page_size = 200
 
 
 class MayViewOrAdd(DjangoModelPermissions):
+    """Who may view the rows may read, who may add runs may ask for one."""
+
     perms_map = {  # noqa: RUF012
         **DjangoModelPermissions.perms_map,
         "GET": ["%(app_label)s.view_%(model_name)s"],
@@ -38,6 +42,8 @@ class MayViewOrAdd(DjangoModelPermissions):
 
 
 class ReportLine(serializers.ModelSerializer):
+    """A report in a list."""
+
     class Meta:
         model = Report
         fields: tuple[str, ...] = (
@@ -53,11 +59,15 @@ class ReportLine(serializers.ModelSerializer):
 
 
 class ReportWhole(ReportLine):
+    """A report with all its figures."""
+
     class Meta(ReportLine.Meta):
         fields = (*ReportLine.Meta.fields, "figures")
 
 
 class RunLine(serializers.ModelSerializer):
+    """A run with its state and progress."""
+
     kind = serializers.ChoiceField(KindChoice.choices)
     end = serializers.DateTimeField(required=False)
 
@@ -85,6 +95,8 @@ class RunLine(serializers.ModelSerializer):
     list=extend_schema(parameters=[OpenApiParameter("kind", str, enum=KindChoice.values)])
 )
 class ReportViews(viewsets.ReadOnlyModelViewSet):
+    """Reports, and their tables as files."""
+
     permission_classes = (MayViewOrAdd,)
     pagination_class = Pages
     queryset = Report.objects.order_by("-start", "kind")
@@ -133,6 +145,8 @@ class RunViews(
     mixins.RetrieveModelMixin,
     viewsets.GenericViewSet,
 ):
+    """Runs: a list, one, a new one, and the end of one."""
+
     permission_classes = (MayViewOrAdd,)
     pagination_class = Pages
     queryset = ReportRun.objects.order_by("-queued_at")

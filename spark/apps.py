@@ -4,5 +4,7 @@ from django.apps import AppConfig
 
 
 class SparkConfig(AppConfig):
+    """The reports as a Django app."""
+
     name = "spark"
     verbose_name = "Traffic reports"

@@ -1,5 +1,7 @@
-"""Tell the worker that a run waits. Only a hint: a worker that does not hear it finds the row by
-its sweep, so a broker that is away is no fault here.
+"""Tell the worker that a run waits.
+
+Only a hint: a worker that does not hear it finds the row by its sweep, so a broker that is away is
+no fault here.
 """
 
 from __future__ import annotations

@@ -42,6 +42,7 @@ class Freshness:
 
 
 def of(kind: Kind, now: datetime) -> Freshness:
+    """How fresh the reports of a kind are."""
     last = (
         ReportRun.objects.filter(kind=kind, state=ReportRun.State.DONE)
         .order_by("-end")

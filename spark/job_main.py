@@ -65,8 +65,10 @@ SESSION = {
 
 
 def session(options: dict[str, str], classes: Path | None = None) -> SparkSession:
-    """A Spark session. On this machine alone it is tuned for short runs; a cluster keeps its own
-    settings. `classes` is where Java's loaded classes are kept from one run to the next."""
+    """A Spark session, on this machine tuned for short runs; a cluster keeps its own settings.
+
+    `classes` is where Java's loaded classes are kept from one run to the next.
+    """
     builder = SparkSession.builder
     local: dict[str, str] = {}
     if options.get("spark.master", "local").startswith("local"):
@@ -192,6 +194,7 @@ def _compile(spark: SparkSession, wanted: bool) -> None:
 
 
 def main(arguments: list[str]) -> None:
+    """The process of a run, from its arguments to its exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

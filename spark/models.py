@@ -13,6 +13,8 @@ from spark.jobs.periods import Kind
 
 
 class KindChoice(models.TextChoices):
+    """The kinds of reports, as a form offers them."""
+
     HOURLY = Kind.HOURLY.value, "hourly"
     DAILY = Kind.DAILY.value, "daily"
     WEEKLY = Kind.WEEKLY.value, "weekly"

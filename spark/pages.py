@@ -118,6 +118,7 @@ def chart(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def hours_of(figures: dict[str, Any]) -> list[datetime]:
+    """The hours a report has figures for."""
     start = datetime.fromisoformat(figures["start"])
     return [start + timedelta(hours=number) for number in range(figures["hours_of_period"])]
 

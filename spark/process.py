@@ -38,8 +38,19 @@ def run(
     time_limit: float,
     watch: Callable[[float | None, str], bool],
 ) -> None:
-    """Run to its end. `watch(progress, step)` is called about every second, with None and "" if
-    nothing was said, and answers whether the run goes on. Raises Ended."""
+    """Run to its end.
+
+    Args:
+        command: the program and its arguments.
+        environment: its whole environment.
+        log: the file that takes what it says.
+        time_limit: seconds after which it is ended.
+        watch: called about every second with the progress and the step, None and "" if nothing was
+            said; answers whether the run goes on.
+
+    Raises:
+        Ended: the run did not get to its end.
+    """
     with log.open("wb") as errors:
         process = subprocess.Popen(  # noqa: S603 (our own program and settings of the operator)
             command,

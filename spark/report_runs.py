@@ -63,8 +63,10 @@ def queue(
     asked_by: Any = None,
     again: bool = False,
 ) -> ReportRun:
-    """A row for the periods that begin from `start` to before `end` (one, if None). A run for the
-    same that already waits is the one. Raises NoSuchPeriod."""
+    """A row for the periods that begin from `start` to before `end` (one, if None).
+
+    A run for the same that already waits is the one. Raises NoSuchPeriod.
+    """
     check_period(start, end)
     first = periods.start_of(Kind(kind), start.astimezone(UTC))
     last = periods.after(Kind(kind), first)
@@ -82,6 +84,7 @@ def queue(
 
 
 def last_full(kind: str, now: datetime | None = None) -> datetime:
+    """When the last period of this kind that is over began."""
     return periods.last_full(Kind(kind), now or datetime.now(UTC))
 
 

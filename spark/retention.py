@@ -48,6 +48,7 @@ def delete_old_roll_ups(url: str, now: datetime, days: int) -> int:
 
 
 def delete_old_reports(now: datetime) -> int:
+    """Delete reports older than their days; how many."""
     options = settings.REPORTS
     hourly = now - timedelta(days=options["HOURLY_KEPT_DAYS"])
     others = now - timedelta(days=options["KEPT_DAYS"])

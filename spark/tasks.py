@@ -19,8 +19,10 @@ from spark.models import ReportRun
 
 @shared_task(name="spark.run")
 def run(pk: int) -> str:
-    """Run what waits under this number, unless it is taken or another one runs; then have the next
-    one run."""
+    """Run what waits under this number, then have the next one run.
+
+    Nothing is done if it is taken, or if another one runs.
+    """
     done = report_runs.execute(pk)
     for waiting in report_runs.sweep()[:1] if done else ():
         run.delay(waiting)
@@ -35,21 +37,25 @@ def _scheduled(kind: Kind) -> str:
 
 @shared_task(name="spark.hourly")
 def hourly() -> str:
+    """Make the report of the last full hour."""
     return _scheduled(Kind.HOURLY)
 
 
 @shared_task(name="spark.daily")
 def daily() -> str:
+    """Make the report of yesterday."""
     return _scheduled(Kind.DAILY)
 
 
 @shared_task(name="spark.weekly")
 def weekly() -> str:
+    """Make the report of last week."""
     return _scheduled(Kind.WEEKLY)
 
 
 @shared_task(name="spark.monthly")
 def monthly() -> str:
+    """Make the report of last month."""
     return _scheduled(Kind.MONTHLY)
 
 

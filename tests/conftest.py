@@ -72,6 +72,19 @@ def closes_gently(server: str) -> None:
         pytest.skip("uvicorn drops a connection that it has closed without waiting for the client")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What does not depend on the server is shown on the first of them alone."""
+    repeated = {item for item in items if item.get_closest_marker("any_server") and _is_other(item)}
+    config.hook.pytest_deselected(items=list(repeated))
+    items[:] = [item for item in items if item not in repeated]
+
+
+def _is_other(item: pytest.Item) -> bool:
+    call = getattr(item, "callspec", None)
+    return call is not None and call.params.get("server", "daphne") != "daphne"
+
+
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory, template: Path, server: str) -> Iterator[Node]:
     """The shared node. Tests on it use runtime URLs of their own and leave it running."""

@@ -27,6 +27,8 @@ NAMES = ("address-allocation", "hyperty-address-allocation", "object-address-all
 
 
 class AllocationComponent(Component):
+    """`domain://msg-node.<domain>/address-allocation`; see the head of the file."""
+
     name = "address-allocation"
 
     def __init__(

@@ -1,5 +1,6 @@
-"""What a request to address-allocation asks for (docs/reference/messages.md, section 3, and
-section 9, rows 18-20, 37 and 44).
+"""What a request to address-allocation asks for.
+
+docs/reference/messages.md, section 3, and section 9, rows 18-20, 37 and 44:
 
 create  body {scheme, value: {number, allocationKey}}
 delete  body {resource: key or address, or a list} and/or {childrenResources: [addresses, nested]}
@@ -28,7 +29,15 @@ class Block(NamedTuple):
 
 
 def requested_block(body: dict[str, Any], max_number: int) -> Block:
-    """What `create` asks for. Raises BadMessage naming the field that is wrong."""
+    """What `create` asks for.
+
+    Args:
+        body: the body of the request.
+        max_number: addresses one request may ask for.
+
+    Raises:
+        BadMessage: it names the field that is wrong.
+    """
     value = _value(body)
     number = value.get("number", body.get("number", 1))
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= max_number:
@@ -45,7 +54,11 @@ def requested_block(body: dict[str, Any], max_number: int) -> Block:
 
 
 def released_items(body: dict[str, Any]) -> tuple[str, ...]:
-    """Keys and addresses that `delete` names, in order and once each."""
+    """Keys and addresses that `delete` names, in order and once each.
+
+    Raises:
+        BadMessage: it names none.
+    """
     value = _value(body)
     named = [
         source[field]

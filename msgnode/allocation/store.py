@@ -42,6 +42,8 @@ class PoolExhausted(Unavailable):
 
 
 class AllocationStore:
+    """The rows of allocations and pools; changes are committed in groups."""
+
     LEFT = "owners.left"
     """Kind of the control message by which the other workers learn who has left addresses."""
 
@@ -91,8 +93,10 @@ class AllocationStore:
         return self._writer.submit(Call(lend), result=lent)
 
     def left(self, addresses: Sequence[str], subject: tuple[str, str]) -> None:
-        """The subject that held these addresses has left; they stay its own, the newest of them if
-        there are more than are kept."""
+        """The subject that held these addresses has left; they stay its own.
+
+        The newest of them do, if there are more than are kept.
+        """
         issuer, name = subject
         addresses = addresses[-OWNED_PER_SUBJECT:]
         now = timezone.now()

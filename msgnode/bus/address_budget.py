@@ -1,5 +1,7 @@
-"""How many addresses the sessions of one source, or of one subject, hold together: allocated,
-claimed and subscribed. An IPv6 source is its /64; a worker counts what its own sessions hold.
+"""How many addresses the sessions of one source, or of one subject, hold together.
+
+Allocated, claimed and subscribed ones. An IPv6 source is its /64; a worker counts what its own
+sessions hold.
 
 Rows have the size of their addresses, so an address counts once for each 100 characters begun.
 """

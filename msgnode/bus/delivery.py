@@ -116,9 +116,11 @@ class FanOut:
 
 
 def expects_answer(message: Message, to: str) -> bool:
-    """Whether a message that cannot be delivered is answered (docs/reference/messages.md,
-    section 1.6): requests are;
-    responses and events on `/changes` and `/status` are not."""
+    """Whether a message that cannot be delivered is answered.
+
+    Requests are; responses and events on `/changes` and `/status` are not
+    (docs/reference/messages.md, section 1.6).
+    """
     if message.is_response:
         return False
     return not (message.type == "update" and to.endswith(SILENT_TAILS))

@@ -37,8 +37,10 @@ DEFAULT_LIMITS = RequestLimits()
 
 
 class _Log(list[Any]):
-    """The requests of one sender: id, who was asked, id, who was asked, … The first `indexed` items
-    stand in the index."""
+    """The requests of one sender: id, who was asked, id, who was asked, and so on.
+
+    The first `indexed` items stand in the index.
+    """
 
     __slots__ = ("by_id", "indexed")
 
@@ -102,8 +104,10 @@ class OpenRequests:
         self._count += weight
 
     def add_group(self, sender: str, id_: bytes, asked: frozenset[str], now: float) -> None:
-        """The session has asked all listeners of an address: one set for all such requests, as long
-        as they are the same."""
+        """The session has asked all listeners of an address.
+
+        It is one set for all such requests, as long as the listeners are the same.
+        """
         weight = 1 if asked is self._last_group else len(asked)
         self._last_group = asked
         self.add(sender, id_, asked, now, weight)
@@ -122,8 +126,11 @@ class OpenRequests:
         return False
 
     def dump(self, now: float) -> tuple[float, Dumped, Dumped]:
-        """What goes along when the session changes its worker: seconds to the next turn, and both
-        generations."""
+        """What goes along when the session changes its worker.
+
+        Returns:
+            Seconds to the next turn, and both generations.
+        """
         return self._turns_at - now, _dumped(self._newer), _dumped(self._older)
 
     @classmethod

@@ -90,8 +90,11 @@ class Ownership:
             self.check_domain(address, session, speaker)
 
     def check_domain(self, address: str, session: Listener, speaker: Speaker) -> None:
-        """Whether an address that nobody holds is of a domain the session may speak for. Raises
-        Forbidden."""
+        """Look whether an address that nobody holds is of a domain the session may speak for.
+
+        Raises:
+            Forbidden: it is not.
+        """
         parsed = addresses.parse(address)
         home = parsed.home or _mailbox_domain(parsed)
         if not home or home == self._domain or addresses.is_stub(parsed):

@@ -86,7 +86,12 @@ class Pipeline:
         self.tap: MessageObserver | None = None
 
     def carry(self, frame: bytes, caller: Caller) -> None:
-        """Take one frame from a caller. Never raises; whoever expects an answer gets one."""
+        """Take one frame from a caller. Never raises; whoever expects an answer gets one.
+
+        Args:
+            frame: the text of the message, UTF-8.
+            caller: where it came from, and where answers to it go.
+        """
         began = perf_counter()
         try:
             message = messages.parse(frame)
@@ -294,9 +299,11 @@ class Pipeline:
     def _refuse_frame(
         self, fault: InvalidFrame, frame: bytes, caller: Caller, began: float
     ) -> None:
-        """What is no message is answered as far as its parts are known, never from mn:/session:
-        stubs of the field swallow what comes from there. A response is not answered even then, or
-        two nodes would answer each other for ever."""
+        """Answer what is no message, as far as its parts are known.
+
+        Never from mn:/session: stubs of the field swallow what comes from there. A response is not
+        answered even then, or two nodes would answer each other for ever.
+        """
         sender = self._address if fault.to in ("", SESSION_ADDRESS) else fault.to
         to = fault.sender or caller.speaker.runtime_url
         if not fault.is_response:

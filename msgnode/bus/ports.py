@@ -37,8 +37,11 @@ class DeliveryResult(Enum):
 
 
 class Response(NamedTuple):
-    """A response on its way: to which sender and which of its requests, and the id of the session
-    that gives it."""
+    """A response on its way.
+
+    `to` and `id` name the sender and its request, `responder` is the id of the session that gives
+    the response.
+    """
 
     to: str
     id: str
@@ -79,7 +82,9 @@ class Listener(Protocol):
 
     def has_asked(self, sender: str, id_: str, responder: str, now: float) -> bool:
         """Whether the session has asked the responder, as this sender, the request of this id.
-        False for sessions of other workers."""
+
+        False for sessions of other workers.
+        """
         ...
 
     def has_forgotten(self) -> bool:
@@ -122,7 +127,9 @@ class TableObserver(Protocol):
         """A session is there, or something about it has changed."""
         ...
 
-    def left(self, session: Listener) -> None: ...
+    def left(self, session: Listener) -> None:
+        """A session has ended."""
+        ...
 
     def changed(
         self,
@@ -157,8 +164,10 @@ class Caller(Protocol):
         ...
 
     def carry_on(self, rest: Iterator[None]) -> None:
-        """Go through the rest of a message step by step, giving way to others in between; nothing
-        else of the caller is carried before its end."""
+        """Go through the rest of a message step by step, giving way to others in between.
+
+        Nothing else of the caller is carried before its end.
+        """
         ...
 
     def wait_for(self, reader: Listener) -> None:
@@ -205,16 +214,27 @@ class Component(ABC):
 
     @abstractmethod
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
-        """The body of the answer, or something to wait for where the answer needs time.
+        """Answer a message.
 
-        What runs before the return is in order with the caller's other messages. Raises NodeError
-        to refuse; then nothing has changed.
+        What runs before the return is in order with the caller's other messages.
+
+        Args:
+            message: the request; `message.recipients` has one address.
+            caller: the session that asks.
+
+        Returns:
+            The body of the answer, or something to wait for where the answer needs time.
+
+        Raises:
+            NodeError: the request is refused, and nothing has changed.
         """
 
 
 class Authorizer(Protocol):
-    """Sessions' say on a message before anything else happens to it. Both raise NodeError for a
-    message that is refused, and Pending."""
+    """Sessions' say on a message before anything else happens to it.
+
+    Both raise NodeError for a message that is refused, and Pending for a fact on its way.
+    """
 
     def authenticate(self, message: Message, caller: Any) -> None:
         """A session frame: take the identity it brings, if any, for the caller's."""
@@ -253,14 +273,19 @@ class SessionDoor(Protocol):
     def card(self) -> ComponentInfo: ...
 
     def handle(self, message: Message, caller: Any) -> None:
-        """Open, resume or close the caller's session, and answer (after the commit where there is
-        one). Raises NodeError to refuse."""
+        """Open, resume or close the caller's session, and answer, after the commit if there is one.
+
+        Raises:
+            NodeError: the frame is refused.
+        """
         ...
 
 
 class Enforcer(Protocol):
-    """The policy enforcement point. Synchronous: on the way in, a fact that must be fetched first
-    raises Pending; one that could not be had lets the decision fail.
+    """The policy enforcement point.
+
+    Synchronous: on the way in, a fact that must be fetched first raises Pending; one that could not
+    be had lets the decision fail.
 
     `is_idle` says that no policy is in force, so that what only policies need can be left undone.
     """
@@ -268,13 +293,17 @@ class Enforcer(Protocol):
     @property
     def is_idle(self) -> bool: ...
 
-    def enforce(self, message: Message, speaker: Speaker, direction: Direction) -> Decision: ...
+    def enforce(self, message: Message, speaker: Speaker, direction: Direction) -> Decision:
+        """Decide over a message on its way in, or on its way to one recipient."""
+        ...
 
 
 class Recorder(Protocol):
     """Takes one row for each recipient of each message; never waits and never raises."""
 
-    def note(self, record: TrafficRecord) -> None: ...
+    def note(self, record: TrafficRecord) -> None:
+        """Take a row."""
+        ...
 
 
 MessageObserver = Callable[[TrafficRecord, bytes], None]
@@ -293,12 +322,16 @@ class NoPolicies:
     is_idle = True
 
     def enforce(self, message: Message, speaker: Speaker, direction: Direction) -> Decision:
+        """No policy applies to any message."""
         return NOT_APPLICABLE
 
 
 class CountingRecorder:
-    """Counts messages by type and outcome, bytes, seconds; passes each row on to `onward`, which
-    keeps it, if there is one."""
+    """Counts messages by type and outcome, bytes, and seconds.
+
+    Args:
+        onward: keeps each row, if there is one.
+    """
 
     def __init__(self, onward: Recorder | None = None) -> None:
         self.messages: dict[tuple[str, Outcome], int] = {}
@@ -307,6 +340,7 @@ class CountingRecorder:
         self._onward = onward.note if onward is not None else None
 
     def note(self, record: TrafficRecord) -> None:
+        """Count a row, and pass it on."""
         key = (record.type, record.outcome)
         self.messages[key] = self.messages.get(key, 0) + 1
         self.bytes += record.size

@@ -27,8 +27,11 @@ _COMPONENT = Speaker(session_id="", runtime_url="", origin=Origin.COMPONENT)
 
 
 class Replies:
-    """Asks components; `timeout` is in seconds. An answer waits until the barrier is passed: until
-    all workers know what it says."""
+    """Asks components, and sends what they answer.
+
+    An answer waits until the barrier is passed: until all workers know what it says. `timeout` is
+    in seconds.
+    """
 
     def __init__(self, enforcer: Enforcer, timeout: float, barrier: Barrier = no_barrier) -> None:
         self._enforcer = enforcer

@@ -21,10 +21,14 @@ from .table import RoutingTable
 
 
 class ToComponent(NamedTuple):
+    """A component of the node answers."""
+
     component: Component
 
 
 class ToSessions(NamedTuple):
+    """Sessions hear it: one that holds the address, or all that subscribed it."""
+
     listeners: tuple[Listener, ...]
 
 
@@ -38,8 +42,11 @@ Route = ToComponent | ToSessions | Nowhere
 
 
 class ComponentBook:
-    """The node's components by address: exact, with or without one trailing slash, any case of the
-    domain, and below an address where the component answers there too."""
+    """The node's components by address.
+
+    Exact, with or without one trailing slash, in any case of the domain, and below an address where
+    the component answers there too.
+    """
 
     def __init__(self, components: Iterable[Component]) -> None:
         self._exact = {
@@ -49,6 +56,7 @@ class ComponentBook:
         }
 
     def find(self, address: str) -> Component | None:
+        """The component that answers at an address, if it is one's."""
         found = self._exact.get(address)
         if found is not None or not _is_node_address(address):
             return found
@@ -71,8 +79,16 @@ def choose(
     domain: str,
     sender: Listener | None = None,
 ) -> Route:
-    """The route of `message`, said by the session `sender`, to its recipient `to`. Pure: looks,
-    changes nothing of consequence."""
+    """The route of a message to one of its recipients. Looks, and changes nothing.
+
+    Args:
+        message: the message.
+        to: the recipient.
+        components: the node's components.
+        table: who listens to what.
+        domain: the node's domain.
+        sender: the session that says it, None for the node itself.
+    """
     component = components.find(to)
     if component is not None:
         return ToComponent(component)
@@ -112,8 +128,10 @@ def _hearers(
     domain: str,
     sender: Listener | None,
 ) -> tuple[Listener, ...]:
-    """Who of those that subscribed an address of a runtime hears what this session sends there. For
-    a runtime of a foreign domain that is not here, its node does, but no event."""
+    """Who of those that subscribed an address of a runtime hears what this session sends there.
+
+    For a runtime of a foreign domain that is not here, its node does, but no event.
+    """
     owner = table.owner_of(to) if listeners else None
     if owner is None:
         home = addresses.parse(to).home

@@ -97,20 +97,24 @@ class RoutingTable:
     # --- changes ----------------------------------------------------------------------------------
 
     def allocate(self, address: str, session: Listener) -> None:
+        """The session holds the address."""
         self.owners[address] = session
         self._tell(Layer.OWNED, address, session, True)
 
     def release(self, address: str, session: Listener) -> None:
+        """The session holds the address no longer."""
         if self.owners.get(address) is session:
             del self.owners[address]
         self._tell(Layer.OWNED, address, session, False)
 
     def subscribe(self, address: str, session: Listener) -> None:
+        """The session hears what is sent to the address."""
         self._subscribers.setdefault(address, {})[session] = None
         self._forget_fan_out(address)
         self._tell(Layer.SUBSCRIBED, address, session, True)
 
     def unsubscribe(self, address: str, session: Listener) -> None:
+        """The session hears no more what is sent to the address."""
         subscribers = self._subscribers.get(address)
         if subscribers and subscribers.pop(session, self) is not self:
             self._forget_fan_out(address)
@@ -119,6 +123,7 @@ class RoutingTable:
             self._tell(Layer.SUBSCRIBED, address, session, False)
 
     def subscribers(self, address: str) -> tuple[Listener, ...]:
+        """Who has subscribed exactly this address."""
         return tuple(self._subscribers.get(address, ()))
 
     def add_runtime(self, session: Listener) -> None:
@@ -132,6 +137,7 @@ class RoutingTable:
         self.touch(session)
 
     def remove_runtime(self, session: Listener) -> None:
+        """Take a session out that has ended."""
         if self._take_out(session) and self.watcher is not None and session.is_here:
             self.watcher.left(session)
 
@@ -142,6 +148,7 @@ class RoutingTable:
             self.watcher.entered(session)
 
     def remove_probe(self, session: Listener) -> None:
+        """Take out the session by which a worker watches its path."""
         if self.probes.get(session.runtime_url) is not session:
             return
         del self.probes[session.runtime_url]
@@ -154,17 +161,20 @@ class RoutingTable:
             self.watcher.entered(session)
 
     def learn(self, address: str, session: Listener) -> None:
+        """The session was the first to use the address as `from`."""
         before = self.learned.get(address)
         self.learned[address] = session
         if self.watcher is not None and session.is_here and before is not session:
             self.watcher.changed(Layer.LEARNED, address, session, True, before)
 
     def forget(self, address: str, session: Listener) -> None:
+        """The address is no longer known from the session's `from`."""
         if self.learned.get(address) is session:
             del self.learned[address]
         self._tell(Layer.LEARNED, address, session, False)
 
     def remember_return(self, sender: str, id_key: str, session: Listener) -> None:
+        """The answer to this request must find this session, among several of its runtime URL."""
         self._returns[sender, id_key] = session
         if len(self._returns) > MAX_RETURNS:
             self._returns.popitem(last=False)
@@ -180,7 +190,9 @@ class RoutingTable:
         learned: Iterable[str] = (),
     ) -> None:
         """One session object stands in for another of the same session, in everything it holds.
-        The watcher hears nothing: who holds what has not changed."""
+
+        The watcher hears nothing: who holds what has not changed.
+        """
         for address in owned:
             if self.owners.get(address) is before:
                 self.owners[address] = after

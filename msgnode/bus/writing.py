@@ -35,8 +35,10 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """The rows of a model (one with a `session`) that belong to a session: all of them, or those of
-    these addresses."""
+    """The rows of a model (one with a `session`) that belong to a session.
+
+    All of them, or those of these addresses.
+    """
 
     model: type[Any]
     session_id: UUID
@@ -45,8 +47,10 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Something for `action`, which is called once for the items of all submissions of a
-    transaction, after the rows are written. The action is the same object for all of them."""
+    """Something for `action`, which is called once for all submissions of a transaction.
+
+    It gets their items after the rows are written, and is the same object for all of them.
+    """
 
     action: Callable[[list[Any]], None]
     item: Any
@@ -79,8 +83,10 @@ def after_barrier(barrier: Barrier, then: Callable[[], None]) -> None:
 
 
 def retrieve_error(future: asyncio.Future[Any]) -> None:
-    """A callback for futures that not everybody waits for: an error that nobody asked for is no
-    fault of the loop."""
+    """A callback for futures that not everybody waits for.
+
+    An error that nobody asked for is no fault of the loop.
+    """
     if not future.cancelled():
         future.exception()
 
@@ -89,7 +95,17 @@ class Writer(Protocol):
     """Commits changes in groups; see the head of the file for their order."""
 
     def submit(self, *changes: Change, result: Any = None) -> asyncio.Future[Any]:
-        """All of `changes` or none of them; without any, a future that is done when all that was
-        submitted before is. The future gives `result` after the commit; it raises Conflict if a row
-        breaks a constraint and Unavailable if the database is out of reach."""
+        """Commit all of the changes or none of them.
+
+        Args:
+            changes: what to write; none: wait for all that was submitted before.
+            result: what the future gives.
+
+        Returns:
+            A future that is done after the commit.
+
+        Raises:
+            Conflict: by the future, if a row breaks a constraint.
+            Unavailable: by the future, if the database is out of reach.
+        """
         ...

@@ -34,8 +34,10 @@ class Registry(Protocol):
     async def runtimes_gone(
         self, runtime_urls: Sequence[str], live: Mapping[str, frozenset[str]]
     ) -> None:
-        """Disconnect what runtimes registered that have no session any more, and of those in
-        `live`, which have some, what owners registered whose marks are not there."""
+        """Disconnect what runtimes registered that have no session any more.
+
+        Of those in `live`, which have some, what owners registered whose marks are not there.
+        """
         ...
 
 

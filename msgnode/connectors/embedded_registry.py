@@ -68,8 +68,7 @@ class EmbeddedRegistry:
     async def runtimes_gone(
         self, runtime_urls: Sequence[str], live: Mapping[str, frozenset[str]]
     ) -> None:
-        """Disconnect what these runtimes registered, and of those in `live` what absent owners
-        did."""
+        """Disconnect what these runtimes registered; of those in `live` what absent owners did."""
 
         def end() -> None:
             if runtime_urls:

@@ -50,8 +50,11 @@ those whose owners are not there."""
 
 
 class EndedRuntimes:
-    """`end` ends registrations; `written()` is done when what was submitted to the database before
-    is committed; `after` is the grace in seconds."""
+    """Ends registrations of runtimes that have left.
+
+    `end` ends registrations; `written()` is done when what was submitted to the database before is
+    committed; `after` is the grace in seconds.
+    """
 
     def __init__(self, end: End, written: Callable[[], Awaitable[Any]], after: float = 0.0) -> None:
         self._end = end
@@ -65,8 +68,10 @@ class EndedRuntimes:
         return len(self._due)
 
     def note(self, runtime_url: str, after: float | None = None) -> None:
-        """A session of this runtime has ended: look it up after the grace, or after so many
-        seconds. Of two times the later one counts."""
+        """A session of this runtime has ended: look after the grace, or after so many seconds.
+
+        Of two times the later one counts.
+        """
         due = monotonic() + (self._after if after is None else after)
         known = self._due.get(runtime_url)
         self._due[runtime_url] = due if known is None else max(due, known)

@@ -1,6 +1,6 @@
-"""global://registry: the connector to the global registry, embedded or remote
-(docs/reference/registry.md, section B4).
+"""global://registry: the connector to the global registry, embedded or remote.
 
+docs/reference/registry.md, section B4.
 All forms of the field are one request: READ (guid) or CREATE (guid, jwt), the guid in `guid` or
 `resource`, the record in `jwt` or `value`; update is create. Answers carry the keys of both
 generations, with and without capitals. An error carries no Value: clients would take it for a

@@ -1,6 +1,6 @@
-"""domain://idm.<domain>: the identity manager; `domain-idp://<domain>` is the same for identity
-messages of runtimes (docs/reference/identity.md, sections 2.1 and 6).
+"""domain://idm.<domain>: the identity manager, also as `domain-idp://<domain>`.
 
+docs/reference/identity.md, sections 2.1 and 6.
 Every message gets one answer. 200 with `value`; 400 for what cannot be read; 401 with a description
 for an identity that is not good, and with `value` {name: "IdPLoginError", loginUrl} where a person
 must log in first; 404 for an unknown user; 503 when an issuer is out of reach.

@@ -1,5 +1,7 @@
-"""The messages of the identity manager (docs/reference/identity.md, section 6), read with all
-their spellings. Pure."""
+"""The messages of the identity manager, read with all their spellings. Pure.
+
+docs/reference/identity.md, section 6.
+"""
 
 from __future__ import annotations
 

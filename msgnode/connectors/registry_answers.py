@@ -1,5 +1,7 @@
 """The bodies in which the domain registry answers (docs/reference/registry.md, section A5).
-Pure."""
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -40,8 +40,12 @@ _FACTS = {
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """Search. `is_single`: by URL, answered by one record instead of a map; `name`: look for a
-    data object of that name where no URL matches; `page` from 1, 0 for all."""
+    """Search.
+
+    is_single  by URL, answered by one record instead of a map
+    name       look for a data object of that name where no URL matches
+    page       from 1, 0 for all
+    """
 
     search: Search
     is_single: bool = False

@@ -1,6 +1,6 @@
-"""A remote domain registry behind the connector: requests as the HTTP calls of
-docs/reference/registry.md, section A5.
+"""A remote domain registry behind the connector, asked over HTTP.
 
+Requests become the calls of docs/reference/registry.md, section A5.
 `call_of` is pure. What that interface does not offer is composed of what it does: a data
 object is removed by a status update, by name after a search. The remote registry keeps no sessions,
 so this worker remembers what runtimes registered through it, up to MAX_REMEMBERED in all.
@@ -45,6 +45,8 @@ News = Callable[[list[tuple[str, str]]], None]
 
 
 class Call(NamedTuple):
+    """A call of the other registry."""
+
     method: str
     path: str
     body: dict[str, Any] | None = None
@@ -97,8 +99,11 @@ class RemoteRegistry:
     async def runtimes_gone(
         self, runtime_urls: Sequence[str], live: Mapping[str, frozenset[str]]
     ) -> None:
-        """Disconnect what these runtimes registered through this worker, a few at a time. Of those
-        that have a session of somebody all stays: who owns an entry the other registry knows."""
+        """Disconnect what these runtimes registered through this worker, a few at a time.
+
+        Of those that have a session of somebody all stays: who owns an entry the other registry
+        knows.
+        """
         urls = {each for url in runtime_urls for each in (url, addresses.runtime_twin(url))}
         theirs = [entry for entry, runtime in self._of.items() if runtime in urls]
         turns = asyncio.Semaphore(ENDED_AT_ONCE)
@@ -260,8 +265,11 @@ def _of_scheme(records: dict[str, Any], scheme: str) -> dict[str, Any]:
 
 
 def _needs_status(request: Written) -> bool:
-    """Whether news of a change depend on the status before: unlike a hyperty's, the answer to a
-    data object's change does not say whether the status was another."""
+    """Whether news of a change depend on the status before.
+
+    Unlike a hyperty's, the answer to a data object's change does not say whether the status was
+    another.
+    """
     return request.kind is not Kind.HYPERTY and _status_after(request) is not None
 
 

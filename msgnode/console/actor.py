@@ -33,8 +33,11 @@ def acting_as(name: str | Callable[[], str]) -> Iterator[None]:
 
 
 class ActorMiddleware:
-    """A request acts as its user. The user is looked up when asked for, so that reading costs
-    nothing; an API key names itself (see msgnode.identity.api_keys)."""
+    """A request acts as its user.
+
+    The user is looked up when asked for, so that reading costs nothing; an API key names itself
+    (see msgnode.identity.api_keys).
+    """
 
     sync_capable = True
     async_capable = False

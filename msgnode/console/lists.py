@@ -130,8 +130,11 @@ def is_ip_address(term: str) -> bool:
 
 
 def begins_with(field: str, beginning: str) -> Q:
-    """Rows whose field begins so. SQLite uses no index for LIKE, but for a range; in PostgreSQL a
-    range follows the collation, and LIKE has an index of its own where the column is unique."""
+    """Rows whose field begins so.
+
+    SQLite uses no index for LIKE, but for a range; in PostgreSQL a range follows the collation, and
+    LIKE has an index of its own where the column is unique.
+    """
     if connection.vendor == "sqlite":
         return Q(**{f"{field}__gte": beginning, f"{field}__lt": beginning + "\U0010ffff"})
     return Q(**{f"{field}__startswith": beginning})
@@ -149,7 +152,9 @@ def address_filter(field: str, term: str, schemes: Iterable[str]) -> Q:
 
 def session_filter(term: str) -> Q:
     """Rows of the sessions with this id, or of the newest whose runtime URL begins with the term.
-    They are looked up first: joined, the database would walk through all rows instead."""
+
+    They are looked up first: joined, the database would walk through all rows instead.
+    """
     if (id_ := as_uuid(term)) is not None:
         return Q(session_id=id_)
     if not term.startswith(("runtime:", "hyperty-runtime:")):

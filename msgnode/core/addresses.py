@@ -52,7 +52,7 @@ class Address:
 
     @property
     def home(self) -> str:
-        """The domain for comparison: lower case, without a leading `msg-node.`, `registry.`, …"""
+        """The domain for comparison: lower case, without a label such as `msg-node.`."""
         return home_domain(self.domain)
 
 
@@ -154,7 +154,7 @@ def child_of(address: str) -> tuple[str, str] | None:
 
 
 def is_part(address: Address) -> bool:
-    """Whether the address ends as that of a part of something: `/status`, `/changes`, …"""
+    """Whether the address ends as that of a part of something, such as `/status`."""
     return address.path.rstrip("/").rpartition("/")[2] in _PRIVATE_TAILS
 
 

@@ -106,6 +106,7 @@ def _missing(envelope: Envelope, id_: bytes, type_: str, recipients: tuple[str, 
 
 
 def is_scalar(id_: bytes) -> bool:
+    """Whether a JSON text, which may be empty, is a number, a text, a boolean or null."""
     return not id_ or id_[0] in _SCALAR_START
 
 

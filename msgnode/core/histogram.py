@@ -7,8 +7,12 @@ from collections.abc import Iterator, Sequence
 
 
 class Histogram:
-    """`bounds` are upper limits in ascending order, inclusive; values above the last have a bucket
-    of their own."""
+    """Counts of values by size.
+
+    Args:
+        bounds: upper limits of the buckets, ascending, inclusive; a value above the last has a
+            bucket of its own.
+    """
 
     __slots__ = ("_counts", "bounds", "total")
 
@@ -18,6 +22,7 @@ class Histogram:
         self._counts = [0] * (len(self.bounds) + 1)
 
     def observe(self, value: float) -> None:
+        """Count a value."""
         self._counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 

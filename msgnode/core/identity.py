@@ -53,8 +53,11 @@ class Speaker:
         )
 
     def may_follow(self, other: Speaker, shares: bool) -> bool:
-        """Whether this one may take up what the other has: of a verified subject only that subject
-        may, of an anonymous speaker whoever the setting allows (`shares`)."""
+        """Whether this one may take up what the other has.
+
+        Of a verified subject only that subject may, of an anonymous speaker whoever the setting
+        allows (`shares`).
+        """
         if other.identity is not None or not shares:
             return self.is_same_subject(other)
         return True

@@ -1,5 +1,6 @@
-"""Messages on the wire: tolerant reading, strict writing (docs/reference/messages.md,
-sections 1 and 9).
+"""Messages on the wire: tolerant reading, strict writing.
+
+The rules of the wire are in docs/reference/messages.md, sections 1 and 9.
 
 parse()  one frame -> Message. The envelope is decoded once; the body stays raw JSON text.
 Message  what the node needs of it, and `forwarded()`: the frame for a recipient, as it came except
@@ -36,8 +37,10 @@ from .token_scope import may_cross
 
 
 class IdentityFields(msgspec.Struct):
-    """What a body says of its sender, undecoded; empty where it says nothing. `auth` and
-    `assertedIdentity` are claims of no worth."""
+    """What a body says of its sender, undecoded; empty where it says nothing.
+
+    `auth` and `assertedIdentity` are claims of no worth.
+    """
 
     auth: msgspec.Raw = EMPTY
     assertedIdentity: msgspec.Raw = EMPTY  # noqa: N815 (wire spelling)
@@ -71,6 +74,7 @@ class Message:
         "body",
         "frame",
         "id",
+        "is_response",
         "recipients",
         "sender",
         "type",
@@ -88,6 +92,7 @@ class Message:
     ) -> None:
         self.id = id_
         self.type = type_
+        self.is_response = type_ == "response"
         self.sender = sender
         self.recipients = recipients
         self.body = body
@@ -100,21 +105,23 @@ class Message:
 
     @property
     def said(self) -> IdentityFields:
-        """What the body says of its sender, read once. Raises BadMessage for a body too deep."""
+        """What the body says of its sender, read once.
+
+        Raises:
+            BadMessage: the body is nested too deep.
+        """
         said = self._said
         if said is None:
             said = self._said = _read(self.body)
         return said
 
     @property
-    def is_response(self) -> bool:
-        return self.type == "response"
-
-    @property
     def id_key(self) -> str:
-        """The id for look-ups: 1 and "1" are the same id (docs/reference/messages.md, section
-        6.2), and so are spellings that JSON takes for one value, because a response is written
-        anew by who gives it."""
+        """The id for look-ups: 1 and "1" are the same id.
+
+        So are all spellings that JSON takes for one value, because a response is written anew by
+        who gives it (docs/reference/messages.md, section 6.2).
+        """
         return plain_id(self.id)
 
     def fields(self) -> dict[str, Any]:
@@ -144,10 +151,19 @@ class Message:
     def forwarded(
         self, to: str, auth: bool, asserted: bool = False, body: bytes | None = None
     ) -> bytes:
-        """The frame for the recipient `to`: as it came (or with `body`), with the node's marks and
-        without what may not cross the border to the recipient's domain.
+        """The frame for one recipient, with the node's marks.
 
         One copy names one recipient (docs/reference/messages.md, section 9, row 3).
+
+        Args:
+            to: the recipient.
+            auth: whether a policy permitted the message.
+            asserted: whether the sender's identity is verified.
+            body: what stands in for the body, where a policy has rewritten it.
+
+        Returns:
+            The frame as it came but for the marks, and without what may not leave for the
+            recipient's domain.
         """
         try:
             if body is None:
@@ -171,8 +187,10 @@ class Message:
     def _copy_for(
         self, to: str, auth: bool, asserted: bool, crosses: bool, said: IdentityFields
     ) -> bytes:
-        """The frame for one of several recipients. It is encoded once for all with the same marks;
-        only `to` differs from one to the next."""
+        """The frame for one of several recipients.
+
+        It is encoded once for all with the same marks; only `to` differs from one to the next.
+        """
         if self._spliced is None:
             self._spliced = {}
         parts = self._spliced.get((auth, asserted, crosses))
@@ -199,7 +217,14 @@ def plain_id(id_: bytes) -> str:
 
 
 def parse(frame: bytes) -> Message:
-    """Read one frame (UTF-8 JSON). Raises InvalidFrame, whose text names what is wrong."""
+    """Read one frame.
+
+    Args:
+        frame: UTF-8 JSON, as it came.
+
+    Raises:
+        InvalidFrame: it is no message; the text names what is wrong.
+    """
     is_ascii = frame.isascii()
     try:
         if not is_ascii:
@@ -237,10 +262,12 @@ def parse(frame: bytes) -> Message:
 
 
 def reply(message: Message, body: dict[str, Any], sender: str = "") -> bytes:
-    """A response to `message`: id as it came, from and to swapped (docs/reference/messages.md,
-    section 1.5).
+    """A response: id as it came, from and to swapped (docs/reference/messages.md, section 1.5).
 
-    `sender` stands in for the recipient where the request named several or none.
+    Args:
+        message: the request.
+        body: what is answered.
+        sender: stands in for the recipient where the request named several or none.
     """
     return response(message.id, sender or message.recipients[0], message.sender, body)
 

@@ -1,5 +1,6 @@
-"""Rate counters: how many messages or requests came under a key within a window, for conditions
-and limits, common to workers that tell each other what they counted.
+"""Rate counters: how many messages or requests came under a key within a window.
+
+For conditions and limits, common to workers that tell each other what they counted: a G-counter.
 
 The count of a window slides: the present window's messages plus the share of the last window that
 still lies within its length. It is exact at even rates and never forgets a burst at a boundary.
@@ -129,8 +130,11 @@ class Rates:
         return counter.present
 
     def grant(self, key: Key, window: int, limit: int) -> float:
-        """Count one more and return 0 if that is within the limit, else count nothing and return
-        the seconds until it would be."""
+        """Count one more, if that is within the limit.
+
+        Returns:
+            0, or the seconds until it would be within the limit; then nothing was counted.
+        """
         if self.count(key, window) + 1 <= limit:
             self.note(key, window)
             return 0.0

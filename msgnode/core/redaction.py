@@ -67,8 +67,10 @@ def remember(token_hash: str, session: Any) -> None:
 
 
 def holds_token(text: str) -> bool:
-    """Whether a token stands in a text: that of a session which is there, or one known by its form.
-    For names that are to be kept, which are refused then and not cut."""
+    """Whether a token stands in a text: of a session that is there, or one known by its form.
+
+    For names that are to be kept, which are refused then and not cut.
+    """
     for _ in range(_DEPTH):
         text = unquote(text)
     found = _RANDOM.finditer(text)
@@ -85,8 +87,10 @@ def cut(text: str) -> str:
 
 
 def cut_id(text: str) -> str:
-    """A message's id, as JSON writes it, without the tokens in it. Few ids come twice, so none is
-    remembered."""
+    """A message's id, as JSON writes it, without the tokens in it.
+
+    Few ids come twice, so none is remembered.
+    """
     if len(text) <= _PLAIN:
         return text
     if (found := _UUID_AS_ID.fullmatch(text)) is not None:

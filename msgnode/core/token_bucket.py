@@ -7,8 +7,11 @@ from time import monotonic
 
 
 class TokenBucket:
-    """Holds one second's worth. `left` may be drawn on directly, below zero as well, where what was
-    taken is counted first and waited for afterwards."""
+    """Holds one second's worth.
+
+    `left` may be drawn on directly, below zero as well, where what was taken is counted first and
+    waited for afterwards.
+    """
 
     __slots__ = ("_clock", "_filled_at", "left", "rate")
 

@@ -1,5 +1,6 @@
-"""What may not cross the border between two domains (docs/reference/identity.md, section
-7, item 9, and case 87).
+"""What may not cross the border between two domains.
+
+docs/reference/identity.md, section 7, item 9, and case 87.
 
 An access token opens its holder's door in its own domain, so it does not leave that domain in a
 message, unless it was issued for the domain it goes to. Nothing is verified here: a token whose
@@ -20,8 +21,14 @@ _decode = msgspec.json.Decoder().decode
 
 
 def may_cross(token: bytes, sender: str, to: str) -> bool:
-    """Whether an access token (JSON: a text, or an object around one) may go from one address to
-    the other: within one domain, or to a domain it names as its audience.
+    """Whether an access token may go from one address to the other.
+
+    It may within one domain, and to a domain it names as its audience.
+
+    Args:
+        token: as JSON, a text or an object around one.
+        sender: the address it is sent from.
+        to: the recipient's address.
 
     >>> may_cross(b'"opaque"', "hyperty://a.example/1", "hyperty://b.example/2")
     False

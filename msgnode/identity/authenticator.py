@@ -1,5 +1,6 @@
-"""Authenticates messages: the bus's Authenticator. Every message passes here, so what is known
-costs a look-up.
+"""Authenticates messages: the bus's Authenticator.
+
+Every message passes here, so what is known costs a look-up.
 
 speaker_of(message, session)
   1 an identity of the session whose time is over is taken from it
@@ -141,8 +142,10 @@ class MessageAuthenticator:
         self._check_bound(proof, session.runtime_url, session.speaker)
 
     def holder(self, token_digest: str, runtime_url: str) -> str:
-        """The runtime that a token is bound to which `runtime_url` shows, "" if to none. Raises
-        Pending, and Unavailable."""
+        """The runtime that a token is bound to which `runtime_url` shows, "" if to none.
+
+        Raises Pending, and Unavailable.
+        """
         held = self._bindings.look(token_digest, runtime_url) if self._binds else None
         return held.runtime_url if held is not None else ""
 

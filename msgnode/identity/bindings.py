@@ -33,8 +33,11 @@ _TOLD = 2.0
 
 
 class Binding(NamedTuple):
-    """`name` is a digest: of a token, or of a runtime and a subject. `value` is what it is bound
-    to: the runtime's URL, or the hash of a key. `ends` is in seconds since the epoch."""
+    """`name` is a digest: of a token, or of a runtime and a subject.
+
+    `value` is what it is bound to: the runtime's URL, or the hash of a key. `ends` is in seconds
+    since the epoch.
+    """
 
     name: str
     value: str

@@ -40,8 +40,10 @@ class Fetcher:
         self._client: httpx.AsyncClient | None = None
 
     async def jwks(self, jwks_url: str, issuer: str) -> dict[str, Any]:
-        """The key set at `jwks_url`, or where the issuer's discovery document says. Raises
-        OutOfReach."""
+        """The key set at `jwks_url`, or where the issuer's discovery document says.
+
+        Raises OutOfReach.
+        """
         try:
             async with asyncio.timeout(self._timeout):
                 if not jwks_url:

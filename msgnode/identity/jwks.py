@@ -147,8 +147,10 @@ class _IssuerKeys:
 
 
 def public_keys(jwks: Any) -> list[Key]:
-    """The keys of a set that can verify. Secrets, short keys and unknown kinds are left out.
-    Raises ValueError if it is no set."""
+    """The keys of a set that can verify.
+
+    Secrets, short keys and unknown kinds are left out. Raises ValueError if it is no set.
+    """
     listed = jwks.get("keys") if isinstance(jwks, dict) else None
     if not isinstance(listed, list):
         raise ValueError("This is not a JWK set: it has no list `keys`.")  # noqa: TRY004

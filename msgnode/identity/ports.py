@@ -70,8 +70,10 @@ class Provider(Protocol):
         ...
 
     async def introspect(self, token: str) -> Claims | None:
-        """Claims of an opaque access token: iss, sub, exp, client_id, scope and the user's. None
-        if it is unknown, expired or revoked."""
+        """Claims of an opaque access token: iss, sub, exp, client_id, scope and the user's.
+
+        None if it is unknown, expired or revoked.
+        """
         ...
 
     async def login_url(self, request: AssertionRequest) -> str:

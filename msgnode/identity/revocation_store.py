@@ -24,8 +24,11 @@ MAX_LIFE = timedelta(days=30)
 def revoke(
     *, issuer: str = "", subject: str = "", token: str = "", close: bool = True, by: str = ""
 ) -> models.Revocation:
-    """Revoke a subject's identities, or one token (its `digest`). Blocks; takes part in the
-    caller's transaction. `close` ends the sessions they bound, else those go on as anonymous."""
+    """Revoke a subject's identities, or one token (its `digest`).
+
+    Blocks; takes part in the caller's transaction. `close` ends the sessions they bound, else those
+    go on as anonymous.
+    """
     if not token and not (issuer and subject):
         raise ValueError("A revocation names a token, or an issuer and a subject.")
     at = timezone.now()

@@ -91,8 +91,10 @@ def raise_file_limit() -> None:
 
 
 def check_port(host: str, port: int) -> None:
-    """Whether we may listen. Asked here because workers share their port and would share it with
-    a stranger's node as well."""
+    """Whether we may listen.
+
+    Asked here because workers share their port and would share it with a stranger's node as well.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -21,6 +21,8 @@ _GONE_AFTER = timedelta(minutes=5)
 
 
 class StatusReport:
+    """Writes the state of the components where the console finds it."""
+
     def __init__(
         self,
         writer: Writer,

@@ -15,8 +15,10 @@ log = logging.getLogger(__name__)
 
 
 class FaultAlarms:
-    """Looks at the counts every few seconds. An alarm stands, for one part of one worker, while its
-    failures repeat."""
+    """Looks at the counts every few seconds.
+
+    An alarm stands, for one part of one worker, while its failures repeat.
+    """
 
     def __init__(
         self,

@@ -15,8 +15,10 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "task
 
 
 def masked(text: str) -> str:
-    """Text without tokens, and without what could be a session's: they and many addresses are
-    random UUIDs, so only the last four characters of any stay."""
+    """Text without tokens, and without what could be a session's.
+
+    Tokens and many addresses are random UUIDs, so only the last four characters of any stay.
+    """
     return _RANDOM.sub(lambda found: "…" + found[0][-4:], cut(text))
 
 

@@ -180,8 +180,11 @@ class PathProbe:
     # --- the socket -------------------------------------------------------------------------------
 
     async def _connection(self) -> ClientConnection:
-        """A connection to this very worker. On a port that workers share the kernel chooses, and
-        one of them may be frozen: connections are tried side by side until one is at home."""
+        """A connection to this very worker.
+
+        On a port that workers share the kernel chooses, and one of them may be frozen: connections
+        are tried side by side until one is at home.
+        """
         tries: set[asyncio.Task[ClientConnection | None]] = set()
         try:
             while True:

@@ -1,5 +1,7 @@
-"""What the workers of a node ask one another for a scrape or a page: their numbers, and the
-messages that pass. The functions that ask block: they are for threads."""
+"""What the workers of a node ask one another for a scrape or a page.
+
+Their numbers, and the messages that pass. The functions that ask block: they are for threads.
+"""
 
 from __future__ import annotations
 

@@ -14,9 +14,11 @@ def live(request: HttpRequest) -> JsonResponse:
 
 
 def ready(request: HttpRequest) -> JsonResponse:
-    """200 when the routing table is loaded, the database answers, the worker's message to itself
-    comes back and its background jobs run, else 503 and what is wrong. `workers` counts this worker
-    and those it is joined to."""
+    """Whether this worker serves: 200, else 503 and what is wrong.
+
+    It does when the routing table is loaded, the database answers, the worker's message to itself
+    comes back and its background jobs run. `workers` counts this worker and those it is joined to.
+    """
     node = get_node()
     checks = {
         "node": node.is_ready,

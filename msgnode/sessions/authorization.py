@@ -1,5 +1,7 @@
-"""Whether a session may say this message: who speaks, the ownership of `from`, and of the
-addresses on which events are published.
+"""Whether a session may say this message.
+
+It depends on who speaks, on the ownership of `from`, and of the addresses on which events are
+published.
 
 Rules (docs/reference/messages.md, sections 3, 4 and 11)
 - A session speaks as the addresses it may call its own (bus/ownership.py); one that nobody held is

@@ -179,8 +179,11 @@ class Connection:
             self.link.close(code, reason)
 
     def lost(self) -> None:
-        """The socket is gone, whoever closed it. What was read before, and waited because the
-        sender was held back, is carried first: it was sent, and nobody would know of its loss."""
+        """The socket is gone, whoever closed it.
+
+        What was read before, and waited because the sender was held back, is carried first: it was
+        sent, and nobody would know of its loss.
+        """
         self._step(SocketEvent.LOSE)
         if self.state is SocketState.CLOSED:
             self._closed()

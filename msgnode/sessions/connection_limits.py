@@ -26,8 +26,13 @@ class ConnectionLimits:
         self._is_banned = is_banned
 
     def check(self, source: str) -> None:
-        """Whether there is room for another of this source. Raises Forbidden for one that is kept
-        out, Unavailable and TooMany where there is none."""
+        """Look whether there is room for another connection of this source.
+
+        Raises:
+            Forbidden: the source is kept out.
+            TooMany: the source has as many as it may have.
+            Unavailable: the worker has.
+        """
         if self._is_banned(source):
             raise Forbidden("Your address is banned from this node.")
         if len(self.connections) >= self._limit:
@@ -52,8 +57,10 @@ class ConnectionLimits:
                 _end(connection, code, "banned from this node")
 
     async def end_all(self, code: int, reason: str, seconds: float) -> None:
-        """Close every socket with the same code, one after another over at most so many seconds:
-        a crowd that is sent away at once comes back at once."""
+        """Close every socket with the same code, one after another.
+
+        Those who are sent away at once come back at once, so it takes up to `seconds`.
+        """
         connections = tuple(self.connections)
         pause = min(_PAUSE, seconds / len(connections)) if connections else 0.0
         late = 0.0

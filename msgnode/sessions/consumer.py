@@ -119,15 +119,20 @@ class SocketConsumer(AsyncConsumer):
                 await link.finish()
 
     def check(self, scope: dict[str, Any], source: str) -> None:
-        """Whether the socket may be opened at all; the upgrade is answered with the code of the
-        NodeError that says why not."""
+        """Look whether the socket may be opened at all.
+
+        Raises:
+            NodeError: it may not; the upgrade is answered with its code.
+        """
         self._sockets.check(source)
         if not credentials.origin_fits(scope, self._origins):
             raise Forbidden("Pages of this origin may not connect to this node.")
 
     async def _proof(self, scope: dict[str, Any]) -> tuple[Proof | None, NodeError | None]:
-        """Who is behind the token of the upgrade, or why it is not good. Found out before the
-        socket is open, so that the first frame is said by somebody."""
+        """Who is behind the token of the upgrade, or why it is not good.
+
+        Found out before the socket is open, so that the first frame is said by somebody.
+        """
         token = credentials.token_of(scope)
         if not token:
             return None, None

@@ -77,8 +77,11 @@ class SessionHandshake:
     # --- session frames ---------------------------------------------------------------------------
 
     def handle(self, message: Message, caller: Connection) -> None:
-        """Session frames (docs/reference/messages.md, section 2.2); what is refused is answered by
-        the pipeline."""
+        """Act on a session frame (docs/reference/messages.md, section 2.2).
+
+        Raises:
+            NodeError: it is refused; the pipeline answers.
+        """
         try:
             match message.type:
                 case "open":
@@ -114,8 +117,11 @@ class SessionHandshake:
             self.enter(runtime_url, caller, self._reply_to(message, caller))
 
     def enter(self, runtime_url: str, caller: Connection, answer: Answer | None = None) -> None:
-        """Give the caller a session of this runtime: one it left, where the settings allow that,
-        else a new one. `answer` gets the body of the answer after the commit."""
+        """Give the caller a session of this runtime.
+
+        It is one the runtime left, where the settings allow that, else a new one. `answer` gets the
+        body of the answer after the commit.
+        """
         runtime_url = runtime_url.rstrip("/")  # or it would be another runtime of the same name
         siblings = self._table.runtimes.get(runtime_url, ())
         left = selection.to_resume(siblings, caller.speaker, self._settings.resume)
@@ -193,8 +199,11 @@ class SessionHandshake:
     def _make_room(
         self, runtime_url: str, siblings: Sequence[Listener], caller: Connection
     ) -> None:
-        """End a detached session of a runtime URL that has as many as it may have. Raises TooMany
-        if there is none."""
+        """End a detached session of a runtime URL that has as many as it may have.
+
+        Raises:
+            TooMany: none is detached.
+        """
         oldest = selection.to_end(siblings, caller.speaker)
         if oldest is None:
             raise TooMany(f"{runtime_url} has {len(siblings)} sessions already, all in use.")
@@ -303,8 +312,10 @@ class SessionHandshake:
         answer: Answer | None,
         give_up: Callable[[], None],
     ) -> None:
-        """Answer after the commit, then let the session's frames flow. If the database did not
-        take it nothing is acknowledged, and the stub may try again."""
+        """Answer after the commit, then let the session's frames flow.
+
+        If the database did not take it nothing is acknowledged, and the stub may try again.
+        """
         caller.answer_pending(+1)
 
         def finish(done: asyncio.Future[Any]) -> None:
@@ -346,6 +357,8 @@ class SessionHandshake:
 
 
 def _names(sender: str, token: str, session: LiveSession) -> bool:
-    """Whether the `from` of a `close` means this session: by its runtime URL, its token, or not
-    at all (stubs that forgot their session URL)."""
+    """Whether the `from` of a `close` means this session.
+
+    By its runtime URL, its token, or not at all (stubs that forgot their session URL).
+    """
     return sender in ("", session.runtime_url) or rules.opens(token, session.token_hash)

@@ -16,8 +16,11 @@ from .session import LiveSession
 
 
 class SessionLocator:
-    """One instance per worker. With several workers, `fetch` has a session of another one come
-    here; it returns when that is settled, one way or the other."""
+    """One instance per worker.
+
+    With several workers, `fetch` has a session of another one come here; it returns when that is
+    settled, one way or the other.
+    """
 
     def __init__(self, sessions: SessionManager) -> None:
         self.fetch: Callable[[str], Awaitable[None]] | None = None
@@ -26,8 +29,12 @@ class SessionLocator:
         sessions.on_identified.append(self._has_come)
 
     def here(self, session: Listener) -> LiveSession:
-        """The session, once it is with this worker. Raises Pending while it comes from another or
-        leaves for one, and Unavailable if it cannot be had."""
+        """The session, once it is with this worker.
+
+        Raises:
+            Pending: it comes from another worker, or leaves for one.
+            Unavailable: it cannot be had.
+        """
         live = self._sessions.sessions.get(session.id)
         if live is not None and live.state is not State.LEAVING:
             return live

@@ -1,5 +1,6 @@
-"""The sessions of a worker: takes each from state to state, by the table SESSION of rules.py, and
-does what belongs to the step.
+"""The sessions of a worker: takes each from state to state, and does what belongs to the step.
+
+The states are those of the table SESSION in rules.py.
 
 Rules
 - A session that has lost its socket is kept for the grace period, oldest first in `_detached`.
@@ -129,8 +130,10 @@ class SessionManager:
     def end(
         self, session: LiveSession, code: int, reason: str, told: str = "ended by the operator"
     ) -> None:
-        """The operator ends a session, or a rule does; the code tells its socket whether to return,
-        `reason` stays with the row."""
+        """The operator ends a session, or a rule does.
+
+        The code tells its socket whether to return; `reason` stays with the row.
+        """
         socket = session.socket
         self.close(session, Event.END, reason)
         if socket is not None:
@@ -139,10 +142,13 @@ class SessionManager:
     def identify(
         self, session: LiveSession, identity: Identity | None, proof: str = ""
     ) -> asyncio.Future[Any] | None:
-        """Bind a session to a verified subject (a login), or to none (a logout, an end of the
-        identity); the future is done with the commit, None if there is nothing to store.
+        """Bind a session to a verified subject, or to none.
 
-        Raises Forbidden for another subject than it is bound to, and for one that is banned.
+        Returns:
+            A future that is done with the commit, None if there is nothing to store.
+
+        Raises:
+            Forbidden: it is bound to another subject, or the subject is banned.
         """
         speaker = replace(session.speaker, identity=identity)
         if identity is not None and session.speaker.identity is not None:
@@ -184,8 +190,11 @@ class SessionManager:
                     self.end(session, CloseCode.REFUSED, f"banned: {ban.reason}")
 
     def restore(self, rows: Iterable[models.Session]) -> int:
-        """Take over the sessions of the database at start, where each has lost its socket. Those
-        that did not end in a clean stop may have missed something; how many is returned."""
+        """Take over the sessions of the database at start, where each has lost its socket.
+
+        Returns:
+            How many did not end in a clean stop, and so may have missed something.
+        """
         with_gap = 0
         for row in rows:
             session = self.restored(row)
@@ -240,8 +249,10 @@ class SessionManager:
     def resume(
         self, session: LiveSession, socket: Socket, token: str, speaker: Speaker, proof: str
     ) -> None:
-        """A session goes on with this socket, token and speaker, and is `stored` after the commit;
-        a socket it has is closed."""
+        """A session goes on with this socket, token and speaker.
+
+        It is `stored` after the commit; a socket it has is closed.
+        """
         before = session.socket
         is_changed = speaker.identity != session.speaker.identity
         session.step(Event.RESUME)
@@ -259,8 +270,7 @@ class SessionManager:
             on_identified(session)
 
     def stored(self, session: LiveSession, socket: Socket) -> None:
-        """The session's row is on disk: let its frames flow to its socket, and say if some are
-        missing."""
+        """The session's row is on disk: let its frames flow, and say if some are missing."""
         session.step(Event.STORED)
         session.attach(socket)
         self._signal_gap(session)
@@ -276,8 +286,7 @@ class SessionManager:
     # --- sessions that change their worker --------------------------------------------------------
 
     def adopt(self, session: LiveSession) -> None:
-        """A session that arrives is one of this worker's from now on, or one that was to leave
-        stays."""
+        """A session that arrives is this worker's from now on, or one that was to leave stays."""
         session.step(Event.ADOPT)
         self.sessions[session.id] = session
         self._detached[session.id] = session
@@ -286,8 +295,7 @@ class SessionManager:
             on_identified(session)
 
     def release(self, session: LiveSession) -> None:
-        """A session is to leave this worker: its socket is ended, its queue goes along.
-        Idempotent."""
+        """A session is to leave: its socket is ended, its queue goes along. Idempotent."""
         if session.state is State.LEAVING:
             return
         socket = session.socket
@@ -311,8 +319,7 @@ class SessionManager:
             on_handed_off(session_id)
 
     def missed(self, session_id: str) -> None:
-        """Frames for a session were lost on their way to this worker: tell it, or tell it when it
-        comes back."""
+        """Frames for a session were lost on their way: tell it now, or when it comes back."""
         session = self.sessions.get(session_id)
         if session is None:
             return

@@ -23,8 +23,10 @@ _OVERHEAD = 64  # bytes of memory a waiting frame costs besides its text
 
 
 class Link(Protocol):
-    """A socket as the outbox needs it. Servers provide one (msgnode.servers.daphne) or the session
-    room's own, AsgiLink, wraps ASGI's `send`."""
+    """A socket as the outbox needs it.
+
+    Servers provide one (msgnode.servers.daphne), or AsgiLink wraps ASGI's `send`.
+    """
 
     is_paused: bool
     on_resume: Callable[[], None]
@@ -42,6 +44,8 @@ class Link(Protocol):
 
 
 class Outbox:
+    """The frames that wait for one session's socket; see the head of the file."""
+
     __slots__ = (
         "_budget",
         "_bytes",

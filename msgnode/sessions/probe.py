@@ -45,8 +45,10 @@ class Misdirected(NodeError):
 
 
 class ProbeDoor:
-    """One instance per worker. `secret` is common to the workers of a node; `pipeline` is set
-    before the first connection."""
+    """One instance per worker.
+
+    `secret` is common to the workers of a node; `pipeline` is set before the first connection.
+    """
 
     pipeline: Pipeline
 

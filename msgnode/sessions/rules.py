@@ -35,6 +35,8 @@ from msgnode.core.digest import digest
 
 
 class State(StrEnum):
+    """Where a session is in its life."""
+
     PROVISIONAL = "provisional"
     OPENING = "opening"
     OPEN = "open"
@@ -47,6 +49,8 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
+    """What takes a session to another state."""
+
     OPEN = "open"
     STORED = "row stored"
     OPEN_FAILED = "new row not stored"
@@ -102,6 +106,8 @@ SESSION: Mapping[tuple[State, Event], State] = {
 
 
 class SocketState(StrEnum):
+    """Where a connection is in its life."""
+
     READING = "reading"
     HELD = "held"
     LOST = "lost"
@@ -110,6 +116,8 @@ class SocketState(StrEnum):
 
 
 class SocketEvent(StrEnum):
+    """What takes a connection to another state."""
+
     HOLD = "sender over a limit"
     RELEASE = "nothing to wait for"
     LOSE = "gone"

@@ -38,6 +38,7 @@ class SessionState(msgspec.Struct):
 
 
 def state_of(session: LiveSession) -> SessionState:
+    """What another worker needs to take the session over."""
     return SessionState(
         session.id,
         session.runtime_url,

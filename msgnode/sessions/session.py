@@ -41,8 +41,10 @@ class Socket(Protocol):
 
 
 class LiveSession:
-    """Implements the bus's Listener. `state` changes by `step` alone, which obeys the table SESSION
-    of rules.py."""
+    """Implements the bus's Listener.
+
+    `state` changes by `step` alone, which obeys the table SESSION of rules.py.
+    """
 
     is_here = True
 
@@ -147,8 +149,7 @@ class LiveSession:
         return self.deliver(frame)
 
     def when_writable(self, callback: Callable[[], None]) -> None:
-        """See the outbox. A reader that has not caught up within READER_PATIENCE seconds is
-        closed."""
+        """See the outbox; a reader that has not caught up in READER_PATIENCE seconds is closed."""
         self.outbox.when_writable(callback)
         if self._slow_timer is None:
             loop = asyncio.get_running_loop()

@@ -68,8 +68,10 @@ class SessionStore:
         self._update(session, state=models.Session.State.DETACHED, detached_at=now)
 
     def closed(self, session: LiveSession, reason: str) -> Future[Any]:
-        """Mark the row closed and free what the session held; the rows of the oldest closed
-        sessions go where there are more than are kept."""
+        """Mark the row closed and free what the session held.
+
+        The rows of the oldest closed sessions go where there are more than are kept.
+        """
         id_ = uuid.UUID(session.id)
         columns = {
             "state": models.Session.State.CLOSED,
@@ -100,9 +102,11 @@ class SessionStore:
         return self._writer.submit(Call(mark))
 
     def take_over(self, epochs: Sequence[str] | None, ids: Sequence[str] = ()) -> Iterator[Rows]:
-        """Make sessions of other epochs this worker's: those of `ids`, or of workers that have
-        ended (`epochs`; None: of all that are not registered). At most so many at a time, each by
-        one worker only, however many try. Blocks."""
+        """Make sessions of other epochs this worker's. Blocks.
+
+        Those of `ids`, or of workers that have ended (`epochs`; None: of all that are not
+        registered). At most so many at a time, each by one worker only, however many try.
+        """
         if epochs is None:  # in this order: a worker is registered before it has sessions
             found = models.Session.objects.exclude(state=models.Session.State.CLOSED)
             held = set(found.order_by().values_list("epoch", flat=True).distinct())

@@ -1,5 +1,6 @@
-"""The handshake of the Matrix-type stubs: `/stub/connect`, with `cmd` frames
-(docs/reference/messages.md, cases 12-14).
+"""The handshake of the Matrix-type stubs: `/stub/connect`, with `cmd` frames.
+
+docs/reference/messages.md, cases 12-14.
 
 A stub that names its runtime in the URL is live for its runtime as soon as the socket is open, and
 reads no close code. So a refusal is said to it twice: what it sends is answered with the code for

@@ -36,8 +36,10 @@ class Turns:
         self.go()
 
     def go(self) -> None:
-        """Take steps for one turn; the rest in the next ones. What a step raises is the end of its
-        message alone."""
+        """Take steps for one turn; the rest in the next ones.
+
+        What a step raises is the end of its message alone.
+        """
         until = perf_counter() + TURN
         while self._under_way and self._may_go_on():
             if perf_counter() > until:

@@ -64,8 +64,10 @@ def provider(issuer: str, lifetimes: dict[str, int], *, is_production: bool) -> 
 
 
 def content_security_policy() -> dict[str, Any]:
-    """What pages may load: this node's own files and nothing inline. msgnode.web.headers has the
-    exceptions."""
+    """What pages may load: this node's own files and nothing inline.
+
+    msgnode.web.headers has the exceptions.
+    """
     return {
         "DIRECTIVES": {
             "default-src": [NONE],

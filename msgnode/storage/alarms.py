@@ -82,8 +82,10 @@ def clear_alarm(kind: str, subject: str) -> None:
 
 
 def clear_of_ended(kinds: Iterable[str], host: str) -> None:
-    """Clear what workers of this host, whose processes have ended, raised about themselves. Their
-    subjects begin with `host:pid`. Blocks: for the start of a worker."""
+    """Clear what workers of this host, whose processes have ended, raised about themselves.
+
+    Their subjects begin with `host:pid`. Blocks: for the start of a worker.
+    """
     standing = models.Alarm.objects.filter(kind__in=tuple(kinds), cleared_at=None)
     for alarm in standing.filter(subject__startswith=f"{host}:"):
         pid = alarm.subject.removeprefix(f"{host}:").partition(" ")[0]

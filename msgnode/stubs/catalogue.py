@@ -1,5 +1,6 @@
-"""The node's protostubs as catalogue entries (docs/reference/messages.md, section 6.6): who gets
-which, and its descriptor.
+"""The node's protostubs as catalogue entries: who gets which, and its descriptor.
+
+docs/reference/messages.md, section 6.6.
 
 Everything said about a stub is computed from the very file that is served, once a process, so that
 descriptor, source package, version and script cannot differ. The version ends in the source's hash:

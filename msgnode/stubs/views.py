@@ -39,6 +39,8 @@ OTHER_TYPES = ("hyperty", RUNTIME_TYPE, "dataschema")
 
 @method_decorator(csrf_exempt, name="dispatch")  # constraints change nothing here
 class CatalogueView(View):
+    """The catalogue below `/.well-known/`."""
+
     http_method_names = ["get", "head", "post", "options"]
 
     def get(self, request: HttpRequest, kind: str, rest: str = "") -> HttpResponse:
@@ -103,8 +105,7 @@ def _runtime(rest: str) -> HttpResponse:
 
 
 def _by_file_name(name: str, kind: str) -> tuple[ServedStub | None, str]:
-    """The stub of `<name>` or `<name>.ps.<js, py or json>` (of an identity proxy `.idp.`), and that
-    suffix."""
+    """The stub of `<name>` or `<name>.ps.<suffix>` (of an identity proxy `.idp.`), and suffix."""
     for stub in catalogue.served(kind):
         for suffix in (stub.suffix, f"{stub.suffix.split('.')[0]}.json"):
             base = name.removesuffix(f".{suffix}")

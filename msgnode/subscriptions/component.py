@@ -25,8 +25,11 @@ from .store import SubscriptionStore
 
 
 class SubscriptionComponent(Component):
-    """`enter` and `drop` give addresses to a session and take them back (address allocation);
-    `check_room` raises TooMany where a session may not hold so many more."""
+    """How claims become allocations.
+
+    `enter` and `drop` give addresses to a session and take them back (address allocation);
+    `check_room` raises TooMany where a session may not hold so many more.
+    """
 
     name = "sm"
 
@@ -172,8 +175,10 @@ class SubscriptionComponent(Component):
         taken_over: dict[str, Listener],
         earlier: list[Future[Body]],
     ) -> Future[Body]:
-        """Make claims hold with the commit, and undo the subscriptions if there is none. A request
-        for what an earlier one is about to get shares the fate of that one."""
+        """Make claims hold with the commit, and undo the subscriptions if there is none.
+
+        A request for what an earlier one is about to get shares the fate of that one.
+        """
         answer: Future[Body] = committed.get_loop().create_future()
         answer.add_done_callback(retrieve_error)
         self._begin([*new, *claimed], session, answer)
@@ -295,8 +300,11 @@ class SubscriptionComponent(Component):
         return plain, claimed, taken_over
 
     def _on_behalf(self, body: dict[str, Any], caller: Listener) -> Listener:
-        """`source` (or `subscriber`) owned by another connection of the same runtime or subject
-        means that connection; any other means the caller (docs/reference/messages.md, case 35)."""
+        """Whom a request is for (docs/reference/messages.md, case 35).
+
+        `source` (or `subscriber`) owned by another connection of the same runtime or subject means
+        that connection; any other means the caller.
+        """
         source = body.get("source") or body.get("subscriber")
         if not isinstance(source, str):
             return caller

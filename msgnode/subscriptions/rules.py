@@ -73,8 +73,13 @@ def wanted(body: dict[str, Any], max_number: int) -> Wanted:
 
 
 def access(address: str, own_runtime: str, domain: str) -> Access:
-    """What it takes to subscribe `address` for a session of the runtime `own_runtime`, at the node
-    of `domain`."""
+    """What it takes to subscribe an address.
+
+    Args:
+        address: what is to be subscribed.
+        own_runtime: the runtime URL of the session that asks.
+        domain: the node's domain.
+    """
     parsed = addresses.parse(address)
     if parsed.scheme in addresses.NODE_SCHEMES:
         return Access.NOBODY

@@ -19,6 +19,8 @@ Kind = models.Allocation.Kind
 
 
 class SubscriptionStore:
+    """The rows of subscriptions; changes are committed in groups."""
+
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
@@ -51,8 +53,10 @@ class SubscriptionStore:
         unclaimed: list[str],
         result: Any,
     ) -> Future[Any]:
-        """Subscriptions that end, and of the owned addresses those that were claims: `unclaimed`
-        names them after the commit."""
+        """Subscriptions that end, and of the owned addresses those that were claims.
+
+        `unclaimed` names these after the commit.
+        """
         id_ = uuid.UUID(session.id)
         ended = Delete(models.Subscription, id_, gone)
         if not owned:
@@ -71,8 +75,7 @@ class SubscriptionStore:
 
     @staticmethod
     def load(sessions: Sequence[uuid.UUID] | None = None) -> Iterator[tuple[str, str]]:
-        """(address, hex id of the session) of every subscription, or of those of a few sessions.
-        Blocks."""
+        """(address, hex id of the session) of each subscription, or of some sessions'. Blocks."""
         found = models.Subscription.objects.order_by("id")
         if sessions is not None:
             found = found.filter(session_id__in=sessions)

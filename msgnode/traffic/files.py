@@ -40,11 +40,14 @@ def place(url: str) -> tuple[fs.FileSystem, str]:
 
 
 def folder_of(hour: int) -> str:
+    """Where the files of an hour are, below the record's root."""
     at = datetime.fromtimestamp(hour, UTC)
     return f"date={at:%Y-%m-%d}/hour={at:%H}"
 
 
 class RecordFiles:
+    """The raw files of the record."""
+
     def __init__(self, url: str, name: str, *, max_bytes: int, min_free: int) -> None:
         self._fs, self._root = place(url)
         self._is_local = isinstance(self._fs, fs.LocalFileSystem)
@@ -104,6 +107,7 @@ class RecordFiles:
 
 
 def files_below(system: fs.FileSystem, root: str) -> Iterator[fs.FileInfo]:
+    """The files in a folder and in all below it."""
     selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
     return (info for info in system.get_file_info(selector) if info.type == fs.FileType.File)
 

@@ -181,4 +181,5 @@ def _key(seed: int, number: int, of: str = "runtime") -> uuid.UUID:
 
 
 def last_full_hour(now: datetime) -> datetime:
+    """When the last hour that is over began."""
     return now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)

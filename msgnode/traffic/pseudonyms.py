@@ -20,7 +20,8 @@ _DIGEST_BYTES = 10
 
 
 def pseudonym(address: str, key: bytes) -> str:
-    """
+    """The address with all but scheme and domain hashed.
+
     >>> pseudonym("hyperty://example.org/7e2", b"key")
     'hyperty://example.org/~mnbqolbvkhqyuryz'
     """

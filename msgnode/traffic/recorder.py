@@ -36,6 +36,8 @@ _ALARM_EVERY = 30.0
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
+    """Where the record is written, how often, and how much of it."""
+
     url: str
     flush_seconds: float = 3.0
     buffer_rows: int = 200_000
@@ -45,8 +47,10 @@ class RecordOptions:
 
 
 class ParquetRecorder:
-    """`raise_alarm(kind, subject, text)` and `clear_alarm(kind, subject)` are called from the
-    recorder's thread."""
+    """Writes the record in a thread of its own.
+
+    `raise_alarm(kind, subject, text)` and `clear_alarm(kind, subject)` are called from that thread.
+    """
 
     def __init__(
         self,

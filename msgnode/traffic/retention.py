@@ -1,5 +1,7 @@
-"""What raw rows are deleted: hours older than their days, then the oldest while the record is near
-its cap, and what broken writers left behind. Each deletion is logged.
+"""What raw rows are deleted. Each deletion is logged.
+
+Hours older than their days, then the oldest while the record is near its limit, and what broken
+writers left behind.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ LEFT_BEHIND = timedelta(days=1)
 
 
 def raw_url(url: str) -> str:
+    """Where the raw rows of a record are."""
     return f"{url.rstrip('/')}/raw"
 
 

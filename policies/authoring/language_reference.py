@@ -1,5 +1,4 @@
-"""The guide beside the editor: every attribute, operator and obligation in a few words, and rules
-to start from. Pure.
+"""The guide beside the editor: attributes, operators, obligations, and rules to start from. Pure.
 
 A test holds it together with the vocabulary, and has every example read as the language reads it.
 """

@@ -1,5 +1,6 @@
-"""A look at the messages that pass now, for the playground: over the socket of the worker's tail,
-and with what the other workers say.
+"""A look at the messages that pass now, for the playground.
+
+It asks the worker's tail over its socket, and the other workers.
 
 DATA_DIR/tail-<pid>.sock, one per worker of this machine; the first line out asks, every line in is
 a message. Blocks for SECONDS, and a second more for other workers; the node never waits for who
@@ -35,8 +36,10 @@ Source = Callable[[float, int], Sequence[Any]]
 def messages_now(
     seconds: float = SECONDS, enough: int = ENOUGH, others: Source | None = None
 ) -> list[Any]:
-    """Messages that pass the node within so many seconds, as the playground takes them: those of
-    this worker and, where it has any, of the others."""
+    """Messages that pass the node within so many seconds, as the playground takes them.
+
+    Those of this worker and, where it has any, of the others.
+    """
     if others is None:
         return messages_here(seconds, enough)
     with ThreadPoolExecutor(1) as pool:

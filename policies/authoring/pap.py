@@ -35,8 +35,11 @@ PUBLISHED = "policies.published"
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What a check found. It is fit for publication if there are neither problems nor failures;
-    warnings say what is written otherwise in this language."""
+    """What a check found.
+
+    The draft is fit for publication if there are neither problems nor failures; warnings say what
+    is written otherwise in this language.
+    """
 
     problems: tuple[Problem, ...] = ()
     failures: tuple[str, ...] = ()

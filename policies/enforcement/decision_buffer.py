@@ -40,8 +40,11 @@ MAX_FACT = 1000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One decision worth telling. `shadow` is the decision of sets that are not in force, `facts`
-    are what was known beside the message."""
+    """One decision worth telling.
+
+    `shadow` is the decision of sets that are not in force, `facts` are what was known beside the
+    message.
+    """
 
     at: float
     direction: str

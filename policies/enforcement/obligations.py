@@ -21,8 +21,10 @@ LINES = 20
 
 
 def execute(pending_obligations: Sequence[PendingObligation]) -> None:
-    """All of them; one that fails is told in the log and stops no other. What a rule mails to the
-    same people is one mail: a flood of refusals is not one of mails."""
+    """Carry all of them out; one that fails is told in the log and stops no other.
+
+    What a rule mails to the same people is one mail: a flood of refusals is not one of mails.
+    """
     mails: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for pending in pending_obligations:
         source = pending.obligation.source

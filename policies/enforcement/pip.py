@@ -33,9 +33,17 @@ FETCHED = frozenset({REGISTRIES})
 class AttributeSource(Protocol):
     """What the node and its registry know of addresses. Answers at once, from memory."""
 
-    def identity_of(self, address: str) -> Identity | None: ...
-    def runtime_of(self, address: str) -> str | None: ...
-    def entries_of(self, user_url: str) -> list[Any] | None: ...
+    def identity_of(self, address: str) -> Identity | None:
+        """Whose the address is, if that is verified."""
+        ...
+
+    def runtime_of(self, address: str) -> str | None:
+        """The URL of the runtime the address is in."""
+        ...
+
+    def entries_of(self, user_url: str) -> list[Any] | None:
+        """The hyperties a user has registered, None if that is not known in time."""
+        ...
 
     def prepare(self, user_url: str) -> None:
         """Raise Pending if a user's entries must be waited for."""

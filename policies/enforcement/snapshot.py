@@ -52,8 +52,11 @@ def make_snapshot(
     version: int = 0,
     warnings: list[Problem] | None = None,
 ) -> PolicySnapshot:
-    """Compile a document whose sets carry their mode; `warnings` as in `read_document`. Raises
-    PolicyError."""
+    """Compile a document whose sets carry their mode; `warnings` as in `read_document`.
+
+    Raises:
+        PolicyError: the document is refused.
+    """
     kept = {name: tuple(members) for name, members in lists.items()}
     modes = [_mode(each) for each in document]
     # Faults of a set that is off do not matter, but its place does: for the paths of the others.

@@ -1,6 +1,6 @@
-"""GUIDs: names that follow from a public key and a salt (docs/reference/registry.md, section B2).
-Pure.
+"""GUIDs: names that follow from a public key and a salt. Pure.
 
+docs/reference/registry.md, section B2:
 GUID = base64url, unpadded, of PBKDF2-HMAC-SHA256(key text, salt text, 10,000 rounds, 32 bytes).
 Both texts are taken as they are written, the key with its BEGIN and END marks. A library that was
 bundled with the field's runtimes ends the first block of a text salt with "1" instead of the number

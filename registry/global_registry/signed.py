@@ -1,5 +1,6 @@
-"""Signed records: read, checked and made (docs/reference/registry.md, section B3). Pure, but
-for the mathematics.
+"""Signed records: read, checked and made (docs/reference/registry.md, section B3).
+
+Pure, but for the mathematics.
 
 A record travels as a JWT: header `{"alg":"ES256"}`, payload `{"data": the JSON in base64}`,
 signature over secp256k1 by the key inside the record. The field signs in two encodings, DER and the

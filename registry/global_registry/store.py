@@ -39,7 +39,7 @@ def get(guid: str) -> str:
 
 
 def put(guid: str, jwt: str, condition: Callable[[str | None], None] | None = None) -> bool:
-    """Store the record; whether it is the first of its GUID. Raises BadMessage, Forbidden, …
+    """Store the record; whether it is the first of its GUID. Raises BadMessage or Forbidden.
 
     `condition` is asked about the stored record (None: there is none) and may raise."""
     record = signed.read(jwt)

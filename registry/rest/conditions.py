@@ -1,5 +1,6 @@
-"""Conditional requests of /api/v1 (RFC 9110, section 13): what a client knows already is not sent
-again, and what it does not know is not overwritten.
+"""Conditional requests of /api/v1 (RFC 9110, section 13).
+
+What a client knows already is not sent again, and what it does not know is not overwritten.
 
 A tag is a hash of what a read shows. Every answer with a body carries it as ETag. A read with
 If-None-Match is answered 304 if the tag is the same; a write with If-Match (or If-None-Match: *, to
@@ -60,8 +61,10 @@ def tagged(request: Request, response: Response) -> Response:
 
 
 def condition(request: Request) -> Callable[[Any], None] | None:
-    """A check of what is there before a write (its fields, None if there is nothing); it raises
-    PreconditionFailed. None if the request has no condition."""
+    """A check of what is there before a write, None if the request has no condition.
+
+    It gets the fields of what is there, None if there is nothing, and raises PreconditionFailed.
+    """
     wanted = request.headers.get("If-Match")
     unwanted = request.headers.get("If-None-Match")
     if wanted is None and unwanted is None:

@@ -1,5 +1,6 @@
-"""The field's domain registry: the endpoints of docs/reference/registry.md, section A2, for
-connectors as they are.
+"""The field's domain registry over HTTP, for connectors as they are.
+
+The endpoints of docs/reference/registry.md, section A2:
 
     PUT    hyperty/user/<user>/<url>            register            GET  hyperty/user/<user>
     DELETE hyperty/user/<user>/<url>            disconnect          GET  hyperty/guid/<guid>

@@ -1,5 +1,6 @@
-"""The field's global registry over HTTP (docs/reference/registry.md, section B1): GET and PUT
-/guid/<guid>.
+"""The field's global registry over HTTP: GET and PUT /guid/<guid>.
+
+docs/reference/registry.md, section B1.
 
 Every body is `{"Code", "Description", "Explanation", "Value"}` and Code is the HTTP status; the
 record travels as plain text. Records are deleted by nobody: their owner revokes them.

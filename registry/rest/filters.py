@@ -77,6 +77,8 @@ class EntryFilters(django_filters.FilterSet):
 
 
 class HypertyFilters(EntryFilters):
+    """What hyperties may be searched by."""
+
     keys = ("url", "runtime", "user", "email", "guid")
 
     user = _exact("user_id")
@@ -92,6 +94,8 @@ class HypertyFilters(EntryFilters):
 
 
 class DataObjectFilters(EntryFilters):
+    """What data objects may be searched by."""
+
     keys = ("url", "runtime", "name", "reporter")
 
     name = _exact("name")
@@ -103,6 +107,8 @@ class DataObjectFilters(EntryFilters):
 
 
 class UserFilters(django_filters.FilterSet):
+    """What users may be searched by."""
+
     userID = _exact("user_id")
     email = _exact("idp_identifier")
 
@@ -112,6 +118,8 @@ class UserFilters(django_filters.FilterSet):
 
 
 class ChangeFilters(django_filters.FilterSet):
+    """What changes of status may be searched by."""
+
     url = _exact("url")
 
     class Meta:

@@ -1,6 +1,6 @@
-"""Shapes of /api/v1. Field names are the registry's own (docs/reference/registry.md, section A1),
-plus `key` and `url`.
+"""Shapes of /api/v1.
 
+Field names are the registry's own (docs/reference/registry.md, section A1), plus `key` and `url`.
 Serializers describe and check; what a value means is decided by registry.records and entries.
 """
 

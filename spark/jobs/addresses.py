@@ -21,10 +21,12 @@ def head(address: Column) -> Column:
 
 
 def scheme(address: Column) -> Column:
+    """The scheme of an address."""
     return f.lower(f.regexp_extract(address, _SCHEME, 1))
 
 
 def home_domain(address: Column) -> Column:
+    """The domain of an address without its service label, in lower case."""
     return f.regexp_replace(
         f.lower(f.regexp_extract(address, _DOMAIN, 1)), f.lit(_SERVICE_LABEL), f.lit("")
     )

@@ -22,9 +22,16 @@ MEASURES = ("messages", "failed")
 
 
 def judged(hours: DataFrame) -> DataFrame:
-    """Hours (hour, messages, failed, …, past) → those that are not past, with the days they were
-    compared with (`days`), for each measure what was expected and its spread, and `<measure>_odd`:
-    high, low or ""."""
+    """Mark the hours that are out of the ordinary.
+
+    Args:
+        hours: columns hour, the measures (messages, failed, …), and past: whether it is only there
+            to compare with.
+
+    Returns:
+        The hours that are not past, with `days` (how many they were compared with), for each
+        measure what was expected and its spread, and `<measure>_odd`: high, low or "".
+    """
     at_that_time = Window.partitionBy(f.hour("hour"))
     is_past = f.col("past")
     hours = hours.withColumn("days", f.count(f.when(is_past, 1)).over(at_that_time))

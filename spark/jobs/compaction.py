@@ -1,5 +1,6 @@
-"""Compaction: the many small files of an hour become one, without a moment in which a row is
-missing or doubled (how, stands in `record`).
+"""Compaction: the many small files of an hour become one.
+
+There is no moment in which a row is missing or doubled (`record` says how).
 """
 
 from __future__ import annotations

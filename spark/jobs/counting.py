@@ -57,8 +57,10 @@ class WrongColumns(ValueError):
 def counted(
     count: Count, columns: dict[str, pa.DataType], root: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What `mapInArrow` calls: rows (hour, folder, names) in, what `count` makes of them out, with
-    the hour in seconds since the epoch. `columns` are those read; `root` is a path or URL."""
+    """What `mapInArrow` calls: rows (hour, folder, names) in, what `count` makes of them out.
+
+    Hours are in seconds since the epoch. `columns` are those read; `root` is a path or URL.
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         system, place = file_system(root)
@@ -95,8 +97,10 @@ PARTIES = dict.fromkeys(("sender", "runtime", "session", "to", "outcome"), _TEXT
 
 
 def parties(reached: Sequence[str], rows: pa.Table) -> Iterator[pa.Table]:
-    """By talker, by runtime, by listener if the outcome is one of `reached`. A session stands for
-    a runtime that is not known."""
+    """By talker, by runtime, by listener if the outcome is one of `reached`.
+
+    A session stands for a runtime that is not known.
+    """
     heard = rows.filter(_is_in(rows["outcome"], reached))
     for role, of, address in (
         ("talker", rows, rows["sender"]),

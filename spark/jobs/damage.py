@@ -39,8 +39,11 @@ _LONGEST = 200
 def faults_in(
     spark: SparkSession, raw: Storage, hours: Mapping[datetime, Sequence[File]]
 ) -> Faults:
-    """The files that are damaged or gone. Raises what says nothing about a file: an error of the
-    file system, a missing permission, too little memory."""
+    """The files that are damaged or gone.
+
+    Raises what says nothing about a file: an error of the file system, a missing permission, too
+    little memory.
+    """
     every = record.pieces(spark, hours, piece_bytes=0)
     suspects = every.mapInArrow(_suspects(raw.root), "hour long, folder string, name string")
     found: Faults = {}
@@ -53,8 +56,10 @@ def faults_in(
 
 
 def set_aside(raw: Storage, hour: datetime, faults: Mapping[str, str]) -> None:
-    """Rename the damaged files of an hour, so that nobody reads them as rows. One that cannot be
-    renamed stays, and the next run finds it again."""
+    """Rename the damaged files of an hour, so that nobody reads them as rows.
+
+    One that cannot be renamed stays, and the next run finds it again.
+    """
     folder = raw.at(record.folder_of(hour))
     for name, fault in faults.items():
         if fault == GONE:
@@ -68,8 +73,10 @@ def set_aside(raw: Storage, hour: datetime, faults: Mapping[str, str]) -> None:
 
 
 def fault_of(system: fs.FileSystem, path: str) -> str:
-    """What is wrong with the content of a file, or that it is gone; empty if it is sound. Raises
-    OSError, MemoryError."""
+    """What is wrong with the content of a file, or that it is gone; empty if it is sound.
+
+    Raises OSError, MemoryError.
+    """
     try:
         opened = system.open_input_file(path)
     except FileNotFoundError:

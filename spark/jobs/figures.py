@@ -53,8 +53,10 @@ def hourly(
 def of_period(
     spark: SparkSession, book: Ledger, days: Ledger, kind: Kind, start: datetime
 ) -> dict[str, Any]:
-    """The report of the day, week or month that begins at `start`, from the roll-up of the days;
-    `book` tells which hours there are."""
+    """The report of the day, week or month that begins at `start`, from the roll-up of the days.
+
+    `book` tells which hours there are.
+    """
     end, previous = periods.after(kind, start), periods.before(kind, start)
     past = min(previous, start - periods.HISTORY)
 

@@ -1,5 +1,7 @@
-"""Latencies as a histogram that can be added up: buckets grow by 4 %, so a percentile read from it
-is within 2 % of the true one, for an hour as for a year.
+"""Latencies as a histogram that can be added up.
+
+Buckets grow by 4 %, so a percentile read from it is within 2 % of the true one, for an hour as for
+a year.
 
 Bucket b holds (GROWTH^(b-1), GROWTH^b] microseconds and is read as its geometric middle; the
 highest latency is kept as it was.
@@ -18,6 +20,7 @@ PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 
 
 def bucket(latency_us: Column) -> Column:
+    """The number of the bucket a latency, in microseconds, falls into."""
     return f.ceil(f.ln(f.greatest(latency_us, f.lit(1)).cast("double")) / math.log(GROWTH)).cast(
         "int"
     )

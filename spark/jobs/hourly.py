@@ -35,8 +35,10 @@ _LATENCY = t.StructType([_HOUR, *schema.LATENCY.fields[2:]])
 
 
 def from_pieces(pieces: DataFrame, root: str, run: str) -> dict[str, DataFrame]:
-    """The tables of the record below `root`, but for the sketches. `pieces` are (hour in seconds
-    since the epoch, folder, names of files in it)."""
+    """The tables of the record below `root`, but for the sketches.
+
+    `pieces` are (hour in seconds since the epoch, folder, names of files in it).
+    """
     made = {
         "traffic": traffic(_counted(pieces, root, counting.traffic, counting.TRAFFIC, _HEADS)),
         "parties": _counted(
@@ -78,9 +80,11 @@ def traffic(heads: DataFrame) -> DataFrame:
 
 
 def distinct(parties: DataFrame) -> DataFrame:
-    """Sketches of who was there, from the `parties` of a run: a row for each hour and role, in two
-    parts, because the estimate of a sketch that was merged from others does not depend on the order
-    of its input, so a re-run gives the same."""
+    """Sketches of who was there, from the `parties` of a run: a row for each hour and role.
+
+    In two parts, because the estimate of a sketch that was merged from others does not depend on
+    the order of its input, so a re-run gives the same.
+    """
     return (
         parties.withColumn("part", f.pmod(f.hash("address"), f.lit(2)))
         .groupBy("run", "hour", "role", "part")

@@ -1,5 +1,6 @@
-"""The ledger of a tier of the roll-up: which run's rows count for an hour or a day, and what they
-were made of.
+"""The ledger of a tier of the roll-up: which run's rows count for an hour or a day.
+
+It also says what they were made of:
 
     <roll-up>/ledger/2026-11-21.json      hours: {"13": {"run": …, "inputs": …, "rows": …, "at": …}}
     <roll-up>/days/2026-11.json           days:  {"21": …}
@@ -31,8 +32,12 @@ ROWS_IN_ONE_PIECE = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """run: who counts. inputs: fingerprint of the raw files. rows: how many. at: when, ISO. lost:
-    files whose rows are missing, and why. Without rows there need not be tables."""
+    """What counts for an hour or a day. Without rows there need not be tables.
+
+    run     which run counts            inputs  fingerprint of the raw files
+    rows    how many                    at      when, ISO
+    lost    files whose rows are missing, and why
+    """
 
     run: str
     inputs: str
@@ -62,6 +67,8 @@ DAYS = Tier("days", "%Y-%m", "%d", "day", timedelta(days=1))
 
 
 class Ledger:
+    """The ledger of one tier; see the head of the file."""
+
     def __init__(self, storage: Storage, tier: Tier = HOURS) -> None:
         self.tier = tier
         self._storage = storage
@@ -108,8 +115,11 @@ class Ledger:
 def read(
     spark: SparkSession, ledger: Ledger, table: str, entries: Mapping[datetime, Entry]
 ) -> DataFrame:
-    """A table of the roll-up for these entries, without the column `run`. That of a record of usual
-    size comes in one piece: whatever is made of it takes one task, and nothing is shuffled."""
+    """A table of the roll-up for these entries, without the column `run`.
+
+    That of a record of usual size comes in one piece: whatever is made of it takes one task, and
+    nothing is shuffled.
+    """
     columns = schema.DAYS[table]
     entries = {start: entry for start, entry in entries.items() if entry.rows}
     if not entries:
@@ -123,8 +133,11 @@ def read(
 
 
 def _counts(tier: Tier, entries: Mapping[datetime, Entry]) -> Column:
-    """Whether the entries name the run of a row for its hour or day. A condition, written out: a
-    join would be one more job, and rows handed over from Python would have Spark start Python."""
+    """Whether the entries name the run of a row for its hour or day.
+
+    A condition, written out: a join would be one more job, and rows handed over from Python would
+    have Spark start Python.
+    """
     pairs = ", ".join(
         f"('{entry.run}', timestamp_seconds({int(start.timestamp())}))"
         for start, entry in entries.items()

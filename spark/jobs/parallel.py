@@ -1,5 +1,6 @@
-"""Several jobs of Spark at once: planning one takes about as long as a small one runs, so the plan
-of one is made while others run.
+"""Several jobs of Spark at once.
+
+Planning one takes about as long as a small one runs, so one is planned while others run.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
+    """The kinds of reports, by the length of their period."""
+
     HOURLY = "hourly"
     DAILY = "daily"
     WEEKLY = "weekly"

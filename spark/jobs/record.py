@@ -29,12 +29,15 @@ TASKS_PER_CORE = 4
 
 
 def folder_of(hour: datetime) -> str:
+    """Where the files of an hour are, below the record's root."""
     return f"date={hour:%Y-%m-%d}/hour={hour.hour:02d}"
 
 
 def recorded_hours(storage: Storage, start: datetime, end: datetime) -> dict[datetime, list[File]]:
-    """Hours from `start` to before `end` that have a folder, oldest first, and what stands in it:
-    all of a day is listed at once."""
+    """Hours from `start` to before `end` that have a folder, oldest first, and what is in it.
+
+    All of a day is listed at once.
+    """
     hours: dict[datetime, list[File]] = {}
     for day in storage.files(storage.root):
         if not day.name.startswith("date="):
@@ -52,8 +55,10 @@ def recorded_hours(storage: Storage, start: datetime, end: datetime) -> dict[dat
 
 
 def files_of(storage: Storage, hour: datetime, listed: Sequence[File] | None = None) -> list[File]:
-    """The files that hold the hour's rows, each row once. `listed` is what stands in its folder, if
-    that is known."""
+    """The files that hold the hour's rows, each row once.
+
+    `listed` is what stands in its folder, if that is known.
+    """
     if listed is None:
         listed = storage.files(storage.at(folder_of(hour)))
     found = {file.name: file for file in listed}
@@ -77,9 +82,11 @@ def fingerprint(files: Sequence[File]) -> str:
 def pieces(
     spark: SparkSession, hours: Mapping[datetime, Sequence[File]], piece_bytes: int = PIECE_BYTES
 ) -> DataFrame:
-    """(hour in seconds since the epoch, folder, names): what can be counted apart. An hour's small
-    files stay together up to `piece_bytes`, so that its parties are met once; tasks take pieces as
-    they get free. Raises ValueError if there is no file."""
+    """(hour in seconds since the epoch, folder, names): what can be counted apart.
+
+    An hour's small files stay together up to `piece_bytes`, so that its parties are met once; tasks
+    take pieces as they get free. Raises ValueError if there is no file.
+    """
     found: list[tuple[int, str, list[str]]] = []
     for hour, files in hours.items():
         size = piece_bytes

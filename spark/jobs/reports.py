@@ -42,6 +42,7 @@ NOW, PREVIOUS, EARLIER = 0, 1, 2
 
 
 def counts(outcome: str = "outcome") -> list[Column]:
+    """Messages by what became of them, as columns of an aggregate."""
     return [
         *(f.sum(name).alias(name) for name in COUNTS[:4]),
         *(
@@ -52,10 +53,12 @@ def counts(outcome: str = "outcome") -> list[Column]:
 
 
 def totals(traffic: DataFrame) -> DataFrame:
+    """The sums of a period."""
     return traffic.groupBy("period").agg(*counts())
 
 
 def by_hour(traffic: DataFrame, *more: str) -> DataFrame:
+    """The sums of each hour, and of what else is named."""
     failed = sum((f.col(name) for name in FAILED), f.lit(0))
     return traffic.groupBy("period", "hour", *more).agg(*counts()).withColumn("failed", failed)
 
@@ -80,8 +83,11 @@ def traffic(rows: DataFrame, longest: int = LONGEST) -> DataFrame:
 
 
 def parties(rows: DataFrame, longest: int = LONGEST) -> DataFrame:
-    """Top talkers and listeners, new and silent runtimes. Rows carry their `age`: new is who is
-    there now and was not before, silent who was there in the previous period and is not now."""
+    """Top talkers and listeners, new and silent runtimes.
+
+    Rows carry their `age`: new is who is there now and was not before, silent who was there in the
+    previous period and is not now.
+    """
     is_now, is_previous = f.col("age") == NOW, f.col("age") == PREVIOUS
     summed = rows.groupBy("period", "role", "address").agg(
         *(f.sum(f.when(is_now, f.col(n))).alias(n) for n in ("messages", "bytes", "deliveries")),
@@ -121,8 +127,10 @@ def distinct(sketches: DataFrame) -> DataFrame:
 
 
 def latency(buckets: DataFrame, hours: DataFrame) -> DataFrame:
-    """Percentiles of all relayed messages, of these by hour, and by type and component. `buckets`
-    are those of all messages, `hours` those of relayed ones by hour."""
+    """Percentiles of all relayed messages, of these by hour, and by type and component.
+
+    `buckets` are those of all messages, `hours` those of relayed ones by hour.
+    """
     rows = None
     for table, of, keys in (
         ("latency", hours, ()),
@@ -143,8 +151,7 @@ def latency(buckets: DataFrame, hours: DataFrame) -> DataFrame:
 
 
 def ranked(frame: DataFrame, of: Sequence[str], keys: Sequence[str], longest: Column) -> DataFrame:
-    """The largest rows of each period and `of`, with their `rank`, and `of` how many they are the
-    largest."""
+    """The largest rows of each period, with their `rank`, and `of` how many they are."""
     period = Window.partitionBy("period", *of)
     order = period.orderBy(f.desc("messages"), *keys)
     return frame.withColumns(

@@ -1,5 +1,7 @@
-"""Bring the roll-up up to date: find the hours whose raw files it does not stand for, roll them up
-in one pass, enter them in the ledger.
+"""Bring the roll-up up to date.
+
+Find the hours whose raw files it does not stand for, roll them up in one pass, enter them in the
+ledger.
 
 Where that fails, each file is read alone. What is damaged or gone is left out, the hour's entry
 names it, and then it is set aside: a run killed in between finds it once more.
@@ -130,8 +132,10 @@ def compact(
     spark: SparkSession, raw: Storage, ledger: Ledger, start: datetime, end: datetime, run: str
 ) -> int:
     """Compact hours that are over and rolled up, and tell the ledger that their rows are the same.
+
     An hour to which rows came meanwhile stays stale, and so does one of which a file turns out to
-    be damaged in columns that the roll-up does not read."""
+    be damaged in columns that the roll-up does not read.
+    """
     done = 0
     there = record.recorded_hours(raw, start, end)
     for hour, entry in ledger.entries(start, end).items():

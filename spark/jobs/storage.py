@@ -18,6 +18,8 @@ from spark.jobs.counting import file_system
 
 @dataclass(frozen=True, slots=True, order=True)
 class File:
+    """A file in a listing."""
+
     path: str
     name: str
     size: int
@@ -25,6 +27,8 @@ class File:
 
 
 class Storage:
+    """The file system of the record, through Hadoop."""
+
     def __init__(self, spark: SparkSession, root: str) -> None:
         session: Any = spark  # py4j's objects have no types
         self._jvm: Any = session._jvm

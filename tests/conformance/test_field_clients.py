@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -17,6 +18,9 @@ from tests.field_stubs import RUNTIMES, FieldRuntime, MatrixRuntime
 from tests.node import Node, eventually, running
 
 BOTH = pytest.mark.parametrize("handshake", ["ws", "stub"])
+ONE_SHORT = pytest.mark.parametrize(
+    "handshake", ["ws", pytest.param("stub", marks=pytest.mark.long)]
+)
 ENDS = pytest.mark.parametrize("end", ["drop", "leave"])
 ROUNDS = pytest.mark.parametrize("rounds", [25, pytest.param(200, marks=pytest.mark.long)])
 
@@ -87,7 +91,7 @@ async def test_a_tab_that_reloads_again_and_again_beside_another_is_never_locked
     await other.work(others)
 
 
-@BOTH
+@ONE_SHORT
 async def test_where_only_a_token_resumes_the_oldest_detached_sessions_make_room(
     start_node: Callable[..., Node], start: Start, handshake: str
 ) -> None:
@@ -100,6 +104,7 @@ async def test_where_only_a_token_resumes_the_oldest_detached_sessions_make_room
     await one.work(hyperty)
 
 
+@pytest.mark.long
 async def test_what_made_room_is_free_and_the_others_are_resumed_by_their_tokens(
     start_node: Callable[..., Node],
 ) -> None:
@@ -122,11 +127,12 @@ async def test_what_made_room_is_free_and_the_others_are_resumed_by_their_tokens
 # --- registrations after a close ------------------------------------------------------------------
 
 
-@BOTH
+@ONE_SHORT
 async def test_registrations_live_through_the_grace_and_end_after_it(
     start_node: Callable[..., Node], start: Start, handshake: str
 ) -> None:
-    hasty = start_node(REGISTRY_CLOSE_GRACE=3)
+    grace = 3
+    hasty = start_node(REGISTRY_CLOSE_GRACE=grace)
     watcher, gone = await start(hasty, "ws"), await start(hasty, handshake)
     back = await start(hasty, handshake)
     left, kept = address(), address()
@@ -135,9 +141,11 @@ async def test_registrations_live_through_the_grace_and_end_after_it(
     await watcher.client.subscribe(f"{left}/registration", f"{kept}/registration")
     await back.leave()
     await back.begin()
+    left_at = monotonic()
     await gone.leave()
     assert await gone.client.close_code() == 1000
-    assert code(await watcher.find(left)) == 200
+    found = code(await watcher.find(left))
+    assert found == 200 or monotonic() - left_at >= grace  # a starved machine may need as long
     news = await watcher.client.expect(type="update")
     assert (news["to"], news["body"]["value"]) == (f"{left}/registration", "disconnected")
     assert code(await watcher.find(left)) == 408
@@ -181,6 +189,7 @@ async def test_a_stranger_with_the_same_runtime_url_revives_nothing(
     assert code(await stranger.find(hyperty)) == 408
 
 
+@pytest.mark.long
 async def test_a_restart_in_the_grace_leaves_nothing_live(
     start_node: Callable[..., Node], start: Start
 ) -> None:

@@ -23,6 +23,8 @@ from tests.conftest import Come
 from tests.issuer import AUDIENCE, Issuer, enter, tell
 from tests.node import Node, eventually
 
+pytestmark = pytest.mark.any_server
+
 IDM = "domain://idm.localhost"
 
 

@@ -22,6 +22,8 @@ from tests.conftest import Come
 from tests.issuer import Issuer, enter, tell
 from tests.node import Node, eventually, running
 
+pytestmark = pytest.mark.any_server
+
 IDM, ALIAS = "domain://idm.localhost", "domain-idp://localhost"
 
 
@@ -407,6 +409,7 @@ async def test_an_anonymous_claim_does_not_block_the_owner_of_an_address(
     await mallory.hang_up()
 
 
+@pytest.mark.long
 async def test_what_was_bound_and_owned_outlives_the_process(
     start_node: Callable[..., Node], issuer: Issuer, tmp_path: Any
 ) -> None:

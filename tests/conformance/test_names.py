@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.client import SESSION, code, runtime
-from tests.node import Node
+from tests.node import Node, running
+
+pytestmark = pytest.mark.any_server
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory, template: Path, server: str) -> Iterator[Node]:
+    """A node on which sessions share no runtime URL."""
+    place = tmp_path_factory.mktemp("strict")
+    with running(place, template, ASGI_SERVER=server, SHARE_RUNTIME_URL="false") as node:
+        yield node
 
 
 async def _answered(node: Node, type_: str, name: str) -> int:
@@ -28,9 +39,8 @@ async def test_a_session_below_another_runtime_is_refused(node: Node) -> None:
     ids=["by its name", "by a made-up token", "by its other spelling"],
 )
 async def test_a_runtime_url_in_use_is_not_shared_where_sharing_is_off(
-    start_node: Callable[..., Node], type_: str, name: str
+    strict: Node, type_: str, name: str
 ) -> None:
-    node = start_node(SHARE_RUNTIME_URL="false")
-    async with node.ws() as alice:
+    async with strict.ws() as alice:
         await alice.open(runtime())
-        assert await _answered(node, type_, name.format(alice.runtime_url)) == 403
+        assert await _answered(strict, type_, name.format(alice.runtime_url)) == 403

@@ -200,6 +200,7 @@ async def test_the_setting_relaxes_it(start_node: Callable[..., Node], come: Com
     assert [each["id"] for each in await alice.received_from(bob)] == [1]
 
 
+@pytest.mark.long
 async def test_an_answer_that_a_restart_has_lost_is_signalled_as_a_gap(
     start_node: Callable[..., Node], come: Come
 ) -> None:

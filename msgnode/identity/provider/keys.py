@@ -58,7 +58,9 @@ def sign(claims: Mapping[str, Any]) -> str:
 
 def verify(token: str) -> dict[str, Any] | None:
     """The claims of a token that one of the published keys has signed; None of any other text.
-    Whether they are valid now is not looked at."""
+
+    Whether they are valid now is not looked at.
+    """
     try:
         published_keys = KeySet([RSAKey.import_key(key) for key in jwk_set()["keys"]])
         return jwt.decode(token, published_keys, [ALGORITHM]).claims

@@ -1,0 +1,170 @@
+"""What must hold between two workers, in the short run: one pair over one Redis for all tests.
+
+The first hears Redis without delay, the other over a link that a test can slow down. What only
+kills, restarts or crowds can show is in test_workers.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.client import Client, address, code
+from tests.e2e.pair import OwnRedis
+from tests.node import Node
+from tests.slow_link import SlowLink, slow_link
+
+pytestmark = pytest.mark.xdist_group("two workers")
+
+DELAY = 0.25
+PATIENCE = 15  # seconds: a worker that a test freezes is not taken for dead before
+LETTER = "x" * 100_000
+ENOUGH = 300  # letters: more than all buffers of the way hold together
+SMALL = 65_536  # bytes: buffers of a client's socket
+LIMITS = {"LINK_BYTES": 1_000_000, "OUTBOX_BYTES": 1_000_000}  # soon full, so that little is sent
+
+
+class Workers:
+    """Two workers of one node, and the link over which the other hears Redis."""
+
+    def __init__(self, one: Node, other: Node, link: SlowLink) -> None:
+        self.one = one
+        self.other = other
+        self.link = link
+        self.clients = AsyncExitStack()
+
+    async def come(self, to: Node) -> Client:
+        client = await self.clients.enter_async_context(to.ws())
+        line = client.socket.transport.get_extra_info("socket")
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
+        return await client.open()
+
+
+@pytest.fixture(scope="module")
+def running(
+    tmp_path_factory: pytest.TempPathFactory, template: Path
+) -> Iterator[tuple[Node, Node, SlowLink]]:
+    place = tmp_path_factory.mktemp("two")
+    shutil.copy(template, place / "node.sqlite3")
+    redis = OwnRedis(place)
+    redis.start()
+    with slow_link("127.0.0.1", redis.port) as link:
+        common = {"WORKERS": 2, "WORKER_TIMEOUT": PATIENCE, **LIMITS}
+        one = Node(place, REDIS_URL=redis.url, **common)
+        other = Node(place, REDIS_URL=f"redis://127.0.0.1:{link.port}/0", **common)
+        try:
+            with ThreadPoolExecutor() as both:
+                list(both.map(Node.start, (one, other)))
+            yield one, other, link
+            assert one.is_running(), one.log()
+            assert other.is_running(), other.log()
+        finally:
+            one.kill()
+            other.kill()
+            redis.stop()
+
+
+@pytest.fixture
+async def workers(running: tuple[Node, Node, SlowLink]) -> AsyncIterator[Workers]:
+    both = Workers(*running)
+    yield both
+    both.link.delay = 0
+    await both.clients.aclose()
+
+
+@contextmanager
+def frozen(worker: Node) -> Iterator[None]:
+    """A worker that does nothing at all while the block runs."""
+    os.kill(worker.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(worker.pid, signal.SIGCONT)
+
+
+async def test_after_a_200_a_worker_that_hears_late_routes_it_as_well(workers: Workers) -> None:
+    here, there = await workers.come(workers.one), await workers.come(workers.other)
+    workers.link.delay = DELAY
+    (held,) = await here.allocate()
+    await there.send("create", held, {"value": 1})
+    assert (await here.expect(type="create"))["to"] == held
+    claimed = address()
+    assert code(await here.subscribe(claimed)) == 200
+    await there.send("create", claimed, {"value": 2})
+    assert (await here.expect(type="create"))["to"] == claimed
+    heard = f"{address('comm')}/changes"
+    assert code(await here.subscribe(heard)) == 200
+    await there.send("update", heard, {"value": 3}, sender=heard.removesuffix("/changes"))
+    assert (await here.expect(type="update"))["to"] == heard
+
+
+async def test_what_was_given_up_at_one_worker_is_404_at_the_other(workers: Workers) -> None:
+    here, there = await workers.come(workers.one), await workers.come(workers.other)
+    (held,) = await here.allocate()
+    assert code(await there.ask("create", address())) == 404
+    await there.send("create", held, {"value": 1})
+    await here.expect(type="create")
+    workers.link.delay = DELAY
+    allocation = "domain://msg-node.localhost/address-allocation"
+    assert code(await here.ask("delete", allocation, {"resource": held})) == 200
+    assert code(await there.ask("create", held)) == 404
+
+
+async def test_a_frozen_worker_holds_back_who_sends_to_it_and_nothing_is_lost(
+    workers: Workers,
+) -> None:
+    here, there = await workers.come(workers.one), await workers.come(workers.other)
+    beside, bystander = await workers.come(workers.one), await workers.come(workers.one)
+    (held,) = await there.allocate()
+    with frozen(workers.other):
+        sent = await until_held_back(here, held)
+        await beside.send("create", bystander.runtime_url, {"value": 1})
+        await bystander.expect(type="create", sender=beside.runtime_url)
+    await all_arrive(there, sent)
+
+
+async def test_who_reads_too_slowly_holds_back_senders_at_the_other_worker(
+    workers: Workers,
+) -> None:
+    here, there = await workers.come(workers.one), await workers.come(workers.other)
+    (held,) = await there.allocate()
+    there.socket.transport.pause_reading()
+    try:
+        sent = await until_held_back(here, held)
+    finally:
+        there.socket.transport.resume_reading()
+    await all_arrive(there, sent)
+
+
+async def until_held_back(sender: Client, to: str) -> int:
+    """Send until the worker reads no more of the sender; how many letters were sent."""
+    for number in range(ENOUGH):
+        frame = f'{{"id":"{number}","type":"update","from":"{sender.runtime_url}","to":"{to}",'
+        sending = asyncio.ensure_future(
+            sender.send_raw(f'{frame}"body":{{"value":{number},"text":"{LETTER}"}}}}')
+        )
+        done, _ = await asyncio.wait({sending}, timeout=1)
+        if not done:
+            sending.add_done_callback(lambda task: task.exception())
+            return number + 1
+        await sending
+    pytest.fail(f"the sender of {ENOUGH * len(LETTER)} bytes was not held back")
+
+
+async def all_arrive(reader: Client, number: int) -> None:
+    arrived = []
+    for _ in range(number):
+        frame = await reader.receive()
+        assert frame["type"] == "update", frame
+        arrived.append(frame["body"]["value"])
+    assert arrived == list(range(number))

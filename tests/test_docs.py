@@ -1,0 +1,153 @@
+"""What the pages say exists: settings with their defaults, files, commands and targets."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import get_commands
+
+from tests.node import ROOT
+
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+)  # CHANGELOG.md tells of what is gone, too
+EXAMPLE = (ROOT / ".env.example").read_text(encoding="utf-8")
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+CODE = re.compile(r"`([^`\n]+)`")
+SETTING = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
+FILE = re.compile(r"(?<![\w/.<*-])(?:msgnode|policies|registry|spark|tests|bench|deploy)/[\w./-]+")
+COMMAND = re.compile(r"manage\.py (\w+)")
+TARGET = re.compile(r"\bmake ([a-z][a-z-]*)\b")
+OF_OTHERS = {"PYSPARK_PYTHON", "SO_REUSEPORT"}
+NOT_FILES = ("bench/results/local/", "registry/updated")  # written by a run; a path of HTTP
+
+
+def test_the_settings_named_are_there() -> None:
+    known = set(re.findall(r"^#?([A-Z_]+)=", EXAMPLE, re.MULTILINE))
+    named = {
+        (page.name, name)
+        for page in PAGES
+        for code in CODE.findall(_text(page))
+        for name in SETTING.findall(code)
+    }
+    constants = _constants()
+    wrong = {(page, name) for page, name in named if name not in known | constants | OF_OTHERS}
+    assert sorted(wrong) == []
+
+
+def test_the_files_named_are_there() -> None:
+    wrong = {
+        (page.name, path)
+        for page in PAGES
+        for code in CODE.findall(_text(page))
+        for path in FILE.findall(code)
+        if path not in NOT_FILES
+        and not any((ROOT / f"{path.rstrip('.')}{suffix}").exists() for suffix in ("", ".py"))
+    }
+    assert sorted(wrong) == []
+
+
+def test_the_commands_named_are_there() -> None:
+    known = set(get_commands())
+    wrong = {
+        (page.name, command)
+        for page in PAGES
+        for command in COMMAND.findall(_text(page))
+        if command not in known
+    }
+    assert sorted(wrong) == []
+
+
+def test_the_targets_named_are_there() -> None:
+    known = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
+    named = {(page.name, each) for page in PAGES for each in TARGET.findall(_code(_text(page)))}
+    assert sorted((page, each) for page, each in named if each not in known) == []
+
+
+def test_env_example_shows_the_defaults_of_the_code() -> None:
+    shown = dict(re.findall(r"^#([A-Z_]+)=(.*)$", EXAMPLE, re.MULTILINE))
+    read = _defaults()
+    assert len(read) > 50
+    differ = {
+        name: (shown[name], default)
+        for name, default in read.items()
+        if default != "" and _plain(shown[name]) != _plain(default)  # "": an example is shown
+    }
+    assert differ == {}
+
+
+def _text(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def _code(text: str) -> str:
+    """What is set as code: in fences, indented, or between backticks."""
+    fenced = re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL)
+    indented = re.findall(r"^ {4}.*$", text, re.MULTILINE)
+    return "\n".join([*fenced, *indented, *CODE.findall(text)])
+
+
+def _constants() -> set[str]:
+    """Names in capitals that our code has: constants, keys and class attributes."""
+    found: set[str] = set()
+    for package in ("msgnode", "policies", "registry", "spark", "tests", "bench"):
+        for path in (ROOT / package).rglob("*.py"):
+            found.update(SETTING.findall(path.read_text(encoding="utf-8")))
+    return found
+
+
+def _defaults() -> dict[str, Any]:
+    """Settings whose default is written in one expression of constants; of two modes, the
+    embedded one's."""
+    found: dict[str, Any] = {}
+    for path in (ROOT / "msgnode" / "settings").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and _is_env(node.func) and node.args:
+                default = next(
+                    (each.value for each in node.keywords if each.arg == "default"), None
+                )
+                if default is not None and isinstance(node.args[0], ast.Constant):
+                    try:
+                        found[str(node.args[0].value)] = _value(default)
+                    except ValueError:
+                        continue  # it depends on more than the mode
+    return found
+
+
+def _is_env(function: ast.expr) -> bool:
+    base = function.value if isinstance(function, ast.Attribute) else function
+    return isinstance(base, ast.Name) and base.id == "env"
+
+
+def _value(node: ast.expr) -> Any:
+    match node:
+        case ast.Constant(value):
+            return value
+        case ast.List(elts):
+            return ",".join(str(_value(each)) for each in elts)
+        case ast.BinOp(left, ast.Mult(), right):
+            return _value(left) * _value(right)
+        case ast.Compare(ast.Name("NODE_MODE"), [ast.Eq()], [ast.Constant(mode)]):
+            return mode == "embedded"
+        case ast.IfExp(test, body, orelse):
+            return _value(body if _value(test) else orelse)
+    raise ValueError(ast.dump(node))
+
+
+def _plain(value: Any) -> str:
+    text = str(value).lower()
+    try:
+        return str(float(text))
+    except ValueError:
+        return text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_begins_with_one_title(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", _text(page), flags=re.MULTILINE | re.DOTALL)
+    assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
+    assert text.startswith("# ")
