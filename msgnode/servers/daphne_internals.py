@@ -1,5 +1,4 @@
-"""The names of Daphne, autobahn and Twisted that are theirs alone: they are used here and nowhere
-else.
+"""All uses of names that are Daphne's, autobahn's or Twisted's alone.
 
 requirements.txt pins the three narrowly, `INTERNALS` lists what is used, and a test fails where one
 of the names is gone or is called otherwise. So a new release is looked at here, and nowhere else.
