@@ -70,7 +70,7 @@ drawing: $(VENV)/.dev  ## Draw the packages and their imports into docs/architec
 	$(BIN)/python -m tests.architecture
 
 docs: $(VENV)/.dev  ## Build the site of docs/ into var/site; fail for a link that leads nowhere
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # --quiet would hide warnings from --strict
 	@echo "The documentation is at var/site/index.html; .venv/bin/mkdocs serve shows it with search."
 
 check: lint types imports docs test test-long  ## Everything that must pass before a change is taken

@@ -184,9 +184,11 @@ class ComponentStatus(models.Model):
 
 
 class Worker(models.Model):
-    """A worker that runs: registered at its start, removed at its end or when it is found dead.
+    """A worker and its lease.
 
-    Sessions carry the epoch of their worker; those of an epoch that is not here may be taken over.
+    It is registered at its start, and removed when its epoch is retired: at its end, or by whoever
+    finds it dead. Sessions carry the epoch of their worker; those of an epoch that is not here may
+    be taken over, and what a worker of that epoch writes is refused.
     """
 
     epoch = models.CharField(max_length=36, primary_key=True)
@@ -196,6 +198,9 @@ class Worker(models.Model):
     state = models.CharField(max_length=16)
     started_at = models.DateTimeField(default=timezone.now)
     seen_at = models.DateTimeField(default=timezone.now)
+    lease_until = models.DateTimeField(
+        default=timezone.now, help_text="By the database's clock, which alone counts."
+    )
     sessions = models.PositiveIntegerField(default=0)
     links = models.JSONField(default=list, help_text="One object for each link to another worker.")
 

@@ -11,12 +11,13 @@ import os
 import socket
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from django.conf import settings
 
+from msgnode import models
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.address_budget import AddressBudget
@@ -68,14 +69,20 @@ from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.store import SessionStore
 from msgnode.storage import alarms, control
 from msgnode.storage.control import ControlReader
+from msgnode.storage.fence import Fence
 from msgnode.storage.writer import GroupWriter
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
 from msgnode.traffic.retention import raw_url
-from msgnode.workers.cluster import Cluster, ClusterLimits, this_host
+from msgnode.workers.cluster import Cluster, ClusterLimits
 from msgnode.workers.control_handlers import ControlHandlers
-from msgnode.workers.transport import PeerTransport, WorkerId, channel_layer
+from msgnode.workers.fencing import note_fencing
+from msgnode.workers.lease import Lease
+from msgnode.workers.lone import register_alone
+from msgnode.workers.membership_store import READY, STARTING, retire
+from msgnode.workers.transport import PeerTransport, channel_layer
+from msgnode.workers.worker_process import WorkerId, this_host
 from policies.apps import PoliciesConfig
 from spark.freshness import watch_reports
 
@@ -92,9 +99,16 @@ class Node:
         self.epoch = str(uuid.uuid4())
         self.is_ready = False
         self.table = RoutingTable()
-        self.writer = GroupWriter()
+        self.times_fenced = 0
+        self.me = WorkerId(self.worker, self.epoch, this_host(), os.getpid())
+        is_alone = not settings.REDIS_URL
+        seconds = limits["WORKER_TIMEOUT"] * (2 if is_alone else 1)
+        self.lease = Lease(self.epoch, seconds, is_alone, self._figures)
+        self.fence_check = Fence(self.epoch, limits["WORKER_TIMEOUT"]).check
+        self.writer = GroupWriter(self.fence_check, self.lease.refused)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._renewing: asyncio.Task[None] | None = None
         self.record = self._record() if settings.RECORD["ON"] else None
         self.recorder = CountingRecorder(self.record)
         self.owners = LastOwnerCache()
@@ -117,7 +131,9 @@ class Node:
         closed = ClosedSessions(
             limits["MAX_CLOSED_SESSIONS_PER_SOURCE"], limits["MAX_CLOSED_SESSIONS"]
         )
-        self.session_store = SessionStore(self.writer, self.worker, self.epoch, closed)
+        self.session_store = SessionStore(
+            self.writer, self.worker, self.epoch, closed, self.fence_check
+        )
         self.sessions = SessionManager(
             session_settings, self.table, self.session_store, self.raise_alarm
         )
@@ -186,7 +202,7 @@ class Node:
             control.post,
             ownership,
             self.writer.submit,
-            EmbeddedRegistry(),
+            EmbeddedRegistry(self.fence_check, self.lease.refused),
         )
         self.registration_news = RegistrationNews(
             self.domain, self.table, self.enforcer, self.recorder
@@ -216,6 +232,8 @@ class Node:
             recorder=self.recorder,
             answers=Replies(self.enforcer, limits["ANSWER_TIMEOUT"], barrier),
             guard=self.guard,
+            check_lease=self.lease.check,
+            knows_all=self.knows_all,
         )
         self.probe = ProbeDoor(self.domain, settings.SECRET_KEY, self.table)
         self.probe.pipeline = Pipeline(
@@ -280,7 +298,7 @@ class Node:
         limits: dict[str, Any] = settings.NODE
         return PeerTransport(
             channel_layer(),
-            WorkerId(self.worker, self.epoch, this_host(), os.getpid()),
+            self.me,
             f"{self.domain} {settings.SECRET_KEY}",
             limits["WORKER_TIMEOUT"],
             limits["LINK_BYTES"],
@@ -308,6 +326,7 @@ class Node:
             self.identities,
             {"policies": self.enforcer.information.rates, "requests": VISITS},
             self.guard,
+            self.lease,
         )
         self.locator.fetch = cluster.moves.fetch
         cluster.rpc.answers = peer_queries.answers(self)
@@ -374,8 +393,11 @@ class Node:
 
         Raises:
             DatabaseError: the database cannot be read.
+            AnotherRuns: another worker serves this database, and has no Redis either.
         """
-        with_gap, bans = await asyncio.to_thread(self._load)
+        rows = await asyncio.to_thread(self._register)
+        self._renewing = asyncio.create_task(self.lease.run())
+        with_gap, bans = await asyncio.to_thread(self._load, rows)
         self._loop = asyncio.get_running_loop()
         if self.record is not None:
             self.record.start()
@@ -432,6 +454,37 @@ class Node:
             with FAULTS.kept_to("step of the stop"):
                 await step()
 
+    async def fence(self, why: str) -> None:
+        """Serve nothing more, because the lease is lost, and tell every socket to come back.
+
+        The rows are left to whoever has them now. Waits for the database as long as that takes.
+        """
+        self.is_ready = False
+        await self.sockets.end_all(CloseCode.GOING_AWAY, "this worker begins again: come back", 0.0)
+        missed = await self.cluster.fence() if self.cluster is not None else set()
+        for task in self._tasks:
+            task.cancel()
+        steps = (self.path.stop, self.tail.stop, self._close_record)
+        await asyncio.gather(
+            *(asyncio.wait_for(step(), 1.0) for step in steps), return_exceptions=True
+        )
+        await asyncio.to_thread(note_fencing, self.me, why, missed)
+
+    def _figures(self) -> dict[str, Any]:
+        """What is noted of the worker with each renewal of its lease."""
+        if self.cluster is None:
+            state = READY if self.is_ready else STARTING
+            return {"state": state, "sessions": len(self.sessions.sessions)}
+        return {
+            "state": self.cluster.state,
+            "sessions": len(self.sessions.sessions),
+            "links": self.cluster.transport.figures(),
+        }
+
+    def knows_all(self) -> bool:
+        """Whether what is not in the routing table is nobody's, on any worker."""
+        return self.cluster is None or self.cluster.knows_all()
+
     async def _end_jobs(self) -> None:
         for task in self._tasks:
             task.cancel()
@@ -451,12 +504,23 @@ class Node:
     async def _leave_workers(self) -> None:
         if self.cluster is not None:
             await self.cluster.stop()
+        else:
+            await asyncio.to_thread(retire, self.epoch)
+        if self._renewing is not None:
+            self._renewing.cancel()
+        self.lease.close()
 
-    def _load(self) -> tuple[int, BanList]:
+    def _register(self) -> Iterable[models.Session]:
+        """Enter this worker; the sessions that are its own from now on."""
+        if self.cluster is not None:
+            return self.cluster.register()
+        register_alone(self.me, self.lease)
+        return SessionStore.load()
+
+    def _load(self, rows: Iterable[models.Session]) -> tuple[int, BanList]:
         alarms.clear_of_ended((path_probe.KIND, fault_alarms.KIND), socket.gethostname())
         ensure_own_clients()
         self.identities.load()
-        rows = SessionStore.load() if self.cluster is None else self.cluster.register()
         with_gap = self.sessions.restore(rows)
         self.identities.restore()
         AllocationStore.load_owners(self.owners)

@@ -21,6 +21,7 @@ from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
 from msgnode.core.errors import NotIdentified
 from msgnode.core.identity import Speaker
 from msgnode.core.messages import Message
+from msgnode.core.pending import Pending
 from msgnode.core.record import TrafficRecord
 
 DOMAIN = "localhost"
@@ -87,6 +88,10 @@ class FakeCaller:
         self.turns = 0
         self.charged: list[tuple[int, int]] = []
         self.answered = asyncio.Event()
+        self.held: list[bytes] = []
+
+    def hold(self, frame: bytes, fact: Pending) -> None:
+        self.held.append(frame)
 
     def put(self, frame: bytes) -> None:
         self.frames.append(frame)
@@ -156,11 +161,15 @@ class FakeComponent(Component):
     def __init__(self, answer: Any, address: str = f"domain://fake.{DOMAIN}") -> None:
         super().__init__((address,))
         self._answer = answer
+        self.revoked: list[Body] = []
 
     def answer(self, message: Message, caller: Any) -> Body:
         if isinstance(self._answer, Exception):
             raise self._answer
         return self._answer() if callable(self._answer) else self._answer
+
+    def revoke(self, message: Message, body: Body, caller: Any) -> None:
+        self.revoked.append(body)
 
 
 class FakeLink:
@@ -238,6 +247,7 @@ def pipeline(
     door: Any = None,
     timeout: float = 5.0,
     is_strict: bool = True,
+    **more: Any,
 ) -> Pipeline:
     """A pipeline of fakes over this table."""
     policies = enforcer or NoPolicies()
@@ -251,4 +261,5 @@ def pipeline(
         recorder=recorder or FakeRecorder(),
         answers=Replies(policies, timeout),
         guard=ResponseGuard(table, is_strict, lambda _: None),
+        **more,
     )

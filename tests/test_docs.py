@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +82,42 @@ def test_env_example_shows_the_defaults_of_the_code() -> None:
         if default != "" and _plain(shown[name]) != _plain(default)  # "": an example is shown
     }
     assert differ == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("link", "reason"),
+    [
+        ("nowhere.md", "nowhere.md"),
+        ("sessions.md#nowhere", "#nowhere"),
+        ("../msgnode/nowhere.py", "there is no msgnode/nowhere.py"),
+        ("", ""),
+    ],
+)
+def test_the_site_is_not_built_with_a_link_that_leads_nowhere(
+    tmp_path: Path, link: str, reason: str
+) -> None:
+    """The command is that of `make docs`."""
+    for path in ROOT.iterdir():
+        if path.name not in ("docs", "var", "mkdocs.yml"):
+            (tmp_path / path.name).symlink_to(path)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    if link:
+        page = tmp_path / "docs" / "glossary.md"
+        page.write_text(f"{_text(page)}\n[a link]({link})\n", encoding="utf-8")
+    command = re.search(r"\$\(BIN\)/mkdocs ([^#\n]*)", MAKEFILE)
+    assert command
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", *command[1].split()],
+        cwd=tmp_path,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode == 0) is not bool(link), done.stderr
+    assert reason in done.stderr
 
 
 def _text(page: Path) -> str:

@@ -7,9 +7,11 @@ section 11).
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 from msgnode.bus.address_budget import AddressBudget
@@ -62,6 +64,17 @@ class AllocationComponent(Component):
             case "delete":
                 return self._delete(message.fields(), caller)
         raise BadMessage("Address allocation takes create and delete.")
+
+    def revoke(self, message: Message, body: Body, caller: Listener) -> None:
+        if message.type == "create":
+            self._release(body.get("value", {}).get("allocated", []), caller)
+
+    def _release(self, addresses: list[str], caller: Listener) -> None:
+        """Free addresses that nobody was told of."""
+        for address in addresses:
+            self.drop(address, caller)
+        if addresses:
+            self._store.released(caller, addresses, None)
 
     # --- what others tell it ----------------------------------------------------------------------
 
@@ -166,8 +179,12 @@ class AllocationComponent(Component):
         return committed
 
     async def _lend(self, block: rules.Block, caller: Listener) -> Body:
+        committed = self._store.lent(caller, block.scheme, block.key, block.number)
         try:
-            lent = await self._store.lent(caller, block.scheme, block.key, block.number)
+            lent = await asyncio.shield(committed)
+        except asyncio.CancelledError:  # it came too late; what is still lent goes back
+            committed.add_done_callback(partial(self._give_back, caller))
+            raise
         except PoolExhausted as fault:
             self.watch_pool(block.scheme, fault.description)
             raise
@@ -176,6 +193,10 @@ class AllocationComponent(Component):
             for address in lent:
                 self.enter(address, block.key, caller)
         return _allocated(lent)
+
+    def _give_back(self, caller: Listener, lent: Future[list[str]]) -> None:
+        if not lent.cancelled() and lent.exception() is None:
+            self._release(lent.result(), caller)
 
     def _delete(self, body: dict[str, Any], caller: Listener) -> Body | Future[Body]:
         items = rules.released_items(body)

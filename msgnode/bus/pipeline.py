@@ -18,7 +18,7 @@ caller alone: its frame is carried again when the fact is there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter, time
 from typing import assert_never
 
@@ -56,8 +56,20 @@ log = logging.getLogger(__name__)
 SESSION_ADDRESS = "mn:/session"
 
 
+def _nothing() -> None:
+    """The check of a worker whose lease nobody asks about."""
+
+
+def _always() -> bool:
+    return True
+
+
 class Pipeline:
-    """One instance per worker; `carry` is the one door for messages of every kind of caller."""
+    """One instance per worker; `carry` is the one door for messages of every kind of caller.
+
+    `check_lease` raises Pending while it is not certain that the worker may serve; `knows_all` says
+    whether an address that is not in the table is nobody's, on any worker.
+    """
 
     def __init__(
         self,
@@ -71,7 +83,11 @@ class Pipeline:
         recorder: Recorder,
         answers: Replies,
         guard: ResponseGuard,
+        check_lease: Callable[[], None] = _nothing,
+        knows_all: Callable[[], bool] = _always,
     ) -> None:
+        self._check_lease = check_lease
+        self._knows_all = knows_all
         self._domain = domain
         self._address = f"domain://msg-node.{domain}"
         self._table = table
@@ -100,6 +116,7 @@ class Pipeline:
             return
         decision = NOT_APPLICABLE
         try:
+            self._check_lease()
             if message.recipients[0] == SESSION_ADDRESS:
                 self._authorizer.authenticate(message, caller)
                 decision = self._enforced(message, caller.speaker, Direction.IN)
@@ -213,7 +230,9 @@ class Pipeline:
                     outcome = Outcome.ANSWERED
                     code = self._answers.ask(asked, message, session, caller)
                 case Nowhere(reason):
-                    raise NotFound(reason)
+                    if self._knows_all():
+                        raise NotFound(reason)
+                    raise Unavailable(f"Whether anybody listens to {to} is not known just now.")
                 case _:
                     assert_never(route)
         except NodeError as error:

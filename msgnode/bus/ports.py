@@ -229,6 +229,9 @@ class Component(ABC):
             NodeError: the request is refused, and nothing has changed.
         """
 
+    def revoke(self, message: Message, body: Body, caller: Listener) -> None:  # noqa: B027
+        """Take back what the caller, who was told 504, would not find by asking again."""
+
 
 class Authorizer(Protocol):
     """Sessions' say on a message before anything else happens to it.

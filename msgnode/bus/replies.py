@@ -14,7 +14,14 @@ from functools import partial
 
 from msgnode.core import messages
 from msgnode.core.decision import Direction
-from msgnode.core.errors import Forbidden, GatewayTimeout, InternalFault, NodeError
+from msgnode.core.errors import (
+    Forbidden,
+    GatewayTimeout,
+    InternalFault,
+    NodeError,
+    Unavailable,
+)
+from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Origin, Speaker
 from msgnode.core.messages import Message
 
@@ -26,11 +33,28 @@ log = logging.getLogger(__name__)
 _COMPONENT = Speaker(session_id="", runtime_url="", origin=Origin.COMPONENT)
 
 
+class _Asked:
+    """A request whose answer is under way."""
+
+    __slots__ = ("caller", "component", "is_over", "limit", "message", "session", "task")
+
+    def __init__(
+        self, component: Component, message: Message, session: Listener, caller: Caller
+    ) -> None:
+        self.component = component
+        self.message = message
+        self.session = session
+        self.caller = caller
+        self.is_over = False
+        self.limit: asyncio.TimerHandle | None = None
+        self.task: asyncio.Task[Body] | None = None
+
+
 class Replies:
     """Asks components, and sends what they answer.
 
-    An answer waits until the barrier is passed: until all workers know what it says. `timeout` is
-    in seconds.
+    An answer waits until the barrier is passed, asked once: until all workers know what it says.
+    `timeout` is in seconds, for every answer that does not come at once.
     """
 
     def __init__(self, enforcer: Enforcer, timeout: float, barrier: Barrier = no_barrier) -> None:
@@ -50,42 +74,59 @@ class Replies:
             everywhere = self._barrier()
             if everywhere is None:
                 return self._give(component, message, caller, answer)
-            caller.answer_pending(+1)
-            give = partial(self._conclude, component, message, caller, answer)
-            everywhere.add_done_callback(lambda _: give())
+            asked = self._begin(component, message, session, caller)
+            everywhere.add_done_callback(lambda _: self._conclude(asked, answer))
             return 0
-        caller.answer_pending(+1)
-        if isinstance(answer, asyncio.Future):  # of the group writer, which has its own limit
-            waiting = answer
+        asked = self._begin(component, message, session, caller)
+        if isinstance(answer, asyncio.Future):  # of the group writer: it goes on to its end
+            waiting: asyncio.Future[Body] = answer
         else:
-            waiting = asyncio.ensure_future(self._in_time(answer))
-        waiting.add_done_callback(partial(self._finish, component, message, caller))
+            waiting = asked.task = asyncio.ensure_future(_of(answer))
+        waiting.add_done_callback(partial(self._finish, asked))
         return 0
 
-    async def _in_time(self, answer: Awaitable[Body]) -> Body:
-        async with asyncio.timeout(self._timeout):
-            return await answer
+    def _begin(
+        self, component: Component, message: Message, session: Listener, caller: Caller
+    ) -> _Asked:
+        caller.answer_pending(+1)
+        asked = _Asked(component, message, session, caller)
+        loop = asyncio.get_running_loop()
+        asked.limit = loop.call_later(self._timeout, self._late, asked)
+        return asked
 
-    def _finish(
-        self, component: Component, message: Message, caller: Caller, waiting: asyncio.Future[Body]
-    ) -> None:
+    def _late(self, asked: _Asked) -> None:
+        """Say that the limit is over; what is done after it, the component takes back."""
+        asked.is_over = True
+        if asked.task is not None:
+            asked.task.cancel()
+        asked.caller.answer_pending(-1)
+        late = GatewayTimeout(f"{asked.component.name} did not answer in time.")
+        self._fail(asked.component, asked.message, asked.caller, late)
+
+    def _finish(self, asked: _Asked, waiting: asyncio.Future[Body]) -> None:
         error = None if waiting.cancelled() else waiting.exception()
         if error is None and not waiting.cancelled():
-            give = partial(self._conclude, component, message, caller, waiting.result())
-            after_barrier(self._barrier, give)
+            after_barrier(self._barrier, partial(self._conclude, asked, waiting.result()))
             return
-        caller.answer_pending(-1)
-        if error is None:
+        if asked.is_over:
             return
-        if isinstance(error, TimeoutError):
-            late = GatewayTimeout(f"{component.name} did not answer in time.")
-            self._fail(component, message, caller, late)
-        else:
-            self._fail(component, message, caller, error)
+        self._end(asked)
+        given_up = Unavailable("The request was given up.")
+        self._fail(asked.component, asked.message, asked.caller, error or given_up)
 
-    def _conclude(self, component: Component, message: Message, caller: Caller, body: Body) -> None:
-        caller.answer_pending(-1)
-        self._give(component, message, caller, body)
+    def _conclude(self, asked: _Asked, body: Body) -> None:
+        if asked.is_over:
+            with FAULTS.kept_to("session"):
+                asked.component.revoke(asked.message, body, asked.session)
+            return
+        self._end(asked)
+        self._give(asked.component, asked.message, asked.caller, body)
+
+    def _end(self, asked: _Asked) -> None:
+        asked.is_over = True
+        if asked.limit is not None:
+            asked.limit.cancel()
+        asked.caller.answer_pending(-1)
 
     def _give(self, component: Component, message: Message, caller: Caller, body: Body) -> int:
         frame = messages.reply(message, body)
@@ -113,3 +154,7 @@ class Replies:
         component.card.failed += 1
         caller.put(messages.reply(message, messages.error_body(error)))
         return error.code
+
+
+async def _of(answer: Awaitable[Body]) -> Body:
+    return await answer

@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import close_old_connections
 
 from msgnode.bus.ports import Body
-from msgnode.core.errors import Conflict, NotFound, TooMany
+from msgnode.core.errors import Conflict, NodeError, NotFound, TooMany
 from msgnode.storage.fence import Check, unfenced
 from msgnode.storage.group_commit import GroupCommit
 from registry import api
@@ -63,7 +63,7 @@ class EmbeddedRegistry:
                 of_user = user if user and kind is Kind.HYPERTY else None  # objects have no user
                 return self._committed(api.Disconnect(kind, api.key(url, "URL"), of_user, by=by))
             case Remove(name=name):
-                return self.in_thread(lambda: _remove_named(name, by))
+                return self.in_thread(lambda: _remove_named(name, by, self._check))
 
     async def runtimes_gone(
         self, runtime_urls: Sequence[str], live: Mapping[str, frozenset[str]]
@@ -132,7 +132,7 @@ def _has_all(entry: Entry, search: Search) -> bool:
     )
 
 
-def _remove_named(name: str, by: Claimant | None) -> Body:
+def _remove_named(name: str, by: Claimant | None, check: Check) -> Body:
     """The runtime deletes its data objects by name; names are not unique."""
     entries = api.find(Search(Kind.OBJECT, name=name))
     if not entries:
@@ -140,6 +140,10 @@ def _remove_named(name: str, by: Claimant | None) -> Body:
     mine = [entry for entry in entries if by is None or api.owns(entry, by)]
     if not mine and len(entries) > 1:
         raise Conflict("Several data objects have this name; delete one by its URL.")
-    for entry in mine or entries:
-        api.disconnect(Kind.OBJECT, entry.url, by=by)
+    gone = [api.Disconnect(Kind.OBJECT, entry.url, by=by) for entry in mine or entries]
+    for start in range(0, len(gone), api.MAX_BATCH):
+        outcomes = api.apply(gone[start : start + api.MAX_BATCH], check=check)
+        for refusal in outcomes:
+            if isinstance(refusal, NodeError):
+                raise refusal
     return dict(registry_answers.DONE)

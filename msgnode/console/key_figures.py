@@ -31,12 +31,14 @@ def is_heard(status: ComponentStatus | Worker, now: datetime) -> bool:
 
 
 def links(now: datetime) -> list[dict[str, Any]]:
-    """One line a worker that is joined to others: its state, its sessions, its links."""
+    """One line a worker: its state, its sessions, how long its lease still runs (negative: it has
+    ended), its links to others."""
     return [
         {
             "worker": row.name,
             "state": row.state if is_heard(row, now) else "not heard of",
             "sessions": row.sessions,
+            "lease_seconds": round((row.lease_until - now).total_seconds(), 1),
             "links": row.links,
         }
         for row in Worker.objects.all()

@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.timesince import timesince
 from unfold.decorators import display
 
 from msgnode.models import Worker
@@ -19,11 +20,14 @@ from .lists import WrittenByTheNode
 
 @admin.register(Worker)
 class WorkerAdmin(WrittenByTheNode):
-    list_display = ("name", "state_label", "sessions", "links_text", "started_at", "seen_at")
+    list_display = ("name", "state_label", "sessions", "lease_text", "links_text", "started_at")
     sortable_by = ("name", "sessions", "started_at")
     search_fields = ("name",)
     search_help_text = "Name (its beginning): machine and process"
-    fields = ("name", "state_label", "sessions", "links_table", "started_at", "seen_at", "epoch")
+    fields = (
+        *("name", "state_label", "sessions", "lease_text", "links_table"),
+        *("started_at", "seen_at", "epoch"),
+    )
     list_before_template = "console/refresh.html"
 
     @display(
@@ -34,6 +38,14 @@ class WorkerAdmin(WrittenByTheNode):
         if not is_heard(worker, timezone.now()):
             return "down", "not heard of"
         return worker.state, worker.state
+
+    @display(description="lease")
+    def lease_text(self, worker: Worker) -> str:
+        """A worker serves only while it holds its lease; one that has ended may be taken over."""
+        left = (worker.lease_until - timezone.now()).total_seconds()
+        return (
+            f"runs for {left:.0f} s" if left > 0 else f"ended {timesince(worker.lease_until)} ago"
+        )
 
     @display(description="links")
     def links_text(self, worker: Worker) -> str:

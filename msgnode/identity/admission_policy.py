@@ -17,6 +17,8 @@ from msgnode.core.messages import Message
 
 
 class Mode(IntEnum):
+    """What a runtime must show before it may speak, from nothing to a login."""
+
     ANONYMOUS = 0
     IDENTIFIED = 1
     STRICT = 2
@@ -40,10 +42,14 @@ class AdmissionPolicy:
 
 
 def needs_no_identity(message: Message, doors: frozenset[str], runtime_url: str) -> bool:
-    """Whether a message may be said before anybody knows by whom: to the identity manager (one of
-    `doors`), a handshake between runtimes, the status of the sender's own runtime.
+    """Whether a message may be said before anybody knows by whom.
+
+    One to the identity manager may, a handshake between runtimes, and the status of the sender's
+    own runtime.
 
     Args:
+        message: the message.
+        doors: the addresses of the identity manager.
         runtime_url: that of the session which says it.
     """
     if message.type == "handshake":

@@ -120,8 +120,10 @@ def match_profile(said: ValidatedClaims, credential: Credential) -> Identity:
 
 
 def key_of(nonce: str) -> bytes | None:
-    """The public key a nonce carries: the bytes of an SPKI structure, written as numbers and
-    commas, perhaps URL-encoded; None for any other nonce."""
+    """The public key a nonce carries, None if it carries none.
+
+    It is the bytes of an SPKI structure, written as numbers and commas, perhaps URL-encoded.
+    """
     try:
         key = bytes(int(number) for number in unquote(nonce).split(","))
     except ValueError:

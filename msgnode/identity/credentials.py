@@ -1,5 +1,6 @@
-"""Reading what a runtime presents as its identity, in every form of the field
-(docs/reference/identity.md, section 3). Pure.
+"""Reading what a runtime presents as its identity, in every form of the field. Pure.
+
+docs/reference/identity.md, section 3.
 
 present(identity object or text) -> Presented: the token in it, and what is claimed around it
 header(token), unverified_claims(token): what a JWT says of itself, to choose the issuer and the key
@@ -106,8 +107,11 @@ def _wrapped(text: str) -> str:
 
 
 def header(token: str) -> dict[str, Any]:
-    """The protected header of a JWT. Only `alg` and `kid` are of interest: keys come from the
-    issuer's configuration, never from a token."""
+    """The protected header of a JWT.
+
+    Only `alg` and `kid` are of interest: keys come from the issuer's configuration, never from a
+    token.
+    """
     return _json_part(token.partition(".")[0]) or {}
 
 

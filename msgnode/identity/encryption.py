@@ -1,5 +1,6 @@
-"""Secrets the node must be able to read again, sealed in the database: an issuer's client secret,
-the embedded provider's private keys.
+"""Secrets the node must be able to read again, encrypted in the database.
+
+An issuer's client secret, the embedded provider's private keys.
 
 The key is derived (HKDF-SHA256) from KEY_ENCRYPTION_KEY, else from SECRET_KEY; keys named in
 SECRET_KEY_FALLBACKS still open what they sealed, and the next save seals it anew. A copy of the

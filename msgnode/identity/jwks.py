@@ -89,8 +89,10 @@ class JwksCache:
         return "out of reach" if known.is_out_of_reach else f"{len(known.keys)} keys"
 
     def keep(self, issuers: Iterable[Issuer]) -> None:
-        """The issuers have been changed: keep the keys of those that are as they were. (What the
-        embedded provider has is at hand, and may be what has changed.)"""
+        """The issuers have been changed: keep the keys of those that are as they were.
+
+        What the embedded provider has is at hand, and may be what has changed.
+        """
         kept = {each.url: each for each in issuers if not each.is_embedded}
         self._by_issuer = {
             url: known for url, known in self._by_issuer.items() if kept.get(url) == known.issuer

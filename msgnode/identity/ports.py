@@ -34,8 +34,9 @@ ISSUERS_CHANGED = "issuers.changed"
 
 @dataclass(frozen=True, slots=True)
 class AssertionRequest:
-    """The params of a message to an identity provider (docs/reference/identity.md, section
-    2.1), as far as they were given.
+    """The params of a message to an identity provider, as far as they were given.
+
+    docs/reference/identity.md, section 2.1.
 
     contents       what the assertion shall bind as `nonce`: the text of the user's public key
     origin         origin of the page that asks
@@ -81,13 +82,19 @@ class Provider(Protocol):
         ...
 
     async def assertion(self, request: AssertionRequest) -> dict[str, Any] | None:
-        """An identity (docs/reference/identity.md, section 3: {assertion, idp, userProfile,
-        expires}) for a grant the request carries. None: a login is needed first."""
+        """An identity for a grant the request carries.
+
+        Returns:
+            An object as in docs/reference/identity.md, section 3; None: a login is needed first.
+        """
         ...
 
     async def access_token(self, request: AssertionRequest) -> dict[str, Any] | None:
-        """An access token (docs/reference/identity.md, section 3), new or refreshed
-        (request.token). None: a login is needed first."""
+        """An access token, new or refreshed (request.token).
+
+        Returns:
+            An object as in docs/reference/identity.md, section 3; None: a login is needed first.
+        """
         ...
 
     async def revoke(self, token: str) -> bool:

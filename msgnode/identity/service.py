@@ -187,9 +187,12 @@ class IdentityService:
     def authorize_runtime(
         self, runtime_url: str, speaker: Speaker, proof: str, is_new: bool
     ) -> None:
-        """Whether somebody may come to a runtime's session, a new one or one that is kept, by this
-        proof. Raises Rejected if peers have seen the token: it shows no longer who is who, but to
-        its runtime while that has no connection."""
+        """Look whether somebody may come to a runtime's session, new or kept, by this proof.
+
+        Raises:
+            Rejected: peers have seen the token. It no longer shows who is who, but to its runtime
+                while that has no connection.
+        """
         if speaker.identity is None or not proof:
             return
         holder = self.authenticator.holder(proof, runtime_url)
@@ -268,8 +271,10 @@ class IdentityService:
                     connection.end(CloseCode.NOT_IDENTIFIED, "identity revoked")
 
     def _is_revoked(self, identity: Identity, proof: str) -> bool:
-        """Whether a bound identity was revoked while the node was away; a subject's revocation
-        counts however old, a new login is the way back."""
+        """Whether a bound identity was revoked while the node was away.
+
+        A subject's revocation counts however old, a new login is the way back.
+        """
         known = self.verifier.revocations
         return known.covers(identity.issuer, identity.subject, 0.0, proof)
 

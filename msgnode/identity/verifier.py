@@ -108,8 +108,11 @@ class Verifier:
             self._kept.clear()
 
     def ours(self, credential: Credential | None) -> Credential | None:
-        """A token found in a message, if it may be one of ours: an opaque one is shown to nobody
-        but the node's own provider, because it may open doors elsewhere."""
+        """A token found in a message, if it may be one of ours.
+
+        An opaque one is shown to nobody but the node's own provider, because it may be good
+        elsewhere.
+        """
         if credential is None or credential.is_jwt:
             return credential
         own = self.book.embedded

@@ -1,6 +1,6 @@
-"""Starts a program tied to its parent: when the parent dies, even by `kill -9`, the program gets a
-signal. `python -m msgnode.launch.pdeathsig TERM program argument …`
+"""Starts a program tied to its parent: `python -m msgnode.launch.pdeathsig TERM program …`.
 
+When the parent dies, even by `kill -9`, the program gets the signal.
 Linux only; elsewhere the program starts untied. The tie outlasts the change into the program.
 """
 
@@ -27,6 +27,7 @@ def tie(death_signal: signal.Signals) -> None:
 
 
 def main(arguments: list[str]) -> None:
+    """Tie this process to its parent, and become the program."""
     name, *command = arguments
     tie(signal.Signals[f"SIG{name}"])
     os.execvp(command[0], command)  # noqa: S606  (no shell is what we want)

@@ -1,5 +1,8 @@
-"""What must stand before the programs start: folders, a free port, services that answer, tables,
-the operator's account. Every step may be repeated and says at once what is wrong."""
+"""What must be there before the programs start.
+
+Folders, a free port, services that answer, tables, the operator's account. Every step may be
+repeated and says at once what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -83,8 +86,10 @@ def clear_remains(data_dir: Path) -> None:
 
 
 def raise_file_limit() -> None:
-    """Let the programs, which inherit it, open as many sockets as the system allows us: many set
-    1,024 for those who do not ask."""
+    """Let the programs, which inherit it, open as many sockets as the system allows us.
+
+    Many systems allow 1,024 to those who do not ask.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if most == resource.RLIM_INFINITY else min(most, _FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
@@ -110,6 +115,7 @@ def check_port(host: str, port: int) -> None:
 
 
 def check_redis(url: str) -> None:
+    """Look whether Redis answers."""
     if not url:
         return
     try:

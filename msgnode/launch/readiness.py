@@ -16,6 +16,7 @@ def reachable(host: str) -> str:
 
 
 def in_url(host: str) -> str:
+    """A host as URLs write it: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -26,8 +27,10 @@ def name_of_ours(allowed: list[str], domain: str) -> str:
 
 
 def node_is_ready(host: str, port: int, name: str, workers: int = 1) -> bool:
-    """Whether /health/ready answers 200 when it is asked by a `name` that the node answers to, and
-    counts so many workers."""
+    """Whether /health/ready answers 200 and counts so many workers.
+
+    It is asked by a `name` that the node answers to.
+    """
     door = http.client.HTTPConnection(reachable(host), port, timeout=2)
     try:
         door.request("GET", "/health/ready", headers={"Host": name})

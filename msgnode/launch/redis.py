@@ -17,6 +17,8 @@ from .error_messages import StartFailed
 
 
 class OwnRedis(NamedTuple):
+    """The Redis that is started with the node."""
+
     program: str
     configuration: Path
     url: str

@@ -28,6 +28,7 @@ from msgnode.sessions.manager import SessionManager
 from msgnode.storage.writer import GroupWriter
 from msgnode.traffic.recorder import ParquetRecorder
 from msgnode.workers.cluster import Cluster
+from msgnode.workers.lease import Lease
 
 
 class MeasuredNode(Protocol):
@@ -53,6 +54,10 @@ class MeasuredNode(Protocol):
     def guard(self) -> ResponseGuard: ...
     @property
     def cluster(self) -> Cluster | None: ...
+    @property
+    def lease(self) -> Lease: ...
+    @property
+    def times_fenced(self) -> int: ...
 
 
 class Sample(msgspec.Struct, array_like=True):
@@ -138,6 +143,14 @@ class NodeCollector(Collector):
         yield _gauge("sessions_bound", "Sessions that are logged in.", value=bound)
         unasked = node.guard.dropped
         yield _counter("responses_unasked", "Responses of who was not asked, dropped.", unasked)
+        lease = node.lease
+        text = "Seconds since the last renewal of the worker's lease was sent."
+        yield _gauge("lease_age_seconds", text, value=lease.age)
+        yield _gauge("lease_held", "Whether the worker holds it.", value=int(lease.is_held))
+        yield _counter("lease_renewals", "Renewals that succeeded.", lease.renewed)
+        yield _counter("lease_failures", "Renewals that failed.", lease.failed)
+        text = "How often this process has lost its lease and begun again."
+        yield _counter("lease_losses", text, node.times_fenced)
         if node.cluster is not None:
             yield from _links(node.cluster.transport.figures())
 

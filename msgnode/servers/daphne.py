@@ -62,8 +62,10 @@ class DaphneLink(SocketLink):
         await self._closed.wait()
 
     def _send(self, data: bytes) -> None:
-        """To the socket at once where nothing waits before it, which saves Twisted's wait for a
-        writable socket."""
+        """To the socket at once where nothing waits before it.
+
+        That saves Twisted's wait for a writable socket.
+        """
         transport = self._transport
         if not transport.connected or not self._protocol.may_write:
             return
@@ -172,8 +174,7 @@ class NodeProtocol(InternalProtocol):
             super().check_timeouts()
 
     def dropConnection(self, abort: bool = False) -> None:  # noqa: N802
-        """A connection that was closed by a handshake ends with what was written, not with a
-        reset."""
+        """A connection that a handshake closed ends with what was written, not with a reset."""
         super().dropConnection(abort=abort and not self.wasClean)
         reactor.callLater(FAILURE_PATIENCE, self.transport.abortConnection)
 
@@ -191,6 +192,8 @@ class NodeProtocol(InternalProtocol):
 
 
 class NodeFactory(WebSocketFactory):
+    """Makes the protocol of each socket."""
+
     protocol = NodeProtocol
 
 

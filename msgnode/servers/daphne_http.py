@@ -15,8 +15,10 @@ reactor: Any = _reactor
 
 
 class NodeRequest(WebRequest):
-    """A request that must be there within the server's patience, however slowly it drips in;
-    Twisted only ends connections on which nothing comes at all."""
+    """A request that must be complete within a time, however slowly it drips in.
+
+    Twisted only ends connections on which nothing comes at all.
+    """
 
     def __init__(self, channel: Any, *args: Any, **options: Any) -> None:
         self.begun_at = time.monotonic()
@@ -45,6 +47,8 @@ def end_if_reset(transport: Any) -> bool:
 
 
 class NodeHttpFactory(HTTPFactory):
+    """Makes the protocol of each HTTP connection."""
+
     def buildProtocol(self, addr: Any) -> Any:  # noqa: N802 (Twisted's name)
         protocol = super().buildProtocol(addr)
         protocol.requestFactory = NodeRequest

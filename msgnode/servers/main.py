@@ -29,6 +29,11 @@ _SWITCH_INTERVAL = 0.001
 and would wait Python's 5 ms to have it back."""
 
 
+_LAST_WORDS = 0.5
+"""Seconds a worker that begins again waits for its sockets to have been told."""
+_FENCED = "--times-fenced="
+
+
 def main() -> int:
     """The exit status: 0 after a stop that was asked for, 1 if the node could not start."""
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
@@ -42,8 +47,10 @@ def main() -> int:
 
 
 def listening_socket(host: str, port: int, is_shared: bool) -> socket.socket:
-    """A socket that listens; a shared one several workers may have, each with connections of its
-    own."""
+    """A socket that listens.
+
+    A shared one several workers may have, each with connections of its own.
+    """
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -72,6 +79,9 @@ class Worker:
         self._drain_seconds = settings.NODE["DRAIN_SECONDS"]
         self._where = f"{settings.HOST}:{settings.PORT}"
         self._stopping: asyncio.Task[None] | None = None
+        self._is_fenced = False
+        self._node.times_fenced = _times_fenced()
+        self._node.lease.on_lost = self._fence
         self._serving = _serving(settings.ASGI_SERVER)(application, settings.NODE)
         self._loop = self._serving.loop
         self._shares_port = settings.WORKERS > 1
@@ -100,7 +110,33 @@ class Worker:
         self._serving.run(listening)
         return 0
 
+    def _fence(self, why: str) -> None:
+        """The lease is lost: begin again, under a new epoch, as the same process."""
+        log.error("The worker has lost its lease: %s.", why)
+        self._is_fenced = True
+        if self._stopping is None:
+            self._stopping = self._loop.create_task(self._begin_again(why))
+
+    async def _begin_again(self, why: str) -> None:
+        self._serving.stop_listening()
+        try:
+            await self._node.fence(why)
+            await self._serving.drained(_LAST_WORDS)
+        except Exception:
+            log.exception("The worker could not leave in order.")
+        count = self._node.times_fenced + 1
+        words = [word for word in sys.orig_argv[1:] if not word.startswith(_FENCED)]
+        try:
+            logging.shutdown()
+            os.execv(sys.executable, [sys.executable, *words, f"{_FENCED}{count}"])  # noqa: S606
+        finally:
+            os._exit(1)  # a supervisor starts another
+
     def _stop(self) -> None:
+        if self._is_fenced:
+            log.info("The worker stops.")
+            logging.shutdown()
+            os._exit(0)  # nothing of it is to be kept, and its threads may wait for the database
         if self._stopping is None:
             self._stopping = self._loop.create_task(self._drain())
 
@@ -114,6 +150,12 @@ class Worker:
             await self._node.stop()
         finally:
             self._serving.stop()
+
+
+def _times_fenced() -> int:
+    """How often this process has begun again, which it tells itself."""
+    told = [word.removeprefix(_FENCED) for word in sys.argv if word.startswith(_FENCED)]
+    return int(told[0]) if told and told[0].isdigit() else 0
 
 
 def _serving(name: str) -> Callable[[Any, dict[str, Any]], Serving]:

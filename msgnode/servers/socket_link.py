@@ -65,8 +65,10 @@ class SocketLink(ABC):
             self.failed(error)
 
     def write(self, frame: bytes) -> None:
-        """One text frame, from server to client: two to ten bytes of header, no mask (RFC 6455,
-        5.2)."""
+        """One text frame, from server to client (RFC 6455, 5.2).
+
+        Two to ten bytes of header, no mask.
+        """
         if not self._is_open:
             return
         size = len(frame)

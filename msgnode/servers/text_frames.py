@@ -20,10 +20,12 @@ one sent in small pieces is left to the library, which keeps them apart."""
 
 
 def whole_texts(data: bytes, limit: int) -> tuple[list[bytes], int, bool]:
-    """The texts of the whole frames `data` begins with, where they end, and whether what follows is
-    the beginning of another (or nothing): False if it is something else.
+    """The texts of the whole frames that `data` begins with.
 
-    A text longer than `limit`, not in UTF-8, or long and still incomplete is something else.
+    Returns:
+        The texts, where they end, and whether what follows is the beginning of another (or
+        nothing): False if it is something else. A text longer than `limit`, not in UTF-8, or long
+        and still incomplete is something else.
     """
     texts: list[bytes] = []
     at, available = 0, len(data)

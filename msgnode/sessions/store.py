@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from asyncio import Future
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -24,10 +24,26 @@ Rows = list[models.Session]
 _AT_ONCE = 500
 
 
-class SessionStore:
-    """`worker` and `epoch` say which process of which start held a session last."""
+def _unchecked() -> None:
+    """The check of a process whose writes nobody refuses."""
 
-    def __init__(self, writer: Writer, worker: str, epoch: str, closed: ClosedSessions) -> None:
+
+class SessionStore:
+    """Writes and reads the rows of sessions.
+
+    `worker` and `epoch` say which process of which start held a session last; `check` raises inside
+    a transaction if that epoch may not write any more.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        worker: str,
+        epoch: str,
+        closed: ClosedSessions,
+        check: Callable[[], None] = _unchecked,
+    ) -> None:
+        self._check = check
         self._writer = writer
         self._worker = worker
         self._epoch = epoch
@@ -102,10 +118,10 @@ class SessionStore:
         return self._writer.submit(Call(mark))
 
     def take_over(self, epochs: Sequence[str] | None, ids: Sequence[str] = ()) -> Iterator[Rows]:
-        """Make sessions of other epochs this worker's. Blocks.
+        """Make sessions of retired epochs this worker's. Blocks.
 
-        Those of `ids`, or of workers that have ended (`epochs`; None: of all that are not
-        registered). At most so many at a time, each by one worker only, however many try.
+        Those of `ids`, or all of `epochs` (None: of all that are not registered). At most so many
+        at a time, each by one worker only, however many try.
         """
         if epochs is None:  # in this order: a worker is registered before it has sessions
             found = models.Session.objects.exclude(state=models.Session.State.CLOSED)
@@ -118,10 +134,11 @@ class SessionStore:
         wanted = models.Session.objects.exclude(state=models.Session.State.CLOSED)
         if ids:
             wanted = wanted.filter(id__in=[uuid.UUID(id_) for id_ in ids])
-            wanted = wanted.exclude(epoch=self._epoch)
+            wanted = wanted.exclude(epoch__in=models.Worker.objects.values("epoch"))
         else:
             wanted = wanted.filter(epoch__in=epochs)
         with transaction.atomic():
+            self._check()
             rows = list(wanted.order_by("opened_at").select_for_update()[:_AT_ONCE])
             taken = models.Session.objects.filter(id__in=[row.id for row in rows])
             taken.update(worker=self._worker, epoch=self._epoch)

@@ -90,6 +90,16 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
 else:
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
     DATABASES["default"].setdefault("CONN_MAX_AGE", 60)
+    if "postgresql" in DATABASES["default"]["ENGINE"]:
+        # A server that is cut off is given up within seconds; the URL may name other limits.
+        DATABASES["default"]["OPTIONS"] = {
+            "connect_timeout": 5,
+            "tcp_user_timeout": 10_000,
+            "keepalives_idle": 5,
+            "keepalives_interval": 2,
+            "keepalives_count": 3,
+            **DATABASES["default"].get("OPTIONS", {}),
+        }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},

@@ -3,9 +3,10 @@
 Rules
 - A worker is registered in the database before it has a session; it takes the sessions of epochs
   that are not registered, and only then joins the others.
-- A worker has died if its process has ended on this machine, or if it is not heard of over the
-  layer and its row does not change either. All that are left take its sessions, each row by one of
-  them; the sessions come back with a gap, because their queues are lost.
+- A worker has died if its process has ended on this machine, or if its lease ended some time ago
+  and was not renewed for as long as we have watched it, while ours was. Its epoch is retired; then
+  all that are left take its sessions, each row by one of them. The sessions come back with a gap,
+  because their queues are lost.
 - At the end, what sessions are left are given to the others, queues and all.
 """
 
@@ -13,11 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
 from uuid import UUID
@@ -44,16 +42,18 @@ from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers import membership_store
 from msgnode.workers.counter_sync import CounterSync
 from msgnode.workers.handover import Handover
+from msgnode.workers.lease import Lease, margin_of, now
 from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import CounterReport, Goodbye, RpcRequest, RpcResponse
 from msgnode.workers.remote import RemoteSession
 from msgnode.workers.replication import TableReplicator
 from msgnode.workers.rpc import PeerRpc
 from msgnode.workers.transport import PeerTransport
+from msgnode.workers.worker_process import has_ended
 
 log = logging.getLogger(__name__)
 
-_ROW_INTERVAL = 2.0  # seconds between two signs of life in the database
+_LOOK_INTERVAL = 2.0  # seconds between two looks at the leases of the others
 
 
 class SessionTransfer(msgspec.Struct):
@@ -66,7 +66,7 @@ class SessionTransfer(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class ClusterLimits:
-    """timeout  seconds until a worker without a heartbeat is taken for dead
+    """timeout  seconds of a lease, and until a worker without a heartbeat is down
     outbox_bytes, stores  of sessions"""
 
     timeout: float
@@ -93,8 +93,10 @@ class Cluster:
         identities: IdentityService,
         counters: Mapping[str, Rates],
         guard: ResponseGuard,
+        lease: Lease,
     ) -> None:
         self.me = transport.me
+        self.lease = lease
         self.state = membership_store.STARTING
         self.transport = transport
         self.replicator = TableReplicator(table, self.transport, self)
@@ -114,7 +116,9 @@ class Cluster:
         self._identities = identities
         self._guard = guard
         self._expected: set[str] = set()
-        self._unseen: dict[str, tuple[Any, float]] = {}  # epoch -> its last sign, since when
+        self._unseen: dict[str, tuple[Any, float]] = {}  # epoch -> the end of its lease, since when
+        self._failed = 0  # renewals of our own
+        self._ready: set[str] = set()  # epochs that take sessions, by the database
         self._dead: set[str] = set()
         self._jobs: list[asyncio.Task[None]] = []
         self._takeovers: set[asyncio.Task[None]] = set()
@@ -123,11 +127,15 @@ class Cluster:
 
     def register(self) -> list[models.Session]:
         """Enter the register; the sessions that are ours by it. Blocks: for the start."""
-        for worker in membership_store.register(self.me):
-            if self._has_ended(worker.host, worker.pid):
-                membership_store.delete(worker.epoch)
-            else:
+        sent = now()
+        others = membership_store.register(self.me, self.lease.seconds)
+        self.lease.begin(sent)
+        for worker in others:
+            if has_ended(self.me, worker.host, worker.pid):
+                membership_store.retire(worker.epoch)
+            elif not membership_store.retire_expired(worker.epoch, margin_of(self.lease.seconds)):
                 self._expected.add(worker.epoch)
+        self.transport.may_serve = lambda: self.lease.is_held
         taken = self._store.take_over(None)
         return [row for rows in taken for row in rows]
 
@@ -166,7 +174,18 @@ class Cluster:
         self.counts.tell()
         self.transport.tell(Goodbye())
         await self.transport.stop()
-        await asyncio.to_thread(_closing, membership_store.delete, self.me.epoch)
+        await asyncio.to_thread(_closing, membership_store.retire, self.me.epoch)
+
+    async def fence(self) -> set[str]:
+        """The lease is lost: hear and say nothing more; the sessions of other workers that miss
+        something of what was said."""
+        for job in (*self._jobs, *self._takeovers):
+            job.cancel()
+        return await self.transport.silence()
+
+    def knows_all(self) -> bool:
+        """Whether it is known what the sessions of all workers listen to."""
+        return self.transport.knows(self._ready)
 
     # --- LocalSessions: what replication asks of this worker's sessions ---------------------------
 
@@ -264,7 +283,7 @@ class Cluster:
         await self._take_over([], [session_id])
 
     def has_died(self, peer: Peer) -> bool:
-        if self._has_ended(peer.host, peer.pid):
+        if has_ended(self.me, peer.host, peer.pid):
             self._handle_dead(peer.epoch)
             return True
         return False
@@ -275,38 +294,45 @@ class Cluster:
     # --- the dead ---------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Give signs of life, and look for those who give none."""
-        signed = 0.0
+        """Look for those who have ended."""
+        looked = 0.0
         while True:
             await asyncio.sleep(min(0.5, self._limits.timeout / 5))
             try:
                 for peer in tuple(self.transport.peers.values()):
                     with FAULTS.kept_to("worker link"):
                         self.has_died(peer)
-                if monotonic() - signed >= min(_ROW_INTERVAL, self._limits.timeout / 3):
-                    signed = monotonic()
-                    await asyncio.to_thread(
-                        _closing, membership_store.touch, self.me, self.state, len(self.sessions),
-                        self.transport.figures(),
-                    )  # fmt: skip
-                    self._look(
-                        await asyncio.to_thread(_closing, membership_store.list_others, self.me)
-                    )
+                if monotonic() - looked >= min(_LOOK_INTERVAL, self._limits.timeout / 3):
+                    looked = monotonic()
+                    heard_of = set(self.transport.peers)
+                    rows = await asyncio.to_thread(_closing, membership_store.list_others, self.me)
+                    if self.lease.is_held:
+                        await self._look(rows, heard_of)
             except Exception as error:
                 log.warning("The other workers could not be looked after: %s", error)
 
-    def _look(self, rows: Sequence[models.Worker]) -> None:
-        now = monotonic()
+    async def _look(self, rows: Sequence[models.Worker], heard_of: set[str]) -> None:
+        """Find out who has ended, by the rows of those that have not; `heard_of` are the peers that
+        were known before the rows were read."""
+        moment = now()
+        if self.lease.failed != self._failed:  # who could not renew itself looks anew
+            self._failed = self.lease.failed
+            self._unseen.clear()
         registered = {row.epoch: row for row in rows}
-        up = {peer.epoch for peer in self.transport.peers.values() if peer.is_up}
-        for epoch in tuple(self.transport.peers):
-            if epoch not in up and epoch not in registered:
-                self._handle_dead(epoch)
+        self._ready = {row.epoch for row in rows if row.state == membership_store.READY}
+        self._expected.intersection_update(registered)
+        for epoch in heard_of - registered.keys():
+            self._handle_dead(epoch)
+        margin = margin_of(self.lease.seconds)
         for epoch, row in registered.items():
-            seen, since = self._unseen.get(epoch, (None, now))
-            if row.seen_at != seen or epoch in up:
-                self._unseen[epoch] = (row.seen_at, now)
-            elif now - since > self._limits.timeout or self._has_ended(row.host, row.pid):
+            seen, since = self._unseen.get(epoch, (None, moment))
+            if has_ended(self.me, row.host, row.pid):
+                self._handle_dead(epoch)
+            elif row.lease_until != seen:
+                self._unseen[epoch] = (row.lease_until, moment)
+            elif moment - since > self.lease.seconds and await asyncio.to_thread(
+                _closing, membership_store.retire_expired, epoch, margin
+            ):
                 self._handle_dead(epoch)
         for epoch in tuple(self._unseen):
             if epoch not in registered:
@@ -329,7 +355,7 @@ class Cluster:
         log.info("A worker has ended.", extra={"worker": peer.name if peer else epoch})
         while True:
             try:
-                await asyncio.to_thread(_closing, membership_store.delete, epoch)
+                await asyncio.to_thread(_closing, membership_store.retire, epoch)
                 await self._take_over([epoch], [])
                 break
             except Exception as error:
@@ -393,32 +419,6 @@ class Cluster:
             table.subscribe(address, session)
         self._allocation.adopt(session, dict(owned))
         self._subscriptions.adopt(session, subscribed)
-
-    def _has_ended(self, host: str, pid: int) -> bool:
-        return host == self.me.host and not _runs(pid)
-
-
-def this_host() -> str:
-    """A name no other machine has, nor a container with process ids of its own."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    namespace = Path("/proc/self/ns/pid")
-    marks = [boot.read_text().strip()[:13]] if boot.exists() else []
-    marks += [namespace.readlink().name] if namespace.is_symlink() else []
-    return "/".join([socket.gethostname(), *marks])[:255]
-
-
-def _runs(pid: int) -> bool:
-    """Whether a process of this machine is there and has not ended."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return True
 
 
 def _holdings(keys: Sequence[UUID]) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:

@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 
 ControlPayload = dict[str, Any]
 
+MISSED = "sessions.missed"
+"""Kind of the message by which a worker that lost its lease names the sessions of others that miss
+something it had taken for them."""
+
 
 class ControlHandlers:
     """Carries out orders about sessions, what they hold, bans, pools and owners."""
@@ -52,6 +56,7 @@ class ControlHandlers:
         """Kind of the control message → what is done."""
         return {
             "session.end": self._end_session,
+            MISSED: self._sessions_missed,
             "allocation.delete": self._drop_allocation,
             "subscription.add": self._add_subscription,
             "subscription.delete": self._drop_subscription,
@@ -70,6 +75,10 @@ class ControlHandlers:
             may_return = payload.get("may_return", False)
             code = CloseCode.GOING_AWAY if may_return else CloseCode.REFUSED
             self._sessions.end(session, code, payload.get("reason") or "ended by the operator")
+
+    def _sessions_missed(self, payload: ControlPayload) -> None:
+        for session_id in payload["sessions"]:
+            self._sessions.missed(session_id)
 
     def _drop_allocation(self, payload: ControlPayload) -> None:
         session = self._session_of(payload)

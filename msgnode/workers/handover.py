@@ -35,6 +35,7 @@ from .transport import PeerTransport
 
 log = logging.getLogger(__name__)
 
+_TRY_AGAIN = 0.1  # seconds until it is asked again whether a worker's sessions may be taken
 MAX_CONCURRENT = 64
 
 
@@ -81,7 +82,7 @@ class HandoverHost(Protocol):
         ...
 
     async def take_over(self, session_id: str) -> None:
-        """Take a session whose worker does not answer from the database."""
+        """Take a session from the database, if the lease of its worker has ended."""
         ...
 
     def has_died(self, peer: Peer) -> bool:
@@ -157,7 +158,7 @@ class Handover:
                 if not remote.peer.is_up or self._host.has_died(remote.peer):
                     self._wanted.pop(session_id, None)
                     await self._host.take_over(session_id)
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(_TRY_AGAIN)
                     continue
                 remote.peer.out.put(RequestSession(session_id))
             done, _ = await asyncio.wait([wanted], timeout=self._seconds)

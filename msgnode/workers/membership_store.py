@@ -1,50 +1,65 @@
-"""Which workers of the node run, in the database: so that what the layer cannot say is known.
+"""The workers of a node in the database, one row each: who they are, and how long their leases run.
 
-A worker is registered before it has a session. A row that does not change for a while belongs to a
-worker that is dead, whatever the clocks of the machines say.
+A worker is entered before it has a session. A lease ends by the database's clock, so that no two
+machines have to agree on the time. Who takes over a worker's sessions deletes its row first; from
+then on nothing that worker writes is taken (storage/fence.py), and it is never entered again under
+that epoch. All functions block.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
-from django.utils import timezone
+from django.db import transaction
+from django.db.models import DateTimeField, ExpressionWrapper
+from django.db.models.functions import Now
 
 from msgnode import models
 
-from .transport import WorkerId
+from .worker_process import WorkerId
 
 STARTING, READY, DRAINING = "starting", "ready", "draining"
 
 
-def register(me: WorkerId) -> list[models.Worker]:
-    """Enter this worker; the others that are there. Blocks, as everything here."""
-    models.Worker.objects.create(
-        epoch=me.epoch, name=me.name, host=me.host, pid=me.pid, state=STARTING
-    )
-    return list(models.Worker.objects.exclude(epoch=me.epoch))
+def register(me: WorkerId, lease: float) -> list[models.Worker]:
+    """Enter this worker with a lease of so many seconds; the others that are there."""
+    with transaction.atomic():
+        models.Worker.objects.create(
+            epoch=me.epoch, name=me.name, host=me.host, pid=me.pid, state=STARTING
+        )
+        models.Worker.objects.filter(epoch=me.epoch).update(
+            started_at=Now(), seen_at=Now(), lease_until=_from_now(lease)
+        )
+    return list_others(me)
 
 
-def touch(me: WorkerId, state: str, sessions: int, links: list[dict[str, Any]]) -> None:
-    """A sign of life, with how it is."""
-    models.Worker.objects.update_or_create(
-        epoch=me.epoch,
-        defaults={
-            "name": me.name,
-            "host": me.host,
-            "pid": me.pid,
-            "state": state,
-            "seen_at": timezone.now(),
-            "sessions": sessions,
-            "links": links,
-        },
-    )
+def renew(epoch: str, lease: float, **figures: Any) -> bool:
+    """Have the lease run for so many seconds from now, and note how the worker is; False if the
+    epoch is retired."""
+    row = models.Worker.objects.filter(epoch=epoch)
+    return bool(row.update(seen_at=Now(), lease_until=_from_now(lease), **figures))
+
+
+def is_registered(epoch: str) -> bool:
+    return models.Worker.objects.filter(epoch=epoch).exists()
 
 
 def list_others(me: WorkerId) -> list[models.Worker]:
     return list(models.Worker.objects.exclude(epoch=me.epoch))
 
 
-def delete(epoch: str) -> None:
-    """The worker has ended: its sessions may be taken over."""
+def retire(epoch: str) -> None:
+    """The worker has ended for certain: its sessions may be taken over."""
     models.Worker.objects.filter(epoch=epoch).delete()
+
+
+def retire_expired(epoch: str, margin: float) -> bool:
+    """Retire a worker whose lease ended at least so many seconds ago; whether it is retired now."""
+    rows = models.Worker.objects.filter(epoch=epoch)
+    rows.filter(lease_until__lt=_from_now(-margin)).delete()
+    return not rows.exists()
+
+
+def _from_now(seconds: float) -> ExpressionWrapper:
+    return ExpressionWrapper(Now() + timedelta(seconds=seconds), output_field=DateTimeField())

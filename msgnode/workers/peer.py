@@ -27,7 +27,8 @@ class Peer:
         self.is_ready = False
         self.takes = False  # sessions that another worker gives away
         self.is_synced = False  # our snapshot is said whole
-        self.is_known = False  # its snapshot has come whole
+        self.known_stream = -1  # of it; what came before its snapshot's end is not all
+        self.told_stream = 0  # the stream to us that it has now, by what it said last
         self.lost: set[str] = set()  # sessions of it that miss frames, to be told
         self.asked = 0
         self.settled = 0
@@ -39,6 +40,12 @@ class Peer:
 
     def __repr__(self) -> str:
         return f"<Peer {self.name}>"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all that it has is known here: its snapshot has come whole, and it has not begun
+        another stream since."""
+        return self.known_stream == self.told_stream
 
     def end(self) -> None:
         """End what is done for the peer."""

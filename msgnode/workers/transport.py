@@ -20,7 +20,6 @@ import hashlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
 
@@ -39,6 +38,7 @@ from .protocol import (
     SnapshotBegins,
     SnapshotEnds,
 )
+from .worker_process import WorkerId
 
 log = logging.getLogger(__name__)
 
@@ -46,16 +46,6 @@ _ASK_AGAIN = 0.05  # seconds between two requests for the same lost batch
 _RETRY = 0.1  # seconds until a layer that refused is tried again
 _READER_PATIENCE = 5.0  # seconds that a full link may hold senders back
 _ACKNOWLEDGED_PART = 64  # of a link's bytes: so much may come before it is acknowledged
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerId:
-    """This worker: its name, and the epoch of this start."""
-
-    name: str
-    epoch: str
-    host: str
-    pid: int
 
 
 class TransportClient(Protocol):
@@ -106,6 +96,7 @@ class PeerTransport:
         self.timeout = timeout
         self.peers: dict[str, Peer] = {}
         self.takes = True
+        self.may_serve: Callable[[], bool] = lambda: True
         self.client: TransportClient
         self._layer = layer
         self._group = f"node-{hashlib.sha256(secret.encode()).hexdigest()[:32]}"
@@ -132,13 +123,17 @@ class PeerTransport:
         ]
 
     async def join(self, expected: set[str]) -> None:
-        """Wait until we know what the workers of these epochs have (at most `patience` seconds for
-        those that do not answer), and until all know that we take sessions."""
-        limit = monotonic() + self.timeout
-        while monotonic() < limit:
+        """Wait until we know what the workers of these epochs have, and until all know that we
+        take sessions. Who is found to have ended is taken out of `expected` meanwhile."""
+        said = monotonic()
+        while True:
             known = {peer.epoch for peer in self.peers.values() if peer.is_known}
             if expected <= known and all(peer.is_known for peer in self._up()):
                 break
+            if monotonic() - said > self.timeout:
+                said = monotonic()
+                late = sorted(expected - known)
+                log.warning("What other workers have is not known yet.", extra={"workers": late})
             self._learned.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.timeout / 10):
@@ -195,6 +190,23 @@ class PeerTransport:
         """How many other workers take sessions."""
         return sum(peer.is_up and peer.is_ready for peer in self.peers.values())
 
+    def knows(self, epochs: set[str]) -> bool:
+        """Whether all that these workers, and those heard of, have is known here."""
+        all_known = all(peer.is_up and peer.is_known for peer in self.peers.values())
+        return all_known and epochs <= self.peers.keys()
+
+    async def silence(self) -> set[str]:
+        """Hear and say nothing more; the sessions of other workers for which something was under
+        way."""
+        missed: set[str] = set()
+        for peer in self.peers.values():
+            missed |= peer.lost | peer.out.begin()
+        await _end([*self._tasks, *(task for peer in self.peers.values() for task in peer.tasks)])
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(_RETRY):
+                await self._layer.group_discard(self._group, self._inbox)
+        return missed
+
     def close(self) -> None:
         """Take no more sessions, and let the others know."""
         self.takes = False
@@ -238,6 +250,8 @@ class PeerTransport:
                 log.warning("The channel layer does not give what came: %s", error)
                 await asyncio.sleep(_RETRY)
                 continue
+            if not self.may_serve():
+                continue  # it is asked for again, or was given up long ago
             try:
                 self._take(message)
             except Exception:
@@ -370,7 +384,9 @@ class PeerTransport:
             self._begin(peer)
             peer.is_ready = beat["is_ready"]
             peer.tasks.append(asyncio.create_task(self._heartbeat_now()))
-        if (link := beat["links"].get(self.me.epoch)) is not None:
+        link = beat["links"].get(self.me.epoch)
+        peer.told_stream = link[0] if link is not None else 0  # to it we are down
+        if link is not None:
             stream, published, have_stream, have = link
             self._acknowledged(peer, have_stream, have)
             if peer.incoming.hears_of(stream, published):
@@ -408,7 +424,7 @@ class PeerTransport:
                     peer.settled = max(peer.settled, self._changes)
                 case _:
                     if isinstance(message, SnapshotEnds):
-                        peer.is_known = True
+                        peer.known_stream = peer.told_stream = stream
                         self._learned.set()
                     self._pass_on(peer, message)
         peer.unacknowledged += len(batch)

@@ -15,6 +15,7 @@ from msgnode.bus.ports import DeliveryResult
 from msgnode.bus.table import RoutingTable
 from msgnode.core.decision import Decision, Effect
 from msgnode.core.errors import BadMessage, Unavailable
+from msgnode.core.pending import Pending
 from msgnode.core.record import Outcome
 from tests.fakes import (
     FakeCaller,
@@ -52,6 +53,27 @@ class Scene:
     @property
     def codes(self) -> list[int]:
         return [answer["body"]["code"] for answer in self.caller.answers]
+
+
+def test_while_the_lease_is_not_certain_nothing_is_read_and_nothing_is_lost() -> None:
+    def uncertain() -> None:
+        raise Pending("The worker's lease", lambda known: None)
+
+    scene = Scene(check_lease=uncertain)
+    scene.say()
+    scene.say(to="mn:/session", type_="open")
+    assert len(scene.caller.held) == 2
+    assert scene.target.frames == scene.caller.frames == []
+    assert scene.recorder.rows == []
+
+
+def test_what_nobody_here_knows_is_404_only_if_it_is_known_what_all_workers_have() -> None:
+    for knows_all, code in ((True, 404), (False, 503)):
+        scene = Scene(knows_all=lambda: knows_all)  # noqa: B023  (called within the turn)
+        scene.say(to="hyperty://localhost/nobody")
+        scene.say()
+        assert scene.codes == [code]
+        assert len(scene.target.frames) == 1
 
 
 def test_case_51_what_a_policy_blocks_is_answered_403_under_both_keys() -> None:

@@ -11,6 +11,7 @@ from msgnode.bus.replies import Replies
 from msgnode.core import messages
 from msgnode.core.errors import Conflict
 from tests.fakes import DOMAIN, FakeCaller, FakeComponent, FakeSession
+from tests.node import eventually
 
 OK = {"code": 200}
 
@@ -60,3 +61,40 @@ async def test_a_refusal_waits_for_nobody() -> None:
     await turns()
     assert [each["body"]["code"] for each in caller.answers] == [409]
     assert (caller.pending, workers.barriers) == (0, [])
+
+
+@pytest.mark.parametrize("waits_for", ["commit", "coroutine", "workers"])
+async def test_an_answer_that_does_not_come_is_504_at_its_limit_and_taken_back_if_it_comes_later(
+    waits_for: str,
+) -> None:
+    workers, caller, session = Workers(), FakeCaller(), FakeSession("one")
+    committed: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
+
+    async def connector() -> dict[str, int]:
+        return await committed
+
+    given = {"commit": committed, "coroutine": connector, "workers": OK}[waits_for]
+    component = FakeComponent(given)
+    Replies(NoPolicies(), 0.05, workers.barrier).ask(component, request(), session, caller)
+    async with asyncio.timeout(10):
+        while not caller.answers:
+            await eventually(0.01)
+    assert [each["body"]["code"] for each in caller.answers] == [504]
+    assert caller.pending == 0
+    if waits_for != "coroutine":  # which is ended instead
+        if waits_for == "commit":
+            committed.set_result(OK)
+            await turns()
+        workers.barriers[0].set_result(None)
+        await turns()
+        assert component.revoked == [OK]
+    assert len(caller.answers) == 1
+
+
+async def test_an_answer_that_is_given_up_is_503_and_not_silence() -> None:
+    caller = FakeCaller()
+    answer: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
+    Replies(NoPolicies(), 5).ask(FakeComponent(answer), request(), FakeSession("one"), caller)
+    answer.cancel()
+    await turns()
+    assert [each["body"]["code"] for each in caller.answers] == [503]

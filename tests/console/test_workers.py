@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from msgnode.models import AuditEntry, Worker
 from msgnode.workers import membership_store
-from msgnode.workers.transport import WorkerId
+from msgnode.workers.worker_process import WorkerId
 
 pytestmark = pytest.mark.django_db
 
@@ -28,11 +28,12 @@ def workers() -> None:
     one, other = (
         WorkerId(f"host:{number}", f"epoch-{number}", "host", number) for number in (1, 2)
     )
-    membership_store.register(one)
-    membership_store.register(other)
-    membership_store.touch(one, membership_store.READY, 12, [LINK])
+    membership_store.register(one, 5.0)
+    membership_store.register(other, 5.0)
+    ready = membership_store.READY
+    assert membership_store.renew(one.epoch, 60.0, state=ready, sessions=12, links=[LINK])
     silent = timezone.now() - timedelta(minutes=1)
-    Worker.objects.filter(epoch=other.epoch).update(seen_at=silent)
+    Worker.objects.filter(epoch=other.epoch).update(seen_at=silent, lease_until=silent)
 
 
 def test_the_list_shows_state_sessions_and_links(admin_client: Client, workers: None) -> None:
@@ -40,6 +41,7 @@ def test_the_list_shows_state_sessions_and_links(admin_client: Client, workers: 
     assert "host:1" in page
     assert "1 of 1 up, 2 losses noticed, 7 gaps signalled" in page
     assert "not heard of" in page
+    assert "ended 1\xa0minute ago" in page
     page = admin_client.get("/admin/msgnode/worker/epoch-1/change/").content.decode()
     assert "1234" in page
 
@@ -51,6 +53,7 @@ def test_node_status_names_the_workers_and_their_links(workers: None) -> None:
     joined = json.loads(said.getvalue())["joined"]
     assert [line["state"] for line in joined] == ["ready", "not heard of"]
     assert joined[0]["links"] == [LINK]
+    assert joined[0]["lease_seconds"] > 0 > joined[1]["lease_seconds"]
 
 
 def test_signs_of_life_are_no_changes_of_an_operator(workers: None) -> None:

@@ -69,7 +69,7 @@ async def test_the_probe_is_in_no_list_count_or_record(
         await until_refused(banned)
     committed = _metric(node, "msgnode_changes_committed_total")
     until(lambda: _metric(node, "msgnode_changes_committed_total") > committed + 20, 20)
-    assert checks(node) == {"node": True, "database": True, "path": True, "jobs": True}
+    assert set(checks(node).values()) == {True}
     assert _metric(node, "msgnode_sockets") == 0
     assert _metric(node, "msgnode_message_bytes_total") == 0
     assert 'msgnode_routes{table="runtimes"} 0.0' in node.text("/metrics")

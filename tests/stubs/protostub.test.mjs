@@ -158,6 +158,40 @@ test("a token in the answer to re-open is taken over, and is a gap", () => {
   assert.equal(socket().sent[0].from, `${ME}/t2`);
 });
 
+const SM = "domain://msg-node.d/sm";
+const subscribe = (id, resources, type = "subscribe") => ({ id, type, from: `${ME}/sm`, to: SM, body: { resources, source: ME } });
+const grant = ({ id, from, to }, code = 200) => socket().says({ id, type: "response", from: to, to: from, body: { code } });
+
+test("R51 a new session gets what the node had granted before what waits; the same session does not", () => {
+  const many = Array.from({ length: 150 }, (_, n) => `comm://d/${n}/changes`);
+  goLive();
+  for (const [n, message] of [subscribe(1, many), subscribe(2, ["comm://d/refused"]), subscribe(3, ["comm://d/0/changes"], "unsubscribe")].entries()) {
+    bus.send(message);
+    grant(message, n === 1 ? 403 : 200);
+  }
+  socket().closes(1006);
+  mock.timers.tick(250);
+  socket().opens();
+  socket().answers({ code: 200 });
+  assert.deepEqual(messages(), [], "the same session: nothing is announced");
+  socket().closes(1006);
+  bus.send(request(9));
+  mock.timers.tick(1000);
+  socket().opens();
+  socket().answers({ code: 200, runtimeToken: "t2" });
+  const [first, second, last] = messages();
+  assert.deepEqual([first, second].map(({ type, from, to, body }) => [type, from, to, body.source]), Array(2).fill(["subscribe", `${ME}/sm`, SM, ME]));
+  assert.deepEqual([...first.body.resources, ...second.body.resources], many.slice(1));
+  assert.equal(first.body.resources.length, 100);
+  assert.equal(last.id, 9);
+  assert.equal(statuses().at(-1), "gap");
+  const told = bus.got.length;
+  grant(first);
+  assert.equal(bus.got.length, told, "the answer is nobody else's");
+  grant(second, 403);
+  assert.deepEqual([statuses().at(-1), bus.got.at(-1).body.desc], ["gap", "The node answers 403 to 49 addresses that it held before."]);
+});
+
 test("a node that answers re-open with 500 is asked for a new session", () => {
   goLive("t1");
   socket().closes(1006);

@@ -15,6 +15,7 @@ from msgnode.runtime.python.protostub import Protostub, Settings, activate, back
 
 STUB = "runtime://d/protostub/1"
 ME = "runtime://d/me"
+SM = "domain://msg-node.d/sm"
 SECONDS = 10.0
 
 Message = dict[str, Any]
@@ -179,6 +180,54 @@ async def test_case_53_a_token_in_the_answer_to_re_open_is_taken_over_and_is_a_g
         await bus.until(lambda: stub.state == "live")
         socket.transport.abort()
     assert bus.statuses.count("gap") == 2
+
+
+def subscribe(id_: int, resources: list[str], type_: str = "subscribe") -> Message:
+    body = {"resources": resources, "source": ME}
+    return {"id": id_, "type": type_, "from": f"{ME}/sm", "to": SM, "body": body}
+
+
+async def test_r51_a_new_session_gets_what_the_node_had_granted_before_what_waits(
+    scripted: ScriptedNode, load: Load
+) -> None:
+    stub, bus = load()
+    many = [f"comm://d/{number}/changes" for number in range(150)]
+
+    async def grant(socket: ServerConnection, code: int = 200) -> Message:
+        asked = await scripted.asked(socket)
+        head = {"id": asked["id"], "type": "response", "from": SM, "to": asked["from"]}
+        await socket.send(json.dumps({**head, "body": {"code": code}}))
+        return asked
+
+    bus.send(subscribe(1, many))
+    bus.send(subscribe(2, ["comm://d/refused"]))
+    bus.send(subscribe(3, ["comm://d/0/changes"], "unsubscribe"))
+    first = await scripted.next()
+    await scripted.answer(first, code=200, runtimeToken="t1")
+    for code in (200, 403, 200):
+        await grant(first, code)
+    await bus.until(lambda: sum(each["type"] == "response" for each in bus.got) == 3)
+    first.transport.abort()
+    second = await scripted.next()
+    assert (await scripted.answer(second, code=200))["type"] == "re-open"
+    await bus.status("live", 2)
+    bus.send({"id": 8, "type": "read", "from": f"{ME}/x", "to": "comm://d/o"})
+    assert (await scripted.asked(second))["id"] == 8  # the same session: nothing is announced
+    second.transport.abort()
+    await bus.status("disconnected", 2)
+    bus.send({"id": 9, "type": "read", "from": f"{ME}/x", "to": "comm://d/o"})
+    third = await scripted.next()
+    await scripted.answer(third, code=200, runtimeToken="t2")
+    told = [await grant(third), await grant(third, 403)]
+    assert [(each["type"], each["to"], each["body"]["source"]) for each in told] == [
+        ("subscribe", SM, ME)
+    ] * 2
+    assert [len(each["body"]["resources"]) for each in told] == [100, 49]
+    assert [x for each in told for x in each["body"]["resources"]] == many[1:]
+    assert (await scripted.asked(third))["id"] == 9
+    await bus.status("gap", 2)
+    assert sum(each["type"] == "response" for each in bus.got) == 3
+    assert "403 to 49 addresses" in bus.got[-1]["body"]["desc"]
 
 
 async def test_a_node_that_answers_re_open_with_500_is_asked_for_a_new_session(

@@ -19,7 +19,8 @@ from msgnode.workers.protocol import CounterReport, RpcRequest, RpcResponse
 from msgnode.workers.remote import RemoteSession
 from msgnode.workers.replication import TableReplicator
 from msgnode.workers.rpc import PeerRpc
-from msgnode.workers.transport import PeerTransport, WorkerId
+from msgnode.workers.transport import PeerTransport
+from msgnode.workers.worker_process import WorkerId
 from tests.fakes import FakeSession
 
 PATIENCE = 1.0

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.workers.protocol import ReturnPath
 from tests.node import eventually
-from tests.workers.cluster import Fellow, LossyLayer, Meet
+from tests.workers.cluster import PATIENCE, Fellow, LossyLayer, Meet
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -70,6 +70,36 @@ async def test_a_worker_that_comes_later_knows_it_all_before_it_takes_sessions(m
         one.table.subscribe(f"comm://d/{number}/changes", session)
     one, other = await meet(1)
     assert other.seen() == one.seen()
+
+
+async def test_a_worker_that_comes_waits_for_who_does_not_answer_and_knows_all_then(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    """However long that takes: what it does not know it would answer 404."""
+    (one,) = await meet(1)
+    one.table.allocate("hyperty://d/1", one.enter())
+    layer.loses = lambda message: "number" in message  # its snapshot
+    coming = asyncio.create_task(meet(1))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(coming), 2 * PATIENCE)
+    layer.loses = lambda message: False
+    one, other = await asyncio.wait_for(coming, 20)
+    assert other.seen() == one.seen()
+    assert other.transport.knows({one.transport.me.epoch})
+    assert not other.transport.knows({"somebody who was not heard of"})
+
+
+async def test_while_a_worker_is_down_it_is_not_known_what_all_have(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    one, other = await meet(2)
+    (peer,) = one.transport.peers.values()
+    assert one.transport.knows({other.transport.me.epoch})
+    one.transport.down(peer, "is tested")
+    assert not one.transport.knows(set())
+    await _until(lambda: one.transport.knows({other.transport.me.epoch}))
+    one.transport.forget(peer)
+    assert one.transport.knows(set())
 
 
 async def test_frames_come_in_order_and_a_fan_out_is_sent_once(meet: Meet) -> None:

@@ -1,5 +1,6 @@
-"""What was issued from an authorization code, to be ended when somebody shows the code again (RFC
-6749, 4.1.2).
+"""What was issued from an authorization code, to be ended when the code is shown again.
+
+RFC 6749, 4.1.2.
 
 The family of the refresh tokens that follow from a code is named by the code's hash, so that who
 was given what is known for as long as the tokens are, at every worker, and no code need be kept.

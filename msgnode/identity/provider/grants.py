@@ -52,6 +52,7 @@ def returns_to() -> str:
 
 
 def login_url(request: AssertionRequest) -> str:
+    """Where a person logs in, with what the assertion is to bind as nonce."""
     state = secrets.token_urlsafe(24)
     query = {
         "response_type": "code",
@@ -67,8 +68,10 @@ def login_url(request: AssertionRequest) -> str:
 
 
 def assertion(request: AssertionRequest) -> dict[str, Any] | None:
-    """An identity object (docs/reference/identity.md, section 3), or None where a log-in is needed
-    first."""
+    """An identity object, or None where a log-in is needed first.
+
+    docs/reference/identity.md, section 3.
+    """
     if request.token and (claims := verified_claims(request.token)):
         if request.contents and claims.get("nonce") != request.contents:
             return None
@@ -87,8 +90,10 @@ def new_token(_request: Any = None) -> str:
 
 
 def access_token(request: AssertionRequest) -> dict[str, Any] | None:
-    """An access-token object (docs/reference/identity.md, section 3); `request.token` is given
-    back for the new one."""
+    """An access-token object; `request.token` is given back for the new one.
+
+    docs/reference/identity.md, section 3.
+    """
     user = _owner(request.token) if request.token else None
     if user is None:
         user, _ = _granted(request)

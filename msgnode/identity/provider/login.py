@@ -70,8 +70,10 @@ def _refusal(request: HttpRequest, seconds: int) -> HttpResponse:
 
 
 def leads_on(response: Any, origin: str) -> Any:
-    """Let the forms of a page lead to another origin: browsers hold the policy of a form's page
-    against every redirect that follows it."""
+    """Let the forms of a page lead to another origin.
+
+    Browsers hold the policy of a form's page against every redirect that follows it.
+    """
     if origin:
         response._csp_replace = {"form-action": [SELF, origin]}
     return response
@@ -90,6 +92,7 @@ def origin_asked_for(next_url: str) -> str:
 
 
 def origin_of_client(client_id: str, redirect_uri: str) -> str:
+    """The origin of a redirect URI, if it is one of the client's; else nothing."""
     if "\x00" in client_id:
         return ""
     client = get_application_model().objects.filter(client_id=client_id).first()

@@ -44,6 +44,7 @@ def user_url_of(user: Any) -> str:
 
 
 def is_email(text: str) -> bool:
+    """Whether a text is an e-mail address."""
     try:
         validate_email(text)
     except ValidationError:

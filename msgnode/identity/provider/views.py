@@ -197,8 +197,10 @@ class Keys(View):
 
 @method_decorator(csrf_exempt, name="dispatch")  # reads only, and no cookie
 class TokenInfo(View):
-    """`tokeninfo?id_token=…`: the claims of a valid token of ours, every value as text, which is
-    the form that identity proxies put into assertions. It proves nothing: verify the token."""
+    """`tokeninfo?id_token=…`: the claims of a valid token of ours, every value as text.
+
+    That is the form that identity proxies put into assertions. It proves nothing: verify the token.
+    """
 
     http_method_names = ["get", "post", "options"]  # noqa: RUF012
 

@@ -27,6 +27,12 @@ HASHES = ("sha256", "sha384", "sha512")
 PLATFORMS = frozenset({"browser", "node", "python", "windowSandbox"})
 CAPABILITIES = frozenset({"http", "https", "ws", "wss"})
 INLINE = "/sourcePackage"
+_TEXTS = (
+    *("description", "messageSchema", "accessControlPolicy", "mutualAuthentication"),
+    *("signature", "sourcePackageURL"),
+)
+_LISTS = ("messageSchemas", "hypertyType", "dataObjects")
+_FLAGS = ("interworking", "idpProxy")
 _TYPES = {"protocolstub": "PROTOSTUB", "idp-proxy": "IDP_PROXY"}
 _ENDPOINTS = {"ws": 80, "wss": 443, "http": 80, "https": 443}
 
@@ -96,6 +102,14 @@ def check_descriptor(
     """
     if not isinstance(raw, dict):
         raise DescriptorError("descriptor", "is not a JSON object.")
+    for names, kind_, what in (
+        (_TEXTS, str, "text"),
+        (_LISTS, list, "list"),
+        (_FLAGS, bool, "flag"),
+    ):
+        for name in names:
+            if raw.get(name) is not None and not isinstance(raw[name], kind_):
+                raise DescriptorError(name, f"is no {what}.")
     type_ = _text(raw, "type")
     if type_.upper() != _TYPES[kind]:
         raise DescriptorError("type", f"{type_[:40]!r} instead of {_TYPES[kind]}.")
@@ -151,13 +165,16 @@ def _check_constraints(raw: Any) -> None:
         return
     if not isinstance(raw, dict):
         raise DescriptorError("constraints", "is not an object.")
-    needed = {name for name, value in raw.items() if value is True}
-    platforms = needed & PLATFORMS
+    for name, value in raw.items():
+        if not isinstance(value, bool):
+            raise DescriptorError(f"constraints.{name}"[:60], "is neither true nor false.")
+    needed = sorted(name for name, value in raw.items() if value)
+    platforms = [name for name in needed if name in PLATFORMS]
     if platforms and "python" not in platforms:
-        raise DescriptorError("constraints", f"{', '.join(sorted(platforms))} is not here.", 501)
-    lacking = sorted(needed - PLATFORMS - CAPABILITIES)
-    if lacking:
-        raise DescriptorError("constraints", f"{', '.join(lacking)[:200]} is not here.", 501)
+        raise DescriptorError(f"constraints.{platforms[0]}", "is not here: this is Python.", 501)
+    for name in needed:
+        if name not in PLATFORMS and name not in CAPABILITIES:
+            raise DescriptorError(f"constraints.{name}"[:60], "is not here.", 501)
 
 
 def _source(raw: dict[str, Any], package: dict[str, Any], base: str) -> tuple[str, str]:

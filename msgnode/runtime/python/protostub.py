@@ -15,6 +15,8 @@ Rules
   room is never dropped in silence: a request is answered 503, anything else is a `gap`.
 - A lost session is opened again with its token, so that addresses, subscriptions and what waited at
   the node come back. Delays double from `min_delay` to `max_delay`, with jitter.
+- To a node that does not know the session any more the subscriptions it had granted are sent again,
+  100 addresses a request, before anything else. What it refuses then is a `gap`.
 - `via` keeps messages from going round: what came in through this stub does not go out through it,
   and what went out through it is not taken in again.
 """
@@ -26,6 +28,7 @@ import contextlib
 import itertools
 import json
 import random
+import re
 import secrets
 from collections import deque
 from collections.abc import Callable
@@ -40,6 +43,10 @@ NAME = "MessagingNodeProtoStub"
 Message = dict[str, Any]
 
 _SESSION = "mn:/session"
+_SM = re.compile(r"domain://msg-node\.[^/]+/sm")  # the node's subscription manager
+_MAX_CLAIMS = 1_000  # subscriptions whose answer is awaited
+_MAX_HELD = 10_000  # addresses that are announced again
+_AT_A_TIME = 100  # of them in one request
 _OVERHEAD = 64  # characters a waiting message counts besides its text
 
 
@@ -139,6 +146,8 @@ class Protostub:
         self._queue: deque[_Waiting] = deque()
         self._queued = 0
         self._lost = 0
+        self._claims: dict[tuple[str, str], Message] = {}  # subscriptions that wait for an answer
+        self._held: dict[str, tuple[str, str, str]] = {}  # address -> from, to, source
         self._filled = asyncio.Event()
         self._settled = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -247,6 +256,9 @@ class Protostub:
         """Leave the connection be until connect() is called; nothing waits any longer."""
         self._task = None
         self._session_url = ""
+        self._claims.clear()
+        if state == "disconnected":
+            self._held.clear()
         self._enter(state, text)
         while self._queue:
             self._refuse(self._take().message, code, text)
@@ -258,10 +270,10 @@ class Protostub:
         """Have the session opened, or opened again; raises _Refused."""
         type_ = "re-open" if self._session_url else "open"
         body = await self._asked(socket, type_)
-        is_new = bool(body.get("runtimeToken")) and type_ == "re-open"
+        is_lost = bool(body.get("runtimeToken")) and type_ == "re-open"
         if type_ == "re-open" and body["code"] not in (200, 401, 403, 503):
             self._session_url = ""  # a node that knows the session no longer: begin anew
-            body, is_new = await self._asked(socket, "open"), True
+            body, is_lost = await self._asked(socket, "open"), True
         code = body["code"]
         if code != 200:
             text = body.get("desc") or body.get("description") or f"The node answered {code}."
@@ -269,7 +281,9 @@ class Protostub:
         if body.get("runtimeToken"):
             self._session_url = f"{self.settings.runtimeURL}/{body['runtimeToken']}"
         self._enter("live")
-        if is_new:
+        if is_lost or type_ == "open":
+            await self._announce(socket)
+        if is_lost:
             self._say("gap", "The node did not know the session: what it held is gone.")
         self._settled.set()
 
@@ -293,12 +307,63 @@ class Protostub:
         await socket.send(json.dumps(frame))
         return id_
 
+    # --- what the node holds for the runtime ------------------------------------------------------
+
+    def _asks(self, message: Message) -> None:
+        """Note a subscription that goes out; the node's answer decides."""
+        is_claim = message["type"] in ("subscribe", "unsubscribe")
+        if is_claim and isinstance(message["to"], str) and _SM.fullmatch(message["to"]):
+            if len(self._claims) >= _MAX_CLAIMS:
+                del self._claims[next(iter(self._claims))]
+            self._claims[message["from"], str(message.get("id"))] = message
+
+    def _granted(self, answer: Message, body: dict[str, Any]) -> bool:
+        """Note the node's answer; whether it is to an announcement, which is nobody else's."""
+        key = (str(answer.get("to")), str(answer.get("id")))
+        claim = self._claims.get(key)
+        said = str(body.get("code"))
+        code = int(said) if said.isdigit() else 500
+        if claim is None or code < 200:
+            return False
+        del self._claims[key]
+        is_again = str(claim["id"]).startswith(self._mark)
+        asked = claim.get("body") or {}
+        named = [asked.get("resources") or [], asked.get("resource") or []]
+        found = [each for x in named for each in (x if isinstance(x, list) else [x])]
+        for address in found:
+            if claim["type"] == "unsubscribe" or (is_again and code != 200):
+                self._held.pop(address, None)
+            elif code == 200 and isinstance(address, str) and len(self._held) < _MAX_HELD:
+                source = asked.get("source")
+                source = source if isinstance(source, str) else ""
+                self._held[address] = claim["from"], claim["to"], source
+        if is_again and code != 200:
+            text = f"The node answers {code} to {len(found)} addresses that it held before."
+            self._say("gap", text)
+        return is_again
+
+    async def _announce(self, socket: ClientConnection) -> None:
+        """Tell a node that has forgotten us what it held, before anything else goes out."""
+        batches: dict[tuple[str, str, str], list[str]] = {}
+        for address, key in self._held.items():
+            batches.setdefault(key, []).append(address)
+        for (sender, to, source), addresses in batches.items():
+            for first in range(0, len(addresses), _AT_A_TIME):
+                id_ = f"{self._mark}/again/{next(self._ids)}"
+                body: dict[str, Any] = {"resources": addresses[first : first + _AT_A_TIME]}
+                body |= {"via": self._mark, **({"source": source} if source else {})}
+                frame = {"id": id_, "type": "subscribe", "from": sender, "to": to, "body": body}
+                self._claims[sender, id_] = frame
+                await socket.send(json.dumps(frame))
+
     # --- messages ---------------------------------------------------------------------------------
 
     def _received(self, message: Message) -> None:
         body = message.get("body") or {}
         is_own = body.get("via") in (self._mark, self._stub_url)
         if not message or message.get("from") == _SESSION or is_own:
+            return
+        if self._claims and message.get("type") == "response" and self._granted(message, body):
             return
         try:
             self._bus.post_message({**message, "body": {**body, "via": self._stub_url}})
@@ -321,6 +386,7 @@ class Protostub:
         elif self._queued + waiting.size > self.settings.max_queue:
             self._refuse(message, 503, "Too many messages wait for the node.")
         else:
+            self._asks(message)
             self._queue.append(waiting)
             self._queued += waiting.size
             self._filled.set()

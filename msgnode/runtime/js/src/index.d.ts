@@ -13,7 +13,14 @@ export interface Message<Body = any> {
   readonly [field: string]: any;
 }
 
-export type Outgoing<Body = any> = Omit<Message<Body>, "to"> & { to: string | string[] };
+export interface Outgoing<Body = any> {
+  readonly id?: number | string;
+  readonly type: MessageType;
+  readonly from: string;
+  readonly to: string | readonly string[];
+  body?: Body;
+  readonly [field: string]: any;
+}
 export type Listener = (message: Message) => unknown;
 export interface Item { remove(): void }
 export interface ListenerItem extends Item { readonly url: string; readonly isActive: boolean }
@@ -131,6 +138,34 @@ export interface DescriptorContext {
 /** Throws LoadError, whose text begins with the name of the field that is wrong. */
 export function checkDescriptor(raw: unknown, context: DescriptorContext): Descriptor;
 
+/** Asks catalogues. Throws LoadError. */
+export class Catalogue {
+  constructor(home: string, options?: Pick<RuntimeOptions, "catalogues" | "fetch" | "fetchTime" | "clock"> & { platform?: "browser" | "node" });
+  readonly home: string;
+  baseOf(domain: string): string;
+  descriptors(domain: string, kind?: "PROTOSTUB" | "IDP_PROXY"): AsyncIterable<{ raw: unknown; url: string }>;
+  source(url: string): Promise<string>;
+  version(descriptorURL: string): Promise<string | undefined>;
+  close(): void;
+}
+
+/** Loads, connects and unloads stubs; a Runtime has one. */
+export class Loader {
+  constructor(parts: { bus: MessageBus; catalogue: Catalogue; sandboxes: any; stubs: StubList }, options: Record<string, any>);
+  readonly loads: number;
+  load(entry: StubEntry): Promise<void>;
+  connect(entry: StubEntry, ...identity: any[]): Promise<unknown> | undefined;
+  unload(entry: StubEntry, text?: string): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Names the stub that reaches an address; a Runtime has one. */
+export class Resolver {
+  constructor(bus: MessageBus, loader: Loader, stubs: StubList, options: Record<string, any>);
+  peers: { route(message: Message): string | undefined } | null;
+  route(message: Message): string | undefined;
+}
+
 export interface Limits {
   startTime?: number; deleteTime?: number; pingEvery?: number; readTime?: number;
   /** characters */
@@ -185,6 +220,8 @@ export class Runtime {
   readonly domain: string;
   readonly bus: MessageBus;
   readonly stubs: StubList;
+  readonly catalogue: Catalogue;
+  readonly resolver: Resolver;
   readonly counters: Record<string, number>;
   /** Rejects with a LoadError. */
   logIn(identity?: any): Promise<StubEntry>;

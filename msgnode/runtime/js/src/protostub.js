@@ -20,6 +20,8 @@
  *   no room is never dropped in silence: a request is answered 503, anything else is a `gap`.
  * - A lost session is opened again with its token, so that addresses, subscriptions and what
  *   waited at the node come back. Delays double from `minDelay` to `maxDelay`, with jitter.
+ * - To a node that does not know the session any more the subscriptions it had granted are sent again,
+ *   100 addresses a request, before anything else. What it refuses then is a `gap`.
  * - `via` keeps messages from going round: what came in through this stub does not go out through
  *   it, and what went out through it is not taken in again.
  */
@@ -41,6 +43,9 @@ export const DEFAULTS = Object.freeze({
 const SESSION = "mn:/session";
 const OVERHEAD = 64; // characters a waiting message counts besides its text
 const DRAIN_EVERY = 20; // ms
+const NODE_SM = /^domain:\/\/msg-node\.[^/]+\/sm$/; // the node's subscription manager
+const MAX_CLAIMS = 1_000; // subscriptions whose answer is awaited
+const MAX_HELD = 10_000; // addresses that are announced again
 
 /** What a close code asks of us. A code that is not here: come back after the usual delay. */
 const CLOSE_CODES = {
@@ -88,6 +93,8 @@ export default class MessagingNodeProtoStub {
   #drain = null;
   #queue = []; // { frame, message }
   #queued = 0; // characters
+  #claims = new Map(); // sender and id -> subscription that waits for its answer
+  #held = new Map(); // address -> {from, to, source} of the subscription that the node granted
   #lost = 0; // messages that found no room since the last `gap`
   #waiting = []; // resolvers of connect()
   #onOnline = () => this.#isWanted && !this.#socket && this.#dial();
@@ -223,6 +230,8 @@ export default class MessagingNodeProtoStub {
     globalThis.removeEventListener?.("online", this.#onOnline);
     this.#enter(state, text);
     while (this.#queue.length) this.#refuse(this.#take().message, code, text);
+    this.#claims.clear();
+    if (state === "disconnected") this.#held.clear();
     this.#settle(state);
   }
 
@@ -249,7 +258,8 @@ export default class MessagingNodeProtoStub {
     const text = body.desc ?? body.description ?? `The node answered ${body.code}.`;
     if (code === 200) {
       if (body.runtimeToken) this.#sessionURL = `${this.#config.runtimeURL}/${body.runtimeToken}`;
-      this.#begin(asked.isAfresh || (asked.type === "re-open" && Boolean(body.runtimeToken)));
+      const isLost = asked.isAfresh || (asked.type === "re-open" && Boolean(body.runtimeToken));
+      this.#begin(isLost, isLost || asked.type === "open");
     } else if (asked.type === "re-open" && code !== 401 && code !== 403 && code !== 503) {
       this.#sessionURL = ""; // a node that knows the session no longer: begin anew
       this.#open(true);
@@ -263,13 +273,62 @@ export default class MessagingNodeProtoStub {
     }
   }
 
-  #begin(isNew) {
+  #begin(isLost, isNew) {
     clearTimeout(this.#timer);
     this.#liveSince = Date.now();
     this.#enter("live");
-    if (isNew) this.#gap("The node did not know the session: what it held is gone.");
+    if (isNew) this.#announce();
+    if (isLost) this.#gap("The node did not know the session: what it held is gone.");
     this.#flush();
     this.#settle("live");
+  }
+
+  // --- what the node holds for the runtime ----------------------------------------------------------
+
+  /** Note a subscription that goes out; the node's answer decides. */
+  #asks(message) {
+    const { type, from, to, id } = message;
+    const isClaim = (type === "subscribe" || type === "unsubscribe") && NODE_SM.test(to);
+    if (!isClaim) return;
+    if (this.#claims.size >= MAX_CLAIMS) this.#claims.delete(this.#claims.keys().next().value);
+    this.#claims.set(`${from}\n${id}`, message);
+  }
+
+  /** Note the node's answer; whether it is to an announcement of ours, which is nobody else's. */
+  #granted({ to, id, body = {} }) {
+    const key = `${to}\n${id}`;
+    const claim = this.#claims.get(key);
+    const code = Number(body.code);
+    if (!claim || code < 200) return false;
+    this.#claims.delete(key);
+    const { type, from, to: sm, body: asked = {}, isAgain } = claim;
+    const { source, resources = [], resource = [] } = asked;
+    const named = [resources, resource].flat().filter((each) => typeof each === "string");
+    for (const each of named) {
+      if (type === "unsubscribe" || (isAgain && code !== 200)) this.#held.delete(each);
+      else if (code === 200 && this.#held.size < MAX_HELD) this.#held.set(each, { from, to: sm, source });
+    }
+    if (isAgain && code !== 200) this.#gap(`The node answers ${code} to ${named.length} addresses that it held before.`);
+    return Boolean(isAgain);
+  }
+
+  /** Tell a node that has forgotten us what it held, before anything else goes out. */
+  #announce() {
+    const batches = new Map();
+    for (const [address, { from, to, source }] of this.#held) {
+      const key = JSON.stringify([from, to, source]);
+      batches.set(key, [...(batches.get(key) ?? []), address]);
+    }
+    for (const [key, addresses] of batches) {
+      const [from, to, source] = JSON.parse(key);
+      while (addresses.length) {
+        const id = `${this.#mark}/again/${++this.#ids}`;
+        const body = { resources: addresses.splice(0, 100), ...(source ? { source } : {}), via: this.#mark };
+        const frame = { id, type: "subscribe", from, to, body };
+        this.#claims.set(`${from}\n${id}`, { ...frame, isAgain: true });
+        this.#socket.send(JSON.stringify(frame));
+      }
+    }
   }
 
   // --- messages -----------------------------------------------------------------------------------
@@ -288,6 +347,7 @@ export default class MessagingNodeProtoStub {
     }
     const body = message.body ?? {};
     if (body.via === this.#mark || body.via === this.#stubURL) return; // our own, come back
+    if (message.type === "response" && this.#claims.size && this.#granted(message)) return;
     this.#post({ ...message, body: { ...body, via: this.#stubURL } });
     if (body.value === "gap" && message.to === `${this.#config.runtimeURL}/status`) {
       this.#gap("The node could not keep all messages while the runtime was away.");
@@ -306,6 +366,7 @@ export default class MessagingNodeProtoStub {
     } else if (this.#queued + frame.length + OVERHEAD > maxQueue) {
       this.#refuse(message, 503, "Too many messages wait for the node.");
     } else {
+      this.#asks(message);
       this.#queue.push({ frame, message });
       this.#queued += frame.length + OVERHEAD;
       if (this.#state === "live") this.#flush();

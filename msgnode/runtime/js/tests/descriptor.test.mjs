@@ -53,6 +53,8 @@ for (const [changes, field, code = 502] of [
   [{ configuration: { url: "wss://ff/ws" } }, "configuration.url"],
   [{ configuration: { url: "wss://f.evil.example/ws" } }, "configuration.url"],
   [{ configuration: { url: "javascript:alert(1)" } }, "configuration.url"],
+  [{ configuration: { url: "wss://a;sandbox.f/ws" } }, "configuration.url"],
+  [{ configuration: { url: 'wss://a".f/ws' } }, "configuration.url"],
   [{ sourcePackage: [] }, "sourcePackage"],
   [{ sourcePackage: {} }, "sourcePackage.sourceCode"],
   [inner({ sourceCode: 5 }), "sourcePackage.sourceCode"],

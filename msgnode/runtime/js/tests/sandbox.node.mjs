@@ -136,17 +136,18 @@ for (const [what, source] of [["objects", hostile.MEMORY], ["buffers outside the
 }
 
 test("R42 a stub reaches no file, process, worker, host, environment or parent", async () => {
-  begin({ f: hostile.REACHES_IN_NODE });
-  const reports = heard("hyperty://d/report");
-  const target = `http://127.0.0.1:${port}/secret`;
-  runtime.bus.postMessage(create("hyperty://f/x", { target, port, path: sockets.path, socketTarget: `ws://localhost:${port}/other` }));
-  await until(() => reports.length, "the report", 30_000);
-  const { via: _, environment, ...tried } = reports[0].body;
-  assert.equal(environment, 0);
-  assert.equal(Object.keys(tried).length, 28);
-  assert.deepEqual(Object.entries(tried).filter(([, result]) => result === "done"), []);
-  assert.deepEqual(hits.filter((url) => /secret|other/.test(url)), []);
-  assert.equal(sockets.connected, 0);
+  await beside(hostile.REACHES_IN_NODE, {}, async () => {
+    const reports = heard("hyperty://d/report");
+    const target = `http://127.0.0.1:${port}/secret`;
+    runtime.bus.postMessage(create("hyperty://f/x", { target, port, path: sockets.path, socketTarget: `ws://localhost:${port}/other` }));
+    await until(() => reports.length, "the report", 30_000);
+    const { via: _, environment, ...tried } = reports[0].body;
+    assert.equal(environment, 0);
+    assert.equal(Object.keys(tried).length, 28);
+    assert.deepEqual(Object.entries(tried).filter(([, result]) => result === "done"), []);
+    assert.deepEqual(hits.filter((url) => /secret|other/.test(url)), []);
+    assert.equal(sockets.connected, 0);
+  });
 });
 
 test("R42 where the machine cannot isolate, `required` refuses a foreign stub with 501", async (context) => {

@@ -53,8 +53,42 @@ def activate(url, bus, config):
 )
 
 
+FORGES = FLOODS.replace('"from": "hyperty://f/x"', '"from": "hyperty://d/victim"')
+REACHES = (
+    ECHO
+    + """
+import asyncio, socket
+
+def activate(url, bus, config):
+    echo = Echo(url, bus, config)
+    async def reach():
+        while True:
+            for attempt in (
+                lambda: socket.create_connection(("127.0.0.1", 1)),
+                lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
+            ):
+                try:
+                    attempt()
+                    bus.post_message({"type": "update", "from": "hyperty://f/spy",
+                                      "to": "hyperty://d/a", "body": {"value": "reached"}})
+                except OSError:
+                    pass
+            try:
+                await asyncio.open_connection("elsewhere.example", 443)
+            except OSError as error:
+                bus.post_message({"type": "update", "from": "hyperty://f/spy",
+                                  "to": "hyperty://d/a", "body": {"value": str(error)}})
+            await asyncio.sleep(0.01)
+    echo.task = asyncio.ensure_future(reach())
+    return {"instance": echo}
+"""
+)
+
+
 @pytest.mark.parametrize(
-    ("source", "code"), [(LOOPS, 504), (EATS, 503), (FLOODS, 200)], ids=["loops", "eats", "floods"]
+    ("source", "code"),
+    [(LOOPS, 504), (EATS, 503), (FLOODS, 200), (FORGES, 200), (REACHES, 200)],
+    ids=["loops", "eats", "floods", "forges", "reaches"],
 )
 async def test_r40_r41_another_conversation_goes_on_beside_a_hostile_stub(
     catalogue: FakeCatalogue, source: str, code: int
@@ -79,6 +113,12 @@ async def test_r40_r41_another_conversation_goes_on_beside_a_hostile_stub(
             url = entry.url
             await world.until(lambda: world.words().count("created") == 3)  # it was started again
             assert entry.url == url
+        elif source is FORGES:
+            await world.until(lambda: world.bus.counters["stub.forged"] > 50)
+            assert [each for each in got if each["type"] != "response"] == []
+        elif source is REACHES:
+            await world.until(lambda: got)
+            assert all("elsewhere.example" in each["body"]["value"] for each in got)
         else:
             boxes = list(world.resolver.loader.sandboxes)
             await world.until(lambda: any(box.counters["throttled"] for box in boxes))

@@ -1,0 +1,209 @@
+"""A worker's lease: it serves only while it holds one, and finds out by itself when it does not.
+
+Rules
+- The lease is renewed every third of it, in a thread of its own. It counts from before the renewal
+  that succeeded was sent, on a clock that goes on while the process is stopped or the machine
+  sleeps, so this worker takes it for ended no later than the database does.
+- Whoever serves asks `check` first. While the lease has run out what comes waits for one renewal,
+  which decides: the worker goes on, or it is lost.
+- A lease is lost when the database says that the epoch is retired, or when it ran out and the
+  database cannot be asked. Others retire an epoch only `margin` after its lease has ended.
+- Where nobody can take over without writing to a file that this worker can read (SQLite), or there
+  is nobody else, a lease that cannot be renewed is not lost while the row is there to be read, or
+  nothing can be: a full disk ends no session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from django.db import connection, connections
+
+from msgnode.core.pending import Pending
+
+from . import membership_store
+
+log = logging.getLogger(__name__)
+
+_RETRY = 0.3
+"""Seconds until a renewal that failed is tried again."""
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def now() -> float:
+    """Seconds on a clock that goes on while the process is stopped or the machine sleeps."""
+    return time.clock_gettime(_CLOCK)
+
+
+def margin_of(seconds: float) -> float:
+    """How long after the end of a lease its worker may be taken for dead."""
+    return max(0.5, seconds / 5)
+
+
+class Lease:
+    """The lease of one epoch of this worker.
+
+    Args:
+        epoch: of this worker.
+        seconds: it runs without a renewal.
+        is_alone: whether the node has no other workers.
+        describe: what is noted with each renewal: columns of the row.
+    """
+
+    def __init__(
+        self, epoch: str, seconds: float, is_alone: bool, describe: Callable[[], dict[str, Any]]
+    ) -> None:
+        self.seconds = seconds
+        self.why_lost = ""
+        self.renewed = 0
+        self.failed = 0
+        self.on_lost: Callable[[str], None] = lambda why: None
+        self._epoch = epoch
+        self._is_alone = is_alone
+        self._describe = describe
+        self._until = float("inf")  # nothing is served before `begin`
+        self._began = 0.0
+        self._renewal: asyncio.Future[None] | None = None
+        self._waiting: list[Callable[[], None]] = []
+        self._pause = seconds / 3
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="lease")
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last renewal that succeeded was sent."""
+        return max(0.0, now() - self._began) if self._began else 0.0
+
+    @property
+    def is_lost(self) -> bool:
+        return bool(self.why_lost)
+
+    @property
+    def is_held(self) -> bool:
+        return not self.why_lost and now() < self._until
+
+    def begin(self, sent: float) -> None:
+        """The row was entered, by a statement sent at this time of the lease's clock."""
+        self._began, self._until = sent, sent + self.seconds
+
+    def check(self) -> None:
+        """Raises Pending while it is not certain that the lease is held."""
+        if self.why_lost or time.clock_gettime(_CLOCK) >= self._until:
+            raise Pending("The worker's lease", self._when_held)
+
+    async def run(self) -> None:
+        """Renew until cancelled, or lost."""
+        self._loop = asyncio.get_running_loop()
+        while not self.why_lost:
+            left = self._until - now()
+            await asyncio.sleep(max(0.05, min(self.seconds / 3, left, self._pause)))
+            await self.renew()
+
+    async def renew(self) -> None:
+        """One renewal, shared by all who ask meanwhile. Never raises."""
+        if self._renewal is None or self._renewal.done():
+            self._renewal = asyncio.ensure_future(self._renew())
+        await asyncio.shield(self._renewal)
+
+    def lose(self, why: str) -> None:
+        """The worker serves nothing more. On the event loop; only the first time counts."""
+        if not self.why_lost:
+            self.why_lost = why
+            self._waiting.clear()
+            self.on_lost(why)
+
+    def refused(self) -> None:
+        """A write was refused because the epoch is retired. From any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.lose, "its epoch is retired")
+
+    def close(self) -> None:
+        """Renew no more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    # --- one renewal ------------------------------------------------------------------------------
+
+    async def _renew(self) -> None:
+        sent = now()
+        asked = asyncio.get_running_loop().run_in_executor(self._thread, self._write)
+        try:
+            patience = self.seconds / 3
+            if sent < self._until:  # at its end it is decided at once
+                patience = min(patience, self._until - sent + 0.01)
+            is_ours = await asyncio.wait_for(asyncio.shield(asked), patience)
+        except Exception as error:
+            self.failed += 1
+            self._pause = _RETRY
+            asked.add_done_callback(_forget)
+            log.warning("The lease of the worker could not be renewed: %r", error)
+            if now() >= self._until:
+                await self._decide()
+            return
+        if not is_ours:
+            self.lose("its epoch is retired")
+            return
+        self.renewed += 1
+        self._pause = self.seconds / 3
+        self.begin(sent)
+        self._go_on()
+
+    async def _decide(self) -> None:
+        """The lease has run out, and the database did not renew it."""
+        if not _is_file() and not self._is_alone:
+            self.lose("it ran out, and the database is out of reach")
+            return
+        asked = asyncio.get_running_loop().run_in_executor(self._thread, self._is_registered)
+        try:
+            is_ours = await asyncio.wait_for(asyncio.shield(asked), self.seconds / 3)
+        except Exception:
+            asked.add_done_callback(_forget)
+            is_ours = True
+        if not is_ours:
+            self.lose("its epoch is retired")
+            return
+        self._until = now() + self.seconds / 2  # and asked again before that
+        self._go_on()
+
+    def _write(self) -> bool:
+        return _with_database(
+            lambda: membership_store.renew(self._epoch, self.seconds, **self._describe())
+        )
+
+    def _is_registered(self) -> bool:
+        return _with_database(lambda: membership_store.is_registered(self._epoch))
+
+    # --- who waits for it -------------------------------------------------------------------------
+
+    def _when_held(self, then: Callable[[], None]) -> None:
+        """Call back once the lease is held again; a worker that has lost it calls nobody back: its
+        sockets are closed."""
+        if not self.why_lost:
+            self._waiting.append(then)
+            asyncio.ensure_future(self.renew())  # noqa: RUF006  (kept by the lease itself)
+
+    def _go_on(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then()
+
+
+def _is_file() -> bool:
+    return connection.vendor == "sqlite"
+
+
+def _with_database(call: Callable[[], bool]) -> bool:
+    try:
+        return call()
+    except Exception:
+        connections.close_all()
+        raise
+
+
+def _forget(done: asyncio.Future[Any]) -> None:
+    if not done.cancelled():
+        done.exception()

@@ -1,0 +1,47 @@
+"""Which process a worker is, and whether that process still runs."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerId:
+    """A worker: its name, the epoch of this life of it, and the process."""
+
+    name: str
+    epoch: str
+    host: str
+    pid: int
+
+
+def this_host() -> str:
+    """A name no other machine has, nor a container with process ids of its own."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    namespace = Path("/proc/self/ns/pid")
+    marks = [boot.read_text().strip()[:13]] if boot.exists() else []
+    marks += [namespace.readlink().name] if namespace.is_symlink() else []
+    return "/".join([socket.gethostname(), *marks])[:255]
+
+
+def has_ended(me: WorkerId, host: str, pid: int) -> bool:
+    """Whether a worker's process has ended for certain: it ran on this machine and is not there, or
+    it was an earlier life of this very process."""
+    return host == me.host and (pid == me.pid or not _runs(pid))
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process of this machine is there and has not ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return True

@@ -1,0 +1,165 @@
+"""Two whole workers in one process, on a layer in memory and one database: what becomes of the
+sessions of one that is taken for dead, and of that worker. The same with real processes, Redis and
+PostgreSQL is in tests/e2e/test_frozen_worker.py."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from msgnode import models, node
+from msgnode.node import Node
+from msgnode.sessions.connection import Connection
+from msgnode.workers import membership_store
+from tests.client import ALLOCATION, address, runtime
+from tests.fakes import FakeLink
+from tests.node import eventually
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LEASE = 1.5
+Start = Callable[[], Awaitable[Node]]
+
+
+class Runtime:
+    """A runtime connected to a worker, without a socket between."""
+
+    def __init__(self, at: Node, url: str = "") -> None:
+        self.url = url or runtime()
+        self.link = FakeLink()
+        self.token = ""
+        self._ids = itertools.count(1)
+        self.connection = Connection(
+            self.link, "127.0.0.1", at.sessions, at.pipeline.carry, at.connection_settings
+        )
+        at.sockets.add(self.connection, "127.0.0.1")
+
+    def say(self, type_: str, to: str, body: Any = None, sender: str = "") -> int:
+        id_ = next(self._ids)
+        frame = {"id": id_, "type": type_, "from": sender or self.url, "to": to, "body": body or {}}
+        self.connection.frame_received(json.dumps(frame).encode())
+        return id_
+
+    async def ask(self, type_: str, to: str, body: Any = None, sender: str = "") -> dict[str, Any]:
+        id_ = self.say(type_, to, body, sender)
+        found: list[dict[str, Any]] = []
+        await until(lambda: bool(found.extend(self.answers(id_)) or found))
+        return found[0]["body"]
+
+    def answers(self, id_: int) -> list[dict[str, Any]]:
+        frames = map(json.loads, self.link.frames)
+        return [each for each in frames if each["type"] == "response" and each["id"] == id_]
+
+    async def open(self) -> Runtime:
+        body = await self.ask("open", "mn:/session")
+        assert body["code"] == 200, body
+        self.token = body["runtimeToken"]
+        return self
+
+    async def allocate(self) -> str:
+        body = await self.ask("create", ALLOCATION, {"scheme": "hyperty", "value": {"number": 1}})
+        assert body["code"] == 200, body
+        return body["value"]["allocated"][0]
+
+
+async def until(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not is_so():
+            await eventually()
+
+
+@pytest.fixture
+async def start(monkeypatch: pytest.MonkeyPatch, settings: Any) -> AsyncIterator[Start]:
+    settings.REDIS_URL = "redis://in-memory"
+    settings.NODE = {**settings.NODE, "WORKER_TIMEOUT": LEASE, "DRAIN_STAGGER": 0.0}
+    settings.RECORD = {**settings.RECORD, "ON": False}
+    pids = iter([os.getpid(), 1, os.getppid()])  # of processes that run
+    started: list[Node] = []
+
+    async def start() -> Node:
+        pid = next(pids)
+        monkeypatch.setattr(node.os, "getpid", lambda: pid)
+        worker = Node()
+        monkeypatch.undo()
+        await worker.start()
+        started.append(worker)
+        return worker
+
+    yield start
+    for worker in started:
+        if not worker.lease.is_lost:
+            await worker.stop()
+
+
+def freeze(worker: Node) -> None:
+    """Nothing of it is heard any more, and its lease runs out."""
+    assert worker.cluster is not None
+    worker.lease.renew = _never  # type: ignore[method-assign]
+    for task in (*worker.cluster._jobs, *worker.cluster.transport._tasks):
+        task.cancel()
+
+
+async def _never() -> None:
+    await asyncio.Event().wait()
+
+
+async def test_w1_a_worker_taken_for_dead_is_fenced_and_its_sessions_live_on(start: Start) -> None:
+    live, frozen = await start(), await start()
+    assert live.cluster is not None
+    assert frozen.cluster is not None
+    await until(live.knows_all)
+    caught, stays = await Runtime(frozen).open(), await Runtime(live).open()
+    held = await caught.allocate()
+    nobody = address()
+    assert (await stays.ask("create", nobody))["code"] == 404
+    lost: list[str] = []
+    frozen.lease.on_lost = lost.append
+    freeze(frozen)
+    assert await sync_to_async(membership_store.renew)(frozen.epoch, -60.0)
+    assert len(live.sessions.sessions) == 1
+    await until(lambda: len(live.sessions.sessions) == 2)
+    stays.say("create", held, {"value": "waits"})
+    await until(lambda: not frozen.lease.is_held)
+    del frozen.lease.renew  # it wakes
+    caught.say("create", held, {"value": "read after the freeze"})
+    id_ = caught.say("create", ALLOCATION, {"scheme": "hyperty", "value": {"number": 1}})
+    await until(lambda: frozen.lease.is_lost)
+    assert lost == ["its epoch is retired"]
+    assert not caught.answers(id_)
+    await frozen.fence("its epoch is retired")
+    assert caught.link.closed is not None
+    assert caught.link.closed[0] == 3001
+    frozen.session_store.closed(next(iter(frozen.sessions.sessions.values())), "by the frozen one")
+    await frozen.writer.stop()
+    row = await models.Session.objects.aget(runtime_url=caught.url)
+    assert row.epoch == live.epoch
+    assert row.state != models.Session.State.CLOSED
+    assert await models.Allocation.objects.filter(address=held).aexists()
+    assert await models.Alarm.objects.filter(kind="worker-fenced").aexists()
+    again = await start()
+    await until(lambda: again.knows_all() and live.knows_all())
+    back = Runtime(again, caught.url)
+    token_url = f"{caught.url}/{caught.token}"
+    assert await back.ask("re-open", "mn:/session", sender=token_url) == {"code": 200}
+    await until(lambda: any(b'"waits"' in frame for frame in back.link.frames))
+    assert any(b'"gap"' in frame for frame in back.link.frames)
+    assert (await stays.ask("create", nobody))["code"] == 404
+
+
+async def test_a_session_is_not_taken_from_a_worker_that_holds_its_lease(start: Start) -> None:
+    live, silent = await start(), await start()
+    assert live.cluster is not None
+    caught = await Runtime(silent).open()
+    (peer,) = live.cluster.transport.peers.values()
+    live.cluster.transport.down(peer, "is tested")
+    await live.cluster.take_over(silent.sessions.sessions[caught.connection.session.id].id)
+    assert not live.sessions.sessions
+    row = await models.Session.objects.aget(runtime_url=caught.url)
+    assert row.epoch == silent.epoch
