@@ -62,6 +62,7 @@ from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.expiry import run_expiry
 from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.handshake import SessionHandshake
+from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.locator import SessionLocator
 from msgnode.sessions.manager import SessionManager, SessionSettings
 from msgnode.sessions.probe import NoRecord, ProbeAuthorizer, ProbeDoor
@@ -187,6 +188,7 @@ class Node:
         )
         self.async_verifier = self.identities.async_verifier
         self.locator = SessionLocator(self.sessions)
+        self.liveness = LivenessChecks(self.sessions, limits["LIVENESS_TIMEOUT"])
         self.handshake = SessionHandshake(
             session_settings,
             self.sessions,
@@ -195,6 +197,8 @@ class Node:
             self.identities.authorize_runtime,
             barrier,
             self.locator,
+            self.liveness,
+            self.owners,
         )
         self.registries = Registries(
             self.domain,
@@ -326,9 +330,11 @@ class Node:
             self.identities,
             {"policies": self.enforcer.information.rates, "requests": VISITS},
             self.guard,
+            self.liveness,
             self.lease,
         )
         self.locator.fetch = cluster.moves.fetch
+        self.liveness.ask_worker = cluster.ask_worker
         cluster.rpc.answers = peer_queries.answers(self)
         PoliciesConfig.installed().messages_of_others = partial(peer_queries.passing, cluster.rpc)
         return cluster

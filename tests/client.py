@@ -42,6 +42,7 @@ class Client:
         self.url = url if runtime_url is None else f"{url}?runtimeURL={quote(runtime_url, safe='')}"
         self.runtime_url = runtime_url or ""
         self.token = ""
+        self.user = ""  # who is logged in
         self.inbox: deque[Frame] = deque()
         self._ids = itertools.count(1)
         self._socket: ClientConnection | None = None

@@ -199,6 +199,13 @@ class FakeLink:
     def close(self, code: int, reason: str) -> None:
         self.closed = self.closed or (code, reason)
 
+    def ping(self, answered: Callable[[], None]) -> bool:
+        """Never known."""
+        return False
+
+    def drop(self) -> None:
+        self.closed = self.closed or (1006, "")
+
     def pause_reading(self) -> None:
         self.is_reading = False
 

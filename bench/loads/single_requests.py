@@ -2,8 +2,8 @@
 
 `echo` sends a runtime its own messages, which any relay can do; `allocate` asks for blocks of
 addresses, and `deallocate` gives them back, one request a block; `one_by_one` does so waiting for
-each answer; `subscribe` brings as many runtimes at once, each with a socket, a session and a
-subscription.
+each answer; `subscribe` brings runtimes, each with a socket, a session and two subscriptions, 256
+of them under way at a time: browsers open fewer, and more would measure the kernel's queues.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from bench.wire import LoadSocket, message
 
-from .runtimes import ALLOCATION, open_session, runtime_url
+from .runtimes import ALLOCATION, open_runtimes, open_session, runtime_url
 
 BLOCK = 3
 WAIT = 120.0
@@ -75,11 +75,14 @@ class SubscribersLoad:
         run = next(self._runs)
         topics = [f"comm://localhost/{run}/changes", f"comm://localhost/{run}/children/name"]
         began = perf_counter()
-        names = (f"subscriber-{run}-{each}" for each in range(number))
-        opened = await asyncio.gather(*(open_session(self._port, name, topics) for name in names))
+        opened = await open_runtimes(
+            self._port, {f"subscriber-{run}-{each}": topics for each in range(number)}
+        )
         seconds = perf_counter() - began
-        for socket, _ in opened:
+        for socket in opened:
             socket.close()
+        socket, _ = await open_session(self._port, f"after-{run}", [])  # behind their ends
+        socket.close()
         return {"seconds": seconds}
 
 

@@ -38,6 +38,8 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "fan_out": fan_out.measure,
     "allocation": allocation.measure,
     "single_requests": single_requests.measure,
+    "single_requests_uvicorn": single_requests.measure_uvicorn,
+    "single_requests_workers": single_requests.measure_workers,
     "idle_memory": idle_memory.measure,
     "growth": growth.measure,
     "resumption": resumption.measure,

@@ -1,7 +1,8 @@
 """Seconds of the field's allocation and subscription runs, against a bare echo of as many requests.
 
 The field's suites hold 30,000 addresses in a session, give them back in 10,000 requests, and bring
-1,000 and 5,000 subscribers. Every answer follows a commit, which the bare relay does not make.
+1,000 and 5,000 subscribers. Every answer follows a commit, which the bare relay does not make. On
+Daphne, on uvicorn, and at one of two workers that are joined by Redis.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from contextlib import ExitStack
 from bench.driver import Generator
 from bench.figures import PartResult, ratio
 from bench.plan import Plan
-from bench.servers import BARE, NODE
+from bench.processes import Server
+from bench.servers import BARE, BARE_UVICORN, NODE, NODE_UVICORN
+
+from .workers import redis_of
 
 REQUESTS = 10_000
 SUBSCRIBERS = (1_000, 5_000)
@@ -24,9 +28,33 @@ TARGETS = {"deallocate_s": 4.0, 1_000: 1.5, 5_000: 10.0}
 
 
 def measure(plan: Plan) -> PartResult:
+    """On Daphne."""
+    with ExitStack() as stack:
+        bare, node = (stack.enter_context(plan.servers.make(name)) for name in (BARE, NODE))
+        return _measure(plan, "single_requests", "Daphne", bare, node)
+
+
+def measure_uvicorn(plan: Plan) -> PartResult:
+    """On uvicorn."""
+    with ExitStack() as stack:
+        names = (BARE_UVICORN, NODE_UVICORN)
+        bare, node = (stack.enter_context(plan.servers.make(name)) for name in names)
+        return _measure(plan, "single_requests_uvicorn", "uvicorn", bare, node)
+
+
+def measure_workers(plan: Plan) -> PartResult:
+    """At one of two workers: what is acknowledged is known to the other."""
+    with ExitStack() as stack:
+        url = stack.enter_context(redis_of(plan))
+        bare = stack.enter_context(plan.servers.make(BARE))
+        node, _ = (stack.enter_context(each) for each in plan.servers.make_pair(url))
+        return _measure(plan, "single_requests_workers", "two workers", bare, node)
+
+
+def _measure(plan: Plan, part: str, where: str, relay: Server, node: Server) -> PartResult:
     result = PartResult(
-        "single_requests",
-        "Single requests of the field's suites, seconds",
+        part,
+        f"Single requests of the field's suites, {where}, seconds",
         unit="s",
         headline="seconds",
     )
@@ -34,8 +62,8 @@ def measure(plan: Plan) -> PartResult:
     counts = SUBSCRIBERS[:1] if plan.quick else SUBSCRIBERS
     with ExitStack() as stack:
         load = {
-            name: stack.enter_context(Generator(stack.enter_context(plan.servers.make(name))))
-            for name in (BARE, NODE)
+            BARE: stack.enter_context(Generator(relay)),
+            NODE: stack.enter_context(Generator(node)),
         }
         for _ in range(plan.rounds):
             bare = load[BARE].call("echo", number=number)

@@ -24,7 +24,7 @@ SESSIONS = 1_000
 
 def measure(plan: Plan) -> PartResult:
     result = PartResult("workers", "Two workers: messages, and sessions resumed, per second")
-    with _redis(plan) as url:
+    with redis_of(plan) as url:
         _relay(plan, url, result)
         for _ in range(1 if plan.quick else min(plan.rounds, 3)):
             _drain(plan, url, result)
@@ -66,7 +66,8 @@ def _drain(plan: Plan, url: str, result: PartResult) -> None:
 
 
 @contextmanager
-def _redis(plan: Plan) -> Iterator[str]:
+def redis_of(plan: Plan) -> Iterator[str]:
+    """The URL of a Redis of the bench's own."""
     own = own_redis(plan.servers.directory)
     process = subprocess.Popen(
         [own.program, str(own.configuration)], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT

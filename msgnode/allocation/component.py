@@ -139,7 +139,8 @@ class AllocationComponent(Component):
         for address in left:
             self._table.release(address, session)
         identity = session.speaker.identity
-        if left and identity is not None:
+        if identity is not None:
+            left.append(session.runtime_url)  # for what is below it
             subject = identity.issuer, identity.subject
             self._owners.note(left, subject)
             self._store.left(left, subject)

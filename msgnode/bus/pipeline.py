@@ -31,7 +31,6 @@ from msgnode.core.message_types import TYPES
 from msgnode.core.messages import Message
 from msgnode.core.pending import Pending
 from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
-from msgnode.core.redaction import cut, cut_id
 
 from . import delivery, routes
 from .delivery import FanOut
@@ -347,10 +346,10 @@ class Pipeline:
         record = TrafficRecord(
             time(),
             speaker.session_id,
-            cut_id(message.id.decode()),
+            message.id.decode(),
             message.type if message.type in TYPES else OTHER_TYPE,
-            cut(message.sender),
-            cut(to),
+            message.sender,
+            to,
             len(message.frame),
             listeners,
             outcome,

@@ -9,7 +9,6 @@ from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import Forbidden
 from msgnode.core.identity import Speaker
 from msgnode.core.record import Outcome, TrafficRecord
-from msgnode.core.redaction import cut, cut_id
 
 
 class NotPermitted(Forbidden):
@@ -37,10 +36,10 @@ def row_of_fault(
     return TrafficRecord(
         at=time(),
         session=speaker.session_id,
-        id=cut_id(fault.id.decode()),
+        id=fault.id.decode(),
         type="",
-        sender=cut(fault.sender),
-        to=cut(fault.to),
+        sender=fault.sender,
+        to=fault.to,
         size=len(frame),
         listeners=0,
         outcome=Outcome.REFUSED,

@@ -18,8 +18,9 @@ changes made for sessions of this worker, and tells the other workers.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgnode.core import addresses
 
@@ -37,6 +38,7 @@ class RoutingTable:
         self.learned: dict[str, Listener] = {}
         self.probes: dict[str, Listener] = {}
         self.runtimes: dict[str, list[Listener]] = {}
+        self._runtime_urls: list[str] = []  # of `runtimes`, sorted
         self._subscribers: dict[str, dict[Listener, None]] = {}
         self._fan_out: dict[str, tuple[Listener, ...]] = {}
         self._ids: dict[str, frozenset[str]] = {}  # of the fan-outs
@@ -75,6 +77,14 @@ class RoutingTable:
                 named = [session for session in sessions if session.token == token]
                 return named[0] if named else _newest(sessions)
         return None
+
+    def runtimes_below(self, address: str) -> Iterator[str]:
+        """The URLs of the runtimes that lie below the address."""
+        prefix = f"{address}/"
+        at = bisect_left(self._runtime_urls, prefix)
+        while at < len(self._runtime_urls) and self._runtime_urls[at].startswith(prefix):
+            yield self._runtime_urls[at]
+            at += 1
 
     def returning(self, to: str, id_key: str) -> Listener | None:
         """Who asked the request that this response answers, if it had to be remembered.
@@ -129,7 +139,10 @@ class RoutingTable:
     def add_runtime(self, session: Listener) -> None:
         """Enter a session under its runtime URL, the newest of that runtime last."""
         self._take_out(session)
-        sessions = self.runtimes.setdefault(session.runtime_url, [])
+        sessions = self.runtimes.get(session.runtime_url)
+        if sessions is None:
+            sessions = self.runtimes[session.runtime_url] = []
+            insort(self._runtime_urls, session.runtime_url)
         at = len(sessions)
         while at and sessions[at - 1].bound_at > session.bound_at:
             at -= 1
@@ -234,6 +247,7 @@ class RoutingTable:
         sessions.remove(session)
         if not sessions:
             del self.runtimes[session.runtime_url]
+            del self._runtime_urls[bisect_left(self._runtime_urls, session.runtime_url)]
         return True
 
     def _held(self, address: str) -> Listener | None:

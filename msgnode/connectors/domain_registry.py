@@ -3,9 +3,10 @@
 Every message gets one answer. Words of docs/reference/registry.md, section A5: 200 with or without
 `value`, 404 "Not Found", 408 "Temporarily Unavailable" with the records, 504 when a remote
 registry is out of reach. Who may change an entry is decided in two steps: here what the node's
-memory knows, which is whose the addresses in the request are (403); in the registry whose the
-entry is. A runtime whose last session has ended takes its registrations to `disconnected`, after a
-grace if it closed it itself (ended_runtimes).
+memory knows, which is whose the addresses in the request are, and whose the user id (403); in the
+registry whose the entry is. A session that nobody is known behind registers under any user id: who
+finds its entries cannot rely on that. A runtime whose last session has ended takes its
+registrations to `disconnected`, after a grace if it closed it itself (ended_runtimes).
 """
 
 from __future__ import annotations
@@ -72,8 +73,16 @@ class DomainRegistryConnector(Component):
         """Whether the addresses a request names are the caller's. Raises Forbidden."""
         if request.url:
             self._check_address(request.url, caller)
+        if isinstance(request, Register) and request.user:
+            self._check_user(request.user, caller)
         if isinstance(request, Register | Change):
             self._check_facts(request.body, caller)
+
+    def _check_user(self, user: str, caller: Listener) -> None:
+        """Whether a hyperty may be entered under this user id. Raises Forbidden."""
+        identity = caller.speaker.identity
+        if identity is not None and not identity.is_known_as(user):
+            raise Forbidden(f"{user} is not this session's user, {identity.user_url}.")
 
     def _check_facts(self, facts: Mapping[str, Any], caller: Listener) -> None:
         runtime, handler = facts.get("runtime"), facts.get("p2pHandler")

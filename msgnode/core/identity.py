@@ -20,7 +20,8 @@ class Identity:
     """A verified identity. Only verification makes one; never text of a message body.
 
     `username` is the e-mail address, else the preferred user name, else the user URL.
-    `expires` is in seconds since the epoch, 0 for an identity without an end.
+    `aliases` are the other user URLs that its issuer asserts for it. `expires` is in seconds since
+    the epoch, 0 for an identity without an end.
     """
 
     issuer: str
@@ -31,6 +32,15 @@ class Identity:
     guid: str = ""
     groups: tuple[str, ...] = ()
     expires: float = 0.0
+    aliases: tuple[str, ...] = ()
+
+    def is_known_as(self, user_url: str) -> bool:
+        """Whether a user URL, or a name alone (an e-mail address), is theirs by their issuer."""
+        known = [each.lower() for each in (self.user_url, *self.aliases) if each]
+        asked = user_url.rstrip("/").lower()
+        if "://" in asked:
+            return asked in known
+        return bool(asked) and asked in (each.rpartition("/")[2] for each in known)
 
 
 @dataclass(frozen=True, slots=True)

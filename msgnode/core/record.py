@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
+from . import redaction
+
 OTHER_TYPE = "other"
 """The type in the record of a message whose own type the node does not know: types are labels of
 metrics, and so must be few."""
@@ -24,7 +26,9 @@ class Outcome(StrEnum):
 
 
 class TrafficRecord(msgspec.Struct, frozen=True, gc=False):
-    """One recipient of one message.
+    """One recipient of one message, as it was said.
+
+    Whoever keeps or shows a row cuts the tokens out of it first.
 
     at         seconds since the epoch, when the frame was read
     id         the message's id as JSON text, as sent
@@ -54,3 +58,13 @@ class TrafficRecord(msgspec.Struct, frozen=True, gc=False):
     asserted: bool = False
     latency: float = 0.0
     runtime: str = ""
+
+
+def without_tokens(record: TrafficRecord) -> TrafficRecord:
+    """The row as it may be shown."""
+    return msgspec.structs.replace(
+        record,
+        id=redaction.cut_id(record.id),
+        sender=redaction.cut(record.sender),
+        to=redaction.cut(record.to),
+    )

@@ -53,7 +53,8 @@ _IN_URL = re.compile(
     re.I,
 )
 _SHORTEST = 36  # characters of a session's token
-_PLAIN = 20  # characters that hold no token
+PLAIN = 20
+"""Characters that hold no token."""
 _REMEMBERED = 512
 """Longest text of which it is remembered what it shows."""
 _DEPTH = 3
@@ -91,7 +92,7 @@ def cut_id(text: str) -> str:
 
     Few ids come twice, so none is remembered.
     """
-    if len(text) <= _PLAIN:
+    if len(text) <= PLAIN:
         return text
     if (found := _UUID_AS_ID.fullmatch(text)) is not None:
         return f'"{MASK}"' if _opens(found) else text
@@ -114,7 +115,7 @@ def _plain(text: str) -> str:
     if len(text) >= _SHORTEST and "-" in text:
         text = _IN_SESSION_URL.sub(r"\1", text)
         text = _RANDOM.sub(_unless_it_opens, text)
-    if len(text) > _PLAIN:
+    if len(text) > PLAIN:
         text = _MARKED.sub(MASK, _SIGNED.sub(MASK, text))
     return _IN_URL.sub(rf"\1={MASK}", text) if "=" in text else text
 

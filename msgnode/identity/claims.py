@@ -19,9 +19,11 @@ import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 from urllib.parse import unquote
 
+from msgnode.core.digest import digest
 from msgnode.core.identity import Identity
 
 from .credentials import Credential, Rejected
@@ -29,12 +31,17 @@ from .issuers import Issuer
 
 MAX_TEXT = 255
 MAX_GROUPS = 64
+MAX_ALIASES = 12
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
 class ValidatedClaims:
-    """What an issuer has said of somebody. `ends` is when it holds no more (seconds, epoch)."""
+    """What an issuer has said of somebody.
+
+    `ends` is when it holds no more (seconds, epoch); `token_name` is what the token is known by,
+    "" for the digest of its text.
+    """
 
     issuer: Issuer
     claims: dict[str, Any]
@@ -43,6 +50,7 @@ class ValidatedClaims:
     nonce: str
     issued: float
     ends: float
+    token_name: str = ""
 
     def identity(self, idp: str = "", guid: str = "") -> Identity:
         """The identity it stands for, under one of the issuer's domains."""
@@ -50,6 +58,8 @@ class ValidatedClaims:
         name = self.names[0]
         user_url = f"user://{domain}/{name}"
         groups = self.claims.get("groups")
+        every = (f"user://{each}/{own}" for each in self.issuer.all_domains for own in self.names)
+        aliases = dict.fromkeys(each for each in every if each != user_url)
         return Identity(
             issuer=self.issuer.url,
             subject=self.subject,
@@ -59,6 +69,7 @@ class ValidatedClaims:
             guid=guid,
             groups=_groups(groups),
             expires=self.ends,
+            aliases=tuple(islice(aliases, MAX_ALIASES)),
         )
 
 
@@ -79,6 +90,14 @@ def read(
             raise Rejected(f"The token is from the future ({name}).")
     _check_audience(claims, audiences)
     return statement(claims, issuer, expires + leeway)
+
+
+def id_token_name(jti: str) -> str:
+    """What an identity token of the node's own provider is known by, to bind and to revoke it.
+
+    The provider keeps the ids of those it has issued, not their texts.
+    """
+    return digest(f"id token {jti}")
 
 
 def statement(claims: dict[str, Any], issuer: Issuer, ends: float) -> ValidatedClaims:

@@ -51,7 +51,7 @@ FAILURE_CACHE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """An identity, the digest of the token behind it, and until when this may be relied on."""
+    """An identity, the digest that names the token behind it, and until when both hold."""
 
     identity: Identity
     digest: str
@@ -130,6 +130,7 @@ class Verifier:
         said = kept.found
         if isinstance(said, NodeError):
             raise type(said)(said.description)
+        name = said.token_name or name
         if self.revocations.covers(said.issuer.url, said.subject, said.issued, name):
             raise Rejected("The identity has been revoked.")
         return Verified(claims.match_profile(said, credential), name, said.nonce, kept.until)
@@ -171,7 +172,10 @@ class Verifier:
             log.info("A token was refused: %s", type(error).__name__)
             raise Rejected("The token's signature is not its issuer's.") from None
         audiences = issuer.audiences or (self.client_ids if issuer.is_embedded else frozenset())
-        return claims.read(content, issuer, audiences, now, self._leeway)
+        said = claims.read(content, issuer, audiences, now, self._leeway)
+        if issuer.is_embedded and isinstance(jti := content.get("jti"), str):
+            return replace(said, token_name=claims.id_token_name(jti))
+        return said
 
     def _ask_about(self, credential: Credential, name: str) -> _CachedResult:
         """Opaque: whom to ask is said by the configured domain, else everybody who can be asked."""

@@ -23,6 +23,7 @@ import msgspec
 
 from msgnode.bus.ports import MessageObserver
 from msgnode.core import addresses
+from msgnode.core import record as records
 from msgnode.core.faults import FAULTS
 from msgnode.core.record import TrafficRecord
 from msgnode.core.redaction import MASK, without_tokens
@@ -157,6 +158,7 @@ class Tail:
                 await writer.drain()
 
     def _note(self, record: TrafficRecord, body: bytes) -> None:
+        record = records.without_tokens(record)
         for follower in self._followers:
             with FAULTS.kept_to("follower"):
                 follower.note(record, body)

@@ -25,7 +25,12 @@ from msgnode.core.faults import FAULTS
 from msgnode.servers import daphne_internals as internals  # first: it installs the reactor
 from msgnode.servers.daphne_http import NodeHttpFactory, end_if_reset
 from msgnode.servers.daphne_internals import InternalProtocol
-from msgnode.servers.socket_link import CLOSE_PATIENCE, FAILURE_PATIENCE, SocketLink
+from msgnode.servers.socket_link import (
+    CLOSE_PATIENCE,
+    FAILURE_PATIENCE,
+    FailedClient,
+    SocketLink,
+)
 from msgnode.sessions.rules import CloseCode
 
 from daphne.server import Server  # isort: skip
@@ -114,6 +119,17 @@ class NodeProtocol(InternalProtocol):
 
     link: DaphneLink | None = None
     _refusal: dict[str, Any] | None = None
+    _failed: FailedClient | None = None
+
+    def dataReceived(self, data: bytes) -> None:  # noqa: N802
+        """Any byte is a sign of life; what a client that has failed still sends is thrown away."""
+        if self._failed is not None:
+            if not self._failed.read(len(data)):
+                self.transport.abortConnection()
+            return
+        if self.link is not None and self.link.awaiting:
+            self.link.heard()
+        super().dataReceived(data)
 
     def onMessage(self, payload: bytes, isBinary: bool) -> None:  # noqa: N802, N803
         self.last_ping = time.time()
@@ -178,6 +194,13 @@ class NodeProtocol(InternalProtocol):
         super().dropConnection(abort=abort and not self.wasClean)
         reactor.callLater(FAILURE_PATIENCE, self.transport.abortConnection)
 
+    def onCloseHandshakeTimeout(self) -> None:  # noqa: N802
+        if self._failed is not None and self._failed.is_waited_for():
+            again = reactor.callLater(FAILURE_PATIENCE, self.onCloseHandshakeTimeout)
+            self.closeHandshakeTimeoutCall = again
+        else:
+            super().onCloseHandshakeTimeout()
+
     def too_large(self, limit: int) -> None:
         self.fail(CloseCode.TOO_LARGE, f"a frame may have {limit} bytes")
 
@@ -186,6 +209,7 @@ class NodeProtocol(InternalProtocol):
         if not self.may_write:
             super().fail(code, reason)
             return
+        self._failed = FailedClient()
         self.hear_no_more(FAILURE_PATIENCE)
         self.sendCloseFrame(code, reason.encode()[:123])
         self.end_stream()

@@ -86,6 +86,7 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     ),
     (_autobahn.WebSocketProtocol, "sendCloseFrame", "(self, code, reasonUtf8, isReply)"),
     (_autobahn.WebSocketProtocol, "dropConnection", "(self, abort)"),
+    (_autobahn.WebSocketProtocol, "onCloseHandshakeTimeout", "(self)"),
     (
         _autobahn.WebSocketServerProtocol,
         "sendHttpErrorResponse",
@@ -115,6 +116,7 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     (_autobahn.WebSocketProtocol, "autoPingTimeoutCall", "attribute"),
     (_autobahn.WebSocketProtocol, "wasClean", "attribute"),
     (_autobahn.WebSocketProtocol, "closeHandshakeTimeout", "attribute"),
+    (_autobahn.WebSocketProtocol, "closeHandshakeTimeoutCall", "attribute"),
     (WebSocketProtocol, "muted", "attribute"),
     (WebSocketProtocol, "last_ping", "attribute"),
     (_stock.Server, "connections", "attribute"),

@@ -11,18 +11,46 @@ import asyncio
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from time import monotonic
 
 from msgnode.core.faults import FAULTS
 
 CLOSE_PATIENCE = 1.0
 """Seconds until a socket whose reader does not read is dropped instead of closed."""
 FAILURE_PATIENCE = 10.0
-"""Seconds a client has to hang up after the node has closed for a fault of the client's, such as a
-frame that is too large. What it still sends is read and thrown away: a socket dropped with unread
-bytes is reset, and a reset loses the code that is to tell the client why."""
+"""Seconds without a byte from a client, once the node has closed for a fault of the client's, until
+it is dropped; see FailedClient."""
+FAILURE_LIMIT = 60.0
+FAILURE_BYTES = 64 * 1024 * 1024
+"""Seconds, and bytes, in all."""
 
+_PING = b"\x89\x00"
 _SHORT = [struct.pack("!BB", 0x81, size) for size in range(126)]
 _CORK_LIMIT = 64 * 1024  # bytes; the transports' own measure of a full buffer
+
+
+class FailedClient:
+    """What is still read, and thrown away, of a client that was closed for a fault of its own.
+
+    Such as a frame that is too large. A socket dropped with unread bytes is reset, and a reset
+    loses the code that is to tell the client why.
+    """
+
+    def __init__(self) -> None:
+        self._until = monotonic() + FAILURE_LIMIT
+        self._left = FAILURE_BYTES
+        self._has_sent = False
+
+    def read(self, size: int) -> bool:
+        """So many bytes have come; whether more may."""
+        self._has_sent = True
+        self._left -= size
+        return self._left > 0
+
+    def is_waited_for(self) -> bool:
+        """Asked every FAILURE_PATIENCE seconds: whether it is still sending, and may."""
+        has_sent, self._has_sent = self._has_sent, False
+        return has_sent and monotonic() < self._until
 
 
 class SocketLink(ABC):
@@ -35,6 +63,8 @@ class SocketLink(ABC):
         self._closed = asyncio.Event()
         self._corked: list[bytes] = []
         self._corked_bytes = 0
+        self.awaiting: list[Callable[[], None]] = []
+        """Who waits for a sign of life; the server's protocol says `heard` when bytes come."""
 
     @abstractmethod
     async def run(self, receiver: Callable[[bytes], None]) -> None:
@@ -85,6 +115,26 @@ class SocketLink(ABC):
         if self._corked_bytes > _CORK_LIMIT:
             self.uncork()
 
+    def ping(self, answered: Callable[[], None]) -> bool:
+        """Ask the peer for a sign of life (see the session room's Link)."""
+        if not self._is_open or self.is_paused:
+            return False
+        self.awaiting.append(answered)
+        self.uncork()
+        try:
+            self._send(_PING)
+        except Exception as error:
+            self.failed(error)
+        return True
+
+    def drop(self) -> None:
+        """Give the socket up without a word."""
+        try:
+            self._drop()
+        except Exception as error:
+            FAULTS.note("link", error)
+        self.closing()
+
     def uncork(self) -> None:
         """Hand over what was written in this turn of the loop."""
         if self._corked:
@@ -108,6 +158,12 @@ class SocketLink(ABC):
         self.closed()
 
     # --- told by the server's protocol ------------------------------------------------------------
+
+    def heard(self) -> None:
+        """The peer has sent something, and somebody waits for that."""
+        waiting, self.awaiting = self.awaiting, []
+        for answered in waiting:
+            answered()
 
     def full(self) -> None:
         """The transport's buffer is full."""

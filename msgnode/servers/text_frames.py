@@ -75,6 +75,17 @@ def frame_size(data: bytes, at: int) -> int | None:
     return header + size
 
 
+def is_overlong(data: bytes, at: int) -> bool:
+    """Whether the length of a frame, whose size is known, is written in more bytes than it needs.
+
+    RFC 6455 forbids that (5.2).
+    """
+    size = data[at + 1] & 0x7F
+    if size == 126:
+        return (data[at + 2] << 8 | data[at + 3]) < 126
+    return size == 127 and int.from_bytes(data[at + 2 : at + 10], "big") < 65536
+
+
 def _may_become_a_text(beginning: bytes) -> bool:
     """Whether the first two bytes of a frame, as far as they are there, are those of a text."""
     is_masked = len(beginning) < 2 or beginning[1] >= _MASKED

@@ -33,6 +33,14 @@ class AsgiLink:
         self._waiting.append({"type": "websocket.close", "code": code, "reason": reason})
         self._wake.set()
 
+    def ping(self, answered: Callable[[], None]) -> bool:
+        """ASGI has no pings."""
+        return False
+
+    def drop(self) -> None:
+        """ASGI has nothing shorter than to close."""
+        self.close(1001, "")
+
     def pause_reading(self) -> None:
         """Nothing to do: the consumer stops asking for frames."""
 

@@ -99,8 +99,14 @@ class SessionAuthorizer:
             raise Forbidden(f"{to} takes messages from the owner of {resource} only.")
 
     def _may_stand_in(self, address: str, owner: Listener, session: LiveSession) -> bool:
-        """A runtime that came back with a new session, or a child's maker among the observers."""
+        """Whether a session may speak as an address of another.
+
+        A runtime that came back with a new session may; another socket of a runtime, for what the
+        first has only used; a child's maker among the observers.
+        """
         if self._ownership.follows(address, owner, session):
+            return True
+        if self._is_same_runtime(owner, session) and not self._is_held(address):
             return True
         child = addresses.child_of(address)
         if child is None:
@@ -116,6 +122,15 @@ class SessionAuthorizer:
         if is_observer:
             self._learn(child_url, session)
         return is_observer
+
+    def _is_held(self, address: str) -> bool:
+        """Whether the address, or one above it, was allocated or claimed."""
+        return any(each in self._table.owners for each in (address, *addresses.ancestors(address)))
+
+    def _is_same_runtime(self, owner: Listener, session: LiveSession) -> bool:
+        return owner.runtime_url == session.runtime_url and session.speaker.may_follow(
+            owner.speaker, self._ownership.shares
+        )
 
     def _learn(self, sender: str, session: LiveSession) -> None:
         session.learned[sender] = None

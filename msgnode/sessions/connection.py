@@ -65,6 +65,7 @@ class Connection:
         self.last_runtime_url = ""
         self.refusal: NodeError | None = None  # why it was given no session, if that was not said
         self.proof = ""  # digest of the token that proved who is behind it
+        self.checked: dict[str, bool] = {}  # see liveness.Newcomer
         self.flow = FlowControl(settings.flow, remote_address, self._go_on)
         self._stranger = Speaker("", "", remote_address=remote_address)
         self._sessions = sessions
@@ -177,6 +178,22 @@ class Connection:
         else:
             self._stop()
             self.link.close(code, reason)
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether the socket is not read at the moment."""
+        return self.state is _HELD
+
+    def drop(self) -> None:
+        """Give the socket up without a word: nobody answers."""
+        if not self.is_carrying:
+            return
+        self._step(SocketEvent.CLOSE)
+        if self.state is SocketState.CLOSED:  # it was gone already
+            self._closed()
+        else:
+            self._stop()
+            self.link.drop()
 
     def lost(self) -> None:
         """The socket is gone, whoever closed it.

@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ports import CLOSED_BY_RUNTIME, ComponentInfo, Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Barrier, after_barrier
-from msgnode.core import addresses, messages
+from msgnode.core import messages
 from msgnode.core.digest import digest
 from msgnode.core.errors import (
     BadMessage,
@@ -25,7 +26,6 @@ from msgnode.core.errors import (
     Forbidden,
     NodeError,
     NotIdentified,
-    TooMany,
     Unavailable,
 )
 from msgnode.core.identity import Speaker
@@ -33,9 +33,11 @@ from msgnode.core.messages import Message
 
 from . import rules, selection
 from .connection import Connection
+from .liveness import LivenessChecks
 from .locator import SessionLocator
 from .manager import SessionManager, SessionSettings
 from .rules import CloseCode, Event
+from .runtime_urls import RuntimeUrls
 from .session import LiveSession
 from .store import SessionStore
 
@@ -64,6 +66,8 @@ class SessionHandshake:
         authorize_runtime: Callable[[str, Speaker, str, bool], None],
         barrier: Barrier,
         locator: SessionLocator,
+        liveness: LivenessChecks,
+        last_owners: LastOwnerCache,
     ) -> None:
         self.card = ComponentInfo(self.name, "component", ADDRESS)
         self._settings = settings
@@ -73,6 +77,9 @@ class SessionHandshake:
         self._authorize_runtime = authorize_runtime
         self._barrier = barrier
         self._locator = locator
+        self._urls = RuntimeUrls(
+            settings, sessions, table, liveness, last_owners, self._end_for_room
+        )
 
     # --- session frames ---------------------------------------------------------------------------
 
@@ -177,37 +184,20 @@ class SessionHandshake:
         session.attach(caller)  # what it was waiting for has been answered already
 
     def _check_name(self, runtime_url: str, caller: Connection) -> None:
-        """Whether the caller may have a new session under this runtime URL. Raises NodeError."""
-        if why := rules.runtime_url_fault(runtime_url):
-            raise BadMessage(f"The runtime URL {why}.")
-        self._check_bans(runtime_url, caller)
-        self._authorize_runtime(runtime_url, caller.speaker, caller.proof, True)
-        runtimes = self._table.runtimes
-        if above := next(filter(runtimes.__contains__, addresses.ancestors(runtime_url)), ""):
-            raise Forbidden(f"{runtime_url} lies below the runtime {above}.")
-        siblings = runtimes.get(runtime_url, ())
-        shares = self._settings.shares
-        for each in (*siblings, *runtimes.get(addresses.runtime_twin(runtime_url), ())):
-            is_in_use = each.is_connected or (each.speaker.identity is not None and not shares)
-            if is_in_use and not caller.speaker.may_follow(each.speaker, shares):
-                raise Forbidden(f"{runtime_url} is in use by another connection.")
-        if len(siblings) >= self._settings.max_per_runtime:
-            self._make_room(runtime_url, siblings, caller)
-        if len(self._sessions.sessions) >= self._settings.max_sessions:
-            raise Unavailable("The node has as many sessions as it may have.")
-
-    def _make_room(
-        self, runtime_url: str, siblings: Sequence[Listener], caller: Connection
-    ) -> None:
-        """End a detached session of a runtime URL that has as many as it may have.
+        """Whether the caller may have a new session under this runtime URL.
 
         Raises:
-            TooMany: none is detached.
+            NodeError: it may not.
+            Pending: that is being found out.
         """
-        oldest = selection.to_end(siblings, caller.speaker)
-        if oldest is None:
-            raise TooMany(f"{runtime_url} has {len(siblings)} sessions already, all in use.")
-        self._sessions.close(self._locator.here(oldest), Event.END, "made room for a newer session")
+        self._urls.check_form(runtime_url)
+        self._check_bans(runtime_url, caller)
+        self._authorize_runtime(runtime_url, caller.speaker, caller.proof, True)
+        self._urls.check(runtime_url, caller)
+
+    def _end_for_room(self, session: Listener) -> None:
+        here = self._locator.here(session)
+        self._sessions.close(here, Event.END, "made room for a newer session")
 
     def _reopen(self, message: Message, caller: Connection) -> None:
         runtime_url, token = rules.session_url(message.sender)

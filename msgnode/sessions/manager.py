@@ -69,6 +69,7 @@ class SessionManager:
         self.on_closed: list[SessionEnd] = []
         self.on_identified: list[Callable[[LiveSession], None]] = []
         self.on_handed_off: list[Callable[[str], None]] = []
+        self.on_detached: list[Callable[[LiveSession], None]] = []
         self.bans = BanList()
         self._settings = settings
         self._table = table
@@ -95,6 +96,13 @@ class SessionManager:
         self._store.detached(session)
         if session.outbox.has_gap:
             self._raise_alarm("gap", session.runtime_url, "Messages to a session were lost.")
+
+    def drop(self, session: LiveSession) -> None:
+        """Nobody answers at the session's socket: it is given up as one that is lost."""
+        socket = session.socket
+        if socket is not None:
+            self.lost(socket)
+            socket.drop()
 
     def expire(self, at_most: int) -> bool:
         """End sessions whose grace period is over, so many; whether there may be more of them."""
@@ -282,6 +290,8 @@ class SessionManager:
         self._forget_learned(session)
         self._table.touch(session)
         self._detached[session.id] = session
+        for on_detached in self.on_detached:
+            on_detached(session)
 
     # --- sessions that change their worker --------------------------------------------------------
 

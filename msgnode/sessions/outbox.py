@@ -39,6 +39,18 @@ class Link(Protocol):
         """Close the socket after what has been written."""
         ...
 
+    def ping(self, answered: Callable[[], None]) -> bool:
+        """Ask the peer for a sign of life: `answered` is called at whatever it sends next.
+
+        Returns:
+            False if it cannot be asked now.
+        """
+        ...
+
+    def drop(self) -> None:
+        """Give the socket up without a word."""
+        ...
+
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
 

@@ -31,12 +31,19 @@ class Socket(Protocol):
     @property
     def link(self) -> Link: ...
 
+    @property
+    def is_held_back(self) -> bool: ...
+
     def set_identity(self, identity: Identity | None, proof: str) -> None:
         """Who is behind it has been proved, or is not known any more."""
         ...
 
     def end(self, code: int, reason: str) -> None:
         """Close the socket; the session stays as it is."""
+        ...
+
+    def drop(self) -> None:
+        """Give the socket up without a word."""
         ...
 
 

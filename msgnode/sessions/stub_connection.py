@@ -56,7 +56,7 @@ class StubConnection(Connection):
         elif command is not None and command.cmd == "disconnect" and self.session is not None:
             self._disconnect(command)
         elif command is not None and command.cmd == "connect" and self.session is None:
-            self._connect(command, frame)
+            self._connect(command)
         elif self.session is None:
             self._refuse(Forbidden("Invalid handshake!"))
 
@@ -83,12 +83,12 @@ class StubConnection(Connection):
         if self._farewell is not None:
             self._farewell.cancel()
 
-    def _connect(self, command: _Command, frame: bytes) -> None:
+    def _connect(self, command: _Command) -> None:
         runtime_url = command.data.runtime_url or command.body.runtime_url
         try:
             self._door.enter(runtime_url, self, self._accept)
         except Pending as fact:
-            self.hold(frame, fact)
+            self.wait_until(fact, lambda: self._connect(command))
         except NodeError as error:
             self._refuse(error)
 

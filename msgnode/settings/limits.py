@@ -9,6 +9,7 @@ NODE: dict[str, float] = {
     "MAX_FRAME_BYTES": env.int("MAX_FRAME_BYTES", default=1024 * 1024),
     "PING_INTERVAL": env.float("PING_INTERVAL", default=30.0),
     "PING_TIMEOUT": env.float("PING_TIMEOUT", default=30.0),
+    "LIVENESS_TIMEOUT": env.float("LIVENESS_TIMEOUT", default=2.0),
     "HANDSHAKE_TIMEOUT": env.float("HANDSHAKE_TIMEOUT", default=60.0),
     "MAX_CONNECTIONS": env.int("MAX_CONNECTIONS", default=100_000),
     "MAX_CONNECTIONS_PER_SOURCE": env.int("MAX_CONNECTIONS_PER_SOURCE", default=12_000),

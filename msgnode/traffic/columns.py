@@ -9,11 +9,14 @@ addresses) is one number, looked up once; all numbers of a row are packed at onc
 from these numbers too: nothing is written out for each row, neither in memory nor for Parquet to
 search for what repeats. A flush is Arrow's work, which leaves the interpreter to the event loop.
 
+Tokens are cut out of addresses at the first sight of each, and out of ids at the flush.
+
 Arrow is given buffers, never Python values: to look at one it loads pandas (45 MB, half a second).
 """
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections.abc import Sequence
 from io import StringIO
@@ -26,6 +29,7 @@ import pyarrow.compute as pc
 from msgspec.structs import astuple
 
 from msgnode.core.record import TrafficRecord
+from msgnode.core.redaction import PLAIN, cut, cut_id
 
 _FROM_RECORD = pa.schema(
     [
@@ -60,28 +64,46 @@ NAMES = ("session", "runtime", "sender", "to")
 """Columns that say who: made pseudonyms if the operator wants that."""
 
 _TEXTS = ("session", "runtime", "sender", "type", "outcome", "component", "effect", "rule")
+_SENDER = _TEXTS.index("sender")
 _REPEATED = (*_TEXTS, "code", "asserted", "listeners")
+_AT_ONCE = 100  # ids
 _WHOLE = Struct("=iii")
 _ROW = Struct("=ddiiii")  # at, latency; number of what repeats, number of `to`, size, length of id
 DOES_NOT_FIT = (pa.ArrowException, StructError, ValueError, TypeError, OverflowError)
 
 
 class _Repeated(dict[tuple[Any, ...], int]):
-    """Combinations of the values that repeat → their number, given at the first sight of each."""
+    """Combinations of the values that repeat → their number, given at the first sight of each.
+
+    `senders` are theirs, without tokens.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.senders: list[str] = []
 
     def __missing__(self, values: tuple[Any, ...]) -> int:
         "".join(values[: len(_TEXTS)]).encode()  # these raise if a value does not fit
         _WHOLE.pack(*values[len(_TEXTS) :])
         number = self[values] = len(self)
+        self.senders.append(cut(values[_SENDER]))
         return number
 
 
 class _Addresses(dict[str, int]):
-    """Addresses → their number, given at the first sight of each."""
+    """Addresses → their number, given at the first sight of each.
+
+    `shown` are the same without tokens.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: list[str] = []
 
     def __missing__(self, address: str) -> int:
         str.encode(address)  # as above
         number = self[address] = len(self)
+        self.shown.append(cut(address))
         return number
 
 
@@ -123,13 +145,14 @@ class Columns:
             "at": pc.cast(pc.cast(_micros(at), pa.int64()), STORED.field("at").type),
             "node": pa.DictionaryArray.from_arrays(same, texts([node])),
             "worker": pa.DictionaryArray.from_arrays(same, texts([worker])),
-            "id": _cut(self._ids.getvalue(), id_lengths),
-            "to": pa.DictionaryArray.from_arrays(to, texts(list(self._to))),
+            "id": _ids(self._ids.getvalue(), id_lengths),
+            "to": _spread(self._to.shown, pa.string(), to),
             "size": size,
             "latency_us": pc.cast(_between(_NONE, _micros(latency), _LATEST), pa.int32()),
         }
         for name, values in zip(_REPEATED, zip(*self._repeated, strict=True), strict=True):
-            columns[name] = _spread(values, _FROM_RECORD.field(name).type, repeated)
+            shown = self._repeated.senders if name == "sender" else values
+            columns[name] = _spread(shown, _FROM_RECORD.field(name).type, repeated)
         return pa.table({name: columns[name] for name in STORED.names})
 
 
@@ -180,6 +203,23 @@ def _cut(joined: str, lengths: pa.Array) -> pa.Array:
     ends = pc.cumulative_sum(pa.concat_arrays([begin, lengths]))
     text = pa.py_buffer(joined.encode())
     return pa.Array.from_buffers(pa.string(), len(lengths), [None, ends.buffers()[1], text])
+
+
+def _ids(joined: str, lengths: pa.Array) -> pa.Array:
+    """The ids without tokens. Whoever else needs the interpreter has it in between."""
+    longest = pc.max(lengths).as_py()
+    if longest is None or longest <= PLAIN:
+        return _cut(joined, lengths)
+    shown: list[str] = []
+    end, has_changed = 0, False
+    for number, length in enumerate(lengths.to_pylist()):
+        begin, end = end, end + length
+        id_ = joined[begin:end]
+        shown.append(cut_id(id_))
+        has_changed = has_changed or shown[-1] != id_
+        if number % _AT_ONCE == 0:
+            time.sleep(0)
+    return texts(shown) if has_changed else _cut(joined, lengths)
 
 
 def _spread(values: Sequence[Any], kind: pa.DataType, numbers: pa.Array) -> pa.Array:

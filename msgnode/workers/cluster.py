@@ -33,6 +33,7 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.rates import Rates
 from msgnode.identity.service import IdentityService
+from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.serialization import SessionState, session_of, state_of
 from msgnode.sessions.session import LiveSession
@@ -44,7 +45,14 @@ from msgnode.workers.counter_sync import CounterSync
 from msgnode.workers.handover import Handover
 from msgnode.workers.lease import Lease, margin_of, now
 from msgnode.workers.peer import Peer
-from msgnode.workers.protocol import CounterReport, Goodbye, RpcRequest, RpcResponse
+from msgnode.workers.protocol import (
+    CheckSocket,
+    CounterReport,
+    Goodbye,
+    RpcRequest,
+    RpcResponse,
+    SocketChecked,
+)
 from msgnode.workers.remote import RemoteSession
 from msgnode.workers.replication import TableReplicator
 from msgnode.workers.rpc import PeerRpc
@@ -93,6 +101,7 @@ class Cluster:
         identities: IdentityService,
         counters: Mapping[str, Rates],
         guard: ResponseGuard,
+        liveness: LivenessChecks,
         lease: Lease,
     ) -> None:
         self.me = transport.me
@@ -115,6 +124,7 @@ class Cluster:
         self._bounce = bounce
         self._identities = identities
         self._guard = guard
+        self._liveness = liveness
         self._expected: set[str] = set()
         self._unseen: dict[str, tuple[Any, float]] = {}  # epoch -> the end of its lease, since when
         self._failed = 0  # renewals of our own
@@ -227,6 +237,26 @@ class Cluster:
             self.counts.heard(peer, message)
         else:
             self.rpc.heard(peer, message)
+
+    def ask_worker(self, session: Listener) -> None:
+        """Have the worker of a session ask the session's socket."""
+        remote = self.replicator.remotes.get(session.id)
+        if remote is not None and remote.peer.is_up:
+            remote.peer.out.put(CheckSocket(session.id))
+
+    def check_socket(self, peer: Peer, session_id: str) -> None:
+        def tell(outcome: bool | None) -> None:
+            if peer.is_up:
+                peer.out.put(SocketChecked(session_id, outcome))
+
+        session = self.sessions.get(session_id)
+        if session is None or not session.is_connected:
+            tell(None)  # what has become of it was said before
+        else:
+            self._liveness.ask(session, tell)
+
+    def socket_checked(self, session_id: str, outcome: bool | None) -> None:
+        self._liveness.worker_said(session_id, outcome)
 
     # --- HandoverHost: sessions that leave and arrive ---------------------------------------------
 

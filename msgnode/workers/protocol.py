@@ -181,12 +181,26 @@ class ResponseFrame(Frame, tag=23):
     responder: str
 
 
+class CheckSocket(PeerMessage, tag=24):
+    """Is anybody behind the socket of this session of yours? Answer with SocketChecked."""
+
+    session: str
+
+
+class SocketChecked(PeerMessage, tag=25):
+    """The socket of a session of mine has answered (true), or has not and is dropped (false), or
+    that cannot be told (none)."""
+
+    session: str
+    outcome: bool | None
+
+
 AnyMessage = (
     Frame | SessionUp | SessionDown | AddressAdded | AddressRemoved | SessionAddresses
     | SnapshotBegins | SnapshotEnds | BarrierRequest | BarrierAck | Ready | ReturnPath
     | Backpressure | LostFrames | RequestSession | RequestRefused | TransferBegin | TransferEnd
     | SessionMoved | Goodbye | CounterReport | RpcRequest | RpcResponse
-    | ResponseFrame
+    | ResponseFrame | CheckSocket | SocketChecked
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -27,6 +27,7 @@ from .protocol import (
     AddressAdded,
     AddressRemoved,
     Backpressure,
+    CheckSocket,
     CounterReport,
     Frame,
     LostFrames,
@@ -40,6 +41,7 @@ from .protocol import (
     SessionUp,
     SnapshotBegins,
     SnapshotEnds,
+    SocketChecked,
 )
 from .remote import RemoteSession
 from .transport import PeerTransport
@@ -103,6 +105,14 @@ class LocalSessions(Protocol):
 
     def said(self, peer: Peer, message: CounterReport | RpcRequest | RpcResponse) -> None:
         """Another worker says what is not about a session."""
+        ...
+
+    def check_socket(self, peer: Peer, session_id: str) -> None:
+        """Another worker asks whether anybody is behind a session's socket."""
+        ...
+
+    def socket_checked(self, session_id: str, outcome: bool | None) -> None:
+        """Another worker has found out whether anybody is behind a session's socket."""
         ...
 
 
@@ -191,6 +201,10 @@ class TableReplicator:
                         self._leave(id_, peer)
             case CounterReport() | RpcRequest() | RpcResponse():
                 self._local.said(peer, message)
+            case CheckSocket(session):
+                self._local.check_socket(peer, session)
+            case SocketChecked(session, outcome):
+                self._local.socket_checked(session, outcome)
             case LostFrames(sessions):
                 for id_ in sessions:
                     with FAULTS.kept_to("session"):

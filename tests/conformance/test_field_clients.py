@@ -14,7 +14,7 @@ from time import monotonic
 import pytest
 
 from tests.client import REGISTRY, SESSION, SM, address, code, runtime
-from tests.field_stubs import RUNTIMES, FieldRuntime, MatrixRuntime
+from tests.field_stubs import RUNTIMES, FieldRuntime, MatrixRuntime, VertxRuntime
 from tests.node import Node, eventually, running
 
 BOTH = pytest.mark.parametrize("handshake", ["ws", "stub"])
@@ -122,6 +122,44 @@ async def test_what_made_room_is_free_and_the_others_are_resumed_by_their_tokens
         assert "runtimeToken" not in (await back.reopen(url, token))["body"]
         await talker.send("create", allocated, {"value": "still yours"})
         assert (await back.expect(to=allocated))["body"]["value"] == "still yours"
+
+
+async def test_a_stub_that_comes_back_again_and_again_is_served_as_at_first(
+    node: Node, start: Start
+) -> None:
+    hyperty, user = address(), f"user://d.example/{uuid.uuid4().hex}"
+    one = await start(node, "ws")
+    assert isinstance(one, VertxRuntime)
+    assert code(await one.register(hyperty, user)) == 200
+    for _ in range(10):
+        await one.drop()
+        await one.come_back()
+        await one.work(hyperty)
+        await one.leave()
+        await one.connect_again()  # names its runtime by `via` alone
+        await one.work(hyperty)
+        assert code(await one.find(user)) == 200
+
+
+async def test_what_is_posted_while_a_socket_opens_is_answered(node: Node) -> None:
+    for _ in range(5):
+        one = VertxRuntime(node, runtime())
+        answer = await one.begin_and_ask("subscribe", SM, {"resources": [address()]})
+        assert code(answer) == 200, answer
+        await one.work(address())
+        await one.client.hang_up()
+
+
+@BOTH
+async def test_two_sockets_of_a_runtime_speak_as_the_same_stub(
+    node: Node, start: Start, handshake: str
+) -> None:
+    """A suite that forgets to disconnect one stub goes on with the next, of the same addresses."""
+    one = await start(node, handshake)
+    other = await start(node, handshake, one.url)
+    for _ in range(2):
+        await one.work(address())
+        await other.work(address())
 
 
 # --- registrations after a close ------------------------------------------------------------------

@@ -53,6 +53,10 @@ FAULTS = [
         pytest.param(1002, close(code), id=f"close code {code}")
         for code in (0, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000)
     ),
+    pytest.param(1002, b"\x81\xfe\x00\x02" + KEY + b"\x4c\x87", id="length of 2 in 2 bytes"),
+    pytest.param(1002, b"\x81\xfe\x00\x7d" + KEY, id="length of 125 in 2 bytes, head alone"),
+    pytest.param(1002, b"\x81\xff" + struct.pack("!Q", 65535) + KEY, id="length of 65535 in 8"),
+    pytest.param(1002, b"\x82\xff" + struct.pack("!Q", 1) + KEY, id="binary, length of 1 in 8"),
 ]
 
 

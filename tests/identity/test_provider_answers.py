@@ -15,6 +15,9 @@ from oauth2_provider.models import (
     get_refresh_token_model,
 )
 
+from msgnode.identity.claims import id_token_name
+from msgnode.identity.credentials import unverified_claims
+from msgnode.identity.provider import validator
 from msgnode.identity.provider.redirects import is_registered
 from msgnode.models import ControlMessage
 
@@ -104,7 +107,11 @@ def test_a_code_shown_again_ends_what_was_issued_from_it(party: RelyingParty) ->
         assert user_info(party.browser, access) == 401
     again = {**form, "refresh_token": later.json()["refresh_token"]}
     assert party.browser.post("/o/token/", again).status_code == 400
-    assert ControlMessage.objects.exists()  # the workers are told
+    told = [row.payload["token"] for row in ControlMessage.objects.all()]  # to the workers
+    for id_token in (tokens["id_token"], later.json().get("id_token", tokens["id_token"])):
+        assert id_token_name(unverified_claims(id_token)["jti"]) in told
+        assert validator.verified_claims(id_token) is None
+    assert validator.verified_claims(bystander["id_token"]) is not None
     assert user_info(party.browser, bystander["access_token"]) == 200
 
 

@@ -45,6 +45,10 @@ class Parties:
         """The domain of their identities."""
         return self._issuer.domain
 
+    def user(self, who: str) -> str:
+        """The user id that the issuer asserts for somebody."""
+        return f"user://{self.idp_domain}/{who}-{self._mark}@{self.idp_domain}"
+
     def url(self) -> str:
         """A runtime URL that nobody else uses."""
         return f"runtime://{HOMES[self.mode]}/{uuid.uuid4().hex}"
@@ -61,6 +65,7 @@ class Parties:
         answer = await client.ask("open", SESSION, login, sender=url)
         assert code(answer) == 200, answer
         client.runtime_url, client.token = url, answer["body"]["runtimeToken"]
+        client.user = self.user(who)
         return client
 
     async def back(self, before: Client) -> Client:

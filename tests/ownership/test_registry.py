@@ -21,7 +21,7 @@ DISCONNECTED = {"value": "disconnected", "attribute": "status"}
 
 def hyperty(client: Client, url: str, **other: Any) -> Frame:
     return {
-        "url": url, "user": USER, "expires": 3600, "status": "live",
+        "url": url, "user": client.user or USER, "expires": 3600, "status": "live",
         "descriptor": "hyperty-catalogue://localhost/.well-known/hyperty/Chat",
         "resources": ["chat"], "dataSchemes": ["comm"], "runtime": client.runtime_url,
     } | other  # fmt: skip
@@ -76,7 +76,7 @@ async def test_a_stranger_changes_nothing_of_anothers_entries(
     name = before[1]["name"]
     for runtime in (mallory.runtime_url, alice.runtime_url):
         forged = hyperty(mallory, url, descriptor="evil", runtime=runtime)
-        assert await status(mallory, "create", value=forged) == 403
+        assert await status(mallory, "create", value=forged) in (403, 404)
         for reporter in (url, address()):
             forged = data_object(mallory, obj, reporter, schema="evil", runtime=runtime)
             assert await status(mallory, "create", value=forged) == 403
@@ -90,7 +90,8 @@ async def test_a_stranger_changes_nothing_of_anothers_entries(
             DISCONNECTED,
         ):
             assert await status(mallory, "update", resource=each, **body) == 403, (each, body)
-        assert await status(mallory, "delete", value={"url": each, "user": USER}) == 403
+        named = {"url": each, "user": alice.user or USER}
+        assert await status(mallory, "delete", value=named) == 403
         assert await status(mallory, "delete", resource=each) == 403
     assert await status(mallory, "delete", value={"name": name}) == 403
     short = f"/hyperty/{url.rpartition('/')[2]}"
@@ -111,15 +112,31 @@ async def test_the_owner_registers_anew_updates_keeps_alive_and_ends(
         assert await status(alice, "update", resource=each, **refresh) == 200
         assert await status(alice, "update", resource=each, **DISCONNECTED) == 200
         assert await status(alice, "update", resource=each) == 200
-    assert await status(alice, "delete", value={"url": url, "user": USER}) == 200
+    assert await status(alice, "delete", value={"url": url, "user": alice.user or USER}) == 200
     assert await status(alice, "delete", value={"url": obj}) == 200
+
+
+async def test_a_hyperty_is_entered_under_the_sessions_own_user_and_nobody_elses(
+    parties: Parties,
+) -> None:
+    alice, mallory = await parties.bring("alice"), await parties.bring("mallory")
+    for user in (alice.user, USER) if parties.knows_people else ():
+        forged = hyperty(mallory, address(), user=user)
+        refused = await ask(mallory, "create", value=forged)
+        assert refused["code"] == 403
+        assert "is not this session's user" in refused["desc"]
+    if parties.knows_people:
+        subject = f"user://{parties.idp_domain}/sub-{mallory.user.rpartition('/')[2].split('@')[0]}"
+        for own in (mallory.user, mallory.user.upper().replace("USER:", "user:"), subject):
+            value = hyperty(mallory, address(), user=own)
+            assert await status(mallory, "create", value=value) == 200
 
 
 async def test_an_owners_next_session_of_the_same_runtime_goes_on(parties: Parties) -> None:
     alice, url, obj = await registered(parties, holds=True)
     await alice.close_session()
     again = await parties.bring("alice", alice.runtime_url)
-    live = {"status": "live", "user": USER}
+    live = {"status": "live", "user": alice.user or USER}
     for each in (url, obj):
         assert await status(again, "update", resource=each, value=live) == 200
     assert await status(again, "create", value=hyperty(again, url)) == 200
@@ -154,7 +171,7 @@ async def test_who_claims_the_address_of_an_ended_entry_may_register_it_but_not_
     bob = await parties.bring("bob")
     await bob.subscribe(url)
     assert await status(bob, "update", resource=url) == 403  # nobody revives what is another's
-    expected = 403 if parties.knows_people else 200
+    expected = 404 if parties.knows_people else 200
     assert await status(bob, "create", value=hyperty(bob, url)) == expected
 
 
@@ -201,7 +218,7 @@ async def test_nobody_registers_an_address_that_another_holds_or_speaks_as(
 async def test_another_users_hyperty_is_404(parties: Parties) -> None:
     _, url, _ = await registered(parties, holds=False)
     mallory = await parties.bring("mallory")
-    other = hyperty(mallory, url, user="user://d.example/mallory@d.example")
+    other = hyperty(mallory, url, user=mallory.user or "user://d.example/mallory")
     assert await status(mallory, "create", value=other) == 404
 
 

@@ -55,8 +55,7 @@ def test_a_page_whose_sandboxes_are_frames_of_the_node(node: Node, browser: Any)
 def test_two_kinds_of_runtimes_over_two_nodes_of_different_domains(
     one: str, other: str, start_node: Callable[..., Node], browser: Any
 ) -> None:
-    # A runtime answers through the node of the domain it answers to, which was not asked.
-    here, there = (start_node(DOMAIN=each, STRICT_RESPONSES=False) for each in ("a.test", "b.test"))
+    here, there = (start_node(DOMAIN=each) for each in ("a.test", "b.test"))
     catalogues = {
         "a.test": f"http://127.0.0.1:{here.port}",
         "b.test": f"http://127.0.0.1:{there.port}",

@@ -18,6 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import no_barrier
 from msgnode.core import messages
@@ -29,6 +30,7 @@ from msgnode.sessions import rules
 from msgnode.sessions.connection import Connection, ConnectionSettings
 from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.handshake import SessionHandshake
+from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.locator import SessionLocator
 from msgnode.sessions.manager import SessionManager, SessionSettings
 from msgnode.sessions.rules import (
@@ -144,6 +146,7 @@ class Sessions(RuleBasedStateMachine):
         self.door = SessionHandshake(
             limits, self.manager, self.table, store, lambda *_: None, no_barrier,
             SessionLocator(self.manager),
+            LivenessChecks(self.manager, 60), LastOwnerCache(),
         )  # fmt: skip
         self.seen: dict[str, LiveSession] = {}
         self.manager.on_identified.append(lambda session: self.seen.update({session.id: session}))
@@ -176,6 +179,8 @@ class Sessions(RuleBasedStateMachine):
             self.door.handle(message, caller)
         except LocalProtocolError as fault:
             self.faults.append(fault)
+        except Pending as fact:
+            caller.hold(frame, fact)
         except NodeError as error:
             caller.put(messages.reply(message, messages.error_body(error)))
 
@@ -231,7 +236,7 @@ class Sessions(RuleBasedStateMachine):
             )
             try:
                 self.do(self.door.bind, session, message, connection)
-            except NodeError:
+            except (NodeError, Pending):
                 assert session.state is State.PROVISIONAL
 
     @rule(number=NUMBERS)
@@ -255,6 +260,13 @@ class Sessions(RuleBasedStateMachine):
     def end(self, number: int) -> None:
         if session := self.session(number):
             self.do(self.manager.end, session, 4403, "ended")
+
+    @rule(number=NUMBERS)
+    def silent(self, number: int) -> None:
+        """Nothing came from a socket that was asked for a sign of life."""
+        if session := self.session(number):
+            self.do(self.manager.drop, session)
+            assert not session.is_connected
 
     @rule()
     def expire(self) -> None:

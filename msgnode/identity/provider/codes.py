@@ -4,6 +4,7 @@ RFC 6749, 4.1.2.
 
 The family of the refresh tokens that follow from a code is named by the code's hash, so that who
 was given what is known for as long as the tokens are, at every worker, and no code need be kept.
+The ids of identity tokens begin with their family's, by which they are found.
 """
 
 from __future__ import annotations
@@ -14,10 +15,17 @@ from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
-from oauth2_provider.models import get_access_token_model, get_refresh_token_model
+from oauth2_provider.models import (
+    get_access_token_model,
+    get_id_token_model,
+    get_refresh_token_model,
+)
 
+from msgnode.identity.claims import id_token_name
 from msgnode.identity.revocation_store import revoke
 
+_LOWER = (1 << 64) - 1
+_UPPER = _LOWER << 64
 _NAMES = uuid.UUID("1f0e7c52-5f0e-4f3c-9a3b-0f7c2f1f6b7e")
 
 
@@ -26,15 +34,37 @@ def family_of(code: str) -> uuid.UUID:
     return uuid.uuid5(_NAMES, hashlib.sha256(code.encode()).hexdigest())
 
 
+def new_id(request: Any) -> str:
+    """The id (`jti`) of an identity token that is about to be issued."""
+    random, family = uuid.uuid4(), _family(request)
+    if family is None:
+        return str(random)
+    return str(uuid.UUID(int=family.int & _UPPER | random.int & _LOWER))
+
+
+def _family(request: Any) -> uuid.UUID | None:
+    if request.code:
+        return family_of(request.code)
+    refreshed = getattr(request, "refresh_token_instance", None)
+    return refreshed.token_family if refreshed is not None else None
+
+
 @transaction.atomic
 def end_issued(code: str, client: Any) -> int:
     """End all tokens that a client was issued from a code, and tell the workers; how many."""
+    family = family_of(code)
     refresh_tokens = get_refresh_token_model().objects.filter(
-        token_family=family_of(code), application=client
+        token_family=family, application=client
     )
     access_tokens = get_access_token_model().objects.filter(refresh_token__in=refresh_tokens)
+    id_tokens = get_id_token_model().objects.filter(
+        jti__range=(uuid.UUID(int=family.int & _UPPER), uuid.UUID(int=family.int | _LOWER)),
+        application=client,
+    )
     said = list(access_tokens.values_list("token_checksum", flat=True))
+    said += [id_token_name(str(jti)) for jti in id_tokens.values_list("jti", flat=True)]
     access_tokens.delete()
+    id_tokens.delete()
     refresh_tokens.filter(revoked=None).update(revoked=timezone.now())
     for checksum in said:
         revoke(token=checksum, close=False)

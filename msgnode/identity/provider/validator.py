@@ -12,7 +12,7 @@ from django.core.validators import validate_email
 from joserfc import jws, jwt
 from joserfc.errors import JoseError
 from jwcrypto.jwk import JWK
-from oauth2_provider.models import get_application_model
+from oauth2_provider.models import get_application_model, get_id_token_model
 from oauth2_provider.oauth2_validators import OAuth2Validator
 
 from . import codes, keys, redirects
@@ -113,7 +113,7 @@ class Validator(OAuth2Validator):
         self, id_token: dict[str, Any], token: Any, token_handler: Any, request: Any
     ) -> str:
         claims, expires = self.get_id_token_dictionary(token, token_handler, request)
-        id_token.update(claims)
+        id_token.update(claims, jti=codes.new_id(request))
         if "nonce" not in id_token and request.nonce:
             id_token["nonce"] = request.nonce
         text = keys.sign(json.loads(json.dumps(id_token, default=str)))
@@ -132,7 +132,7 @@ class Validator(OAuth2Validator):
 
 
 def verified_claims(id_token: str) -> dict[str, Any] | None:
-    """The claims of a token of ours that is valid now; None of any other text."""
+    """The claims of a token of ours that is valid now, and not revoked; None of any other text."""
     claims = keys.verify(id_token)
     if claims is None:
         return None
@@ -140,5 +140,9 @@ def verified_claims(id_token: str) -> dict[str, Any] | None:
         jwt.JWTClaimsRegistry(leeway=60).validate(claims)
     except JoseError:
         return None
-    known = get_application_model().objects.filter(client_id=str(claims.get("aud", ""))).exists()
+    known = (
+        bool(claims.get("jti"))
+        and get_application_model().objects.filter(client_id=str(claims.get("aud", ""))).exists()
+        and get_id_token_model().objects.filter(jti=claims["jti"]).exists()
+    )
     return claims if known and claims.get("iss") == settings.PROVIDER["ISSUER"] else None

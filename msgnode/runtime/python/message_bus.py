@@ -26,7 +26,7 @@ from msgnode.core import addresses
 from .answers import ANSWER_SECONDS, OnAnswer
 from .bus import Bus
 from .listeners import Listening
-from .messages import Message, body_of, copy_of, is_answerable
+from .messages import Message, body_of, code_of, copy_of, is_answerable, is_final
 from .pipeline import Pipeline, Refused, is_exempt
 
 MAX_SIZE = 1024 * 1024  # characters of one message
@@ -198,7 +198,10 @@ class MessageBus(Bus):
             return
         stub = ""
         if message["type"] == "response":
-            stub = self._return_paths.pop((to, str(message["id"])), "")
+            key = (to, str(message["id"]))
+            stub = self._return_paths.get(key, "")
+            if stub and is_final(code_of(message)):  # another follows a provisional one
+                del self._return_paths[key]
         stub = self.outside.send(message, size, stub)
         if self._answers.waits and message["type"] != "response":
             wait = self._answers.to(message)

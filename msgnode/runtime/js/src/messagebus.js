@@ -14,6 +14,7 @@
  *   answers, `read`, the `delete` of a hyperty, talk between components, and signalling of P2P stubs.
  * - Messages of one sender to one address keep their order, also while a handler or the resolver takes
  *   its time with one of them.
+ * - An answer goes back through the stub that its question came through, while the runtime has it.
  * - What cannot be delivered is answered, or else counted. An error answer nobody takes is reported.
  */
 
@@ -22,14 +23,19 @@ import { Bus } from "./bus.js";
 import { MAX_RECIPIENTS, answerTo, codeOf, copyFor, errorBody, isAnswerable, recipientsOf, taken } from "./messages.js";
 import { Pipeline, isRefusal } from "./pipeline.js";
 
+const MAX_WAYS = 10_000; // requests from outside whose way back is remembered
 const MAX_WAITING = 1000; // messages behind slow handlers, together
 
 export class MessageBus extends Bus {
-  /** Names the stub for what nobody here listens to: {route(message) -> stub URL or undefined}. */
+  /**
+   * Names the stub for what nobody here listens to: {route(message, via) -> stub URL or undefined};
+   * `via` is the stub that an answer's question came through.
+   */
   resolver = null;
   #published = new Map(); // address -> how often
   #lanes = new Map(); // sender and `to` of messages that wait behind a handler -> entries
   #waiting = 0;
+  #waysBack = new Map(); // sender and id of a request from outside -> the stub that brought it
 
   /**
    * @param runtimeURL the address of this runtime
@@ -136,6 +142,7 @@ export class MessageBus extends Bus {
   // --- in and out -----------------------------------------------------------------------------------
 
   #enter(message, via, own) {
+    if (isAnswerable(message)) this.#rememberWay(message, via);
     if (!own.length) this.#nobody(message);
     else if (this.pipelineIn.isEmpty || isExempt(message)) this.deliver(own, message);
     else {
@@ -157,8 +164,24 @@ export class MessageBus extends Bus {
       this.refuse(message, 404, `Nobody listens to ${message.to}.`);
       return;
     }
-    const stubURL = this.resolver.route(message);
+    const stubURL = this.resolver.route(message, this.#wayBack(message));
     if (stubURL !== undefined) this.forward(stubURL, message);
+  }
+
+  #rememberWay({ from, id }, via) {
+    const key = `${from}\n${id}`;
+    this.#waysBack.delete(key); // the newest stands last
+    this.#waysBack.set(key, via);
+    if (this.#waysBack.size > MAX_WAYS) this.#waysBack.delete(this.#waysBack.keys().next().value);
+  }
+
+  /** The stub that an answer goes back through: the node there has seen the question, no other has. */
+  #wayBack({ type, to, id, body }) {
+    if (type !== "response") return undefined;
+    const key = `${to}\n${id}`;
+    const via = this.#waysBack.get(key);
+    if (codeOf(body) >= 200) this.#waysBack.delete(key); // another follows a provisional one
+    return via;
   }
 
   #pass(pipeline, message, via, next) {

@@ -2,6 +2,7 @@
  * The resolver: which stub takes a message that nobody in the runtime listens for.
  *
  * Rules
+ * - An answer goes through the stub that brought the question, if it is still there.
  * - The domain of `to` decides (addresses.js); `peers`, if there are any, are asked first, but never
  *   about back-ends and P2P signalling.
  * - A stub that is loaded is named at once, connected or not: it queues by itself while it is away.
@@ -35,8 +36,13 @@ export class Resolver {
     this.clock = clock;
   }
 
-  /** The URL of the stub for a message; undefined if the message waits or has been refused. */
-  route(message) {
+  /**
+   * The URL of the stub for a message; undefined if the message waits or has been refused. It is the
+   * stub `via`, where one is given that is there.
+   */
+  route(message, via) {
+    const back = via === undefined ? undefined : this.stubs.ofURL(via);
+    if (back) return this.#through(back, message);
     const target = stubFor(message.to, this.homeDomain, this.names);
     if (!target) return this.#refuse(message, 400, `There is no domain in ${message.to}.`);
     if (!target.key) return this.#refuse(message, 404, `There is no stub for ${message.to}.`);

@@ -117,6 +117,12 @@ export class StubList {
     return this.#entries.get(key);
   }
 
+  /** The entry of a stub, undefined if there is no such stub any more. */
+  ofURL(url) {
+    for (const entry of this.#entries.values()) if (entry.url === url) return entry;
+    return undefined;
+  }
+
   add(entry) {
     this.#entries.set(entry.key, entry);
     return entry;

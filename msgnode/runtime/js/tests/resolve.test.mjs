@@ -532,3 +532,24 @@ test("a message larger than the stub's maxFrame is 413", async () => {
 test("an address without a domain is 400", async () => {
   assert.equal((await answer(create("nowhere"))).code, 400);
 });
+
+test("an answer goes back through the stub that brought the question, a provisional one before it too", async () => {
+  await catalogues.add("d", STUB, {}, "https://d/.well-known/protocolstub/default");
+  await catalogues.add("f");
+  bus.postMessage(create("hyperty://d/elsewhere", 1));
+  bus.postMessage(create("hyperty://f/x", 2));
+  await loaded(2);
+  const [home, foreign] = ["d", "f"].map((domain) => world.started.find(({ url }) => url.startsWith(`runtime://${domain}/`)));
+  await until(() => home.sent.length && foreign.sent.length, "both stubs are loaded");
+  bus.addListener("hyperty://d/mine", ({ id, from, to }) => {
+    for (const code of [100, 200]) bus.postMessage({ id, type: "response", from: to, to: from, body: { code } });
+  });
+  for (const stub of [home, foreign]) {
+    stub.sent.length = 0;
+    stub.bring({ id: 7, type: "read", from: "hyperty://f/asks", to: "hyperty://d/mine", body: {} });
+    await until(() => stub.sent.length === 2, "the answers");
+    assert.deepEqual(stub.sent.map(({ to, body }) => [to, body.code]), [["hyperty://f/asks", 100], ["hyperty://f/asks", 200]]);
+  }
+  bus.postMessage({ id: 7, type: "response", from: "hyperty://d/mine", to: "hyperty://f/asks", body: { code: 200 } });
+  await until(() => foreign.sent.length === 3, "an answer that nobody asked for, by its domain");
+});

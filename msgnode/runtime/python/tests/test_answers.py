@@ -177,3 +177,14 @@ async def test_retries_end_with_the_first_other_answer(bench: Bench) -> None:
     bench.bus.add_listener(B, serve)
     got = await bench.bus.post_message_with_retries(message(B, "subscribe"), 5)
     assert got["body"]["code"] == 200
+
+
+async def test_a_final_answer_goes_the_way_of_the_provisional_one_before_it(bench: Bench) -> None:
+    bench.listen(B)
+    bench.bus.receive(message(B, "read", FAR, id=3), "runtime://d/protostub/home")
+    await turn()
+    for code in (100, 200, 200):
+        bench.bus.post_message(answer(FAR, 3, {"code": code}))
+    await turn()
+    home = "runtime://d/protostub/home"
+    assert bench.out.stubs == [home, home, ""]  # the third was not asked for

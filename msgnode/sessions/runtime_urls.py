@@ -1,0 +1,127 @@
+"""Whether somebody may have a new session under a runtime URL, and which one makes room for it.
+
+Rules
+- What is below a runtime's URL is the runtime's, and messages for it must not go to who came there
+  while it was away. So no runtime URL is opened below that of a runtime that is there, nor above
+  that of one that the newcomer may not follow; below one that a verified subject had last, only by
+  that subject.
+- Where another connection uses it, only the same subject (or whom SHARE_RUNTIME_URL lets) comes
+  beside. A socket that is in the way is first asked whether anybody is still there (liveness.py).
+- At MAX_SESSIONS_PER_RUNTIME a session that has lost its socket makes room, see selection.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgnode.bus.last_owners import LastOwnerCache
+from msgnode.bus.ports import Listener
+from msgnode.bus.table import RoutingTable
+from msgnode.core import addresses
+from msgnode.core.errors import BadMessage, Forbidden, TooMany, Unavailable
+
+from . import rules, selection
+from .connection import Connection
+from .liveness import LivenessChecks
+from .manager import SessionManager, SessionSettings
+
+
+class RuntimeUrls:
+    """One instance per worker. `end` ends a session, wherever it is."""
+
+    def __init__(
+        self,
+        settings: SessionSettings,
+        sessions: SessionManager,
+        table: RoutingTable,
+        liveness: LivenessChecks,
+        last_owners: LastOwnerCache,
+        end: Callable[[Listener], None],
+    ) -> None:
+        self._settings = settings
+        self._sessions = sessions
+        self._table = table
+        self._liveness = liveness
+        self._last_owners = last_owners
+        self._end = end
+
+    def check_form(self, runtime_url: str) -> None:
+        """Raises BadMessage for what cannot be a runtime's URL."""
+        if why := rules.runtime_url_fault(runtime_url):
+            raise BadMessage(f"The runtime URL {why}.")
+
+    def check(self, runtime_url: str, caller: Connection) -> None:
+        """Whether the caller may have a new session there; makes room for it.
+
+        Raises:
+            NodeError: it may not.
+            Pending: sockets that are in the way are being asked.
+        """
+        self._check_place(runtime_url, caller)
+        runtimes = self._table.runtimes
+        siblings = runtimes.get(runtime_url, ())
+        twins = runtimes.get(addresses.runtime_twin(runtime_url), ())
+        self._check_use(runtime_url, (*siblings, *twins), caller)
+        if len(siblings) >= self._settings.max_per_runtime:
+            self._make_room(runtime_url, siblings, caller)
+        if len(self._sessions.sessions) >= self._settings.max_sessions:
+            raise Unavailable("The node has as many sessions as it may have.")
+
+    def _check_place(self, runtime_url: str, caller: Connection) -> None:
+        for url in (runtime_url, addresses.runtime_twin(runtime_url)):
+            above = tuple(addresses.ancestors(url))
+            if used := next(filter(self._table.runtimes.__contains__, above), ""):
+                raise Forbidden(f"{runtime_url} lies below the runtime {used}.")
+            for below in self._table.runtimes_below(url):
+                if not self._may_follow_all(self._table.runtimes[below], caller):
+                    raise Forbidden(f"{runtime_url} lies above {below}, which is another's.")
+            if above and not self._last_owners.allow(above[0], caller.speaker):
+                raise Forbidden(f"{runtime_url} lies below what belongs to another subject.")
+
+    def _may_follow_all(self, sessions: Sequence[Listener], caller: Connection) -> bool:
+        shares = self._settings.shares
+        return all(caller.speaker.may_follow(each.speaker, shares) for each in sessions)
+
+    def _check_use(
+        self, runtime_url: str, sessions: Sequence[Listener], caller: Connection
+    ) -> None:
+        """Whether sessions of others are in the way."""
+        shares = self._settings.shares
+        checked = caller.checked
+        in_the_way = [
+            each
+            for each in sessions
+            if (each.is_connected or (each.speaker.identity is not None and not shares))
+            and not caller.speaker.may_follow(each.speaker, shares)
+        ]
+        if not in_the_way:
+            return
+        may_be_gone = [
+            each
+            for each in in_the_way
+            if each.is_connected and (each.speaker.identity is None or shares)
+        ]
+        unasked = [each for each in may_be_gone if each.id not in checked]
+        if len(may_be_gone) == len(in_the_way):
+            if unasked:
+                raise self._liveness.before(unasked, caller)
+            if not all(checked[each.id] for each in may_be_gone):
+                checked.clear()
+                raise Unavailable(
+                    f"{runtime_url} was in use until now, and may still be: try again."
+                )
+        checked.clear()
+        raise Forbidden(f"{runtime_url} is in use by another connection.")
+
+    def _make_room(
+        self, runtime_url: str, siblings: Sequence[Listener], caller: Connection
+    ) -> None:
+        oldest = selection.to_end(siblings, caller.speaker)
+        if oldest is not None:
+            self._end(oldest)
+            return
+        unasked = [each for each in siblings if each.is_connected and each.id not in caller.checked]
+        if unasked:
+            raise self._liveness.before(unasked, caller)
+        caller.checked.clear()
+        raise TooMany(f"{runtime_url} has {len(siblings)} sessions already, all in use.")
