@@ -13,6 +13,7 @@ import msgspec
 from joserfc import jwk, jwt
 
 from msgnode.bus.ports import DeliveryResult, Response
+from msgnode.bus.return_paths import ReturnPath
 from msgnode.core import messages
 from msgnode.core.identity import Speaker
 from msgnode.identity.admission_policy import AdmissionPolicy, Mode
@@ -73,6 +74,9 @@ class _Session:
 
     def deliver(self, frame: bytes) -> DeliveryResult:
         return DeliveryResult.WRITTEN
+
+    def deliver_request(self, frame: bytes, path: ReturnPath) -> DeliveryResult:
+        return self.deliver(frame)
 
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
         return DeliveryResult.WRITTEN

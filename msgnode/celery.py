@@ -10,10 +10,15 @@ from celery import Celery
 from celery.signals import beat_init, setup_logging
 from django.conf import settings
 
+from msgnode.redis.url import celery_broker
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgnode.settings")
 
 app = Celery("msgnode")
 app.config_from_object("django.conf:settings", namespace="CELERY")
+if settings.REDIS_URL:
+    broker, options = celery_broker(settings.REDIS_URL)
+    app.conf.update(broker_url=broker, broker_transport_options=options)
 app.autodiscover_tasks()
 
 

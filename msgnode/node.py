@@ -82,7 +82,7 @@ from msgnode.workers.fencing import note_fencing
 from msgnode.workers.lease import Lease
 from msgnode.workers.lone import register_alone
 from msgnode.workers.membership_store import READY, STARTING, retire
-from msgnode.workers.transport import PeerTransport, channel_layer
+from msgnode.workers.transport import LAYER_AWAY, LAYER_FULL, PeerTransport, channel_layer
 from msgnode.workers.worker_process import WorkerId, this_host
 from policies.apps import PoliciesConfig
 from spark.freshness import watch_reports
@@ -307,6 +307,7 @@ class Node:
             limits["WORKER_TIMEOUT"],
             limits["LINK_BYTES"],
             self.raise_alarm,
+            self.clear_alarm,
         )
 
     def _cluster(self, transport: PeerTransport) -> Cluster:
@@ -524,7 +525,9 @@ class Node:
         return SessionStore.load()
 
     def _load(self, rows: Iterable[models.Session]) -> tuple[int, BanList]:
-        alarms.clear_of_ended((path_probe.KIND, fault_alarms.KIND), socket.gethostname())
+        alarms.clear_of_ended(
+            (path_probe.KIND, fault_alarms.KIND, LAYER_AWAY, LAYER_FULL), socket.gethostname()
+        )
         ensure_own_clients()
         self.identities.load()
         with_gap = self.sessions.restore(rows)

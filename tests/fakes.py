@@ -14,6 +14,7 @@ from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import Body, Component, DeliveryResult, NoPolicies, Response
 from msgnode.bus.replies import Replies
 from msgnode.bus.response_guard import ResponseGuard
+from msgnode.bus.return_paths import ReturnPath
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Change
@@ -50,6 +51,9 @@ class FakeSession:
         if self.taken is not DeliveryResult.DROPPED:
             self.frames.append(frame)
         return self.taken
+
+    def deliver_request(self, frame: bytes, path: ReturnPath) -> DeliveryResult:
+        return self.deliver(frame)
 
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
         return self.deliver(frame)

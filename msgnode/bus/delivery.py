@@ -14,6 +14,10 @@ from msgnode.core.messages import Message
 from msgnode.core.record import Outcome
 
 from .ports import Caller, DeliveryResult, Listener, Response
+from .return_paths import ReturnPath
+
+Beside = Response | ReturnPath | None
+"""What goes with a frame to another worker, never in it."""
 
 SILENT_TAILS = ("/changes", "/status")
 _AT_ONCE = 256  # listeners of one frame in one turn of the loop
@@ -25,21 +29,21 @@ def hand_over(
     listeners: tuple[Listener, ...],
     sender: Listener,
     caller: Caller,
-    response: Response | None = None,
+    beside: Beside = None,
 ) -> tuple[Outcome, int]:
     """Give the frame to every listener; the best outcome among them, and how many accepted it.
 
     The one listener of a message can hold its sender back; those of a fan-out never do.
     """
     if len(listeners) > 1:
-        fan_out = FanOut(frame, listeners, sender, response)
+        fan_out = FanOut(frame, listeners, sender, beside)
         for _ in fan_out.parts():
             pass
         return fan_out.outcome
     token = sender.token
     public = copies.without_token(frame, token) if token else frame
     listener = listeners[0]
-    taken = _give(listener, frame if listener is sender else public, response)
+    taken = _give(listener, frame if listener is sender else public, beside)
     if taken is DeliveryResult.WRITTEN:
         return Outcome.DELIVERED, 1
     if taken is DeliveryResult.BEHIND:
@@ -48,12 +52,14 @@ def hand_over(
     return (Outcome.QUEUED, 1) if taken is DeliveryResult.QUEUED else (Outcome.DROPPED, 0)
 
 
-def _give(listener: Listener, frame: bytes, response: Response | None) -> DeliveryResult:
+def _give(listener: Listener, frame: bytes, beside: Beside) -> DeliveryResult:
     """Hand a frame to one listener; one that cannot take it is ended, whatever the reason."""
     try:
-        if response is None:
+        if beside is None:
             return listener.deliver(frame)
-        return listener.deliver_response(frame, response)
+        if isinstance(beside, Response):
+            return listener.deliver_response(frame, beside)
+        return listener.deliver_request(frame, beside)
     except Exception as error:
         return _failed(listener, error)
 
@@ -74,14 +80,14 @@ class FanOut:
         frame: bytes,
         listeners: tuple[Listener, ...],
         sender: Listener,
-        response: Response | None = None,
+        beside: Beside = None,
     ) -> None:
         token = sender.token
         self._frame = frame
         self._public = copies.without_token(frame, token) if token else frame
         self._listeners = listeners
         self._sender = sender
-        self._response = response
+        self._beside = beside
         self._queued = self._dropped = 0
 
     @property
@@ -108,7 +114,7 @@ class FanOut:
     def _hand_over(self, listeners: tuple[Listener, ...]) -> None:
         frame, public, sender = self._frame, self._public, self._sender
         for listener in listeners:
-            taken = _give(listener, frame if listener is sender else public, self._response)
+            taken = _give(listener, frame if listener is sender else public, self._beside)
             if taken is DeliveryResult.QUEUED:
                 self._queued += 1
             elif taken is DeliveryResult.DROPPED:

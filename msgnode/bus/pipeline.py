@@ -47,6 +47,7 @@ from .ports import (
 from .refusals import NotPermitted, row_of_fault
 from .replies import Replies
 from .response_guard import ResponseGuard
+from .return_paths import ReturnPath
 from .routes import ComponentBook, Nowhere, ToComponent, ToSessions
 from .table import RoutingTable
 
@@ -198,7 +199,7 @@ class Pipeline:
                 case ToSessions(found):
                     asserted = speaker.identity is not None
                     frame = message.forwarded(to, decision.auth, asserted, out.body)
-                    self._remember_way_back(message, session)
+                    path = self._remember_way_back(message, session, found)
                     if len(found) > 1:
                         caller.charge(0, len(frame) * (len(found) - 1))
                     if message.is_response:
@@ -216,12 +217,12 @@ class Pipeline:
                                 ids = self._table.ids(to, found)
                                 session.ask_group(message.sender, message.id, ids, began)
                         if len(found) > 1:
-                            fan_out = FanOut(frame, found, session)
+                            fan_out = FanOut(frame, found, session, path)
                             if fan_out.is_large:
                                 return self._in_parts(
                                     fan_out, message, to, speaker, caller, decision, began
                                 )
-                        outcome, listeners = delivery.hand_over(frame, found, session, caller)
+                        outcome, listeners = delivery.hand_over(frame, found, session, caller, path)
                     if outcome is Outcome.DROPPED:
                         raise Unavailable(f"{to} is not connected, and its queue is full.")
                 case ToComponent(asked):
@@ -277,10 +278,16 @@ class Pipeline:
             return decision
         raise NotPermitted(decision)
 
-    def _remember_way_back(self, message: Message, session: Listener) -> None:
+    def _remember_way_back(
+        self, message: Message, session: Listener, found: tuple[Listener, ...]
+    ) -> ReturnPath | None:
         """With several sessions of one runtime URL, the answer must find the one that asked."""
-        if len(self._table.runtimes.get(session.runtime_url, ())) > 1 and not message.is_response:
-            self._table.remember_return(message.sender, message.id_key, session)
+        runtime_url = session.runtime_url
+        if message.is_response or len(self._table.runtimes.get(runtime_url, ())) < 2:
+            return None
+        path = ReturnPath(message.sender, message.id_key, session.id, runtime_url)
+        self._table.return_paths.remember(path, found[0].id if len(found) == 1 else "")
+        return path
 
     # --- what is not delivered --------------------------------------------------------------------
 

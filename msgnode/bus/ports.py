@@ -23,6 +23,8 @@ from msgnode.core.messages import Message
 from msgnode.core.pending import Pending
 from msgnode.core.record import Outcome, TrafficRecord
 
+from .return_paths import ReturnPath
+
 Body = dict[str, Any]
 """The body of an answer: `code`, and `value` or `desc` and `description`."""
 
@@ -74,6 +76,13 @@ class Listener(Protocol):
 
     def deliver(self, frame: bytes) -> DeliveryResult:
         """Hand over one frame. Never waits."""
+        ...
+
+    def deliver_request(self, frame: bytes, path: ReturnPath) -> DeliveryResult:
+        """Hand over a request whose answer must find one of several sessions.
+
+        To a session of another worker the path goes beside the frame.
+        """
         ...
 
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
@@ -140,10 +149,6 @@ class TableObserver(Protocol):
         before: Listener | None = None,
     ) -> None:
         """A session holds an address now, or no longer; `before` had it until now."""
-        ...
-
-    def asked(self, sender: str, id_key: str, session: Listener) -> None:
-        """The answer to this request must find this session."""
         ...
 
 

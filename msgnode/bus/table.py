@@ -10,7 +10,7 @@ An earlier layer always wins, so that what was learned yields to what is allocat
 `probes` are the sessions by which workers watch their own path, at addresses of the node; they
 stand apart, so that nothing counts or lists them.
 
-`returns` remembers which of several sessions of one runtime URL asked, for the answer's way back.
+`return_paths` says which of several sessions of one runtime URL asked, for the answer's way back.
 
 Sessions of other workers stand in the same table. A watcher, where there is one, hears of the
 changes made for sessions of this worker, and tells the other workers.
@@ -19,14 +19,12 @@ changes made for sessions of this worker, and tells the other workers.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from msgnode.core import addresses
 
 from .ports import Layer, Listener, TableObserver
-
-MAX_RETURNS = 10_000
+from .return_paths import ReturnPaths
 
 
 class RoutingTable:
@@ -42,7 +40,7 @@ class RoutingTable:
         self._subscribers: dict[str, dict[Listener, None]] = {}
         self._fan_out: dict[str, tuple[Listener, ...]] = {}
         self._ids: dict[str, frozenset[str]] = {}  # of the fan-outs
-        self._returns: OrderedDict[tuple[str, str], Listener] = OrderedDict()
+        self.return_paths = ReturnPaths()
 
     # --- look-ups ---------------------------------------------------------------------------------
 
@@ -87,13 +85,13 @@ class RoutingTable:
             at += 1
 
     def returning(self, to: str, id_key: str) -> Listener | None:
-        """Who asked the request that this response answers, if it had to be remembered.
-
-        It stays remembered: a provisional answer is followed by another
-        (docs/reference/messages.md, section 1.5).
-        """
-        asked = self._returns.get((to, id_key)) if self._returns else None
-        return asked if asked is not None and self.knows(asked) else None
+        """Who asked the request that this response answers, if it had to be remembered."""
+        path = self.return_paths.find(to, id_key)
+        if path is not None:
+            for session in self.runtimes.get(path.runtime_url, ()):
+                if session.id == path.asker:
+                    return session
+        return None
 
     def knows(self, session: Listener) -> bool:
         """Whether the session has not ended."""
@@ -185,14 +183,6 @@ class RoutingTable:
         if self.learned.get(address) is session:
             del self.learned[address]
         self._tell(Layer.LEARNED, address, session, False)
-
-    def remember_return(self, sender: str, id_key: str, session: Listener) -> None:
-        """The answer to this request must find this session, among several of its runtime URL."""
-        self._returns[sender, id_key] = session
-        if len(self._returns) > MAX_RETURNS:
-            self._returns.popitem(last=False)
-        if self.watcher is not None and session.is_here:
-            self.watcher.asked(sender, id_key, session)
 
     def replace(
         self,

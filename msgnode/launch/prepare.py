@@ -18,10 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-import redis
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.db import DatabaseError, connection
+
+from msgnode.redis.client import check
+from msgnode.redis.faults import RedisFault
 
 from .error_messages import StartFailed, without_password
 
@@ -119,11 +121,9 @@ def check_redis(url: str) -> None:
     if not url:
         return
     try:
-        client = redis.Redis.from_url(url, socket_connect_timeout=3, socket_timeout=3)
-        client.ping()
-        client.close()
-    except (redis.RedisError, ValueError, OSError) as fault:
-        raise StartFailed(f"Redis at {without_password(url)} does not answer: {fault}") from None
+        check(url)
+    except RedisFault as fault:
+        raise StartFailed(f"Redis at {without_password(url)}: {fault}") from None
 
 
 def migrate() -> None:

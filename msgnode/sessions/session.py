@@ -9,6 +9,7 @@ from typing import Protocol
 
 from msgnode.bus.open_requests import DEFAULT_LIMITS, OpenRequests, RequestLimits
 from msgnode.bus.ports import DeliveryResult, Response
+from msgnode.bus.return_paths import ReturnPath
 from msgnode.core import redaction
 from msgnode.core.identity import Identity, Speaker
 
@@ -151,6 +152,9 @@ class LiveSession:
     def has_forgotten(self) -> bool:
         was_restored, self._was_restored = self._was_restored, False
         return was_restored
+
+    def deliver_request(self, frame: bytes, path: ReturnPath) -> DeliveryResult:
+        return self.deliver(frame)
 
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
         return self.deliver(frame)

@@ -9,7 +9,7 @@ from .environment import DATA_DIR, env
 REDIS_URL: str = env("REDIS_URL", default="")
 CHANNEL_LAYERS = {
     "default": {
-        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "BACKEND": "msgnode.redis.channel_layer.StreamChannelLayer",
         "CONFIG": {"hosts": [REDIS_URL]},
     }
     if REDIS_URL

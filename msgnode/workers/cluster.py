@@ -33,6 +33,7 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.rates import Rates
 from msgnode.identity.service import IdentityService
+from msgnode.redis.faults import Refused
 from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.serialization import SessionState, session_of, state_of
@@ -61,6 +62,7 @@ from msgnode.workers.worker_process import has_ended
 
 log = logging.getLogger(__name__)
 
+_LAYER_PATIENCE = 3.0  # seconds until a layer that is out of reach is named
 _LOOK_INTERVAL = 2.0  # seconds between two looks at the leases of the others
 
 
@@ -150,15 +152,16 @@ class Cluster:
         return [row for rows in taken for row in rows]
 
     async def join(self) -> None:
-        """Meet the others and learn what they have. Raises if the layer stays out of reach."""
+        """Meet the others and learn what they have. Raises RedisFault if the layer stays out of
+        reach, or will not do."""
         self.rpc.loop = asyncio.get_running_loop()
-        limit = monotonic() + self._limits.timeout
+        limit = monotonic() + min(self._limits.timeout, _LAYER_PATIENCE)
         while True:
             try:
                 await self.transport.start()
                 break
             except Exception as error:
-                if monotonic() > limit:
+                if isinstance(error, Refused) or monotonic() > limit:
                     raise
                 log.info("The channel layer is not there yet: %s", error)
                 await asyncio.sleep(0.2)

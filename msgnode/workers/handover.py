@@ -22,6 +22,7 @@ from msgnode.core.faults import FAULTS
 from . import protocol
 from .peer import Peer
 from .protocol import (
+    Frame,
     Goodbye,
     RequestRefused,
     RequestSession,
@@ -166,22 +167,22 @@ class Handover:
                 self._wanted.pop(session_id, None)
                 await self._host.take_over(session_id)
 
-    def take(self, peer: Peer, session_id: str, frame: bytes) -> bool:
+    def take(self, peer: Peer, session_id: str, message: Frame) -> bool:
         arrival = self._arrivals.get(session_id)
         if arrival is not None:
-            (arrival.put if peer is arrival.giver else arrival.hold)(frame)
+            (arrival.put if peer is arrival.giver else arrival.hold)(message.frame)
             return True
         remote = self._replicator.remotes.get(session_id)
         if remote is None:
             return False
-        remote.deliver(frame)  # it has moved, maybe to the very worker that did not know it yet
+        self._replicator.forward(remote, message)  # maybe to the very worker that sent it
         return True
 
     def take_response(self, peer: Peer, session_id: str, frame: bytes, response: Response) -> None:
         arrival = self._arrivals.get(session_id)
         remote = self._replicator.remotes.get(session_id)
         if arrival is not None and self._host.has_asked(arrival.session, response):
-            self.take(peer, session_id, frame)
+            (arrival.put if peer is arrival.giver else arrival.hold)(frame)
         elif arrival is None and remote is not None:
             remote.deliver_response(frame, response)
 
@@ -193,7 +194,8 @@ class Handover:
                 self._settle(session)
             case TransferBegin(session, state):
                 self._arrives(session, state, peer)
-            case TransferEnd(session):
+            case TransferEnd(session, paths):
+                self._replicator.take_return_paths(session, paths)
                 self._has_arrived(session)
             case SessionMoved(sessions, epoch):
                 self._moved(peer, sessions, epoch)
@@ -288,7 +290,8 @@ class Handover:
             if settled is not None:
                 await settled
             if peer.is_up:
-                peer.out.put(TransferEnd(session_id))
+                paths = self._replicator.return_paths(session_id)
+                peer.out.put(TransferEnd(session_id, paths), 256 * len(paths))
         finally:
             del self._leaving[session_id]
             self._settle(session_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from msgnode.bus.return_paths import ReturnPath
 from msgnode.core.identity import Speaker
 from msgnode.core.rates import Report
 
@@ -90,14 +91,6 @@ class Ready(PeerMessage, tag=10):
     """I take sessions from now on."""
 
 
-class ReturnPath(PeerMessage, tag=11):
-    """This session of mine asked the request `id_key`; the answer is for no other."""
-
-    sender: str
-    id_key: str
-    session: str
-
-
 class Backpressure(PeerMessage, tag=12):
     """A session of mine is behind with its reading, or no longer."""
 
@@ -132,9 +125,11 @@ class TransferBegin(PeerMessage, tag=16):
 
 
 class TransferEnd(PeerMessage, tag=17):
-    """That was all of the session's queue, whoever it came from."""
+    """That was all of the session's queue, whoever it came from. `return_paths` are those of what
+    it may still answer."""
 
     session: str
+    return_paths: list[ReturnPath]
 
 
 class SessionMoved(PeerMessage, tag=18):
@@ -195,12 +190,21 @@ class SocketChecked(PeerMessage, tag=25):
     outcome: bool | None
 
 
+class RequestFrame(Frame, tag=26):
+    """A request of one of several sessions of a runtime; its answer is for `asker` and no other."""
+
+    sender: str
+    id_key: str
+    asker: str
+    runtime_url: str
+
+
 AnyMessage = (
     Frame | SessionUp | SessionDown | AddressAdded | AddressRemoved | SessionAddresses
-    | SnapshotBegins | SnapshotEnds | BarrierRequest | BarrierAck | Ready | ReturnPath
-    | Backpressure | LostFrames | RequestSession | RequestRefused | TransferBegin | TransferEnd
+    | SnapshotBegins | SnapshotEnds | BarrierRequest | BarrierAck | Ready | Backpressure
+    | LostFrames | RequestSession | RequestRefused | TransferBegin | TransferEnd
     | SessionMoved | Goodbye | CounterReport | RpcRequest | RpcResponse
-    | ResponseFrame | CheckSocket | SocketChecked
+    | ResponseFrame | CheckSocket | SocketChecked | RequestFrame
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from msgnode.bus.ports import DeliveryResult, Response
+from msgnode.bus.return_paths import ReturnPath
 from msgnode.core import redaction
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Speaker
@@ -66,6 +67,11 @@ class RemoteSession:
         gap."""
         peer = self.peer
         return self._taken(peer.is_up and peer.out.put_frame(self.id, frame))
+
+    def deliver_request(self, frame: bytes, path: ReturnPath) -> DeliveryResult:
+        """Hand over a request whose answer must find one of several sessions."""
+        peer = self.peer
+        return self._taken(peer.is_up and peer.out.put_request(self.id, frame, path))
 
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
         """Hand over a response; the session's worker knows whether it was asked for."""

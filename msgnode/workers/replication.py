@@ -13,11 +13,12 @@ Rules
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Protocol
 
 from msgnode.bus.ports import DeliveryResult, Layer, Listener, Response
+from msgnode.bus.return_paths import ReturnPath
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 
@@ -32,8 +33,8 @@ from .protocol import (
     Frame,
     LostFrames,
     PeerMessage,
+    RequestFrame,
     ResponseFrame,
-    ReturnPath,
     RpcRequest,
     RpcResponse,
     SessionAddresses,
@@ -54,7 +55,7 @@ class SessionHandover(Protocol):
 
     def heard(self, peer: Peer, message: protocol.AnyMessage) -> None: ...
 
-    def take(self, peer: Peer, session_id: str, frame: bytes) -> bool:
+    def take(self, peer: Peer, session_id: str, message: Frame) -> bool:
         """A frame for a session that is not here; whether it was taken."""
         ...
 
@@ -158,9 +159,6 @@ class TableReplicator:
         elif layer is Layer.OWNED and not holds:
             self._fall_back(address)
 
-    def asked(self, sender: str, id_key: str, session: Listener) -> None:
-        self._transport.tell(ReturnPath(sender, id_key, session.id))
-
     def snapshot(self) -> Iterator[PeerMessage]:
         for probe in tuple(self._table.probes.values()):
             if probe.is_here:
@@ -185,8 +183,6 @@ class TableReplicator:
                 self._enter(peer, message)
             case SessionDown(session):
                 self._leave(session, peer)
-            case ReturnPath():
-                self._asked(message)
             case Backpressure():
                 self._is_behind(message)
             case SessionAddresses():
@@ -217,6 +213,22 @@ class TableReplicator:
             if session.peer is peer:
                 session.resume()
         self.moves.down(peer)
+
+    def return_paths(self, session_id: str) -> list[ReturnPath]:
+        """Where the answers that a session may still give go."""
+        return self._table.return_paths.of(session_id)
+
+    def take_return_paths(self, session_id: str, paths: Iterable[ReturnPath]) -> None:
+        """A session has come with these."""
+        for path in paths:
+            self._table.return_paths.remember(path, session_id)
+
+    def forward(self, remote: RemoteSession, message: Frame) -> None:
+        """A frame came for a session that has moved on."""
+        if isinstance(message, RequestFrame):
+            remote.deliver_request(message.frame, _path_of(message))
+        else:
+            remote.deliver(message.frame)
 
     def announce(self, session: Listener) -> None:
         """Tell everybody of a session that has come to this worker, and of all it holds."""
@@ -250,6 +262,9 @@ class TableReplicator:
         session.resume()
 
     def _frame(self, peer: Peer, message: Frame) -> None:
+        if isinstance(message, RequestFrame):
+            answerer = message.sessions[0] if len(message.sessions) == 1 else ""
+            self._table.return_paths.remember(_path_of(message), answerer)
         for id_ in message.sessions:
             session = self._local.sessions.get(id_) or self._own_probe(id_)
             try:
@@ -273,7 +288,7 @@ class TableReplicator:
                 return
             taken = self._local.respond(session, message.frame, response)
         elif session is None:
-            if not self.moves.take(peer, id_, message.frame) and len(message.sessions) == 1:
+            if not self.moves.take(peer, id_, message) and len(message.sessions) == 1:
                 self._local.undeliverable(message.frame)
             return
         else:
@@ -365,11 +380,6 @@ class TableReplicator:
         for address in message.learned:
             self._learn(session, address)
 
-    def _asked(self, message: ReturnPath) -> None:
-        session = self.remotes.get(message.session)
-        if session is not None:
-            self._table.remember_return(message.sender, message.id_key, session)
-
     # --- addresses that two sessions hold for a moment --------------------------------------------
 
     def _own(self, session: RemoteSession, address: str) -> None:
@@ -427,6 +437,10 @@ class TableReplicator:
             self._table.learned[address] = rivals[min(rivals)]
         if len(rivals) < 2:
             del self._rivals[address]
+
+
+def _path_of(message: RequestFrame) -> ReturnPath:
+    return ReturnPath(message.sender, message.id_key, message.asker, message.runtime_url)
 
 
 def _is_probe(session: Listener) -> bool:

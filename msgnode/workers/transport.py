@@ -3,8 +3,8 @@ other (link.py). Knows nothing of what they say.
 
 Rules
 - A worker subscribes its inbox before it says that it is there. A beat in the workers' group says
-  it to all, several times in `patience` seconds, with how far every link has come: so a lost last
-  batch is noticed as well.
+  it to all, several times in `patience` seconds. As often each peer is told over its link how far
+  that has come, so a lost last batch is noticed as well.
 - What is said in one turn of the event loop leaves together, as one batch for each peer.
 - A peer without a beat for `patience` seconds, or that does not settle in that time, is down:
   nobody waits for it, frames for it are dropped and remembered as lost. When it is heard of again
@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from channels.layers import get_channel_layer
 
 from msgnode.core.faults import FAULTS
+from msgnode.redis.faults import Full
 
 from . import protocol
 from .peer import Peer
@@ -42,6 +43,7 @@ from .worker_process import WorkerId
 
 log = logging.getLogger(__name__)
 
+LAYER_AWAY, LAYER_FULL = "redis-away", "redis-full"
 _ASK_AGAIN = 0.05  # seconds between two requests for the same lost batch
 _RETRY = 0.1  # seconds until a layer that refused is tried again
 _READER_PATIENCE = 5.0  # seconds that a full link may hold senders back
@@ -91,6 +93,7 @@ class PeerTransport:
         timeout: float,
         link_bytes: int,
         raise_alarm: Callable[[str, str, str], None],
+        clear_alarm: Callable[[str, str], None],
     ) -> None:
         self.me = me
         self.timeout = timeout
@@ -102,6 +105,8 @@ class PeerTransport:
         self._group = f"node-{hashlib.sha256(secret.encode()).hexdigest()[:32]}"
         self._link_bytes = link_bytes
         self._raise_alarm = raise_alarm
+        self._clear_alarm = clear_alarm
+        self._standing: set[str] = set()  # alarms about the layer
         self._inbox = ""
         self._changes = 0
         self._waiting: deque[tuple[int, asyncio.Future[None], float]] = deque()
@@ -114,7 +119,7 @@ class PeerTransport:
 
     async def start(self) -> None:
         """Open the inbox and say that we are there. Raises if the layer cannot be reached."""
-        self._inbox = await self._layer.new_channel()
+        self._inbox = self._inbox or await self._layer.new_channel()
         await self._layer.group_add(self._group, self._inbox)
         await self._heartbeat()
         self._tasks = [
@@ -267,8 +272,11 @@ class PeerTransport:
                 try:
                     async with asyncio.timeout(self.timeout):
                         await self._send(peer, number=batch.number, words=batch.words)
+                    self._is_well(LAYER_FULL)
                 except Exception as error:  # full or out of reach; redis and layers differ in them
                     log.debug("The channel layer did not take a batch: %s", error)
+                    if isinstance(error, Full):
+                        self._fails(LAYER_FULL, error)
                     await asyncio.sleep(_RETRY)
                     if peer.out.stream == stream:
                         peer.out.rewind(batch.number)
@@ -288,12 +296,8 @@ class PeerTransport:
         )
 
     async def _heartbeat(self) -> None:
-        links = {
-            peer.epoch: [
-                peer.out.stream, peer.out.published, peer.incoming.stream, peer.incoming.next
-            ]
-            for peer in self._up()
-        }  # fmt: skip
+        for peer in self._up():  # the same way as the batches, so that it does not overtake them
+            self._answer(peer, published=[peer.out.stream, peer.out.published])
         await self._layer.group_send(
             self._group,
             {
@@ -301,7 +305,7 @@ class PeerTransport:
                 "inbox": self._inbox,
                 "is_ready": self._is_ready,
                 "takes": self._is_ready and self.takes,
-                "links": links,
+                "links": {peer.epoch: peer.out.stream for peer in self._up()},
                 "name": self.me.name,
                 "epoch": self.me.epoch,
                 "host": self.me.host,
@@ -320,12 +324,25 @@ class PeerTransport:
             try:
                 async with asyncio.timeout(self.timeout):
                     await self._heartbeat()
+                self._is_well(LAYER_AWAY)
             except Exception as error:
                 log.debug("The channel layer did not take a heartbeat: %s", error)
+                self._fails(LAYER_AWAY, error)
             try:
                 self._look_after()
             except Exception:
                 log.exception("The links of the worker could not be looked after.")
+
+    def _fails(self, kind: str, error: Exception) -> None:
+        """The layer does not do its part: an alarm stands until it does."""
+        if kind not in self._standing:
+            self._standing.add(kind)
+            self._raise_alarm(kind, self.me.name, str(error) or repr(error))
+
+    def _is_well(self, kind: str) -> None:
+        if kind in self._standing:
+            self._standing.discard(kind)
+            self._clear_alarm(kind, self.me.name)
 
     def _look_after(self) -> None:
         now = monotonic()
@@ -367,6 +384,9 @@ class PeerTransport:
         self._acknowledged(peer, *message["have"])
         if "again" in message and not self._rewind(peer, *message["again"]):
             self._begin(peer)
+        if "published" in message and peer.incoming.hears_of(*message["published"]):
+            self._noticed(peer)
+            self._ask_again(peer)
         if "number" in message:
             self._take_batch(peer, message["stream"], message["number"], message["words"])
 
@@ -384,13 +404,7 @@ class PeerTransport:
             self._begin(peer)
             peer.is_ready = beat["is_ready"]
             peer.tasks.append(asyncio.create_task(self._heartbeat_now()))
-        link = beat["links"].get(self.me.epoch)
-        peer.told_stream = link[0] if link is not None else 0  # to it we are down
-        if link is not None:
-            stream, published, have_stream, have = link
-            self._acknowledged(peer, have_stream, have)
-            if peer.incoming.hears_of(stream, published):
-                self._noticed(peer)
+        peer.told_stream = beat["links"].get(self.me.epoch, 0)  # 0: to it we are down
         if peer.incoming.is_missing:
             self._ask_again(peer)
 

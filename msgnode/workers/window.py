@@ -18,10 +18,11 @@ from time import time
 from typing import NamedTuple
 
 from msgnode.bus.ports import Response
+from msgnode.bus.return_paths import ReturnPath
 from msgnode.core.faults import FAULTS
 
 from . import protocol as words
-from .protocol import Frame, PeerMessage, ResponseFrame
+from .protocol import Frame, PeerMessage, RequestFrame, ResponseFrame
 
 BATCH_BYTES = 256 * 1024
 _WORD = 96  # bytes of memory a waiting word costs besides its text
@@ -75,6 +76,20 @@ class SendWindow:
         self.put(Frame(frame, [session]), len(frame))
         return True
 
+    def put_request(self, session: str, frame: bytes, path: ReturnPath) -> bool:
+        """Send a request with its return path; as put_frame."""
+        last = self._words[-1] if self._words else None
+        if last.__class__ is RequestFrame and last.frame is frame:
+            last.sessions.append(session)
+            self.bytes += _SESSION
+            self._words_bytes += _SESSION
+            return True
+        size = len(frame) + sum(map(len, path))
+        if self.bytes + size > self._limit:
+            return False
+        self.put(RequestFrame(frame, [session], *path), size)
+        return True
+
     def put_response(self, session: str, frame: bytes, response: Response) -> bool:
         """Send a response; False if there is no room."""
         if self.bytes + len(frame) > self._limit:
@@ -114,10 +129,13 @@ class SendWindow:
         return batch
 
     def rewind(self, number: int) -> bool:
-        """Publish again from this batch on; False if it is not kept any more."""
+        """Publish again from this batch on; False if there is none. What is acknowledged already is
+        not asked for any more: the request came late, or twice."""
         first = self._kept[0].number if self._kept else self._number
-        if not first <= number <= self._number:
+        if number > self._number:
             return False
+        if number < first:
+            return True
         if number < self.published:
             self.resent += self.published - number
             self.published = number

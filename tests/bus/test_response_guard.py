@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from msgnode.bus.ports import DeliveryResult, Response
+from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.table import RoutingTable
 from msgnode.core.record import Outcome
 from tests.fakes import FakeCaller, FakeRecorder, FakeSession, pipeline
@@ -99,3 +101,17 @@ def test_ids_are_compared_by_value(asked: Any, answered: Any, is_same: bool) -> 
     scene.say(scene.alice, "read", scene.bob.runtime_url, id_=asked)
     scene.say(scene.bob, "response", scene.alice.runtime_url, id_=answered)
     assert len(scene.heard(scene.alice)) == is_same
+
+
+def test_a_response_from_another_worker_reaches_the_tab_that_asked_and_no_other() -> None:
+    scene = Scene()
+    guard = ResponseGuard(scene.table, True, lambda _: None)
+    asking, tab = scene.alice, FakeSession(scene.alice.runtime_url)
+    scene.table.add_runtime(tab)
+    asking.ask(asking.runtime_url, b"7", "bob", 0.0)
+    response = Response(asking.runtime_url, "7", "bob")
+    assert guard.respond(tab, b"real", response, 1.0) is DeliveryResult.WRITTEN
+    assert (asking.frames, tab.frames, guard.dropped) == ([b"real"], [], 0)
+    for made_up in (response._replace(responder="eve"), response._replace(id="8")):
+        assert guard.respond(asking, b"forged", made_up, 1.0) is None
+    assert (asking.frames, tab.frames, guard.dropped) == ([b"real"], [], 2)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from msgnode.bus.return_paths import ReturnPath
 from msgnode.bus.routes import ComponentBook, Nowhere, Route, ToComponent, ToSessions, choose
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
@@ -151,7 +152,7 @@ def test_for_a_runtime_of_a_foreign_domain_its_node_listens_but_to_no_event(plac
 
 def test_a_response_goes_to_the_tab_that_asked_and_only_if_it_is_still_here(place: Place) -> None:
     tab = place.enter(ALICE)
-    place.table.remember_return(ALICE, "7", place.alice)
+    place.table.return_paths.remember(ReturnPath(ALICE, "7", place.alice.id, ALICE))
     assert place.route(ALICE, type_="response", id_=7) == ToSessions((place.alice,))
     assert place.route(ALICE, type_="response", id_=8) == ToSessions((tab,))
     assert place.route(ALICE, type_="create", id_=7) == ToSessions((tab,))

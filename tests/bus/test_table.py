@@ -6,7 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from msgnode.bus.table import MAX_RETURNS, RoutingTable
+from msgnode.bus.return_paths import MAX_RETURNS, ReturnPath, ReturnPaths
+from msgnode.bus.table import RoutingTable
 from msgnode.core import addresses
 from tests.fakes import FakeSession
 
@@ -142,9 +143,88 @@ def test_the_way_back_is_kept_for_several_answers_and_for_a_bounded_number_of_re
     table, session = RoutingTable(), FakeSession("runtime://d/1")
     table.add_runtime(session)
     for number in range(MAX_RETURNS + 1):
-        table.remember_return("x", str(number), session)
+        table.return_paths.remember(ReturnPath("x", str(number), session.id, "runtime://d/1"), "a")
     assert table.returning("x", "0") is None
     for _ in range(2):
         assert table.returning("x", str(MAX_RETURNS)) is session
     table.remove_runtime(session)
     assert table.returning("x", str(MAX_RETURNS)) is None
+
+
+def test_what_a_session_may_still_answer_is_known_and_bounded() -> None:
+    paths = ReturnPaths()
+    for number in range(MAX_RETURNS):
+        paths.remember(ReturnPath("x", str(number), "asker", "runtime://d/1"), str(number % 2))
+    again = ReturnPath("x", "0", "other tab", "runtime://d/1")
+    paths.remember(again, "1")
+    assert paths.find("x", "0") == again
+    assert len(paths) == MAX_RETURNS
+    assert len(paths.of("0")) == MAX_RETURNS // 2 - 1
+    assert len(paths.of("1")) == MAX_RETURNS // 2 + 1
+    for number in range(MAX_RETURNS):
+        paths.remember(ReturnPath("y", str(number), "asker", "runtime://d/1"))
+    assert (len(paths), paths.of("0"), paths.of("1")) == (MAX_RETURNS, [], [])
+
+
+class Watcher:
+    """Hears what is changed for the sessions of a worker."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[object, ...]] = []
+
+    def entered(self, session: object) -> None:
+        self.heard.append(("entered", session))
+
+    def left(self, session: object) -> None:
+        self.heard.append(("left", session))
+
+    def changed(self, *change: object) -> None:
+        self.heard.append(("changed", *change))
+
+    def asked(self, *asked: object) -> None:
+        self.heard.append(("asked", *asked))
+
+
+def test_who_stands_in_for_a_session_has_all_that_it_had_and_nothing_of_others() -> None:
+    table, url = RoutingTable(), "runtime://d/1"
+    before, other, after = (FakeSession(url) for _ in range(3))
+    for session in (before, other):
+        table.add_runtime(session)
+        table.subscribe("comm://d/1", session)
+    table.allocate("hyperty://d/1", before)
+    table.allocate("hyperty://d/2", other)
+    table.learn("hyperty://d/3", before)
+    table.learn("hyperty://d/4", other)
+    assert table.listeners("comm://d/1") == (before, other)
+    table.watcher = watcher = Watcher()  # type: ignore[assignment]
+    unknown = "comm://d/unknown"
+    table.replace(
+        before,
+        after,
+        ["hyperty://d/1", "hyperty://d/2", unknown],
+        ["comm://d/1", unknown],
+        ["hyperty://d/3", "hyperty://d/4", unknown],
+    )
+    assert table.owners == {"hyperty://d/1": after, "hyperty://d/2": other}
+    assert table.learned == {"hyperty://d/3": after, "hyperty://d/4": other}
+    assert table.listeners("comm://d/1") == (after, other)
+    assert table.runtimes == {url: [after, other]}
+    assert table.listeners(unknown) == ()
+    assert watcher.heard == []
+
+
+def test_a_probe_stands_apart_and_only_those_of_this_worker_are_told_of() -> None:
+    table, watcher = RoutingTable(), Watcher()
+    table.watcher = watcher  # type: ignore[assignment]
+    mine, theirs = FakeSession("domain://d/probe"), FakeSession("domain://d/other")
+    theirs.is_here = False
+    for probe in (mine, theirs):
+        table.add_probe(probe)
+    assert table.probes == {"domain://d/probe": mine, "domain://d/other": theirs}
+    assert watcher.heard == [("entered", mine)]
+    table.remove_probe(FakeSession("domain://d/probe"))
+    assert mine in table.probes.values()
+    for probe in (mine, theirs):
+        table.remove_probe(probe)
+    assert table.probes == {}
+    assert watcher.heard == [("entered", mine), ("left", mine)]

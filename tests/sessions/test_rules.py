@@ -29,6 +29,7 @@ def test_every_close_code_is_one_that_the_server_can_send() -> None:
         ("runtime:/alice/t", "runtime:/alice", "t"),
         ("runtime:/alice", "runtime:/alice", ""),
         ("runtime://d/a/b/t", "runtime://d/a/b", "t"),
+        ("runtime://d/X/t", "runtime://d/X", "t"),
         ("", "", ""),
     ],
 )
@@ -71,3 +72,17 @@ def test_tokens_are_random_and_open_only_their_own_session() -> None:
 )  # fmt: skip
 def test_a_runtime_url_names_a_runtime(text: str, is_good: bool) -> None:
     assert (rules.runtime_url_fault(text) == "") is is_good
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("runtime://d/X", ""),
+        ("hyperty://d/1", "is not the address of a runtime (runtime://<domain>/<id>)"),
+        ("runtime://d", "names no runtime: nothing follows its domain"),
+        ("runtime://d/", "names no runtime: nothing follows its domain"),
+        ("runtime://d/1/status", "is the address of a part of a runtime"),
+    ],
+)
+def test_a_runtime_url_that_will_not_do_is_refused_with_the_reason(text: str, why: str) -> None:
+    assert rules.runtime_url_fault(text) == why

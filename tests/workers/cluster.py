@@ -33,6 +33,7 @@ class Fellow:
 
     def __init__(self, layer: Any, name: str, secret: str, link_bytes: int = 1024 * 1024) -> None:
         self.alarms: list[str] = []
+        self.cleared: list[str] = []
         self.strays: list[bytes] = []
         self.gaps: list[str] = []
         self.sessions: dict[str, FakeSession] = {}
@@ -45,6 +46,7 @@ class Fellow:
             PATIENCE,
             link_bytes,
             lambda kind, subject, text: self.alarms.append(kind),
+            lambda kind, subject: self.cleared.append(kind),
         )
         self.replicator = TableReplicator(self.table, self.transport, self)
         self.rates = Rates()

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from channels.layers import InMemoryChannelLayer
-from channels_redis.pubsub import RedisPubSubChannelLayer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from msgnode.bus.ports import DeliveryResult, Response
-from msgnode.workers.protocol import ReturnPath
+from msgnode.bus.return_paths import ReturnPath
+from msgnode.redis.channel_layer import StreamChannelLayer
+from msgnode.workers.protocol import Backpressure
 from tests.node import eventually
 from tests.workers.cluster import PATIENCE, Fellow, LossyLayer, Meet
 
@@ -25,11 +25,9 @@ async def layer(request: pytest.FixtureRequest) -> AsyncIterator[LossyLayer]:
     if request.param == "memory":
         yield LossyLayer(InMemoryChannelLayer(capacity=20))  # soon full: then it refuses
         return
-    redis = RedisPubSubChannelLayer(hosts=[request.getfixturevalue("redis_url")])
+    redis = StreamChannelLayer([request.getfixturevalue("redis_url")])
     yield LossyLayer(redis)
-    with contextlib.suppress(TimeoutError):  # its reader may miss that it was cancelled
-        async with asyncio.timeout(1):
-            await redis.flush()
+    await redis.close()
 
 
 @pytest.fixture
@@ -119,6 +117,30 @@ async def test_frames_come_in_order_and_a_fan_out_is_sent_once(meet: Meet) -> No
     await one.settled()
     for listener in listeners:
         assert listener.frames == [b"frame %d" % number for number in range(200)]
+
+
+async def test_signs_of_life_do_not_overtake_what_was_sent_before(meet: Meet) -> None:
+    one, other = await meet(2)
+    here, there = one.enter(), other.enter()
+    await one.settled()
+    await other.settled()
+    (to_there,) = one.table.runtimes[there.runtime_url]
+    (to_here,) = other.table.runtimes[here.runtime_url]
+    number = 0
+    for _ in range(10):  # ten times the interval of the signs
+        limit = asyncio.get_running_loop().time() + PATIENCE / 10
+        while asyncio.get_running_loop().time() < limit:
+            to_there.deliver(b"%d" % number)
+            to_here.deliver(b"%d" % number)
+            number += 1
+            await asyncio.sleep(0)
+        one.enter()
+        other.enter()
+        await one.settled()
+        await other.settled()
+    assert here.frames == there.frames == [b"%d" % each for each in range(number)]
+    for worker in (one, other):
+        assert worker.alarms == worker.gaps == []
 
 
 async def test_what_the_layer_loses_is_noticed_counted_and_sent_again(
@@ -247,14 +269,52 @@ async def test_a_session_moves_with_its_queue_and_no_frame_overtakes_another(mee
     assert other.table.owners["hyperty://d/1"] is here
 
 
-async def test_the_answer_finds_the_session_that_asked(meet: Meet) -> None:
-    one, other = await meet(2)
-    asks, twin = one.enter("runtime://d/1"), one.enter("runtime://d/1")
-    one.table.remember_return("runtime://d/1", "7", asks)
+async def test_the_answer_finds_the_session_that_asked_and_nobody_else_is_told(meet: Meet) -> None:
+    one, other, third = await meet(3)
+    asks, _ = one.enter("runtime://d/1"), one.enter("runtime://d/1")
+    answers, observer = other.enter(), other.enter()
     await one.settled()
+    await other.settled()
+    path = ReturnPath("runtime://d/1", "7", asks.id, "runtime://d/1")
+    for each in (answers, observer):
+        (remote,) = one.table.runtimes[each.runtime_url]
+        remote.deliver_request(b"request", path)
+    await _until(lambda: answers.frames == observer.frames == [b"request"])
     found = other.table.returning("runtime://d/1", "7")
     assert found is not None
-    assert (found.id, twin.id == found.id) == (asks.id, False)
+    assert found.id == asks.id
+    assert third.table.returning("runtime://d/1", "7") is None
+    assert len(third.table.return_paths) == 0
+
+
+async def test_the_way_back_goes_along_with_the_session_that_answers(meet: Meet) -> None:
+    one, other, third = await meet(3)
+    asks, _ = one.enter("runtime://d/1"), one.enter("runtime://d/1")
+    answers = other.enter()
+    await one.settled()
+    await other.settled()
+    (remote,) = one.table.runtimes[answers.runtime_url]
+    number = 0
+
+    def ask() -> None:
+        nonlocal number
+        path = ReturnPath("runtime://d/1", str(number), asks.id, "runtime://d/1")
+        remote.deliver_request(b"%d" % number, path)
+        number += 1
+
+    ask()
+    bringing = asyncio.create_task(third.moves.fetch(answers.id))
+    while not bringing.done():
+        ask()
+        await asyncio.sleep(0)
+    await bringing
+    ask()
+    here = third.sessions[answers.id]
+    await _until(lambda: len(here.frames) == number)
+    for each in range(number):
+        found = third.table.returning("runtime://d/1", str(each))
+        assert found is not None
+        assert found.id == asks.id
 
 
 async def test_a_response_over_a_link_reaches_only_who_has_asked_its_giver(meet: Meet) -> None:
@@ -361,7 +421,7 @@ async def _do(deeds: list[Any]) -> None:
             await asyncio.sleep(0)
     for _ in range(3):  # what one hears may make it say something
         for worker in workers:
-            worker.transport.tell(ReturnPath("", "", ""))
+            worker.transport.tell(Backpressure("", False))
             await worker.settled()
     assert workers[0].seen() == workers[1].seen()
     await asyncio.gather(*(worker.transport.stop() for worker in workers))

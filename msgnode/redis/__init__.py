@@ -1,0 +1,1 @@
+"""Redis, by which workers meet: a pipelined client, and Channels' layer on streams."""

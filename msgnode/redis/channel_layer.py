@@ -1,0 +1,277 @@
+"""Channels' layer on Redis Streams, for workers that meet.
+
+A channel is a stream that one process reads (`XREAD BLOCK`) and trims; a group is a channel of
+publish and subscribe, at most once, for what is said again anyway. What was sent to a channel waits
+there, also while its reader is away or Redis is out of its reach, for `expiry` seconds.
+
+Rules
+- Only who made a channel (`new_channel`) makes its stream, so nothing is written for who is gone:
+  such a `send` raises ChannelFull, and so does one while Redis is full. Nothing unread is trimmed.
+- A Redis that came back with other data is read from its beginning, and the stream is made again;
+  so something may come twice, and who sends numbers what must not.
+- It lives on one event loop, that of its first use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from channels.exceptions import ChannelFull
+from channels.layers import BaseChannelLayer
+
+from .client import RedisClient
+from .faults import Unreachable
+
+AT_ONCE = 32  # messages of one read
+TRIM_BYTES = 256 * 1024  # so much may have been read before it is trimmed
+TURN_BYTES = 256 * 1024  # so much is handed out in one turn of the event loop
+MOST_PUSHED = 1000  # messages of groups that wait
+BLOCK = 1.0  # seconds that a read waits for a message
+_RETRY = 0.1
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class StreamChannelLayer(BaseChannelLayer):
+    """Channels' layer of a process.
+
+    `hosts` names one Redis (see url.py), as other layers do; keys begin with `prefix`.
+    """
+
+    extensions = ("groups",)
+
+    def __init__(
+        self,
+        hosts: Sequence[str],
+        prefix: str = "msgnode",
+        expiry: int = 60,
+        capacity: int = 100,
+        channel_capacity: dict[str, int] | None = None,
+    ) -> None:
+        super().__init__(expiry=expiry, capacity=capacity, channel_capacity=channel_capacity)
+        self._url = hosts[0]
+        self._prefix = prefix
+        self._client: RedisClient | None = None
+        self._connecting = asyncio.Lock()
+        self._inboxes: dict[str, _Inbox] = {}
+        self._groups: dict[bytes, set[str]] = {}
+        self._joined: dict[bytes, asyncio.Future[None]] = {}
+
+    # --- channels ---------------------------------------------------------------------------------
+
+    async def new_channel(self, prefix: str = "specific") -> str:
+        """A channel for this process alone. Raises RedisFault."""
+        name = f"{prefix}.{uuid.uuid4().hex}!"
+        inbox = _Inbox(self._url, self._key(name), self.expiry)
+        await inbox.start()
+        self._inboxes[name] = inbox
+        return name
+
+    async def send(self, channel: str, message: dict[str, Any]) -> None:
+        """Raises ChannelFull if nobody reads the channel, or Redis has no room, and RedisFault."""
+        client = await self._connected()
+        key = self._key(channel)
+        stored = await client.execute(b"XADD", key, b"NOMKSTREAM", b"*", b"m", _encode(message))
+        if stored is None:
+            raise ChannelFull(f"Nobody reads {channel}.")
+
+    async def receive(self, channel: str) -> dict[str, Any]:
+        """The next message of a channel that this process has made."""
+        message: dict[str, Any] = _decode(await self._inboxes[channel].next())
+        return message
+
+    # --- groups -----------------------------------------------------------------------------------
+
+    async def group_add(self, group: str, channel: str) -> None:
+        """From the return on the channel hears what is sent to the group. Raises RedisFault."""
+        client = await self._connected()
+        key = self._key(group)
+        members = self._groups.setdefault(key, set())
+        if not members:
+            self._joined[key] = asyncio.get_running_loop().create_future()
+            client.subscribe(b"SUBSCRIBE", key)
+        members.add(channel)
+        await asyncio.wait([self._joined[key]], timeout=BLOCK)
+        if not self._joined[key].done():
+            raise Unreachable("Redis does not take a subscription.")
+
+    async def group_discard(self, group: str, channel: str) -> None:
+        """From now on the channel hears nothing of the group. Raises RedisFault."""
+        key = self._key(group)
+        members = self._groups.get(key, set())
+        members.discard(channel)
+        if not members and self._groups.pop(key, None) is not None:
+            self._joined.pop(key, None)
+            (await self._connected()).subscribe(b"UNSUBSCRIBE", key)
+
+    async def group_send(self, group: str, message: dict[str, Any]) -> None:
+        """Raises RedisFault."""
+        client = await self._connected()
+        await client.execute(b"PUBLISH", self._key(group), _encode(message))
+
+    # --- the connection ---------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Remove this process's channels, and end the connections."""
+        await asyncio.gather(*(inbox.close() for inbox in self._inboxes.values()))
+        self._inboxes.clear()
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    async def _connected(self) -> RedisClient:
+        if self._client is not None:
+            return self._client
+        async with self._connecting:
+            if self._client is None:
+                client = RedisClient(self._url)
+                client.on_push = self._pushed
+                client.on_connected = self._subscribe_again
+                await client.start()
+                self._client = client
+        return self._client
+
+    def _subscribe_again(self, is_new: bool) -> None:
+        if self._client is not None and self._groups:
+            self._client.subscribe(b"SUBSCRIBE", *self._groups)
+
+    def _pushed(self, message: list[Any]) -> None:
+        kind, key = message[0], message[1]
+        if kind == b"message":
+            for channel in self._groups.get(key, ()):
+                inbox = self._inboxes.get(channel)
+                if inbox is not None:
+                    inbox.put(message[2])
+        elif kind == b"subscribe":
+            joined = self._joined.get(key)
+            if joined is not None and not joined.done():
+                joined.set_result(None)
+
+    def _key(self, name: str) -> bytes:
+        return f"{self._prefix}:{name}".encode()
+
+
+class _Inbox:
+    """The stream of one channel, as its reader has it. `_last` is the id read last."""
+
+    def __init__(self, url: str, key: bytes, expiry: int) -> None:
+        self._client = RedisClient(url, "msgnode-inbox")
+        self._client.on_connected = self._connected
+        self._key = key
+        self._expiry = expiry
+        self._last = b"0-0"
+        self._messages: deque[bytes] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_reading = False
+        self._untrimmed = self._turn = 0
+
+    async def start(self) -> None:
+        await self._client.start()
+
+    async def close(self) -> None:
+        try:
+            self._client.cast(b"DEL", self._key)
+            await asyncio.sleep(0)
+        except Unreachable:
+            pass  # then it expires
+        await self._client.close()
+
+    def put(self, message: bytes) -> None:
+        """Something came that was not sent to the stream; too much of it is lost."""
+        if len(self._messages) < MOST_PUSHED:
+            self._messages.append(message)
+            self._wake()
+
+    async def next(self) -> bytes:
+        while not self._messages:
+            self._turn = 0
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        message = self._messages.popleft()
+        if not self._messages and not self._is_reading:
+            self._read()
+        self._turn += len(message)
+        if self._turn > TURN_BYTES:
+            self._turn = 0
+            await asyncio.sleep(0)
+        return message
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _connected(self, is_new: bool) -> None:
+        if is_new:
+            self._last = b"0-0"
+        self._is_reading = False
+        self._client.cast(b"XADD", self._key, b"*", b"opened", b"")
+        self._keep()
+        if not self._messages:
+            self._read()
+
+    def _keep(self) -> None:
+        self._client.cast(b"PEXPIRE", self._key, self._expiry * 1000)
+
+    def _read(self) -> None:
+        """Ask for what comes next, and let go of what was read."""
+        client, key = self._client, self._key
+        if self._is_reading:
+            return
+        try:
+            if self._untrimmed > TRIM_BYTES:
+                self._untrimmed = 0
+                client.cast(b"XTRIM", key, b"MINID", _after(self._last))
+                self._keep()
+            found = client.execute(
+                *(b"XREAD", b"COUNT", AT_ONCE, b"BLOCK", int(BLOCK * 1000)),
+                *(b"STREAMS", key, self._last),
+            )
+        except Unreachable:
+            return  # `_connected` begins again
+        self._is_reading = True
+        found.add_done_callback(self._have_read)
+
+    def _have_read(self, found: asyncio.Future[Any]) -> None:
+        self._is_reading = False
+        if found.cancelled():
+            return
+        if found.exception() is not None:
+            asyncio.get_running_loop().call_later(_RETRY, self._read)
+            return
+        if not (streams := found.result()):
+            self._stay()
+            return
+        for id_, fields in streams[self._key]:
+            self._last = id_
+            if fields[0] == b"m":
+                self._messages.append(fields[1])
+                self._untrimmed += len(fields[1])
+        if self._messages:
+            self._wake()
+        else:
+            self._read()
+
+    def _stay(self) -> None:
+        """Nothing came for a while: keep the stream, and make it again if somebody removed it."""
+
+        def kept(done: asyncio.Future[Any]) -> None:
+            if not done.cancelled() and done.exception() is None and not done.result():
+                self._connected(True)
+            elif not self._messages:
+                self._read()
+
+        try:
+            self._client.execute(b"PEXPIRE", self._key, self._expiry * 1000).add_done_callback(kept)
+        except Unreachable:
+            return
+
+
+def _after(id_: bytes) -> bytes:
+    milliseconds, _, number = id_.partition(b"-")
+    return b"%b-%d" % (milliseconds, int(number) + 1)

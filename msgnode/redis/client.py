@@ -1,0 +1,202 @@
+"""A client that stays connected to a Redis: one server, or the one that sentinels call the master.
+
+While it is not connected, commands are refused at once (Unreachable); it connects again by itself,
+with growing pauses. Each time it looks whether the server will do (faults.check_server), and
+whether it is the one it was: another `run_id` or replication id means that what was kept there may
+be gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import Any
+
+import redis
+from redis.asyncio.sentinel import Sentinel
+
+from . import faults
+from .connection import Connection, Part
+from .faults import RedisFault, Refused, Unreachable
+from .url import parse, tls_context
+
+log = logging.getLogger(__name__)
+
+TIMEOUT = 4.0  # seconds, for each step: an unreachable server is named within 5
+_PAUSES = (0.05, 2.0)  # seconds between two attempts, the first and the longest
+
+
+class RedisClient:
+    """One instance per purpose; commands that block others have a client of their own.
+
+    `on_connected(is_new)` is called when commands can be sent: `is_new` if the server may not have
+    what it was given before. `on_push` hears what the server says unasked.
+    """
+
+    def __init__(self, url: str, name: str = "msgnode", timeout: float = TIMEOUT) -> None:
+        self.on_connected: Callable[[bool], None] = lambda is_new: None
+        self.on_push: Callable[[list[Any]], None] = lambda message: None
+        self.connects = 0
+        self._url = parse(url)
+        self._name = name
+        self._timeout = timeout
+        self._connection: Connection | None = None
+        self._server: tuple[str, str] | None = None
+        self._why = "not connected"
+        self._again: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    async def start(self) -> None:
+        """Connect for the first time. Raises RedisFault."""
+        await self._connect()
+
+    async def close(self) -> None:
+        """End the connection, and do not come back."""
+        self._is_closed = True
+        if self._again is not None:
+            self._again.cancel()
+            await asyncio.gather(self._again, return_exceptions=True)
+        if self._connection is not None:
+            self._connection.close()
+            await asyncio.sleep(0)
+
+    def execute(self, *command: Part) -> asyncio.Future[Any]:
+        """Send a command; its reply. Raises RedisFault, at once or with the reply."""
+        return self._there().execute(*command)
+
+    def cast(self, *command: Part) -> None:
+        """Send a command whose reply nobody wants. Raises RedisFault if it cannot be sent."""
+        self._there().cast(*command)
+
+    def subscribe(self, *command: Part) -> None:
+        """Send SUBSCRIBE or UNSUBSCRIBE; the reply is pushed. Raises RedisFault."""
+        self._there().subscribe(*command)
+
+    def _there(self) -> Connection:
+        if self._connection is None:
+            raise Unreachable(f"Redis is out of reach: {self._why}.")
+        return self._connection
+
+    # --- connecting -------------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                connection = await self._open()
+                try:
+                    server = await self._greet(connection)
+                except BaseException:
+                    connection.close()
+                    raise
+        except TimeoutError:
+            raise Unreachable("Redis does not answer.") from None
+        except OSError as error:
+            raise Unreachable(f"Redis cannot be reached: {error.strerror or error}.") from None
+        is_new = self._server is not None and self._server != server
+        self._server = server
+        self._connection = connection
+        self.connects += 1
+        self.on_connected(is_new)
+
+    async def _open(self) -> Connection:
+        url, loop = self._url, asyncio.get_running_loop()
+
+        def make() -> Connection:
+            connection = Connection(
+                self._timeout, lambda message: self.on_push(message), lambda why: lost(why)
+            )
+            made.append(connection)
+            return connection
+
+        def lost(why: str) -> None:
+            if made and made[0] is self._connection:
+                self._lost(why)
+
+        made: list[Connection] = []
+        if url.path:
+            await loop.create_unix_connection(make, url.path)
+        else:
+            host, port = await self._locate()
+            tls = None if url.tls is None else tls_context(url.tls)
+            await loop.create_connection(make, host, port, ssl=tls)
+        return made[0]
+
+    async def _locate(self) -> tuple[str, int]:
+        url = self._url
+        if not url.sentinels:
+            return url.host, url.port
+        options = {"socket_timeout": self._timeout / 4, "password": url.password or None}
+        if url.tls is not None:
+            options |= {"ssl": True, **url.tls}
+        sentinel = Sentinel(url.sentinels, sentinel_kwargs=options)
+        try:
+            host, port = await sentinel.discover_master(url.service)
+            return str(host), int(port)
+        except redis.RedisError as error:
+            raise Unreachable(f"No sentinel names a master {url.service}: {error}") from None
+        finally:
+            for each in sentinel.sentinels:
+                await each.aclose()
+
+    async def _greet(self, connection: Connection) -> tuple[str, str]:
+        """Say who we are, and look who answers; what tells this server from another."""
+        url = self._url
+        login = ("AUTH", url.username or "default", url.password) if url.password else ()
+        hello = await connection.execute("HELLO", 3, *login, "SETNAME", self._name)
+        if url.database:
+            await connection.execute("SELECT", url.database)
+        memory = _section(await connection.execute("INFO", "memory"))
+        server = _section(await connection.execute("INFO", "server"))
+        replication = _section(await connection.execute("INFO", "replication"))
+        faults.check_server(
+            hello[b"version"].decode(),
+            hello[b"mode"].decode(),
+            memory.get("maxmemory_policy", ""),
+            int(memory.get("maxmemory", 0)),
+        )
+        if hello[b"role"] != b"master":
+            raise Unreachable("REDIS_URL names a replica, which takes nothing.")
+        return server.get("run_id", ""), replication.get("master_replid", "")
+
+    # --- connecting again -------------------------------------------------------------------------
+
+    def _lost(self, why: str) -> None:
+        self._connection, self._why = None, why
+        if not self._is_closed:
+            log.warning("The connection to Redis is lost: %s.", why)
+            self._again = asyncio.create_task(self._connect_again())
+
+    async def _connect_again(self) -> None:
+        pause, longest = _PAUSES
+        while True:
+            try:
+                await self._connect()
+                log.info("Redis is there again.")
+                return
+            except RedisFault as fault:
+                self._why = str(fault)
+                if isinstance(fault, Refused):
+                    log.error("Redis is there again, but: %s", fault)
+            except Exception:
+                log.exception("Redis could not be connected to.")
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  (spreads workers)
+            pause = min(2 * pause, longest)
+
+
+def check(url: str) -> None:
+    """Whether the Redis of this URL is there and will do; blocks. Raises RedisFault."""
+
+    async def once() -> None:
+        client = RedisClient(url)
+        await client.start()
+        await client.close()
+
+    asyncio.run(once())
+
+
+def _section(text: bytes) -> dict[str, str]:
+    """The fields of a section of INFO."""
+    lines = (line.partition(":") for line in text.decode().splitlines() if ":" in line)
+    return {name: value for name, _, value in lines}

@@ -1,0 +1,73 @@
+"""What can be wrong with a Redis, each by its name and with what to set."""
+
+from __future__ import annotations
+
+LEAST_VERSION = (6, 2)  # XADD NOMKSTREAM and XTRIM MINID
+
+
+class RedisFault(Exception):
+    """Redis cannot do what it is asked for; the text is meant for the operator."""
+
+
+class Unreachable(RedisFault):
+    """No answer, for the moment: trying again may help."""
+
+
+class Full(RedisFault):
+    """Redis has no memory left to write into."""
+
+
+class Refused(RedisFault):
+    """Something has to be set differently: trying again does not help."""
+
+
+def of_reply(text: str) -> RedisFault:
+    """The fault that an error reply of Redis stands for."""
+    code = text.partition(" ")[0]
+    match code:
+        case "OOM":
+            return Full("Redis is full: raise its `maxmemory`, or free what others keep in it.")
+        case "WRONGPASS":
+            return Refused("Redis refuses the name or the password of REDIS_URL.")
+        case "NOAUTH":
+            return Refused("Redis asks for a password: name it in REDIS_URL (redis://:password@…).")
+        case "NOPERM":
+            return Refused(f"The user of REDIS_URL may not do what the node needs: {text}")
+        case "NOPROTO":
+            return Refused(_too_old("a server that does not speak RESP3"))
+        case "LOADING" | "MASTERDOWN" | "READONLY" | "CLUSTERDOWN" | "TRYAGAIN" | "UNBLOCKED":
+            return Unreachable(f"Redis cannot write at the moment: {text}")
+    if "DB index" in text:
+        return Refused("REDIS_URL names a database that this Redis does not have.")
+    if "unknown command" in text and "HELLO" in text:
+        return Refused(_too_old("a server before 6.0"))
+    return RedisFault(text)
+
+
+def check_server(version: str, mode: str, policy: str, max_memory: int) -> None:
+    """Whether a server will do.
+
+    Args:
+        version: as the server says it.
+        mode: standalone or cluster.
+        policy: its `maxmemory-policy`.
+        max_memory: its `maxmemory` in bytes, 0 for none.
+
+    Raises:
+        Refused: it will not.
+    """
+    numbers = tuple(int(each) for each in version.split(".")[:2] if each.isdigit())
+    if numbers < LEAST_VERSION:
+        raise Refused(_too_old(f"Redis {version}"))
+    if mode == "cluster":
+        raise Refused("REDIS_URL names a Redis Cluster; name a server, or one with Sentinel.")
+    if max_memory and policy != "noeviction":
+        raise Refused(
+            f"Redis throws away what it has no room for: its `maxmemory-policy` is {policy}, "
+            "set it to noeviction."
+        )
+
+
+def _too_old(what: str) -> str:
+    least = ".".join(map(str, LEAST_VERSION))
+    return f"REDIS_URL names {what}; Redis {least} or newer is needed."

@@ -1,0 +1,119 @@
+"""REDIS_URL: which Redis is meant, and how it is spoken to.
+
+redis://[user:password@]host:port/db            a server; rediss:// with TLS, unix:// by its socket
+redis+sentinel://[user:password@]host:port,host:port/service[/db]
+                                                the server that these sentinels call the master;
+                                                rediss+sentinel:// with TLS
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from redis.asyncio.connection import parse_url
+
+from .faults import Refused
+
+SENTINEL_PORT = 26379
+
+
+class RedisUrl(NamedTuple):
+    """What a URL says.
+
+    `sentinels` are empty where the server itself is named. `tls` are redis-py's options for it,
+    None without.
+    """
+
+    host: str
+    port: int
+    path: str
+    database: int
+    username: str
+    password: str
+    tls: Mapping[str, Any] | None
+    sentinels: tuple[tuple[str, int], ...]
+    service: str
+
+
+def parse(url: str) -> RedisUrl:
+    """Raises Refused for what is no URL of a Redis."""
+    scheme = url.partition("://")[0]
+    try:
+        if scheme in ("redis+sentinel", "rediss+sentinel"):
+            return _of_sentinels(url)
+        options: Mapping[str, Any] = parse_url(url)
+    except ValueError as error:
+        raise Refused(f"REDIS_URL cannot be read: {error}") from None
+    return RedisUrl(
+        options.get("host", "localhost"),
+        options.get("port", 6379),
+        options.get("path", "") if scheme == "unix" else "",
+        options.get("db", 0),
+        options.get("username") or "",
+        options.get("password") or "",
+        _tls_options(options) if scheme == "rediss" else None,
+        (),
+        "",
+    )
+
+
+def celery_broker(url: str) -> tuple[str, dict[str, str]]:
+    """The same Redis as Celery names it: its broker URL, and options of the transport."""
+    if "+sentinel://" not in url:
+        return url, {}
+    parsed = parse(url)
+    login = f":{parsed.password}@" if parsed.password else ""
+    hosts = [f"sentinel://{login}{host}:{port}" for host, port in parsed.sentinels]
+    return ";".join(f"{each}/{parsed.database}" for each in hosts), {"master_name": parsed.service}
+
+
+def _of_sentinels(url: str) -> RedisUrl:
+    parts = urlsplit(url)
+    login, _, hosts = parts.netloc.rpartition("@")
+    username, _, password = login.partition(":")
+    service, _, database = parts.path.strip("/").partition("/")
+    if not service or not re.fullmatch(r"\d*", database):
+        raise ValueError("redis+sentinel:// needs the name of the service: …/service[/db]")
+    options = {key: values[-1] for key, values in parse_qs(parts.query).items()}
+    return RedisUrl(
+        "",
+        0,
+        "",
+        int(database or 0),
+        unquote(username),
+        unquote(password),
+        _tls_options(options) if parts.scheme == "rediss+sentinel" else None,
+        tuple(_place(each) for each in hosts.split(",")),
+        unquote(service),
+    )
+
+
+def _place(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":") if re.search(r":\d+$", text) else (text, "", "")
+    if not host:
+        raise ValueError("a host is missing")
+    return host.strip("[]"), int(port or SENTINEL_PORT)
+
+
+def _tls_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name.startswith("ssl_")}
+
+
+def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
+    """The context that redis-py makes of these options. Raises Refused for what cannot be read."""
+    try:
+        context = ssl.create_default_context(cafile=options.get("ssl_ca_certs"))
+        if options.get("ssl_certfile"):
+            context.load_cert_chain(options["ssl_certfile"], options.get("ssl_keyfile"))
+    except OSError as error:
+        raise Refused(f"The certificates of REDIS_URL cannot be read: {error}") from None
+    if options.get("ssl_check_hostname", True) in ("false", "False", False):
+        context.check_hostname = False
+    if options.get("ssl_cert_reqs") == "none":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,297 @@
+"""The client on real servers: what is wrong with one is named, and it comes back by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from msgnode.redis import faults
+from msgnode.redis.client import RedisClient
+from msgnode.redis.faults import Full, Refused, Unreachable
+from tests.node import free_port
+from tests.redis.servers import RedisServer, ServerEnded, running
+from tests.services import redis_program
+
+Found = TypeVar("Found")
+Connect = Callable[[str], Awaitable[RedisClient]]
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    clients: list[RedisClient] = []
+
+    async def connect(url: str) -> RedisClient:
+        client = RedisClient(url, timeout=2.0)
+        clients.append(client)
+        await client.start()
+        return client
+
+    yield connect
+    for client in clients:
+        await client.close()
+
+
+async def test_commands_of_one_turn_are_answered_in_their_order(
+    connect: Connect, redis_url: str
+) -> None:
+    client = await connect(redis_url)
+    replies = [client.execute("ECHO", str(number)) for number in range(1000)]
+    assert await asyncio.gather(*replies) == [b"%d" % number for number in range(1000)]
+
+
+async def test_a_reply_that_nobody_waits_for_any_more_is_passed_over(
+    connect: Connect, redis_url: str
+) -> None:
+    client = await connect(redis_url)
+    first, second = client.execute("ECHO", "1"), client.execute("ECHO", "2")
+    first.cancel()
+    assert await second == b"2"
+
+
+async def test_nobody_listening_is_named_within_five_seconds(connect: Connect) -> None:
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match="Redis cannot be reached"):
+        await connect(f"redis://127.0.0.1:{free_port()}/0")
+    assert time.monotonic() - began < 5
+
+
+async def test_a_server_that_says_nothing_is_named_in_time(connect: Connect) -> None:
+    silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    async with silent:
+        port = silent.sockets[0].getsockname()[1]
+        with pytest.raises(Unreachable, match="does not answer"):
+            await asyncio.wait_for(connect(f"redis://127.0.0.1:{port}/0"), 10)
+
+
+@pytest.mark.parametrize(
+    ("said", "match"),
+    [
+        (b"-ERR unknown command `HELLO`, with args beginning with: `3`\r\n", "before 6.0"),
+        (b"-NOPROTO unsupported protocol version\r\n", "RESP3"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak as a Redis does"),
+    ],
+)
+async def test_what_is_no_redis_or_too_old_a_one_is_named(
+    connect: Connect, said: bytes, match: str
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(said)
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(faults.RedisFault, match=match):
+            await connect(f"redis://127.0.0.1:{port}/0")
+
+
+def test_versions_and_policies_that_will_not_do_are_named() -> None:
+    faults.check_server("6.2.5", "standalone", "allkeys-lru", 0)
+    faults.check_server("7.0.15", "standalone", "noeviction", 1024)
+    with pytest.raises(Refused, match="6.2 or newer"):
+        faults.check_server("6.0.16", "standalone", "noeviction", 0)
+    with pytest.raises(Refused, match="set it to noeviction"):
+        faults.check_server("7.0.15", "standalone", "volatile-ttl", 1024)
+    with pytest.raises(Refused, match="Cluster"):
+        faults.check_server("7.0.15", "cluster", "noeviction", 0)
+
+
+async def test_a_password_is_asked_for_and_a_wrong_one_is_named(
+    connect: Connect, tmp_path: Path
+) -> None:
+    users = (
+        "--user",
+        "node",
+        "on",
+        ">word",
+        "~msgnode:*",
+        "&msgnode:*",
+        "+@all",
+        "-@dangerous",
+        "+info",
+    )
+    with running(tmp_path, "--requirepass", "secret", *users, password="secret") as server:
+        at = f"127.0.0.1:{server.port}/0"
+        assert await (await connect(f"redis://:secret@{at}")).execute("PING") == b"PONG"
+        assert await (await connect(f"redis://node:word@{at}")).execute("PING") == b"PONG"
+        with pytest.raises(Refused, match="asks for a password"):
+            await connect(f"redis://{at}")
+        with pytest.raises(Refused, match="refuses the name or the password"):
+            await connect(f"redis://:wrong@{at}")
+        with pytest.raises(Refused, match="may not do what the node needs"):
+            await (await connect(f"redis://node:word@{at}")).execute("GET", "others")
+
+
+async def test_over_tls_a_server_is_known_by_its_authority(
+    connect: Connect, tmp_path: Path
+) -> None:
+    certificate, key = _certificate(tmp_path)
+    port = free_port()
+    tls = (
+        *("--tls-port", str(port), "--tls-cert-file", str(certificate)),
+        *("--tls-key-file", str(key), "--tls-auth-clients", "no"),
+    )
+    try:
+        server = RedisServer(tmp_path, *tls)
+        server.start()
+    except ServerEnded:
+        pytest.skip("this Redis was built without TLS")
+    try:
+        url = f"rediss://127.0.0.1:{port}/0"
+        client = await connect(f"{url}?ssl_ca_certs={certificate}")
+        assert await client.execute("ECHO", b"x" * 1_000_000) == b"x" * 1_000_000
+        assert await (await connect(f"{url}?ssl_cert_reqs=none")).execute("PING") == b"PONG"
+        with pytest.raises(Unreachable, match="certificate"):
+            await connect(url)
+        with pytest.raises(Refused, match="cannot be read"):
+            await connect(f"{url}?ssl_ca_certs={tmp_path / 'nothing'}")
+    finally:
+        server.stop()
+
+
+async def test_a_server_that_throws_keys_away_is_refused_and_a_full_one_named(
+    connect: Connect, tmp_path: Path
+) -> None:
+    with running(tmp_path, "--maxmemory", "3mb") as server:
+        client = await connect(server.url)
+        await client.execute("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        with pytest.raises(Refused, match="noeviction"):
+            await connect(server.url)
+        await client.execute("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        with pytest.raises(Full, match="maxmemory"):
+            for number in range(100):
+                await client.execute("SET", f"key {number}", b"x" * 100_000)
+
+
+async def test_after_a_restart_it_is_there_again_and_knows_that_the_server_is_another(
+    connect: Connect, tmp_path: Path
+) -> None:
+    server = RedisServer(tmp_path)
+    server.start()
+    try:
+        client = await connect(server.url)
+        said: asyncio.Queue[bool] = asyncio.Queue()
+        client.on_connected = said.put_nowait
+        late = client.execute("BLPOP", "nothing", 0)
+        server.stop()
+        with pytest.raises(Unreachable):
+            await late
+        with pytest.raises(Unreachable, match="out of reach"):
+            client.execute("PING")
+        server.start()
+        assert await asyncio.wait_for(said.get(), 10)
+        assert await client.execute("PING") == b"PONG"
+        other = await connect(server.url)
+        name = await client.execute("CLIENT", "ID")
+        await other.execute("CLIENT", "KILL", "ID", name)
+        assert not await asyncio.wait_for(said.get(), 10), "the same server"
+    finally:
+        server.stop()
+
+
+async def test_a_frozen_server_ends_every_wait(connect: Connect, tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        client = RedisClient(server.url, timeout=0.5)
+        await client.start()
+        assert server.process is not None
+        os.kill(server.process.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(Unreachable, match="no answer"):
+                await asyncio.wait_for(client.execute("PING"), 10)
+        finally:
+            os.kill(server.process.pid, signal.SIGCONT)
+            await client.close()
+
+
+@pytest.mark.long
+async def test_the_master_that_sentinels_name_is_found_and_the_next_one_after_its_end(
+    connect: Connect, tmp_path: Path
+) -> None:
+    first, second = RedisServer(tmp_path), RedisServer(tmp_path)
+    port = free_port()
+    configuration = tmp_path / "sentinel.conf"
+    configuration.write_text(
+        f"port {port}\nbind 127.0.0.1\ndir {tmp_path}\n"
+        f"sentinel monitor nodes 127.0.0.1 {first.port} 1\n"
+        "sentinel down-after-milliseconds nodes 500\nsentinel failover-timeout nodes 2000\n"
+    )
+    sentinel = None
+    try:
+        first.start()
+        second.start()
+        follower = await connect(second.url)
+        await follower.execute("REPLICAOF", "127.0.0.1", first.port)
+        sentinel = _start_sentinel(configuration)
+        url = f"redis+sentinel://127.0.0.1:{port}/nodes/0"
+        client = await _patiently(lambda: connect(url))
+        said: asyncio.Queue[bool] = asyncio.Queue()
+        client.on_connected = said.put_nowait
+        await _patiently(lambda: _has_a_replica(client))
+        await asyncio.sleep(1.5)  # sentinel asks a master for its replicas in intervals of its own
+        first.stop()
+        assert await asyncio.wait_for(said.get(), 30), "another server than before"
+        (info,) = [await client.execute("INFO", "server")]
+        assert f"tcp_port:{second.port}".encode() in info
+    finally:
+        first.stop()
+        second.stop()
+        if sentinel is not None:
+            sentinel.kill()
+            sentinel.wait()
+
+
+def _certificate(place: Path) -> tuple[Path, Path]:
+    """Files of a certificate for 127.0.0.1 that vouches for itself, and of its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), True)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+        .sign(key, hashes.SHA256())
+    )
+    certificate, private = place / "certificate.pem", place / "key.pem"
+    certificate.write_bytes(made.public_bytes(Encoding.PEM))
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return certificate, private
+
+
+def _start_sentinel(configuration: Path) -> subprocess.Popen[bytes]:
+    command = [redis_program(), str(configuration), "--sentinel"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+
+async def _has_a_replica(client: RedisClient) -> None:
+    if b"connected_slaves:1" not in await client.execute("INFO", "replication"):
+        raise Unreachable("no replica yet")
+
+
+async def _patiently(attempt: Callable[[], Awaitable[Found]]) -> Found:
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                return await attempt()
+            except Unreachable:
+                await asyncio.sleep(0.1)
+    raise AssertionError
