@@ -509,12 +509,12 @@ class Node:
             await asyncio.to_thread(self.record.close)
 
     async def _leave_workers(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()  # or it would find its epoch retired, and take that for a loss
         if self.cluster is not None:
             await self.cluster.stop()
         else:
             await asyncio.to_thread(retire, self.epoch)
-        if self._renewing is not None:
-            self._renewing.cancel()
         self.lease.close()
 
     def _register(self) -> Iterable[models.Session]:

@@ -16,16 +16,16 @@ def live(request: HttpRequest) -> JsonResponse:
 def ready(request: HttpRequest) -> JsonResponse:
     """Whether this worker serves: 200, else 503 and what is wrong.
 
-    It does when the routing table is loaded, it holds its lease, the database answers, it is known
-    what all workers have, its message to itself comes back and its background jobs run. `workers`
-    counts this worker and those it is joined to.
+    It does when the routing table is loaded, it holds its lease, the database answers, what it says
+    to all workers comes back, its message to itself comes back and its background jobs run.
+    `workers` counts this worker and those it is joined to.
     """
     node = get_node()
     checks = {
         "node": node.is_ready,
         "lease": node.lease.is_held,
         "database": node.lease.is_held and _database_answers(),
-        "workers": node.knows_all(),
+        "workers": node.cluster is None or node.cluster.transport.hears_itself,
         "path": not node.path.problem,
         "jobs": node.runs_all_jobs,
     }

@@ -111,6 +111,7 @@ class PeerTransport:
         self._changes = 0
         self._waiting: deque[tuple[int, asyncio.Future[None], float]] = deque()
         self._tasks: list[asyncio.Task[None]] = []
+        self._heard_itself_at = monotonic()
         self._is_ready = False
         self._learned = asyncio.Event()
         self._gone: dict[str, None] = {}
@@ -194,6 +195,11 @@ class PeerTransport:
     def number_ready(self) -> int:
         """How many other workers take sessions."""
         return sum(peer.is_up and peer.is_ready for peer in self.peers.values())
+
+    @property
+    def hears_itself(self) -> bool:
+        """Whether what this worker says to all comes back to it: the layer works for it."""
+        return monotonic() - self._heard_itself_at < self.timeout
 
     def knows(self, epochs: set[str]) -> bool:
         """Whether all that these workers, and those heard of, have is known here."""
@@ -372,7 +378,10 @@ class PeerTransport:
 
     def _take(self, message: dict[str, Any]) -> None:
         epoch = message["epoch"]
-        if epoch == self.me.epoch or epoch in self._gone:
+        if epoch == self.me.epoch:
+            self._heard_itself_at = monotonic()
+            return
+        if epoch in self._gone:
             return
         if message["type"] == "worker.beat":
             self._on_heartbeat(message)

@@ -87,6 +87,18 @@ async def test_a_worker_that_comes_waits_for_who_does_not_answer_and_knows_all_t
     assert not other.transport.knows({"somebody who was not heard of"})
 
 
+async def test_a_worker_knows_by_itself_that_the_layer_does_not_work_for_it(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    one, other = await meet(2)
+    assert one.transport.hears_itself
+    layer.loses = lambda message: message["epoch"] == one.transport.me.epoch
+    await _until(lambda: not one.transport.hears_itself)
+    assert other.transport.hears_itself
+    layer.loses = lambda message: False
+    await _until(lambda: one.transport.hears_itself)
+
+
 async def test_while_a_worker_is_down_it_is_not_known_what_all_have(
     meet: Meet, layer: LossyLayer
 ) -> None:

@@ -1,0 +1,67 @@
+"""A way between two servers that a test may cut: bytes stop, and nobody is told, as when a network
+loses them. Runs in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from typing import Self
+from urllib.parse import urlsplit
+
+
+class Way:
+    """A TCP proxy on a port of its own to the server that a URL names; `url` leads through it."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._to = parts.hostname or "127.0.0.1", parts.port or 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._open = asyncio.Event()
+        self._open.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._thread.start()
+        port = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+        user = f"{parts.username}@" if parts.username else ""
+        self.url = parts._replace(netloc=f"{user}127.0.0.1:{port}").geturl()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+
+    def cut(self) -> None:
+        """From now on nothing passes; connections stay as they are."""
+        self._loop.call_soon_threadsafe(self._open.clear)
+
+    def mend(self) -> None:
+        """What waited passes, and all that comes."""
+        self._loop.call_soon_threadsafe(self._open.set)
+
+    async def _listen(self) -> int:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        return int(server.sockets[0].getsockname()[1])
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._open.wait()
+        try:
+            far_reader, far_writer = await asyncio.open_connection(*self._to)
+        except OSError:
+            writer.close()
+            return
+        for from_, to in ((reader, far_writer), (far_reader, writer)):
+            task = asyncio.create_task(self._pass(from_, to))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                await self._open.wait()
+                writer.write(data)
+                await writer.drain()
+        await self._open.wait()
+        writer.close()
