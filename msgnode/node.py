@@ -206,6 +206,7 @@ class Node:
             control.post,
             ownership,
             self.writer.submit,
+            addresses,
             EmbeddedRegistry(self.fence_check, self.lease.refused),
         )
         self.registration_news = RegistrationNews(
@@ -218,7 +219,10 @@ class Node:
             self.identities.session_closed,
         ]
         self.sessions.on_identified.append(self.identities.session_identified)
-        self.sessions.on_handed_off.append(self.identities.session_handed_off)
+        self.sessions.on_handed_off += [
+            self.identities.session_handed_off,
+            self.registries.domain.session_handed_off,
+        ]
         self.guard = ResponseGuard(self.table, settings.STRICT_RESPONSES, self.sessions.missed)
         self.pipeline = Pipeline(
             domain=self.domain,

@@ -17,11 +17,14 @@ Bodies and records are in the wire shape of docs/reference/registry.md; a refusa
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 
+from django.db import OperationalError, connection
 from django.db.models import Count, Model
 
-from msgnode.core.errors import NodeError
+from msgnode.core.errors import NodeError, Unavailable
+from msgnode.core.full_disk import is_full
 from registry.global_registry.store import get as global_get
 from registry.global_registry.store import put as global_put
 
@@ -52,6 +55,9 @@ operations: list[Callable[[str, str, Model], None]] = []
 """Called with each row an operator disconnects or purges in the console: who, what, the row."""
 
 
+log = logging.getLogger(__name__)
+
+
 def registration(
     kind: Kind, url: str, body: object, user: str = "", by: Claimant | None = None
 ) -> Register:
@@ -69,7 +75,14 @@ def update_of(kind: Kind, url: str, body: object, by: Claimant | None = None) ->
 
 def carry_out(command: Command, condition: Condition | None = None) -> Done:
     """One command, committed when the call returns. Raises NodeError where it is refused."""
-    result = apply([command], condition)[0]
+    try:
+        result = apply([command], condition)[0]
+    except OperationalError as error:
+        if connection.in_atomic_block:
+            raise
+        log.error("The registry's database takes no change: %s", error)
+        why = "disk is full" if is_full(error) else "database does not take the change"
+        raise Unavailable(f"The registry's {why}; try again later.") from error
     if isinstance(result, NodeError):
         raise result
     return result

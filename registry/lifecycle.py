@@ -23,6 +23,9 @@ from .entries import DEAD, DISCONNECTED, Cause, Change, Entry, Kind
 from .models import Hyperty, RegistryEntry, StatusChange, User
 
 MAX_ROWS = 1000
+ENDED_AT_MOST = 100_000
+"""Entries of a kind that are kept after their end; of more, those that ended first are deleted."""
+CHANGES_AT_MOST = 1_000_000
 
 
 def expire_due(limit: int = MAX_ROWS) -> int:
@@ -111,7 +114,10 @@ def age(limit: int = MAX_ROWS) -> int:
 
 
 def purge(limit: int = MAX_ROWS) -> int:
-    """Delete what has been dead for PURGE_AFTER, users left without entries, and old history."""
+    """Delete what has been dead for PURGE_AFTER, and what is beyond what is kept at most.
+
+    Users that are left without entries go, too, and old history.
+    """
     now = timezone.now()
     before = now - timedelta(seconds=settings.REGISTRY["PURGE_AFTER"])
     done = 0
@@ -119,9 +125,19 @@ def purge(limit: int = MAX_ROWS) -> int:
         with transaction.atomic():
             found = _free(model).filter(status=DEAD, ended_at__lte=before).order_by("ended_at")
             done += delete_rows(model, list(found.values_list("pk", flat=True)[:limit]))
+            ended = model._default_manager.filter(status__in=(DISCONNECTED, DEAD))
+            oldest = _free(model).filter(status__in=(DISCONNECTED, DEAD)).order_by("ended_at")
+            beyond = min(limit, ended.count() - ENDED_AT_MOST)
+            if beyond > 0:
+                done += delete_rows(model, list(oldest.values_list("pk", flat=True)[:beyond]))
     kept = now - timedelta(seconds=settings.REGISTRY["HISTORY_KEPT"])
     old = StatusChange.objects.filter(at__lte=kept).order_by("at").values_list("pk", flat=True)
-    return done + StatusChange.objects.filter(pk__in=list(old[:limit])).delete()[0]
+    done += StatusChange.objects.filter(pk__in=list(old[:limit])).delete()[0]
+    beyond = min(limit, StatusChange.objects.count() - CHANGES_AT_MOST)
+    if beyond > 0:
+        first = StatusChange.objects.order_by("at").values_list("pk", flat=True)
+        done += StatusChange.objects.filter(pk__in=list(first[:beyond])).delete()[0]
+    return done
 
 
 def delete_rows(model: type[RegistryEntry], ids: list[int]) -> int:

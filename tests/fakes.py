@@ -91,6 +91,7 @@ class FakeCaller:
         self.pending = 0
         self.turns = 0
         self.charged: list[tuple[int, int]] = []
+        self.is_carrying = True
         self.answered = asyncio.Event()
         self.held: list[bytes] = []
 
@@ -182,6 +183,8 @@ class FakeLink:
     def __init__(self, room: int = 10**9) -> None:
         self.room = room
         self.is_paused = room == 0
+        self.unsent_bytes = 0
+        self.on_pause: Callable[[], None] = lambda: None
         self.on_resume: Callable[[], None] = lambda: None
         self.frames: list[bytes] = []
         self.closed: tuple[int, str] | None = None
@@ -191,7 +194,9 @@ class FakeLink:
         assert not self.is_paused, "written to a full socket"
         self.frames.append(frame)
         self.room -= 1
-        self.is_paused = self.room <= 0
+        if self.room <= 0:
+            self.is_paused = True
+            self.on_pause()
 
     def drain(self, room: int) -> None:
         """The peer has read: there is room again."""

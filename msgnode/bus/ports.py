@@ -159,6 +159,10 @@ class Caller(Protocol):
     def session(self) -> Listener | None: ...
     @property
     def speaker(self) -> Speaker: ...
+    @property
+    def is_carrying(self) -> bool:
+        """Whether what it has sent is carried, though it may be gone; not after it was ended."""
+        ...
 
     def put(self, frame: bytes) -> None:
         """Send one frame to the caller itself."""

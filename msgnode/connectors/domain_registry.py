@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from msgnode.bus.address_budget import AddressBudget
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import CLOSED_BY_RUNTIME, Body, Component, Listener
 from msgnode.core import addresses
@@ -55,8 +56,11 @@ class DomainRegistryConnector(Component):
         ownership: Ownership,
         written: Callable[[], Awaitable[Any]],
         grace: float,
+        budget: AddressBudget,
     ) -> None:
         super().__init__((f"domain://registry.{domain}",))
+        self._budget = budget
+        self._registered: dict[str, set[str]] = {}  # session id -> URLs it has registered
         self._domain = domain
         self._registry = registry
         self._ownership = ownership
@@ -67,6 +71,8 @@ class DomainRegistryConnector(Component):
         if isinstance(request, Find):
             return self._registry.carry_out(request, None)
         self._check(request, caller)
+        if isinstance(request, Register):
+            self._count(request.url, caller)
         return self._registry.carry_out(request, self._claimant(request, caller))
 
     def _check(self, request: Change | Register | Refresh | Remove, caller: Listener) -> None:
@@ -77,6 +83,22 @@ class DomainRegistryConnector(Component):
             self._check_user(request.user, caller)
         if isinstance(request, Register | Change):
             self._check_facts(request.body, caller)
+
+    def _count(self, url: str, caller: Listener) -> None:
+        """Count an entry as an address of the session that made it, until that ends.
+
+        Its row stays when it is removed.
+
+        Raises:
+            TooMany: the session's source or subject has as many as it may have.
+        """
+        known = self._registered.get(caller.id, ())
+        if url in known:
+            return
+        self._budget.check(caller, [url])
+        self._budget.take(caller, [url])
+        if caller.is_here:
+            self._registered.setdefault(caller.id, set()).add(url)
 
     def _check_user(self, user: str, caller: Listener) -> None:
         """Whether a hyperty may be entered under this user id. Raises Forbidden."""
@@ -121,5 +143,11 @@ class DomainRegistryConnector(Component):
 
     def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd: if it was the runtime's last session, its registrations end."""
+        self.session_handed_off(session.id)
         if session.runtime_url:
             self.ended.note(session.runtime_url, None if reason == CLOSED_BY_RUNTIME else 0.0)
+
+    def session_handed_off(self, session_id: str) -> None:
+        """A session counts here no longer."""
+        if self._registered.pop(session_id, None) is not None:
+            self._budget.forget(session_id)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
+from msgnode.bus.address_budget import AddressBudget
 from msgnode.bus.ownership import Ownership
 
 from .domain_registry import DomainRegistryConnector, Registry
@@ -36,6 +37,7 @@ class Registries:
         post: Post,
         ownership: Ownership,
         written: Callable[[], Awaitable[Any]],
+        budget: AddressBudget,
         embedded: EmbeddedRegistry,
     ) -> None:
         self._embedded = embedded
@@ -52,7 +54,7 @@ class Registries:
             text = "Error contacting the global registry."
             records = RemoteGlobalRegistry(self._back_end(base, text, settings))
         grace = float(settings["CLOSE_GRACE"])
-        self.domain = DomainRegistryConnector(domain, registry, ownership, written, grace)
+        self.domain = DomainRegistryConnector(domain, registry, ownership, written, grace, budget)
         self.global_ = GlobalRegistryConnector(records)
 
     def _back_end(self, base: str, text: str, settings: Mapping[str, Any]) -> BackEnd:

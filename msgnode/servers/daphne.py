@@ -47,8 +47,8 @@ reactor: Any = _reactor
 class DaphneLink(SocketLink):
     """A link over one of Daphne's protocols.
 
-    Twisted calls pauseProducing when its write buffer holds more than 64 KiB, and resumeProducing
-    when it has run empty.
+    It is full as soon as the kernel does not take everything; Twisted calls resumeProducing when
+    its buffer has run empty.
     """
 
     def __init__(self, protocol: NodeProtocol) -> None:
@@ -75,8 +75,16 @@ class DaphneLink(SocketLink):
         if not transport.connected or not self._protocol.may_write:
             return
         rest = internals.write_now(transport, data)
-        if rest:
-            transport.write(rest)  # which finds out by itself if the connection is lost
+        if not rest:
+            return
+        transport.write(rest)  # which finds out by itself if the connection is lost
+        if not self.is_paused and transport.connected:
+            internals.tell_when_empty(transport)
+            self.full()
+
+    @property
+    def unsent_bytes(self) -> int:
+        return internals.unsent_bytes(self._transport)
 
     def _begin_close(self, code: int, reason: str) -> None:
         protocol = self._protocol
@@ -105,6 +113,8 @@ class DaphneLink(SocketLink):
 
     def resumeProducing(self) -> None:  # noqa: N802 (Twisted's name)
         self.drained()
+        if self._transport.disconnecting:
+            self._transport.startWriting()  # Twisted forgets to hang up when it resumes a producer
 
     def stopProducing(self) -> None:  # noqa: N802 (Twisted's name)
         self.full()
@@ -181,8 +191,9 @@ class NodeProtocol(InternalProtocol):
         try:
             super().onClose(wasClean, code, reason)
         finally:
-            if self.link is not None:
-                self.link.closed()
+            link, self.link, self.receiver = self.link, None, None  # a ring nobody would find soon
+            if link is not None:
+                link.closed()
 
     def check_timeouts(self) -> None:
         """Called by Daphne every other second."""

@@ -109,6 +109,9 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     # attributes of instances, found in the source of the class that sets them
     (abstract.FileDescriptor, "dataBuffer", "attribute"),
     (abstract.FileDescriptor, "_tempDataBuffer", "attribute"),
+    (abstract.FileDescriptor, "_tempDataLen", "attribute"),
+    (abstract.FileDescriptor, "offset", "attribute"),
+    (abstract.FileDescriptor, "producerPaused", "attribute"),
     (_autobahn.WebSocketProtocol, "data", "attribute"),
     (_autobahn.WebSocketProtocol, "state", "attribute"),
     (_autobahn.WebSocketProtocol, "current_frame", "attribute"),
@@ -203,6 +206,16 @@ def write_now(transport: Any, data: bytes) -> bytes:
         return data
     sent = transport.writeSomeData(data)
     return data[sent:] if isinstance(sent, int) else data  # else the connection is lost
+
+
+def tell_when_empty(transport: Any) -> None:
+    """Have Twisted say to the producer, by resumeProducing, when all bytes are sent."""
+    transport.producerPaused = True
+
+
+def unsent_bytes(transport: Any) -> int:
+    """Bytes that wait in a transport."""
+    return len(transport.dataBuffer) - int(transport.offset) + int(transport._tempDataLen)
 
 
 def channel_of(protocol: Any) -> Any:

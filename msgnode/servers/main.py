@@ -11,19 +11,23 @@ import asyncio
 import gc
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import uvloop
 
 from msgnode.servers.base import Serving
+from msgnode.servers.collector import Collector
 
 log = logging.getLogger("msgnode.servers.main")
 
 _BACKLOG = 4096
+_NO_SPACE = 1024 * 1024
 _SWITCH_INTERVAL = 0.001
 """Seconds the writer's thread may keep the interpreter: the loop gives it away at every system call
 and would wait Python's 5 ms to have it back."""
@@ -94,10 +98,9 @@ class Worker:
         try:
             self._loop.run_until_complete(self._node.start())
         except Exception as error:
-            log.critical("The node cannot start: %s", error, exc_info=True)
+            log.critical("The node cannot start: %s", _in_words(error), exc_info=True)
             return 1
-        gc.collect()
-        gc.freeze()  # what was loaded stays: no later collection stops the loop to look at it
+        Collector().start(self._loop)
         gc.enable()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop)
@@ -150,6 +153,16 @@ class Worker:
             await self._node.stop()
         finally:
             self._serving.stop()
+
+
+def _in_words(error: Exception) -> str:
+    """SQLite calls a full disk an I/O error, where it cannot even make its files."""
+    from django.conf import settings
+
+    with suppress(OSError):
+        if shutil.disk_usage(settings.DATA_DIR).free < _NO_SPACE:
+            return f"the disk of DATA_DIR {settings.DATA_DIR} is full ({error})"
+    return str(error)
 
 
 def _times_fenced() -> int:

@@ -58,6 +58,7 @@ class SocketLink(ABC):
 
     def __init__(self) -> None:
         self.is_paused = False
+        self.on_pause: Callable[[], None] = lambda: None
         self.on_resume: Callable[[], None] = lambda: None
         self._is_open = True
         self._closed = asyncio.Event()
@@ -74,6 +75,11 @@ class SocketLink(ABC):
     def pause_reading(self) -> None: ...
     @abstractmethod
     def resume_reading(self) -> None: ...
+    @property
+    @abstractmethod
+    def unsent_bytes(self) -> int:
+        """What the transport holds, not what the kernel does."""
+
     @abstractmethod
     def _send(self, data: bytes) -> None:
         """Hand bytes to the transport. What it raises ends this link."""
@@ -167,7 +173,9 @@ class SocketLink(ABC):
 
     def full(self) -> None:
         """The transport's buffer is full."""
-        self.is_paused = True
+        was_paused, self.is_paused = self.is_paused, True
+        if self._is_open and not was_paused:
+            self.on_pause()
 
     def drained(self) -> None:
         """The transport's buffer has run empty."""

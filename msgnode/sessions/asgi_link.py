@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from msgnode.core.faults import FAULTS
+
 _HIGH_WATER = 64 * 1024
 
 
@@ -16,21 +18,28 @@ class AsgiLink:
 
     def __init__(self, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
         self.is_paused = False
+        self.on_pause: Callable[[], None] = lambda: None
         self.on_resume: Callable[[], None] = lambda: None
         self._send = send
-        self._waiting: deque[dict[str, Any]] = deque()
+        self._waiting: deque[tuple[dict[str, Any], int]] = deque()
         self._bytes = 0
         self._wake = asyncio.Event()
         self._task = asyncio.ensure_future(self._write())
 
+    @property
+    def unsent_bytes(self) -> int:
+        return self._bytes
+
     def write(self, frame: bytes) -> None:
-        self._waiting.append({"type": "websocket.send", "text": frame.decode()})
+        self._waiting.append(({"type": "websocket.send", "text": frame.decode()}, len(frame)))
         self._bytes += len(frame)
-        self.is_paused = self._bytes > _HIGH_WATER
         self._wake.set()
+        if self._bytes > _HIGH_WATER and not self.is_paused:
+            self.is_paused = True
+            self.on_pause()
 
     def close(self, code: int, reason: str) -> None:
-        self._waiting.append({"type": "websocket.close", "code": code, "reason": reason})
+        self._waiting.append(({"type": "websocket.close", "code": code, "reason": reason}, 0))
         self._wake.set()
 
     def ping(self, answered: Callable[[], None]) -> bool:
@@ -38,7 +47,9 @@ class AsgiLink:
         return False
 
     def drop(self) -> None:
-        """ASGI has nothing shorter than to close."""
+        """Forget what was not sent, and close: ASGI has nothing shorter."""
+        self._waiting.clear()
+        self._bytes = 0
         self.close(1001, "")
 
     def pause_reading(self) -> None:
@@ -54,13 +65,21 @@ class AsgiLink:
             await self._task
 
     async def _write(self) -> None:
+        try:
+            await self._write_all()
+        except Exception as error:  # the server says `disconnect` by itself
+            FAULTS.note("link", error)
+            self.is_paused = True
+            self._waiting.clear()
+
+    async def _write_all(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                event = self._waiting.popleft()
+                event, size = self._waiting.popleft()
                 await self._send(event)
-                self._bytes -= len(event.get("text", ""))
+                self._bytes = max(0, self._bytes - size)
                 if self.is_paused and self._bytes <= _HIGH_WATER // 2:
                     self.is_paused = False
                     self.on_resume()

@@ -5,7 +5,7 @@ While the socket takes frames they are written at once and nothing is kept here.
 full, or gone, frames wait; above a quarter of the limit the reader counts as behind, and senders
 are held back until it is relieved. A frame that finds no room, here or in the budget of who is
 behind the session, is dropped, `has_gap` says so, and the `overflow` callable ends a socket that
-does not read.
+does not read. What a full socket has taken and not sent counts towards that budget as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ class Link(Protocol):
     """
 
     is_paused: bool
+    on_pause: Callable[[], None]
     on_resume: Callable[[], None]
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What it was handed and has not sent, about."""
+        ...
 
     def write(self, frame: bytes) -> None:
         """Hand one frame to the socket. Never waits; sets `is_paused` when it is full."""
@@ -48,7 +54,7 @@ class Link(Protocol):
         ...
 
     def drop(self) -> None:
-        """Give the socket up without a word."""
+        """Give the socket up without a word, with what it has not sent."""
         ...
 
     def pause_reading(self) -> None: ...
@@ -66,6 +72,7 @@ class Outbox:
         "_overflow",
         "_relief",
         "_stores",
+        "_unsent",
         "_waiting",
         "has_gap",
         "holders",
@@ -80,12 +87,14 @@ class Outbox:
         self._overflow = overflow
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
+        self._unsent = 0
         self._link: Link | None = None
         self._relief: list[Callable[[], None]] = []
 
     @property
     def waiting_bytes(self) -> int:
-        return self._bytes
+        """What waits here, and in a socket that is full."""
+        return self._bytes + self._unsent
 
     def put(self, frame: bytes) -> DeliveryResult:
         """Write or keep one frame. Never waits."""
@@ -119,9 +128,9 @@ class Outbox:
 
     def give_up(self) -> None:
         """Its room is needed by others: what waits is lost, and its session told so."""
-        self.has_gap = True
-        self._overflow()
+        self._refused()
         self.clear()
+        self._sent()
 
     def when_writable(self, callback: Callable[[], None]) -> None:
         """Call back, once, when half of that is left, or the socket is gone."""
@@ -130,12 +139,16 @@ class Outbox:
     def attach(self, link: Link) -> None:
         """Write to this socket from now on, first what has been waiting."""
         self._link = link
-        link.on_resume = self._flush
+        link.on_pause = self._blocked
+        link.on_resume = self._resumed
+        if link.is_paused:
+            self._blocked()
         self._flush()
 
     def detach(self) -> None:
         """The socket is gone; keep what comes."""
         self._link = None
+        self._sent()
         self._relieve()
 
     def take(self) -> bytes | None:
@@ -157,6 +170,33 @@ class Outbox:
 
     def _give(self, size: int) -> None:
         self._bytes -= size
+        if self._budget is not None and size:
+            self._budget.give(self, size)
+
+    def _blocked(self) -> None:
+        """The socket takes no more: what it has not sent counts, or it is ended."""
+        size = self._link.unsent_bytes - self._unsent if self._link is not None else 0
+        if size <= 0:
+            return
+        if self._take(size):
+            self._unsent += size
+        else:
+            self._refused()
+
+    def _refused(self) -> None:
+        """There is no room for what waits: a socket that holds some of it goes at once."""
+        link = self._link
+        self.has_gap = True
+        self._overflow()
+        if link is not None and link.is_paused:
+            link.drop()
+
+    def _resumed(self) -> None:
+        self._sent()
+        self._flush()
+
+    def _sent(self) -> None:
+        size, self._unsent = self._unsent, 0
         if self._budget is not None and size:
             self._budget.give(self, size)
 

@@ -1,16 +1,17 @@
-"""Messages with many recipients, carried in turns of the event loop so that others get theirs."""
+"""What one connection has under way that may take more than one turn of the event loop.
+
+That is messages with many recipients, and frames that open or close a session. All connections
+stand in one line.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from time import perf_counter
 
 from msgnode.core.faults import FAULTS
 
-TURN = 0.002
-"""Seconds of one turn of the loop that a message with many recipients may take."""
+from .turn_line import LINE
 
 
 class Turns:
@@ -25,7 +26,7 @@ class Turns:
         self._may_go_on = may_go_on
         self._finished = finished
         self._under_way: deque[Iterator[None]] = deque()
-        self._next: asyncio.Handle | None = None
+        self._is_in_line = False
 
     def __bool__(self) -> bool:
         return bool(self._under_way)
@@ -40,11 +41,13 @@ class Turns:
 
         What a step raises is the end of its message alone.
         """
-        until = perf_counter() + TURN
+        if self._is_in_line:
+            return
+        LINE.enter()
         while self._under_way and self._may_go_on():
-            if perf_counter() > until:
-                if self._next is None:
-                    self._next = asyncio.get_running_loop().call_soon(self._next_turn)
+            if LINE.must_wait:
+                self._is_in_line = True
+                LINE.wait(self._next_turn)
                 return
             try:
                 next(self._under_way[0])
@@ -55,7 +58,7 @@ class Turns:
                 self._under_way.popleft()
 
     def _next_turn(self) -> None:
-        self._next = None
+        self._is_in_line = False
         self.go()
         if not self._under_way:
             self._finished()

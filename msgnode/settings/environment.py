@@ -49,14 +49,16 @@ def _secret_key() -> str:
     if not path.exists():
         DATA_DIR.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(f".{secrets.token_hex(4)}")
-        fresh.touch(mode=0o600)
-        fresh.write_text(secrets.token_urlsafe(48))
         try:
+            fresh.touch(mode=0o600)
+            fresh.write_text(secrets.token_urlsafe(48))
             path.hardlink_to(fresh)  # fails if another process was first: then its key counts
         except FileExistsError:
             pass
+        except OSError as fault:
+            raise ImproperlyConfigured(f"DATA_DIR {DATA_DIR}: {fault}") from None
         finally:
-            fresh.unlink()
+            fresh.unlink(missing_ok=True)
     return path.read_text()
 
 

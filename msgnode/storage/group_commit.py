@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
-import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -32,6 +32,7 @@ from django.db import (
 
 from msgnode.bus.writing import retrieve_error
 from msgnode.core.errors import Conflict, InternalFault, NodeError, TooMany, Unavailable
+from msgnode.core.full_disk import is_full
 from msgnode.core.histogram import Histogram
 
 from .fence import Fenced
@@ -41,6 +42,9 @@ log = logging.getLogger(__name__)
 _RETRY_PAUSE = 0.2
 _IDLE = 1.0
 """Seconds without work after which the thread gives its database connection back."""
+
+SETTLED_AT_ONCE = 25
+"""Submissions that are told their outcome in one turn of the loop: each answers somebody then."""
 
 Item = TypeVar("Item")
 
@@ -85,6 +89,7 @@ class GroupCommit(Generic[Item]):
         self._fenced = fenced
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._outcomes: deque[tuple[_Job, Any]] = deque()
 
     @property
     def backlog(self) -> int:
@@ -131,7 +136,7 @@ class GroupCommit(Generic[Item]):
                 outcomes = self._commit(jobs)
                 self.committed += len(jobs)
                 self.durations.observe(time.perf_counter() - began)
-                _tell(jobs, outcomes)
+                self._tell(jobs, outcomes)
         connections.close_all()
 
     def _take(self) -> list[_Job | None]:
@@ -170,29 +175,36 @@ class GroupCommit(Generic[Item]):
                 half = len(jobs) // 2
                 return [*self._commit(jobs[:half]), *self._commit(jobs[half:])]
 
+    def _tell(self, jobs: list[_Job], outcomes: Sequence[Any]) -> None:
+        told = list(zip(jobs, outcomes, strict=True))
+        try:
+            jobs[0].future.get_loop().call_soon_threadsafe(self._take_outcomes, told)
+        except RuntimeError:  # the loop has ended: nobody is waiting any more
+            log.warning("A commit came too late to be answered.")
 
-def is_full(error: BaseException) -> bool:
-    """Whether the database has no room left on its disk."""
-    cause = error.__cause__
-    code = getattr(cause, "sqlite_errorcode", None)
-    return code == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) == "53100"
+    # --- on the event loop ------------------------------------------------------------------------
 
+    def _take_outcomes(self, outcomes: list[tuple[_Job, Any]]) -> None:
+        is_settling = bool(self._outcomes)
+        self._outcomes.extend(outcomes)
+        if not is_settling:
+            self._settle()
 
-def _tell(jobs: list[_Job], outcomes: Sequence[Any]) -> None:
-    try:
-        jobs[0].future.get_loop().call_soon_threadsafe(_settle, jobs, outcomes)
-    except RuntimeError:  # the loop has ended: nobody is waiting any more
-        log.warning("A commit came too late to be answered.")
+    def _settle(self) -> None:
+        """Tell some of those that wait, in the order of their submission.
 
-
-def _settle(jobs: list[_Job], outcomes: Sequence[Any]) -> None:
-    for job, outcome in zip(jobs, outcomes, strict=True):
-        if job.future.done():
-            continue
-        if isinstance(outcome, BaseException):
-            job.future.set_exception(outcome)
-        else:
-            job.future.set_result(outcome)
+        Others have their turn of the loop between two portions.
+        """
+        for _ in range(min(SETTLED_AT_ONCE, len(self._outcomes))):
+            job, outcome = self._outcomes.popleft()
+            if job.future.done():
+                continue
+            if isinstance(outcome, BaseException):
+                job.future.set_exception(outcome)
+            else:
+                job.future.set_result(outcome)
+        if self._outcomes:
+            asyncio.get_running_loop().call_soon(self._settle)
 
 
 def _in_words(error: Exception) -> NodeError:
@@ -200,6 +212,8 @@ def _in_words(error: Exception) -> NodeError:
         return error
     if isinstance(error, IntegrityError):
         return Conflict("Already in use.")
+    if is_full(error):
+        return Unavailable("The node's disk is full; try again later.")
     if isinstance(error, DatabaseError):
         return Unavailable("The node's database does not take the change at the moment.")
     log.error("A change could not be written.", exc_info=error)

@@ -6,7 +6,9 @@ the worker takes them away every second, in one go.
 Rules
 - Every refusal and every error is an entry, also what a set in shadow mode would have done; of
   permits one in `sample` is.
-- When more comes than is taken away, the newest are dropped and counted: the node goes on.
+- When more comes than is taken away, the newest are dropped and counted: the node goes on. Of one
+  source address no more than PER_SOURCE are taken, so that nobody's refusals fill the log or push
+  out another's.
 - Bodies are masked: shape and scalars that are not texts stay, texts are cut out, except for the
   few keys that say what a message is about. Where they are not, tokens are cut out all the same.
 """
@@ -36,6 +38,8 @@ OF_SENDER = (
 )
 LOOKED_UP = frozenset({"dstRuntime", "dstUsername", "userRegistries", "addrAllastMin"})
 MAX_FACT = 1000
+PER_SOURCE = 100
+"""Entries, and obligations, of one source address between two times that they are taken away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,7 @@ class DecisionBuffer:
         self.left = self._sample
         self.entries: list[Entry] = []
         self.pending_obligations: list[PendingObligation] = []
+        self._of_source: Counter[tuple[str, str]] = Counter()
         self._hits: dict[tuple[str, ...], list[int]] = {}
         self.dropped = 0
 
@@ -109,8 +114,7 @@ class DecisionBuffer:
         self, facts: Facts, outcome: Outcome, decision: Decision, shadow: str, seconds: float
     ) -> None:
         """Keep an entry."""
-        if len(self.entries) >= self._room:
-            self.dropped += 1
+        if not self._has_room(self.entries, "entry", facts):
             return
         message, identity = facts.message, facts.speaker.identity
         self.entries.append(
@@ -136,8 +140,7 @@ class DecisionBuffer:
 
     def do(self, obligation: ObligationExpression, facts: Facts, effect: str) -> None:
         """Keep an obligation to be executed."""
-        if len(self.pending_obligations) >= self._room:
-            self.dropped += 1
+        if not self._has_room(self.pending_obligations, "obligation", facts):
             return
         summary = f"{effect}: {facts.message.type} from {facts.message.sender} to {facts.to}"
         self.pending_obligations.append(PendingObligation(obligation, cut(summary)))
@@ -150,7 +153,16 @@ class DecisionBuffer:
                 hits[path], counter[0] = counter[0], 0
         taken = self.entries, self.pending_obligations, hits
         self.entries, self.pending_obligations = [], []
+        self._of_source.clear()
         return taken
+
+    def _has_room(self, kept: list[Any], kind: str, facts: Facts) -> bool:
+        key = kind, facts.speaker.remote_address
+        self._of_source[key] += 1
+        if len(kept) < self._room and self._of_source[key] <= PER_SOURCE:
+            return True
+        self.dropped += 1
+        return False
 
     def _shown(self, facts: Facts) -> str:
         message = facts.message

@@ -16,6 +16,8 @@ from policies.models import DecisionEntry, RuleHits
 
 from .decision_buffer import Entry
 
+ENTRIES_AT_MOST = 1_000_000
+
 BATCH = 500
 
 
@@ -57,9 +59,18 @@ def add_hits(hits: Counter[tuple[str, ...]]) -> None:
 
 
 def purge(days: float) -> int:
-    """Delete entries older than so many days, at most 1,000 in a transaction; how many went."""
+    """Delete entries older than so many days, and the oldest beyond ENTRIES_AT_MOST.
+
+    At most 1,000 go in a transaction.
+
+    Returns:
+        how many went.
+    """
     limit = timezone.now() - timedelta(days=days)
     gone = 0
+    while (beyond := DecisionEntry.objects.count() - ENTRIES_AT_MOST) > 0:
+        oldest = DecisionEntry.objects.order_by("pk").values_list("pk", flat=True)
+        gone += DecisionEntry.objects.filter(pk__in=list(oldest[: min(beyond, 1000)])).delete()[0]
     while True:
         old = list(DecisionEntry.objects.filter(at__lt=limit).values_list("pk", flat=True)[:1000])
         if not old:

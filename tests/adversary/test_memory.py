@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.client import Client
+from tests.client import Client, address
 from tests.node import Node, running
 
 pytestmark = pytest.mark.long
@@ -61,6 +61,35 @@ async def test_detached_sessions_of_one_source_take_a_bounded_part_of_the_memory
         assert await gone[-1].expect(sender="domain://msg-node.localhost")
         for client in (flooder, one, other, away, gone[-1]):
             await client.hang_up()
+
+
+async def test_readers_that_do_not_read_take_a_bounded_part_of_the_memory(
+    tmp_path: Path, template: Path, server: str
+) -> None:
+    """What their sockets were handed and have not sent counts: it is most of what they hold."""
+    limits = {**LIMITS, "MAX_BYTES_PER_SECOND": 10**10, "ASGI_SERVER": server}
+    with running(tmp_path / "node", template, **limits) as node:
+        reporter, one, other = [await arrive(node) for _ in range(3)]
+        shared = address("comm")
+        await reporter.subscribe(shared)
+        frozen = [await arrive(node, FLOODER) for _ in range(SESSIONS)]
+        for client in frozen:
+            await client.subscribe(f"{shared}/changes")
+            client.socket.transport.pause_reading()
+        process = psutil.Process(node.pid)
+        before = process.memory_info().rss
+        for _ in range(12):
+            await reporter.send("update", f"{shared}/changes", {"value": "x" * 1_000_000})
+            id_ = await one.send("update", other.runtime_url, {"value": "word"})
+            await other.expect(id=id_)
+        await one.settled()
+        assert gauge(node, "msgnode_outbox_bytes") <= LIMITS["MAX_QUEUE_BYTES_PER_SOURCE"] + 1000
+        assert gauge(node, "msgnode_queue_budget_refusals_total") > 0
+        assert process.memory_info().rss - before < ROOM  # what was freed is not all given back
+        for client in (reporter, one, other):
+            await client.hang_up()
+        for client in frozen:
+            client.cut()
 
 
 def gauge(node: Node, name: str) -> float:

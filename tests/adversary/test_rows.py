@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.client import ALLOCATION, SM, Client, address, code
+from tests.client import ALLOCATION, REGISTRY, SM, Client, address, code
 from tests.node import Node
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("adversary")]
@@ -85,6 +85,36 @@ async def test_what_all_sessions_of_a_source_hold_is_bounded(
         await last.open()
         assert await attack(last) > 0
     assert rows(node) <= LIMIT + BLOCK
+
+
+async def test_what_all_sessions_of_a_source_register_is_bounded(
+    start_node: Callable[..., Node],
+) -> None:
+    """What was removed counts until its session ends, because its row stays."""
+    node = start_node(MAX_ADDRESSES_PER_SOURCE=10)
+    async with node.ws() as one, node.ws() as two, node.ws() as elsewhere:
+        await one.open()
+        await two.open()
+        assert [await register(one) for _ in range(5)] == [200] * 5
+        assert await register(one, "hyperty://localhost/kept") == 200
+        assert await register(one, "hyperty://localhost/kept") == 200  # again, as stubs do
+        assert [await register(two) for _ in range(6)] == [200] * 4 + [429] * 2
+        await elsewhere.hang_up()
+        await elsewhere.connect(local_addr=OTHER_SOURCE)
+        await elsewhere.open()
+        assert await register(elsewhere) == 200
+        await one.close_session()
+        assert await register(two) == 200
+
+
+async def register(client: Client, url: str = "") -> int:
+    value = {
+        "url": url or address(), "user": "user://localhost/alice", "expires": 3600,
+        "descriptor": "hyperty-catalogue://localhost/.well-known/hyperty/Chat",
+        "resources": ["chat"], "dataSchemes": ["comm"], "status": "live",
+        "runtime": client.runtime_url,
+    }  # fmt: skip
+    return code(await client.ask("create", REGISTRY, {"value": value}))
 
 
 async def test_closed_sessions_of_a_source_are_kept_in_limited_numbers(

@@ -5,18 +5,23 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from msgnode.launch.programs import Programs
-from tests.client import ALLOCATION, code
-from tests.node import running
+from tests.client import ALLOCATION, REGISTRY, Client, code
+from tests.e2e.launched import Launched
+from tests.node import START_SECONDS, free_port, running
 
 pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -61,6 +66,12 @@ async def test_a_full_disk_is_answered_503_and_forgotten_with_the_space(
             body = {"scheme": "comm", "value": {"number": 200}}
             codes = {code(await one.ask("create", ALLOCATION, body)) for _ in range(5)}
             assert 503 in codes <= {200, 503}
+            number, entry = 0, await register(one, 0)
+            while entry["code"] == 200 and number < 500:  # what there is room for yet
+                number += 1
+                entry = await register(one, number)
+            assert entry["code"] == 503
+            assert "disk is full" in entry["description"]
             id_ = await one.send("update", other.runtime_url, {"value": "still here"})
             await other.expect(id=id_)
             assert node.is_running()
@@ -71,7 +82,50 @@ async def test_a_full_disk_is_answered_503_and_forgotten_with_the_space(
             assert node.get("/health/ready") == 200
 
 
-ROOT = Path(__file__).resolve().parents[2]
+async def register(client: Client, number: int) -> dict[str, Any]:
+    """The body of the answer; a few such entries do not fit into what is left over."""
+    value = {
+        "user": "user://localhost/alice",
+        "url": f"hyperty://localhost/{number}",
+        "descriptor": "hyperty-catalogue://localhost/.well-known/hyperty/Chat" + "x" * 1900,
+        "expires": 3600,
+        "status": "live",
+        "resources": ["chat"],
+        "dataSchemes": ["comm"],
+        "runtime": client.runtime_url,
+    }
+    answer = await client.ask("create", REGISTRY, {"value": value})
+    return dict(answer["body"])
+
+
+def test_a_node_that_is_started_on_a_full_disk_names_it(small_disk: Path) -> None:
+    fill(small_disk)
+    with Launched(small_disk / "node", free_port()) as node:
+        assert node.status() != 0
+        assert "No space left on device" in node.text()
+        assert str(small_disk) in node.text()
+        assert "Traceback" not in node.text()
+
+
+def test_a_worker_that_is_started_again_on_a_full_disk_names_it_and_comes_back_with_the_space(
+    small_disk: Path, template: Path
+) -> None:
+    with running(small_disk / "node", template, RECORD_MIN_FREE_BYTES=0) as node:
+        node.terminate()  # which leaves no log of the database to write into
+        assert node.status() == 0
+        filler = fill(small_disk)
+        worker = [sys.executable, "-m", "msgnode.servers.main"]
+        tried = subprocess.run(
+            worker, cwd=ROOT, env=node.environment, capture_output=True, text=True,
+            check=False, timeout=START_SECONDS,
+        )  # fmt: skip
+        assert tried.returncode != 0
+        assert f"the disk of DATA_DIR {small_disk / 'node'} is full" in tried.stderr
+        filler.unlink()
+        node.start()
+        assert node.get("/health/ready") == 200
+
+
 CONFIGURATION = """
 [supervisord]
 nodaemon=true
@@ -84,19 +138,23 @@ file=%(ENV_NODE_CONTROL_SOCKET)s
 [rpcinterface:supervisor]
 supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface
 [program:chatter]
-command=sh -c "while :; do head -c 3000 /dev/zero | tr '\\0' x; echo; sleep 0.01; done"
+command=%(ENV_NODE_PYTHON)s -m msgnode.launch.pdeathsig KILL sh %(here)s/chatter.sh
 stdout_logfile=%(ENV_NODE_DATA_DIR)s/logs/chatter.log
 [program:mortal]
-command=sleep 0.3
+command=%(ENV_NODE_PYTHON)s -m msgnode.launch.pdeathsig KILL sleep 0.3
 startsecs=0
 autorestart=true
 """
+
+
+CHATTER = "while :; do head -c 3000 /dev/zero | tr '\\0' x; echo; sleep 0.01; done"
 
 
 def test_supervision_survives_a_disk_that_is_full_for_its_logs(small_disk: Path) -> None:
     (small_disk / "logs").mkdir()
     configuration = small_disk / "supervisord.conf"
     configuration.write_text(CONFIGURATION)
+    (small_disk / "chatter.sh").write_text(CHATTER)
     programs = Programs(configuration, small_disk, 5.0)
     with (small_disk / "lock").open("w") as lock:
         programs.start({"PYTHONPATH": str(ROOT)}, lock)

@@ -61,6 +61,14 @@ def test_old_entries_are_forgotten_and_new_ones_kept(settings):
     assert DecisionEntry.objects.count() == 1
 
 
+def test_beyond_what_is_kept_at_most_the_oldest_are_forgotten(monkeypatch):
+    monkeypatch.setattr(decision_log, "ENTRIES_AT_MOST", 2)
+    now = timezone.now().timestamp()
+    decision_log.write_entries([replace(ENTRY, at=now, version=number) for number in range(5)])
+    assert decision_log.purge(30.0) == 3
+    assert set(DecisionEntry.objects.values_list("version", flat=True)) == {3, 4}
+
+
 def test_a_mail_is_sent_to_everybody_named():
     tasks.send_mail_of_policy(["a@x.com", "b@x.com"], "R", "deny: create from a to b")
     (sent,) = mail.outbox

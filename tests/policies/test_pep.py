@@ -12,7 +12,7 @@ from msgnode.core import messages
 from msgnode.core.decision import Direction, Effect
 from msgnode.core.identity import Identity, Origin, Speaker
 from msgnode.core.rates import Rates
-from policies.enforcement.decision_buffer import MASK, DecisionBuffer, masked
+from policies.enforcement.decision_buffer import MASK, PER_SOURCE, DecisionBuffer, masked
 from policies.enforcement.defaults import Defaults
 from policies.enforcement.pep import PolicyEnforcer
 from policies.enforcement.pip import InformationPoint
@@ -276,6 +276,19 @@ def test_the_journal_is_bounded():
     for _ in range(5):
         point.enforce()
     assert (len(point.decision_buffer.entries), point.decision_buffer.dropped) == (2, 3)
+
+
+def test_the_refusals_of_one_source_leave_room_for_those_of_others():
+    point = Point(deny())
+    mallory = replace(BOB, remote_address="192.0.2.1")
+    for _ in range(PER_SOURCE + 50):
+        point.enforce(speaker=mallory)
+    point.enforce(speaker=replace(BOB, remote_address="192.0.2.2"))
+    assert len(point.decision_buffer.entries) == PER_SOURCE + 1
+    assert point.decision_buffer.dropped == 50
+    point.decision_buffer.take()
+    point.enforce(speaker=mallory)
+    assert len(point.decision_buffer.entries) == 1
 
 
 def test_bodies_are_masked_except_for_what_a_message_is_about():

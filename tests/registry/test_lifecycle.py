@@ -114,6 +114,22 @@ def test_an_ended_entry_dies_and_is_purged_with_its_user(clock: Clock, settings)
     assert list(User.objects.values_list("user_id", flat=True)) == ["bob"]
 
 
+def test_beyond_what_is_kept_at_most_what_ended_first_is_deleted(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "ENDED_AT_MOST", 2)
+    monkeypatch.setattr(lifecycle, "CHANGES_AT_MOST", 3)
+    for number in range(5):
+        register(f"hyperty://d/{number}", expires=1)
+        clock.forward(5)
+        lifecycle.expire_due()
+    register("hyperty://d/live", expires=3600)
+    tasks.purge()
+    left = set(Hyperty.objects.values_list("url", flat=True))
+    assert left == {"hyperty://d/3", "hyperty://d/4", "hyperty://d/live"}
+    assert StatusChange.objects.count() <= 3
+
+
 def test_a_dead_entry_is_unavailable_and_can_come_back(clock: Clock, settings) -> None:
     settings.REGISTRY = settings.REGISTRY | {"DEAD_AFTER": 0}
     register(status="disconnected")

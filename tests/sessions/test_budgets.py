@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgnode.bus.ports import DeliveryResult
 from msgnode.sessions.budgets import AnswerBudget, QueueBudget
 from msgnode.sessions.outbox import Outbox
+from tests.fakes import FakeLink
 
 MINE, THEIRS = ("source 192.0.2.1",), ("source 192.0.2.2",)
 FRAME = b"x" * 36  # with what a waiting frame costs besides: 100 bytes
@@ -73,6 +74,51 @@ def test_what_has_left_or_is_charged_to_another_leaves_room() -> None:
     assert put(outbox, 1) == 1
     outbox.clear()
     assert put(queues.make(*THEIRS), 10) == 10
+
+
+def test_what_a_full_socket_has_not_sent_counts_until_it_is_sent_or_gone() -> None:
+    queues = Queues(1_000, 100_000)
+    outbox, link = queues.make(*MINE), FakeLink(room=1)
+    outbox.attach(link)
+    link.unsent_bytes = 600
+    outbox.put(FRAME)
+    assert (outbox.waiting_bytes, queues.budget.bytes) == (600, 600)
+    other = queues.make(*MINE)
+    assert put(other, 10) == 4
+    link.drain(room=1)
+    assert put(other, 10) == 6
+    other.clear()
+    outbox.put(FRAME)
+    assert queues.budget.bytes == 600
+    outbox.detach()
+    assert (outbox.waiting_bytes, queues.budget.bytes) == (0, 0)
+
+
+def test_a_full_socket_that_finds_no_room_is_ended() -> None:
+    queues = Queues(1_000, 100_000)
+    put(queues.make(*MINE), 9)
+    ended: list[str] = []
+    outbox, link = Outbox(1_000_000, True, lambda: ended.append("ended")), FakeLink(room=1)
+    outbox.charge_to(queues.budget, MINE)
+    outbox.attach(link)
+    link.unsent_bytes = 600
+    outbox.put(FRAME)
+    assert ended == ["ended"]
+    assert link.closed == (1006, "")  # or what it holds would stay for a while
+    assert outbox.has_gap
+    assert queues.budget.bytes == 900
+
+
+def test_sockets_that_are_full_make_room_as_well() -> None:
+    queues = Queues(1_000_000, 10_000)
+    for _ in range(10):
+        outbox, link = queues.make(*MINE), FakeLink(room=1)
+        outbox.attach(link)
+        link.unsent_bytes = 1_000
+        outbox.put(FRAME)
+    assert queues.budget.bytes == 10_000
+    assert put(queues.make(*THEIRS), 10) == 10
+    assert queues.budget.bytes <= 10_000
 
 
 STEPS = st.tuples(st.integers(0, 5), st.sampled_from(["put", "put", "put", "take", "clear"]))

@@ -13,6 +13,7 @@ from msgnode.sessions.flow_control import FlowLimits
 
 class Link:
     is_paused = False
+    unsent_bytes = 0
 
     def __init__(self):
         self.reads = True

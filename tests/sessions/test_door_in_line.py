@@ -1,0 +1,57 @@
+"""Session frames stand in line with other work; whoever was ended meanwhile opens nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from msgnode.sessions.turn_line import LINE, TURN
+from tests.bus.test_many_recipients import connected
+
+
+def steps(done: list[str], caller: Any, name: str) -> Iterator[None]:
+    if caller.is_carrying:
+        done.append(name)
+    yield from ()
+
+
+async def test_a_frame_that_waits_in_line_keeps_the_next_of_its_connection_waiting() -> None:
+    done: list[str] = []
+
+    def carry(text: bytes, caller: Any) -> None:
+        if text == b"open":
+            caller.carry_on(steps(done, caller, "open"))
+        else:
+            done.append(text.decode())
+
+    connection, link, _ = connected(carry)
+    other, _, _ = connected(carry)
+    LINE.enter()
+    LINE._over_at -= 10 * TURN  # others have used this turn up
+    connection.frame_received(b"open")
+    connection.frame_received(b"next")
+    other.frame_received(b"a message of somebody else")
+    assert done == ["a message of somebody else"]
+    assert not link.reads
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert done == ["a message of somebody else", "open", "next"]
+    assert link.reads
+    connection.end(1000, "")
+    other.end(1000, "")
+
+
+async def test_who_is_ended_in_line_opens_no_session() -> None:
+    done: list[str] = []
+    connection, _, _ = connected(
+        lambda text, caller: caller.carry_on(steps(done, caller, text.decode()))
+    )
+    LINE.enter()
+    LINE._over_at -= 10 * TURN
+    connection.frame_received(b"open")
+    connection.end(1000, "")
+    connection.lost()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not done
