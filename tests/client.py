@@ -11,6 +11,7 @@ import itertools
 import json
 import uuid
 from collections import deque
+from contextlib import suppress
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -65,7 +66,10 @@ class Client:
     async def hang_up(self) -> None:
         """Close the socket without a word to mn:/session."""
         if self._socket is not None:
-            await self._socket.close()
+            # A socket that was reset while it closes is aborted twice by the client's library, and
+            # the second time its transport has no event loop any more.
+            with suppress(AttributeError):
+                await self._socket.close()
 
     def cut(self) -> None:
         """Lose the socket, as a network does."""

@@ -26,6 +26,7 @@ from msgnode.servers import daphne_internals as internals  # first: it installs 
 from msgnode.servers.daphne_http import NodeHttpFactory, end_if_reset
 from msgnode.servers.daphne_internals import InternalProtocol
 from msgnode.servers.socket_link import (
+    CLOSE_HANDSHAKE,
     CLOSE_PATIENCE,
     FAILURE_PATIENCE,
     FailedClient,
@@ -226,10 +227,27 @@ class NodeProtocol(InternalProtocol):
         self.end_stream()
 
 
+class _Timers:
+    """Timers that run for as long as they are asked to.
+
+    autobahn's are cut to whole seconds: one of a second may run out at once, and a client that
+    answers a closing handshake within a millisecond is hung up on before it has the code.
+    """
+
+    @staticmethod
+    def call_later(delay: float, called: Callable[..., None], *args: Any) -> Any:
+        return reactor.callLater(delay, called, *args)
+
+
 class NodeFactory(WebSocketFactory):
     """Makes the protocol of each socket."""
 
     protocol = NodeProtocol
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._batched_timer = _Timers
+        self.setProtocolOptions(closeHandshakeTimeout=CLOSE_HANDSHAKE)
 
 
 class NodeServer(Server):

@@ -15,6 +15,8 @@ from time import monotonic
 
 from msgnode.core.faults import FAULTS
 
+CLOSE_HANDSHAKE = 5.0
+"""Seconds that a client which reads has for its half of the closing handshake."""
 CLOSE_PATIENCE = 1.0
 """Seconds until a socket whose reader does not read is dropped instead of closed."""
 FAILURE_PATIENCE = 10.0

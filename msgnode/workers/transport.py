@@ -43,7 +43,8 @@ from .worker_process import WorkerId
 
 log = logging.getLogger(__name__)
 
-LAYER_AWAY, LAYER_FULL = "redis-away", "redis-full"
+LAYER_AWAY = "redis-away"
+LAYER_FULL = "redis-full"
 _ASK_AGAIN = 0.05  # seconds between two requests for the same lost batch
 _RETRY = 0.1  # seconds until a layer that refused is tried again
 _READER_PATIENCE = 5.0  # seconds that a full link may hold senders back
@@ -202,7 +203,10 @@ class PeerTransport:
         return monotonic() - self._heard_itself_at < self.timeout
 
     def knows(self, epochs: set[str]) -> bool:
-        """Whether all that these workers, and those heard of, have is known here."""
+        """Whether all that these workers, and those heard of, have is known here; not while this
+        one is cut off, which it may notice before it misses the others."""
+        if not self.hears_itself:
+            return False
         all_known = all(peer.is_up and peer.is_known for peer in self.peers.values())
         return all_known and epochs <= self.peers.keys()
 

@@ -166,3 +166,14 @@ async def test_both_sides_closing_at_once_end_without_a_reset(node: Node) -> Non
         assert b'"id":2' in (await socket.frame())[1]
         assert (await socket.frame())[0] == 8
         assert await socket.rest() == b""
+
+
+async def test_a_client_has_time_for_its_half_of_the_closing_handshake(node: Node) -> None:
+    async with opened(node) as socket:
+        await socket.write(frame(b'{"id":2,"type":"close","to":"mn:/session"}'))
+        assert b'"id":2' in (await socket.frame())[1]
+        assert (await socket.frame())[0] == 8
+        with pytest.raises(TimeoutError):  # less than a second is a link's delay, not an absence
+            await asyncio.wait_for(socket.rest(), 1.2)
+        await socket.write(close(1000))
+        assert await socket.rest() == b""

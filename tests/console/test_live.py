@@ -11,6 +11,7 @@ from websockets.exceptions import InvalidStatus
 
 from tests.client import SESSION, Client, address, code, runtime
 from tests.node import eventually
+from tests.services import redis_server
 
 from .browser import log_in, operated
 
@@ -90,10 +91,17 @@ async def asked(sender: Client, to: str, reader: Client) -> dict:
     return await waiting
 
 
+@pytest.fixture
+def own_redis():
+    with redis_server() as url:
+        yield url
+
+
 @pytest.mark.long
-async def test_a_ban_ends_and_keeps_out_a_runtime_on_all_nodes_of_a_database(start_node):
-    first = start_node(**operated())
-    second = start_node(DATABASE_URL=f"sqlite:///{first.data_dir}/node.sqlite3")
+async def test_a_ban_ends_and_keeps_out_a_runtime_at_all_workers(own_redis, start_node):
+    first = start_node(**operated(), REDIS_URL=own_redis)
+    database = f"sqlite:///{first.data_dir}/node.sqlite3"
+    second = start_node(DATABASE_URL=database, REDIS_URL=own_redis)
     browser = await asyncio.to_thread(log_in, first)
     banned = runtime()
     async with first.ws() as here, second.ws() as there, second.ws() as another:

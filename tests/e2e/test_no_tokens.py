@@ -228,6 +228,8 @@ async def followed(run: Run) -> AsyncIterator[None]:
 def kept(folder: Path) -> Iterator[tuple[str, str]]:
     """Every file as text: tables row by row, and each file as it is."""
     for path in sorted(each for each in folder.rglob("*") if each.is_file()):
+        if not path.exists():  # a database's, closed since
+            continue
         if path.suffix == ".parquet":
             yield str(path), repr(pq.read_table(path).to_pylist())
         if path.suffix == ".sqlite3":

@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.launched import Launched
 from tests.e2e.policed import DOMAIN, MANAGER, PolicedNode, Runtime, policed_node
-from tests.services import free_port
+from tests.services import free_port, redis_server
 
 pytestmark = pytest.mark.long
 
@@ -226,9 +226,15 @@ def test_a_default_of_refusal_refuses_what_nobody_permits():
         assert alice.opened["body"]["code"] == 403
 
 
-def test_every_worker_puts_a_publication_in_force(node):
+def test_every_worker_puts_a_publication_in_force():
     command = (sys.executable, "-m", "msgnode.servers.main")
-    with Launched(node.process.data_dir, free_port(), command, {"DOMAIN": DOMAIN}) as second:
+    with (
+        redis_server() as redis,
+        policed_node(REDIS_URL=redis) as node,
+        Launched(
+            node.process.data_dir, free_port(), command, {"DOMAIN": DOMAIN, "REDIS_URL": redis}
+        ) as second,
+    ):
         second.line_with("The worker is ready")
         number = node.publish(rules(deny({"msgTo": {"like": "*/secret"}})))
         second.line_with(f"Policies of version {number} are in force")

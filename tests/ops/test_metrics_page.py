@@ -58,7 +58,7 @@ def _raised(path: Path) -> Iterator[str]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not node.args:
             continue
-        if _last_name(node.func).lstrip("_") in ("raise_alarm", "Raised"):
+        if _last_name(node.func).lstrip("_") in ("raise_alarm", "Raised", "fails"):
             kind = node.args[0]
             if isinstance(kind, ast.Constant):
                 yield str(kind.value)
