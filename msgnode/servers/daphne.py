@@ -227,18 +227,6 @@ class NodeProtocol(InternalProtocol):
         self.end_stream()
 
 
-class _Timers:
-    """Timers that run for as long as they are asked to.
-
-    autobahn's are cut to whole seconds: one of a second may run out at once, and a client that
-    answers a closing handshake within a millisecond is hung up on before it has the code.
-    """
-
-    @staticmethod
-    def call_later(delay: float, called: Callable[..., None], *args: Any) -> Any:
-        return reactor.callLater(delay, called, *args)
-
-
 class NodeFactory(WebSocketFactory):
     """Makes the protocol of each socket."""
 
@@ -246,7 +234,7 @@ class NodeFactory(WebSocketFactory):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._batched_timer = _Timers
+        internals.run_timers_exactly(self)
         self.setProtocolOptions(closeHandshakeTimeout=CLOSE_HANDSHAKE)
 
 

@@ -9,6 +9,9 @@ of the names is gone or is called otherwise. So a new release is looked at here,
   those nobody writes to. Daphne keeps the reactor it finds; importing this file installs it.
 - InternalProtocol: autobahn reads a frame in many calls; plain texts are cut out of a read before,
   and only while autobahn has nothing under way. A fault of the client is told to `fail`.
+- `run_timers_exactly`: autobahn's timers are cut to whole seconds. One of a second may run out at
+  once, and a client that answers a closing handshake within a millisecond is hung up on before it
+  has the code.
 - `write_now`: bytes go to a socket that has nothing waiting, without Twisted's turn of the loop.
 - `serve_with`: Daphne makes its factories and its endpoint from names of its module.
 """
@@ -70,7 +73,7 @@ if "twisted.internet.reactor" not in sys.modules:
 import daphne.server as _stock  # noqa: E402
 from autobahn.websocket import protocol as _autobahn  # noqa: E402
 from daphne.http_protocol import HTTPFactory, WebRequest  # noqa: E402
-from daphne.ws_protocol import WebSocketProtocol  # noqa: E402
+from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol  # noqa: E402
 from twisted.internet import abstract, reactor, tcp  # noqa: E402
 from twisted.web import http as _http  # noqa: E402
 
@@ -120,6 +123,7 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     (_autobahn.WebSocketProtocol, "wasClean", "attribute"),
     (_autobahn.WebSocketProtocol, "closeHandshakeTimeout", "attribute"),
     (_autobahn.WebSocketProtocol, "closeHandshakeTimeoutCall", "attribute"),
+    (WebSocketFactory, "_batched_timer", "attribute"),
     (WebSocketProtocol, "muted", "attribute"),
     (WebSocketProtocol, "last_ping", "attribute"),
     (_stock.Server, "connections", "attribute"),
@@ -198,6 +202,19 @@ class InternalProtocol(WebSocketProtocol):
 
     def _max_message_size_exceeded(self, msg_size: int, max_msg_size: int, reason: str) -> None:
         self.too_large(max_msg_size)
+
+
+class _Timers:
+    """Timers that run for as long as they are asked to."""
+
+    @staticmethod
+    def call_later(delay: float, called: Callable[..., None], *args: Any) -> Any:
+        return reactor.callLater(delay, called, *args)
+
+
+def run_timers_exactly(factory: Any) -> None:
+    """Give the protocols of a factory timers that run for as long as they are asked to."""
+    factory._batched_timer = _Timers
 
 
 def write_now(transport: Any, data: bytes) -> bytes:

@@ -1,8 +1,11 @@
 """uvicorn as it is, the second choice beside Daphne: it holds the sockets, the node speaks ASGI.
 
 Nothing of it is overridden and no private name is used: frames come and go as ASGI events, by the
-session room's AsgiLink. What it does otherwise than Daphne is in docs/operations.md. Stopping is
-ours: uvicorn's own closes sockets with 1012 before anybody is told why.
+session room's AsgiLink. What it does otherwise than Daphne is in docs/operations.md.
+
+- Stopping is ours: uvicorn's own closes sockets with 1012 before anybody is told why.
+- uvicorn closes a socket only when its buffer is empty, so one that is never read would stay for
+  ever. The kernel ends it instead, once nothing was taken for as long as a ping may go unanswered.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ class UvicornServing:
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         asyncio.set_event_loop(self.loop)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # it logs whole URLs
+        self._unread_for = limits["PING_INTERVAL"] + limits["PING_TIMEOUT"]
         self._server = Server(
             Config(
                 application,
@@ -44,6 +48,9 @@ class UvicornServing:
 
     def run(self, listening: socket.socket) -> None:
         """Serve until `stop`."""
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; the sockets it accepts inherit it
+            milliseconds = round(self._unread_for * 1000)
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         self.loop.run_until_complete(self._serve(listening))
 
     def stop(self) -> None:
