@@ -132,13 +132,6 @@ class NodeProtocol(InternalProtocol):
     _refusal: dict[str, Any] | None = None
     _failed: FailedClient | None = None
 
-    def _connectionMade(self) -> None:  # noqa: N802
-        """autobahn writes all options into a log line nobody reads: an eighth of an open."""
-        for name in self.CONFIG_ATTRS:
-            setattr(self, name, getattr(self.factory, name))
-        self.CONFIG_ATTRS: tuple[str, ...] = ()
-        super()._connectionMade()
-
     def dataReceived(self, data: bytes) -> None:  # noqa: N802
         """Any byte is a sign of life; what a client that has failed still sends is thrown away."""
         if self._failed is not None:

@@ -87,6 +87,7 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
         "_max_message_size_exceeded",
         "(self, msg_size, max_msg_size, reason)",
     ),
+    (_autobahn.WebSocketServerProtocol, "_connectionMade", "(self)"),
     (_autobahn.WebSocketProtocol, "sendCloseFrame", "(self, code, reasonUtf8, isReply)"),
     (_autobahn.WebSocketProtocol, "dropConnection", "(self, abort)"),
     (_autobahn.WebSocketProtocol, "onCloseHandshakeTimeout", "(self)"),
@@ -115,6 +116,7 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     (abstract.FileDescriptor, "_tempDataLen", "attribute"),
     (abstract.FileDescriptor, "offset", "attribute"),
     (abstract.FileDescriptor, "producerPaused", "attribute"),
+    (_autobahn.WebSocketServerProtocol, "CONFIG_ATTRS", "attribute"),
     (_autobahn.WebSocketProtocol, "data", "attribute"),
     (_autobahn.WebSocketProtocol, "state", "attribute"),
     (_autobahn.WebSocketProtocol, "current_frame", "attribute"),
@@ -139,6 +141,13 @@ class InternalProtocol(WebSocketProtocol):
     receiver: Callable[[bytes], None] | None = None
     has_failed = False
     data: bytes  # autobahn's: what has been read and not consumed
+
+    def _connectionMade(self) -> None:  # noqa: N802
+        """autobahn writes all options into a log line nobody reads: an eighth of an open."""
+        for name in self.CONFIG_ATTRS:
+            setattr(self, name, getattr(self.factory, name))
+        self.CONFIG_ATTRS: tuple[str, ...] = ()
+        super()._connectionMade()
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802
         """Give whole text frames to the receiver; autobahn gets everything else."""
