@@ -76,9 +76,7 @@ def closes_gently(server: str) -> None:
 def reads_strictly(server: str) -> None:
     """For what uvicorn, as it is, does otherwise (docs/operations.md)."""
     if server == "uvicorn":
-        pytest.skip(
-            "uvicorn takes lengths of any form, and may drop what a fault comes right behind"
-        )
+        pytest.skip("uvicorn takes lengths of any form, and may drop what came before a fault")
 
 
 @pytest.hookimpl(tryfirst=True)
