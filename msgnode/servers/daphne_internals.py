@@ -77,6 +77,8 @@ from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol  # noqa: E402
 from twisted.internet import abstract, reactor, tcp  # noqa: E402
 from twisted.web import http as _http  # noqa: E402
 
+_installed: Any = reactor  # the installed one, whose class Twisted's annotations do not know
+
 INTERNALS: tuple[tuple[Any, str, str], ...] = (
     # methods: how each is called
     (AsyncioSelectorReactor, "_disconnectSelectable", "(self, selectable, why, isRead, faildict)"),
@@ -218,7 +220,7 @@ class _Timers:
 
     @staticmethod
     def call_later(delay: float, called: Callable[..., None], *args: Any) -> Any:
-        return reactor.callLater(delay, called, *args)
+        return _installed.callLater(delay, called, *args)
 
 
 def run_timers_exactly(factory: Any) -> None:
@@ -251,7 +253,7 @@ def channel_of(protocol: Any) -> Any:
 
 def event_loop() -> asyncio.AbstractEventLoop:
     """The loop of the installed reactor."""
-    loop: asyncio.AbstractEventLoop = reactor._asyncioEventloop
+    loop: asyncio.AbstractEventLoop = _installed._asyncioEventloop
     return loop
 
 
