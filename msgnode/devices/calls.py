@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from msgnode.core import messages
+from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import BadMessage, NodeError, Unavailable
-from msgnode.core.messages import InvalidFrame, Message
+from msgnode.core.messages import Message
 
 from . import connection as device_connection
 from .connection import Carried, Refused

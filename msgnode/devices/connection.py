@@ -11,8 +11,9 @@ import msgspec
 
 from msgnode.bus import delivery
 from msgnode.core import messages
+from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import GatewayTimeout, NodeError, TooMany, Unavailable
-from msgnode.core.messages import InvalidFrame, Message
+from msgnode.core.messages import Message
 from msgnode.sessions.connection import Connection
 
 from .link import DeviceLink, key_of

@@ -12,8 +12,9 @@ from itertools import chain
 from typing import NamedTuple
 
 from msgnode.core import messages
+from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import BadMessage
-from msgnode.core.messages import InvalidFrame, Message
+from msgnode.core.messages import Message
 from msgnode.sessions.rules import CloseCode
 
 from .events import EventBuffer

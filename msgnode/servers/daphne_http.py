@@ -11,13 +11,13 @@ import socket
 import time
 from typing import Any
 
-from daphne.http_protocol import HTTPFactory, WebRequest
-from twisted.internet import reactor as _reactor
-from twisted.internet.interfaces import IPushProducer
-from zope.interface import implementer
-
 from msgnode.core.faults import FAULTS, RESET
-from msgnode.servers.daphne_reactor import is_reset
+from msgnode.servers.daphne_internals import channel_of, is_reset  # first: installs the reactor
+
+from daphne.http_protocol import HTTPFactory, WebRequest  # isort: skip
+from twisted.internet import reactor as _reactor  # isort: skip
+from twisted.internet.interfaces import IPushProducer  # isort: skip
+from zope.interface import implementer  # isort: skip
 
 reactor: Any = _reactor
 
@@ -143,6 +143,6 @@ class NodeHttpFactory(HTTPFactory):
 
 def _drop_unasking(protocol: Any) -> None:
     """End a connection whose first request has not even begun."""
-    channel = getattr(protocol, "_channel", protocol)
+    channel = channel_of(protocol)
     if not getattr(channel, "was_asked", False) and channel.transport is not None:
         channel.transport.abortConnection()

@@ -25,6 +25,7 @@ from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.liveness import LivenessChecks
+from msgnode.sessions.locator import SessionLocator
 from msgnode.sessions.manager import SessionManager, SessionSettings
 from msgnode.sessions.session import LiveSession
 from tests.fakes import FakeRecorder
@@ -105,7 +106,7 @@ class Worker:
         self.sessions = SessionManager(limits, self.table, store, lambda *_: None)
         self.door = SessionHandshake(
             limits, self.sessions, self.table, store, lambda *_: None, no_barrier,
-            LivenessChecks(self.sessions, 60), LastOwnerCache(),
+            SessionLocator(self.sessions), LivenessChecks(self.sessions, 60), LastOwnerCache(),
         )  # fmt: skip
         self.sockets = ConnectionLimits(100, 50, self.sessions.is_source_banned)
         self.devices = Devices(self.sockets, self.sessions.queues, OUTBOX // 4, idle)
