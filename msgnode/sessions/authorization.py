@@ -15,6 +15,7 @@ Rules (docs/reference/messages.md, sections 3, 4 and 11)
 
 from __future__ import annotations
 
+from msgnode.bus.holders import NO_OTHERS, Holders
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import Authenticator, Listener
 from msgnode.bus.table import RoutingTable
@@ -47,6 +48,7 @@ class SessionAuthorizer:
         self._authenticator = authenticator
         self._ownership = ownership
         self._max_learned = max_learned
+        self.holders: Holders = NO_OTHERS
 
     def authenticate(self, message: Message, caller: Connection) -> None:
         _check_refusal(caller)
@@ -73,6 +75,8 @@ class SessionAuthorizer:
             and table.owners.get(sender) is not session
             and table.learned.get(sender) is not session
         ):
+            if not addresses.is_under(sender, session.runtime_url) and not table.owner_of(sender):
+                self.holders.require((session.id, message.id, "from"), (sender,))
             self._bind(sender, session, speaker)
         for to in message.recipients:
             if to.endswith(_EVENTS):

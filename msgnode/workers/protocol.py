@@ -199,12 +199,26 @@ class RequestFrame(Frame, tag=26):
     runtime_url: str
 
 
+class HolderRequest(PeerMessage, tag=27):
+    """Do you know who holds these addresses? By the directory sessions of yours do."""
+
+    number: int
+    addresses: list[str]
+
+
+class HolderResponse(PeerMessage, tag=28):
+    """Those of the addresses that somebody holds. Said after all that I said of them before."""
+
+    number: int
+    held: list[str]
+
+
 AnyMessage = (
     Frame | SessionUp | SessionDown | AddressAdded | AddressRemoved | SessionAddresses
     | SnapshotBegins | SnapshotEnds | BarrierRequest | BarrierAck | Ready | Backpressure
     | LostFrames | RequestSession | RequestRefused | TransferBegin | TransferEnd
     | SessionMoved | Goodbye | CounterReport | RpcRequest | RpcResponse
-    | ResponseFrame | CheckSocket | SocketChecked | RequestFrame
+    | ResponseFrame | CheckSocket | SocketChecked | RequestFrame | HolderRequest | HolderResponse
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -103,7 +103,8 @@ class PeerTransport:
         self.may_serve: Callable[[], bool] = lambda: True
         self.client: TransportClient
         self._layer = layer
-        self._group = f"node-{hashlib.sha256(secret.encode()).hexdigest()[:32]}"
+        self.node = hashlib.sha256(secret.encode()).hexdigest()[:32]
+        self._group = f"node-{self.node}"
         self._link_bytes = link_bytes
         self._raise_alarm = raise_alarm
         self._clear_alarm = clear_alarm
