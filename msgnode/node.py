@@ -336,7 +336,7 @@ class Node:
             self.guard,
             self.liveness,
             self.lease,
-            Directory(settings.REDIS_URL, transport.node),
+            Directory(settings.REDIS_URL, transport.node[:12]),
         )
         self.pipeline.holders = self.authorizer.holders = cluster.homes
         self.replies.findable = cluster.homes.barrier

@@ -48,7 +48,7 @@ from .ports import (
 from .replies import Replies
 from .response_guard import ResponseGuard
 from .return_paths import ReturnPath
-from .routes import ComponentBook, Nowhere, ToComponent, ToSessions
+from .routes import ComponentBook, Nowhere, Route, ToComponent, ToSessions
 from .table import RoutingTable
 
 log = logging.getLogger(__name__)
@@ -120,8 +120,9 @@ class Pipeline:
         try:
             self._check_lease()
             session, speaker = self._authorizer.authorize(message, caller)
+            route = None
             if self.holders is not NO_OTHERS:
-                self._find_holders_of(message, session)
+                route = self._find_holders_of(message, session)
             if len(message.recipients) == 1:
                 message, decision = self._taken_in(message, speaker)
         except Pending as fact:
@@ -135,7 +136,7 @@ class Pipeline:
             recipients = message.recipients
             if len(recipients) == 1:
                 rest = self._to_recipient(
-                    message, recipients[0], decision, session, speaker, caller, began
+                    message, recipients[0], decision, session, speaker, caller, began, route
                 )
                 if rest is not None:
                     caller.carry_on(rest)
@@ -204,6 +205,7 @@ class Pipeline:
         speaker: Speaker,
         caller: Caller,
         began: float,
+        route: Route | None = None,
     ) -> Iterator[None] | None:
         """Deliver to one recipient; what is left to do, if that is too much for one turn."""
         listeners = code = 0
@@ -212,7 +214,10 @@ class Pipeline:
         try:
             if taken is None:
                 message, decision = self._taken_in(message, speaker)
-            route = routes.choose(message, to, self._components, self._table, self._domain, session)
+            if route is None:
+                route = routes.choose(
+                    message, to, self._components, self._table, self._domain, session
+                )
             out = self._enforced(message, speaker, Direction.OUT)
             if out.auth or not decision.auth:
                 decision = out
@@ -286,9 +291,14 @@ class Pipeline:
             outcome, code = self._undelivered(message, to, full, caller)
         self._note(message, to, speaker, decision, began, outcome, listeners, code=code)
 
-    def _find_holders_of(self, message: Message, session: Requester) -> None:
-        """Find out who holds what this message is for or about, where nobody here knows."""
+    def _find_holders_of(self, message: Message, session: Requester) -> Route | None:
+        """Find out who holds what this message is for or about, where nobody here knows.
+
+        Returns:
+            The route to its last recipient, if that had to be chosen.
+        """
         table = self._table
+        route: Route | None = None
         missing: list[str] = []
         needed: list[str] = []
         for to in message.recipients:
@@ -304,6 +314,7 @@ class Pipeline:
             self.holders.find((session.id, message.id, "to"), missing)
         if needed:
             self.holders.require((session.id, message.id, "about"), needed)
+        return route
 
     def _taken_in(self, message: Message, speaker: Speaker) -> tuple[Message, Decision]:
         """The message after the policies on its way in, which may have rewritten it."""

@@ -8,7 +8,8 @@ Rules
 - `claim` is said once, by who has something by a commit: it overwrites. `keep` says again what
   holds: it does not overwrite what somebody else has claimed. `release` removes an entry only while
   it names who releases it.
-- What could not be said, because Redis was away or full, is kept and said again (`say_again`).
+- What could not be said, because Redis was away or full, is kept and said again (`say_again`);
+  until then `is_failing`.
 - An entry ends `expiry` seconds after it was said last, so that what nobody takes back goes, too.
 """
 
@@ -26,6 +27,7 @@ from .faults import RedisFault, Unreachable
 EXPIRY = 3600
 MOST_RELEASED = 100_000  # releases that wait; what is more expires
 _AT_ONCE = 500  # keys of one look-up
+_SAID_AT_ONCE = 200  # claims before Redis is waited for
 
 _KEEP = b"""local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return 0 end
@@ -75,10 +77,14 @@ class Directory:
         self._claimed: dict[str, str] = {}  # key -> holder, until Redis has it
         self._released: dict[str, str] = {}
         self._last: asyncio.Future[Any] | None = None
+        self._failures = 0
+        self._is_started = False
 
     async def start(self) -> None:
-        """Raises RedisFault."""
-        await self._client.start()
+        """Connect; nothing, the second time. Raises RedisFault."""
+        if not self._is_started:
+            await self._client.start()
+            self._is_started = True
 
     async def close(self) -> None:
         """Say nothing more."""
@@ -122,15 +128,20 @@ class Directory:
         filled = await self._get(Kind.FILLED, (epoch,))
         return filled.get(epoch) == self._client.run_id
 
-    def say_again(self) -> None:
-        """Say what could not be said."""
-        self.is_failing = False
+    async def say_again(self) -> None:
+        """Say what could not be said, some at a time. Raises RedisFault."""
+        failures = self._failures
         released, self._released = self._released, {}
-        for key, holder in tuple(self._claimed.items()):
-            self._say(key, holder)
         for key, holder in released.items():
             kind, _, name = key.removeprefix(f"{self._prefix}:").partition(":")
             self.release(Kind(kind), name, holder)
+        for count, (key, holder) in enumerate(tuple(self._claimed.items())):
+            if self._claimed.get(key) == holder:
+                self._say(key, holder)
+            if count % _SAID_AT_ONCE == 0 and self._last is not None:
+                await self._last
+        if self._failures == failures:
+            self.is_failing = False
 
     @property
     def last(self) -> asyncio.Future[Any] | None:
@@ -170,14 +181,14 @@ class Directory:
         try:
             said = self._client.execute(b"SET", key, holder, b"PX", self._milliseconds)
         except Unreachable:
-            self.is_failing = True
+            self._fail()
             return
         self._last = said
         said.add_done_callback(partial(self._have_said, key, holder))
 
     def _have_said(self, key: str, holder: str, said: asyncio.Future[Any]) -> None:
         if _failed(said):
-            self.is_failing = True
+            self._fail()
         elif self._claimed.get(key) == holder:
             del self._claimed[key]
 
@@ -186,9 +197,13 @@ class Directory:
             self._owe(key, holder)
 
     def _owe(self, key: str, holder: str) -> None:
-        self.is_failing = True
+        self._fail()
         if key not in self._claimed and len(self._released) < MOST_RELEASED:
             self._released[key] = holder
+
+    def _fail(self) -> None:
+        self.is_failing = True
+        self._failures += 1
 
     def _key(self, kind: Kind, name: str) -> str:
         return f"{self._prefix}:{kind.value}:{name}"

@@ -164,8 +164,8 @@ class Cluster:
         limit = monotonic() + min(self._limits.timeout, _LAYER_PATIENCE)
         while True:
             try:
-                await self.transport.start()
                 await self.homes.start()
+                await self.transport.start()
                 break
             except Exception as error:
                 if isinstance(error, Refused) or monotonic() > limit:

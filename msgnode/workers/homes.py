@@ -22,11 +22,11 @@ import asyncio
 import itertools
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgnode.bus.ports import Layer, Listener, TableObserver
 from msgnode.bus.table import RoutingTable
@@ -118,8 +118,8 @@ class Homes:
         while True:
             await asyncio.sleep(_RETRY)
             with FAULTS.kept_to("directory"), suppress(RedisFault):
-                if self._directory.is_failing:
-                    self._directory.say_again()
+                if self._directory.is_failing and not self._is_filling:
+                    await self._directory.say_again()
                 if monotonic() - kept > self._directory.expiry / 3:
                     kept = monotonic()
                     await self._fill(_RETRY / 20)
@@ -198,7 +198,6 @@ class Homes:
         """Redis is there, maybe another one, or without what it had."""
         if self._filling is not None:
             self._filling.cancel()
-        self._directory.say_again()
         self._filling = asyncio.create_task(self._fill())
 
     async def _fill(self, pause: float = 0.0) -> None:
@@ -206,6 +205,7 @@ class Homes:
         keep = self._directory.keep
         count = 0
         with suppress(RedisFault):  # once it is there again all is said anew
+            await self._directory.say_again()
             for id_ in tuple(self._local.sessions):
                 if id_ not in self._placed or id_ not in self._local.sessions:
                     continue
@@ -255,7 +255,7 @@ class Homes:
             held = [each for each in message.addresses if each in self._table.owners]
             peer.out.put(HolderResponse(message.number, held), sum(map(len, held)))
             return
-        answer = self._answers.pop(message.number, None)
+        answer = self._answers.get(message.number)
         if answer is not None and not answer.done():
             answer.set_result(message.held)
 
@@ -266,59 +266,97 @@ class Homes:
 
     def _find_all(self) -> None:
         questions, self._questions = self._questions, []
-        task = asyncio.create_task(self._answer(questions))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._start(self._answer(questions))
 
     async def _answer(self, questions: list[_Question]) -> None:
         addresses = {address for each in questions for address in each.addresses}
         self.asked += len(addresses)
+        limit = monotonic() + LIMIT
+        at_home: dict[str, str] = {}
         try:
-            async with asyncio.timeout(2 * LIMIT):
-                unknown = await self._find(addresses)
+            async with asyncio.timeout(LIMIT):
+                at_home, unknown = await self._look_up(addresses)
         except (RedisFault, TimeoutError):
             unknown = addresses
         except Exception as error:
             FAULTS.note("directory", error)
             unknown = addresses
-        self.not_known += len(unknown)
-        until = monotonic() + LIMIT
-        for address in unknown:
-            self._unknown[address] = until
-            self._unknown.move_to_end(address)
-        for each in questions:
-            self._known[each.key] = frozenset(each.addresses)
-            with FAULTS.kept_to("sender"):
-                each.tell()
-        for remembered in (self._known, self._unknown):
-            while len(remembered) > MOST_REMEMBERED:
-                remembered.popitem(last=False)
+        self._give_up(unknown)
+        asked = {epoch: self._ask_home(epoch, at_home) for epoch in set(at_home.values())}
+        waiting: dict[frozenset[str], list[_Question]] = {}
+        for each in questions:  # a home that does not answer holds up nobody but who needs it
+            homes = frozenset(at_home[address] for address in each.addresses if address in at_home)
+            waiting.setdefault(homes, []).append(each)
+        for homes, those in waiting.items():
+            answers = {each: asked[each] for each in homes}
+            self._start(self._hear_homes(answers, at_home, those, limit - monotonic()))
 
-    async def _find(self, addresses: set[str]) -> set[str]:
-        """Those of the addresses of which it cannot be found out whether anybody holds them."""
+    async def _look_up(self, addresses: set[str]) -> tuple[dict[str, str], set[str]]:
+        """The homes of addresses, by epoch; and of which none can be found though there may be."""
         peers = self._transport.peers
         ready = [peer.epoch for peer in peers.values() if peer.is_up and peer.is_ready]
-        async with asyncio.timeout(LIMIT):
-            found = await self._directory.find(addresses, ready)
+        found = await self._directory.find(addresses, ready)
         unknown = set() if found.is_whole else addresses - found.workers.keys()
-        at_home: dict[str, list[str]] = {}
+        at_home: dict[str, str] = {}
         for address, epoch in found.workers.items():
-            if epoch != self._epoch:  # what is at home here the table knows
-                at_home.setdefault(epoch, []).append(address)
-        asked: dict[asyncio.Future[list[str]], list[str]] = {}
-        for epoch, theirs in at_home.items():
-            unknown.update(theirs)  # until it answers
             peer = peers.get(epoch)
             if peer is not None and peer.is_up:
-                number = next(self._numbers)
-                answer = self._answers[number] = asyncio.get_running_loop().create_future()
-                asked[answer] = theirs
-                peer.out.put(HolderRequest(number, theirs), sum(map(len, theirs)))
-        answered, late = await asyncio.wait(asked, timeout=LIMIT) if asked else (set(), set())
-        for answer in answered:
-            not_told = set(answer.result()) - self._table.owners.keys()
-            unknown.difference_update(set(asked[answer]) - not_told)
-        if late:
-            kept = self._answers.items()
-            self._answers = {number: each for number, each in kept if each not in late}
-        return unknown
+                at_home[address] = epoch
+            elif epoch != self._epoch:  # what is at home here the table knows
+                unknown.add(address)
+        return at_home, unknown
+
+    def _ask_home(self, epoch: str, at_home: Mapping[str, str]) -> asyncio.Future[list[str]]:
+        number = next(self._numbers)
+        answer: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        answer.add_done_callback(lambda _: self._answers.pop(number, None))
+        theirs = [address for address, home in at_home.items() if home == epoch]
+        request = HolderRequest(number, theirs)
+        self._transport.peers[epoch].out.put(request, sum(map(len, theirs)))
+        return answer
+
+    async def _hear_homes(
+        self,
+        answers: Mapping[str, asyncio.Future[list[str]]],
+        at_home: Mapping[str, str],
+        questions: list[_Question],
+        seconds: float,
+    ) -> None:
+        """Tell who asked once these homes have answered, or have not in so many seconds."""
+        if answers:
+            await asyncio.wait(answers.values(), timeout=seconds)
+        held = self._table.owners
+        unknown: set[str] = set()
+        for address in (each for question in questions for each in question.addresses):
+            if address not in at_home or address in held:
+                continue
+            answer = answers[at_home[address]]
+            if not answer.done() or answer.cancelled() or address in answer.result():
+                unknown.add(address)
+        self._give_up(unknown)
+        for each in answers.values():
+            each.cancel()
+        for question in questions:
+            self._known[question.key] = frozenset(question.addresses)
+            with FAULTS.kept_to("sender"):
+                question.tell()
+        _bound(self._known)
+
+    def _give_up(self, addresses: set[str]) -> None:
+        self.not_known += len(addresses)
+        until = monotonic() + LIMIT
+        for address in addresses:
+            self._unknown[address] = until
+            self._unknown.move_to_end(address)
+        _bound(self._unknown)
+
+    def _start(self, job: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(job)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _bound(remembered: OrderedDict[Any, Any]) -> None:
+    while len(remembered) > MOST_REMEMBERED:
+        remembered.popitem(last=False)

@@ -111,7 +111,7 @@ async def test_what_is_said_while_redis_is_away_is_said_again_and_what_was_let_g
         server.start()
         await asyncio.wait_for(connected.wait(), 10)
         assert directory.is_failing
-        directory.say_again()
+        await directory.say_again()
         found = await directory.find(["kept", "let go", "moved"], [])
         assert found.workers == {"kept": "one"}
         assert not directory.is_failing

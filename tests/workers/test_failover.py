@@ -1,5 +1,5 @@
-"""Two whole workers in one process, on a layer in memory and one database: what becomes of the
-sessions of one that is taken for dead, and of that worker. The same with real processes, Redis and
+"""Two whole workers in one process, on a layer in memory, one Redis and one database: what becomes
+of the sessions of one that is taken for dead, and of that worker. The same with real processes and
 PostgreSQL is in tests/e2e/test_frozen_worker.py."""
 
 from __future__ import annotations
@@ -76,8 +76,10 @@ async def until(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
 
 
 @pytest.fixture
-async def start(monkeypatch: pytest.MonkeyPatch, settings: Any) -> AsyncIterator[Start]:
-    settings.REDIS_URL = "redis://in-memory"
+async def start(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, redis_url: str
+) -> AsyncIterator[Start]:
+    settings.REDIS_URL = redis_url
     settings.NODE = {**settings.NODE, "WORKER_TIMEOUT": LEASE, "DRAIN_STAGGER": 0.0}
     settings.RECORD = {**settings.RECORD, "ON": False}
     pids = iter([os.getpid(), 1, os.getppid()])  # of processes that run
@@ -114,7 +116,7 @@ async def test_w1_a_worker_taken_for_dead_is_fenced_and_its_sessions_live_on(sta
     live, frozen = await start(), await start()
     assert live.cluster is not None
     assert frozen.cluster is not None
-    await until(live.knows_all)
+    await until(live.cluster.knows_all)
     caught, stays = await Runtime(frozen).open(), await Runtime(live).open()
     held = await caught.allocate()
     nobody = address()
@@ -144,7 +146,9 @@ async def test_w1_a_worker_taken_for_dead_is_fenced_and_its_sessions_live_on(sta
     assert await models.Allocation.objects.filter(address=held).aexists()
     assert await models.Alarm.objects.filter(kind="worker-fenced").aexists()
     again = await start()
-    await until(lambda: again.knows_all() and live.knows_all())
+    assert again.cluster is not None
+    for each in (again.cluster, live.cluster):
+        await until(each.knows_all)
     back = Runtime(again, caught.url)
     token_url = f"{caught.url}/{caught.token}"
     assert await back.ask("re-open", "mn:/session", sender=token_url) == {"code": 200}
