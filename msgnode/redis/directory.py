@@ -117,7 +117,9 @@ class Directory:
     def keep(self, kind: Kind, name: str, holder: str) -> asyncio.Future[Any]:
         """Say again who holds something. Raises RedisFault, at once or with the reply."""
         key = self._key(kind, name)
-        return self._client.execute(b"EVAL", _KEEP, 1, key, holder, self._milliseconds)
+        kept = self._client.execute(b"EVAL", _KEEP, 1, key, holder, self._milliseconds)
+        kept.add_done_callback(_failed)  # whoever waits for a later one hears of it
+        return kept
 
     def keep_filled(self, epoch: str) -> None:
         """This worker has entered all that it holds into the server it is connected to."""
@@ -156,8 +158,9 @@ class Directory:
         Raises:
             RedisFault: it cannot be asked.
         """
-        filled = await self._get(Kind.FILLED, epochs)
-        sessions = await self._get(Kind.ADDRESS, addresses)
+        filled, sessions = await asyncio.gather(
+            self._get(Kind.FILLED, epochs), self._get(Kind.ADDRESS, addresses)
+        )
         workers = await self._get(Kind.SESSION, set(sessions.values()))
         run_id = self._client.run_id
         return Found(

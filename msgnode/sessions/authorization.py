@@ -75,13 +75,19 @@ class SessionAuthorizer:
             and table.owners.get(sender) is not session
             and table.learned.get(sender) is not session
         ):
-            if not addresses.is_under(sender, session.runtime_url) and not table.owner_of(sender):
-                self.holders.require((session.id, message.id, "from"), (sender,))
+            if self.holders is not NO_OTHERS:
+                self._find_holder(sender, message, session)
             self._bind(sender, session, speaker)
         for to in message.recipients:
             if to.endswith(_EVENTS):
                 self._check_publisher(sender, to, session)
         return session, speaker
+
+    def _find_holder(self, sender: str, message: Message, session: LiveSession) -> None:
+        """Find out whether a session of another worker holds what nobody here is known to."""
+        is_own = addresses.is_under(sender, session.runtime_url)
+        if not is_own and self._table.owner_of(sender) is None:
+            self.holders.require((session.id, message.id, "from"), (sender,))
 
     def _bind(self, sender: str, session: LiveSession, speaker: Speaker) -> None:
         """Let the session speak as an address it has not used before, or refuse it."""
