@@ -176,6 +176,8 @@ class Cluster:
             asyncio.create_task(job) for job in (self._watch(), self.counts.run(), self.homes.run())
         ]
         await self.transport.join(self._expected)
+        if self.transport.refused:  # what they left nobody has taken
+            await self._take_over(None, [])
         self.state = membership_store.READY
 
     def close(self) -> None:
@@ -418,8 +420,8 @@ class Cluster:
             self.replicator.forget(peer)
         self._dead.discard(epoch)
 
-    async def _take_over(self, epochs: list[str], ids: list[str]) -> None:
-        """Take sessions from the database, some at a time."""
+    async def _take_over(self, epochs: list[str] | None, ids: list[str]) -> None:
+        """Take sessions from the database, some at a time; None: all whose worker has ended."""
         with_gap = 0
         taking = self._store.take_over(epochs, ids)
         while (rows := await asyncio.to_thread(_closing, next, taking, None)) is not None:

@@ -13,6 +13,10 @@ from msgnode.bus.return_paths import ReturnPath
 from msgnode.core.identity import Speaker
 from msgnode.core.rates import Report
 
+PROTOCOL = 2
+"""The number of this protocol, said with each heartbeat; raised when what stands here changes, so
+that workers of two numbers have no link and do not misread each other."""
+
 
 class PeerMessage(msgspec.Struct, array_like=True, gc=False):
     """One message from a worker to another."""

@@ -9,6 +9,8 @@ Rules
 - A peer without a beat for `patience` seconds, or that does not settle in that time, is down:
   nobody waits for it, frames for it are dropped and remembered as lost. When it is heard of again
   a new stream begins with a snapshot.
+- A worker that speaks another protocol is not a peer, but is named by an alarm, once. One that
+  comes waits until the last of them has ended.
 - `barrier` is done when every peer that takes sessions has done what was said before it.
 """
 
@@ -31,6 +33,7 @@ from msgnode.redis.faults import Full
 from . import protocol
 from .peer import Peer
 from .protocol import (
+    PROTOCOL,
     BarrierAck,
     BarrierRequest,
     LostFrames,
@@ -48,6 +51,7 @@ LAYER_FULL = "redis-full"
 _ASK_AGAIN = 0.05  # seconds between two requests for the same lost batch
 _RETRY = 0.1  # seconds until a layer that refused is tried again
 _READER_PATIENCE = 5.0  # seconds that a full link may hold senders back
+_EPOCHS_KEPT = 10_000
 _ACKNOWLEDGED_PART = 64  # of a link's bytes: so much may come before it is acknowledged
 
 
@@ -63,6 +67,12 @@ class TransportClient(Protocol):
     def peer_down(self, peer: Peer) -> None:
         """It is not heard of; its sessions may come back with it."""
         ...
+
+
+def _remember(epochs: dict[str, None], epoch: str) -> None:
+    epochs[epoch] = None
+    if len(epochs) > _EPOCHS_KEPT:
+        epochs.pop(next(iter(epochs)))
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:
@@ -100,6 +110,8 @@ class PeerTransport:
         self.timeout = timeout
         self.peers: dict[str, Peer] = {}
         self.takes = True
+        self.protocol = PROTOCOL
+        self.refused: dict[str, None] = {}  # epochs that speak another protocol
         self.may_serve: Callable[[], bool] = lambda: True
         self.client: TransportClient
         self._layer = layer
@@ -313,6 +325,7 @@ class PeerTransport:
             self._group,
             {
                 "type": "worker.beat",
+                "protocol": self.protocol,
                 "inbox": self._inbox,
                 "is_ready": self._is_ready,
                 "takes": self._is_ready and self.takes,
@@ -389,7 +402,10 @@ class PeerTransport:
         if epoch in self._gone:
             return
         if message["type"] == "worker.beat":
-            self._on_heartbeat(message)
+            if message.get("protocol") == self.protocol:
+                self._on_heartbeat(message)
+            elif epoch not in self.refused:
+                self._refuse(message)
             return
         peer = self.peers.get(epoch)
         if peer is None or not peer.is_up:
@@ -421,6 +437,16 @@ class PeerTransport:
         peer.told_stream = beat["links"].get(self.me.epoch, 0)  # 0: to it we are down
         if peer.incoming.is_missing:
             self._ask_again(peer)
+
+    def _refuse(self, beat: dict[str, Any]) -> None:
+        """A worker that cannot be understood, of another version of the node."""
+        _remember(self.refused, beat["epoch"])
+        text = (
+            f"The worker {beat['name']} speaks the protocol {beat.get('protocol', 1)}, this one "
+            f"{self.protocol}: they do not meet. Stop the workers of the older version."
+        )
+        log.error(text)
+        self._raise_alarm("worker-protocol", beat["name"], text)
 
     def _acknowledged(self, peer: Peer, stream: int, until: int) -> None:
         if stream == peer.out.stream:
@@ -526,9 +552,7 @@ class PeerTransport:
     def forget(self, peer: Peer) -> None:
         """The peer has ended; nothing of it is heard any more."""
         self.peers.pop(peer.epoch, None)
-        self._gone[peer.epoch] = None
-        if len(self._gone) > 10_000:
-            self._gone.pop(next(iter(self._gone)))
+        _remember(self._gone, peer.epoch)
         peer.is_up = peer.is_ready = False
         peer.end()
         peer.out.begin()

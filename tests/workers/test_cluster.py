@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.bus.return_paths import ReturnPath
 from msgnode.redis.channel_layer import StreamChannelLayer
-from msgnode.workers.protocol import Backpressure
+from msgnode.workers.protocol import PROTOCOL, Backpressure
 from tests.node import eventually
 from tests.workers.cluster import PATIENCE, Fellow, LossyLayer, Meet
 
@@ -97,6 +97,21 @@ async def test_a_worker_knows_by_itself_that_the_layer_does_not_work_for_it(
     assert other.transport.hears_itself
     layer.loses = lambda message: False
     await _until(lambda: one.transport.hears_itself)
+
+
+@pytest.mark.parametrize("protocol", [{}, {"protocol": 1}, {"protocol": PROTOCOL + 1}])
+async def test_a_worker_that_speaks_another_protocol_is_named_once_and_no_peer(
+    meet: Meet, layer: LossyLayer, protocol: dict[str, int]
+) -> None:
+    one, other = await meet(2)
+    beat = {"type": "worker.beat", "epoch": "another", "name": "of another version", **protocol}
+    for _ in range(3):
+        await layer.group_send(one.transport._group, beat)
+    await _until(lambda: "worker-protocol" in one.alarms)
+    await one.settled()
+    assert one.alarms == ["worker-protocol"]
+    assert list(one.transport.peers) == [other.transport.me.epoch]
+    assert not one.transport.knows({"another", other.transport.me.epoch})
 
 
 async def test_while_a_worker_is_down_it_is_not_known_what_all_have(

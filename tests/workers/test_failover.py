@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from msgnode import models, node
 from msgnode.node import Node
 from msgnode.sessions.connection import Connection
 from msgnode.workers import membership_store
+from msgnode.workers.protocol import PROTOCOL
 from tests.client import ALLOCATION, address, runtime
 from tests.fakes import FakeLink
 from tests.node import eventually
@@ -25,7 +26,7 @@ from tests.node import eventually
 pytestmark = pytest.mark.django_db(transaction=True)
 
 LEASE = 1.5
-Start = Callable[[], Awaitable[Node]]
+Start = Callable[..., Coroutine[Any, Any, Node]]
 
 
 class Runtime:
@@ -85,11 +86,13 @@ async def start(
     pids = iter([os.getpid(), 1, os.getppid()])  # of processes that run
     started: list[Node] = []
 
-    async def start() -> Node:
+    async def start(protocol: int = PROTOCOL) -> Node:
         pid = next(pids)
         monkeypatch.setattr(node.os, "getpid", lambda: pid)
         worker = Node()
         monkeypatch.undo()
+        assert worker.cluster is not None
+        worker.cluster.transport.protocol = protocol
         await worker.start()
         started.append(worker)
         return worker
@@ -167,3 +170,25 @@ async def test_a_session_is_not_taken_from_a_worker_that_holds_its_lease(start: 
     assert not live.sessions.sessions
     row = await models.Session.objects.aget(runtime_url=caught.url)
     assert row.epoch == silent.epoch
+
+
+async def test_a_worker_of_another_protocol_waits_for_those_before_it_and_takes_what_they_leave(
+    start: Start,
+) -> None:
+    before = await start(PROTOCOL - 1)
+    leaves = await Runtime(before).open()
+    held = await leaves.allocate()
+    coming = asyncio.create_task(start())
+    alarms = models.Alarm.objects.filter(kind="worker-protocol")
+    async with asyncio.timeout(30):
+        while not await alarms.filter(text__contains=before.worker).aexists():
+            await eventually()
+    assert (await leaves.ask("create", address()))["code"] == 404  # it takes no sessions yet
+    assert not coming.done()
+    await before.stop()
+    after = await asyncio.wait_for(coming, 30)
+    back, asks = Runtime(after, leaves.url), await Runtime(after).open()
+    token_url = f"{leaves.url}/{leaves.token}"
+    assert await back.ask("re-open", "mn:/session", sender=token_url) == {"code": 200}
+    asks.say("create", held, {"value": "found"})
+    await until(lambda: any(b'"found"' in frame for frame in back.link.frames))
