@@ -3,8 +3,9 @@ other (link.py). Knows nothing of what they say.
 
 Rules
 - A worker subscribes its inbox before it says that it is there. A beat in the workers' group says
-  it to all, several times in `patience` seconds. As often each peer is told over its link how far
-  that has come, so a lost last batch is noticed as well.
+  it to all, several times in `patience` seconds. As often a peer is told over its link how far that
+  has come, until it has acknowledged all, so that a lost last batch is noticed as well. A link on
+  which nothing is said costs nothing.
 - What is said in one turn of the event loop leaves together, as one batch for each peer.
 - A peer without a beat for `patience` seconds, or that does not settle in that time, is down:
   nobody waits for it, frames for it are dropped and remembered as lost. When it is heard of again
@@ -320,7 +321,10 @@ class PeerTransport:
 
     async def _heartbeat(self) -> None:
         for peer in self._up():  # the same way as the batches, so that it does not overtake them
-            self._answer(peer, published=[peer.out.stream, peer.out.published])
+            if peer.out.bytes:
+                self._answer(peer, published=[peer.out.stream, peer.out.published])
+            elif peer.unacknowledged:
+                self._answer(peer)
         await self._layer.group_send(
             self._group,
             {
@@ -414,9 +418,11 @@ class PeerTransport:
         self._acknowledged(peer, *message["have"])
         if "again" in message and not self._rewind(peer, *message["again"]):
             self._begin(peer)
-        if "published" in message and peer.incoming.hears_of(*message["published"]):
-            self._noticed(peer)
-            self._ask_again(peer)
+        if "published" in message:
+            peer.unacknowledged += 1  # our acknowledgement may have been lost
+            if peer.incoming.hears_of(*message["published"]):
+                self._noticed(peer)
+                self._ask_again(peer)
         if "number" in message:
             self._take_batch(peer, message["stream"], message["number"], message["words"])
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.bus.return_paths import ReturnPath
 from msgnode.redis.channel_layer import StreamChannelLayer
+from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import PROTOCOL, Backpressure
 from tests.node import eventually
 from tests.workers.cluster import PATIENCE, Fellow, LossyLayer, Meet
@@ -144,6 +145,40 @@ async def test_frames_come_in_order_and_a_fan_out_is_sent_once(meet: Meet) -> No
     await one.settled()
     for listener in listeners:
         assert listener.frames == [b"frame %d" % number for number in range(200)]
+
+
+async def test_links_on_which_nothing_is_said_cost_nothing_and_stay_up(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    workers = await meet(3)
+    sent: list[str] = []
+
+    def count(message: dict[str, Any]) -> bool:
+        sent.append(message["type"])
+        return False
+
+    await _until(lambda: all(not peer.out.bytes for one in workers for peer in _peers(one)))
+    layer.loses = count
+    await _until(lambda: sent.count("worker.beat") >= 15, 20)
+    assert sent.count("worker.batch") <= 6, "the last acknowledgements, one for each link"
+    assert all(peer.is_up for one in workers for peer in _peers(one))
+
+
+async def test_an_acknowledgement_that_was_lost_is_said_again(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    one, other = await meet(2)
+    (there,) = _peers(other)
+    (peer,) = _peers(one)
+    layer.loses = lambda message: (
+        message["epoch"] == other.transport.me.epoch and message["type"] == "worker.batch"
+    )
+    number = there.incoming.next
+    one.enter()
+    await _until(lambda: there.incoming.next > number and not there.unacknowledged)
+    assert peer.out.bytes
+    layer.loses = lambda message: False
+    await _until(lambda: not peer.out.bytes)
 
 
 async def test_signs_of_life_do_not_overtake_what_was_sent_before(meet: Meet) -> None:
@@ -452,6 +487,10 @@ async def _do(deeds: list[Any]) -> None:
             await worker.settled()
     assert workers[0].seen() == workers[1].seen()
     await asyncio.gather(*(worker.transport.stop() for worker in workers))
+
+
+def _peers(worker: Fellow) -> list[Peer]:
+    return list(worker.transport.peers.values())
 
 
 async def _until(is_so: Any, seconds: float = 10.0) -> None:
