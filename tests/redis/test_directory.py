@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from msgnode.redis.client import RedisClient
 from msgnode.redis.directory import Directory, Kind
-from msgnode.redis.faults import Unreachable
+from msgnode.redis.faults import Full, Unreachable
 from tests.node import eventually
-from tests.redis.servers import RedisServer
+from tests.redis.servers import RedisServer, running
 
 
 @pytest.fixture
@@ -119,6 +119,31 @@ async def test_what_is_said_while_redis_is_away_is_said_again_and_what_was_let_g
     finally:
         await directory.close()
         server.stop()
+
+
+async def test_while_redis_is_full_what_is_claimed_is_owed(tmp_path: Path) -> None:
+    with running(tmp_path, "--maxmemory", "16mb") as server:
+        directory = Directory(server.url, "node")
+        await directory.start()
+        directory.claim(Kind.SESSION, "session", "one")
+        operator = RedisClient(server.url)
+        await operator.start()
+        await operator.execute("CONFIG", "SET", "maxmemory", "1mb")
+        directory.claim(Kind.ADDRESS, "a", "session")
+        assert directory.last is not None
+        with pytest.raises(Full):
+            await directory.last
+        assert directory.is_failing
+        assert await holder(directory, "a") is None
+        with pytest.raises(Full):
+            await directory.say_again()
+        assert directory.is_failing
+        await operator.execute("CONFIG", "SET", "maxmemory", "16mb")
+        await operator.close()
+        await directory.say_again()
+        assert await holder(directory, "a") == "one"
+        assert not directory.is_failing
+        await directory.close()
 
 
 STEPS = st.lists(
