@@ -209,6 +209,11 @@ class Cluster:
         await self.homes.stop()
         return await self.transport.silence()
 
+    @property
+    def meets_others(self) -> bool:
+        """Whether the ways to the other workers are there: the layer and the directory."""
+        return self.transport.hears_itself and self.homes.is_filled
+
     def knows_all(self) -> bool:
         """Whether it is known what the sessions of all workers listen to."""
         return self.transport.knows(self._ready)

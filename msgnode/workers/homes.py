@@ -101,6 +101,7 @@ class Homes:
         self._answers: dict[int, asyncio.Future[list[str]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._filling: asyncio.Task[None] | None = None
+        self._filled_at = monotonic()
         table.watcher = self
         directory.on_connected = self._fill_again
 
@@ -120,11 +121,13 @@ class Homes:
             with FAULTS.kept_to("directory"), suppress(RedisFault):
                 if self._directory.is_failing and not self._is_filling:
                     await self._directory.say_again()
-                if monotonic() - kept > self._directory.expiry / 3:
-                    kept = monotonic()
-                    await self._fill(_RETRY / 20)
-                elif not self._is_filling and not await self._directory.is_filled(self._epoch):
-                    self._fill_again()  # somebody removed it
+                if await self._directory.is_filled(self._epoch):
+                    self._filled_at = monotonic()
+                    if self._filled_at - kept > self._directory.expiry / 3:
+                        kept = self._filled_at
+                        self._fill_again(_RETRY / 20)
+                elif not self._is_filling:  # somebody removed it
+                    self._fill_again()
 
     async def stop(self) -> None:
         """Enter and ask nothing more."""
@@ -191,16 +194,20 @@ class Homes:
         return found
 
     @property
+    def is_filled(self) -> bool:
+        """Whether what this worker holds was in the directory, and that could be asked, lately."""
+        return monotonic() - self._filled_at < max(self._transport.timeout, 3 * _RETRY)
+
+    @property
     def _is_filling(self) -> bool:
         return self._filling is not None and not self._filling.done()
 
-    def _fill_again(self) -> None:
-        """Redis is there, maybe another one, or without what it had."""
+    def _fill_again(self, pause: float = 0.0) -> None:
         if self._filling is not None:
             self._filling.cancel()
-        self._filling = asyncio.create_task(self._fill())
+        self._filling = asyncio.create_task(self._fill(pause))
 
-    async def _fill(self, pause: float = 0.0) -> None:
+    async def _fill(self, pause: float) -> None:
         """Say again all that our sessions hold."""
         keep = self._directory.keep
         count = 0
@@ -219,6 +226,7 @@ class Homes:
                     await kept
                     await asyncio.sleep(pause)
             self._directory.keep_filled(self._epoch)
+            self._unknown.clear()
 
     # --- what is asked ----------------------------------------------------------------------------
 
