@@ -50,15 +50,15 @@ class Housed(Fellow):
         else:
             super().said(peer, message)
 
-    async def told(self, *addresses: str) -> None:
+    async def told(self, *addresses: str, key: Any = KEY) -> None:
         """Until it is known who holds addresses, if that has to be asked."""
         known = asyncio.Event()
         try:
-            self.homes.find(KEY, addresses)
+            self.homes.find(key, addresses)
         except Pending as fact:
             fact.when_known(known.set)
             await asyncio.wait_for(known.wait(), 20)
-            self.homes.find(KEY, addresses)
+            self.homes.find(key, addresses)
 
 
 Meet = Callable[[], Awaitable[tuple[Housed, Housed, LossyLayer]]]
@@ -122,6 +122,22 @@ async def test_w4_what_its_home_cannot_be_asked_for_is_not_known_and_soon_asked_
         while not other.homes.is_known(ADDRESS):
             await eventually()
     await other.told(ADDRESS)
+    assert ADDRESS in other.table.owners
+
+
+async def test_a_home_that_does_not_answer_holds_up_only_who_needs_it(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(homes, "LIMIT", 1000.0)
+    one, other, layer = pair
+    layer.loses = lambda message: "number" in message
+    one.table.allocate(ADDRESS, one.enter())
+    waits = asyncio.create_task(other.told(ADDRESS))
+    await asyncio.sleep(0)  # both are asked in one turn
+    await other.told("hyperty://d/another", key=("session", b"2"))
+    assert not waits.done()
+    layer.loses = lambda message: False
+    await asyncio.wait_for(waits, 20)
     assert ADDRESS in other.table.owners
 
 
