@@ -122,9 +122,12 @@ class Homes:
                 if self._directory.is_failing and not self._is_filling:
                     await self._directory.say_again()
                 if await self._directory.is_filled(self._epoch):
-                    self._filled_at = monotonic()
-                    if self._filled_at - kept > self._directory.expiry / 3:
-                        kept = self._filled_at
+                    now = monotonic()
+                    if now - self._filled_at > 2 * _RETRY:  # it was away
+                        self._unknown.clear()
+                    self._filled_at = now
+                    if now - kept > self._directory.expiry / 3:
+                        kept = now
                         self._fill_again(_RETRY / 20)
                 elif not self._is_filling:  # somebody removed it
                     self._fill_again()
