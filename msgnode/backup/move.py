@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from typing import Any
 
@@ -133,15 +133,32 @@ def _empty(cursor: Any) -> None:
 
 def models() -> list[type[Model]]:
     """All tables of the node, each behind those it points to."""
+    return [model for group in groups() for model in group]
+
+
+def groups() -> list[list[type[Model]]]:
+    """The tables, each behind those it points to; together where they point to each other."""
     every = [
         model
         for model in apps.get_models(include_auto_created=True)
         if model._meta.managed and not model._meta.proxy
     ]
-    order: TopologicalSorter[type[Model]] = TopologicalSorter()
-    for model in every:
-        order.add(model, *(each for each in _pointed_to(model) if each is not model))
-    return [model for model in order.static_order() if model in every]
+    first = {model: model for model in every}  # of each one's group
+    while True:
+        order: TopologicalSorter[type[Model]] = TopologicalSorter()
+        for model in every:
+            order.add(
+                first[model], *({first[each] for each in _pointed_to(model)} - {first[model]})
+            )
+        try:
+            firsts = list(order.static_order())
+        except CycleError as found:
+            cycle = set(found.args[1])
+            first = {
+                model: found.args[1][0] if each in cycle else each for model, each in first.items()
+            }
+        else:
+            return [[model for model in every if first[model] is each] for each in firsts]
 
 
 def _pointed_to(model: type[Model]) -> Iterator[type[Model]]:
@@ -162,12 +179,16 @@ def _carry_over(say: Say) -> dict[str, int]:
                 _empty(cursor)
             done = {}
             break
-    for model in models():
-        table = model._meta.db_table
-        if table in done:
-            say(f"{table}: {done[table][0]:,} rows, there already")
+    for group in groups():
+        tables = [model._meta.db_table for model in group]
+        if all(table in done for table in tables):
+            for table in tables:
+                say(f"{table}: {done[table][0]:,} rows, there already")
         else:
-            say(f"{table}: {_copy(model):,} rows")
+            with transaction.atomic(using=TARGET):  # what points to each other comes together
+                copied = [_copy(model) for model in group]
+            for table, number in zip(tables, copied, strict=True):
+                say(f"{table}: {number:,} rows")
     moved = {model._meta.db_table: _compare(model) for model in models()}
     with transaction.atomic(using=TARGET), connections[TARGET].cursor() as cursor:
         for statement in connections[TARGET].ops.sequence_reset_sql(no_style(), models()):
@@ -198,7 +219,7 @@ def _digest(model: type[Model]) -> tuple[int, str]:
 
 
 def _copy(model: type[Model]) -> int:
-    """Copy a table, and note it, in one transaction; how many rows it has."""
+    """Copy a table, and note it, in the caller's transaction; how many rows it has."""
     target = connections[TARGET]
     fields = list(model._meta.concrete_fields)
     columns = ", ".join(_quoted(str(field.column)) for field in fields)
@@ -206,7 +227,7 @@ def _copy(model: type[Model]) -> int:
     statement = f"COPY {table} ({columns}) FROM STDIN"
     number, digest = 0, hashlib.sha256()
     rows = _rows(model)
-    with transaction.atomic(using=TARGET), target.cursor() as cursor:
+    with target.cursor() as cursor:
         while portion := list(islice(rows, _PORTION)):
             _copy_portion(cursor, statement, model, fields, portion)
             number += len(portion)
