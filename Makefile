@@ -16,7 +16,7 @@ AGAIN := $(if $(CI),--reruns 2 -raR)
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run test test-long test-again coverage mutants lint types imports drawing docs check audit bench clean
+.PHONY: help setup setup-dev lock run test test-long test-again coverage mutants lint types imports drawing docs check audit bench clean
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,15 +28,17 @@ setup-dev: $(VENV)/.dev  ## Make .venv with what the checks need as well
 	@:
 
 # A stamp is written last: an installation that broke off is taken up again.
-$(VENV)/.run: requirements.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one with PYTHON=")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+$(VENV)/.run: requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one with PYTHON=")'
+	@$(PYTHON) .ci/install $(VENV) requirements
 	@touch $@
 
-$(VENV)/.dev: requirements-dev.txt $(VENV)/.run
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.run
+	@$(PYTHON) .ci/install $(VENV) requirements-dev
 	@touch $@
+
+lock: $(VENV)/.run  ## Lock what requirements*.txt allow, with digests (UPGRADE=all, or a package)
+	@.ci/lock
 
 run: $(VENV)/.run  ## Start a node in the foreground (PORT HOST DOMAIN DATA_DIR WORKERS DATABASE_URL REDIS_URL)
 	@$(BIN)/python manage.py run
