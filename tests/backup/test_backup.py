@@ -22,7 +22,7 @@ from tests.client import ALLOCATION, code
 from tests.e2e.test_full_disk import fill, small_disk  # noqa: F401  (a fixture)
 from tests.node import Node, running
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(500)]  # many processes, one after another
 
 PASSWORD = "a long enough passphrase"
 OWN_KEY = {"SECRET_KEY": ""}  # the node makes one and keeps it

@@ -19,7 +19,7 @@ from psycopg import sql
 from tests.backup.test_backup import fails
 from tests.node import Node, running
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(500)]  # many processes, one after another
 
 FILLED = """
 import uuid
@@ -33,7 +33,7 @@ Issuer.objects.create(name='one', url='https://one.example', domains='été ☃'
 sessions = Session.objects.bulk_create(
     Session(runtime_url=f'runtime://localhost/{number}', handshake='ws',
             identity={'n': number, 'f': 0.1, 'nested': [None, True, 'ü']})
-    for number in range(2500))
+    for number in range(1200))
 Allocation.objects.bulk_create(
     Allocation(address=f'comm://localhost/{number}', scheme='comm', session=session)
     for number, session in enumerate(sessions))
@@ -91,7 +91,7 @@ def test_a_node_moves_with_every_row_and_runs_there(
     node = filled(tmp_path / "node", template)
     url = database()
     told = json.loads(node.manage("move_to", url, "--json"))
-    assert (told["rows"]["msgnode_session"], told["rows"]["msgnode_allocation"]) == (2500, 2500)
+    assert (told["rows"]["msgnode_session"], told["rows"]["msgnode_allocation"]) == (1200, 1200)
     assert "msgnode_move" not in rows(url)
     status, said = fails(node, "move_to", url)
     assert (status, "has tables already" in said) == (2, True), said
@@ -102,7 +102,7 @@ def test_a_node_moves_with_every_row_and_runs_there(
             "print(AuditEntry.objects.create(actor='a', action='b', object='c').pk > 1)\n"
             "print(Session.objects.count())\n"
         )
-        assert moved.manage("shell", "--verbosity", "0", "-c", script).split()[-1] == "2500"
+        assert moved.manage("shell", "--verbosity", "0", "-c", script).split()[-1] == "1200"
         status, said = fails(node, "move_to", "postgres://nobody@127.0.0.1:1/none")
         assert (status, "out of reach" in said) == (2, True), said
 
@@ -126,9 +126,9 @@ def test_a_move_that_was_killed_goes_on_and_one_of_a_changed_source_begins_again
         node.manage("shell", "--verbosity", "0", "-c", script)
     assert killed.value.returncode == 9, killed.value.stderr
     there = rows(url)
-    assert len(there["msgnode_session"]) == 2500
+    assert len(there["msgnode_session"]) == 1200
     assert there["msgnode_allocation"] == []
-    assert "msgnode_session: 2,500 rows, there already" in node.manage("move_to", url)
+    assert "msgnode_session: 1,200 rows, there already" in node.manage("move_to", url)
     node.manage("move_to", whole)
     assert rows(url) == rows(whole)
 
@@ -139,7 +139,7 @@ def test_a_move_that_was_killed_goes_on_and_one_of_a_changed_source_begins_again
     change = f"from msgnode.models import *; {gone}"
     node.manage("shell", "--verbosity", "0", "-c", change)
     assert "it begins again" in node.manage("move_to", other)
-    assert len(rows(other)["msgnode_session"]) == 2499
+    assert len(rows(other)["msgnode_session"]) == 1199
 
 
 def test_a_row_that_postgresql_does_not_take_is_named_and_a_running_node_is_refused(
@@ -182,7 +182,7 @@ def test_a_backup_of_a_running_node_is_restored_row_by_row(
     new = Node(tmp_path / "new", DATABASE_URL=target)
     new.manage("restore", archive)
     there = rows(target)
-    assert len(there["msgnode_session"]) == 2500
+    assert len(there["msgnode_session"]) == 1200
     with _stopped(tmp_path / "there", url) as again:
         again.manage("restore", archive, "--replace")
     assert rows(url) == there
