@@ -13,13 +13,14 @@ from msgnode.ops.metrics import metrics
 from msgnode.settings.access import PROVIDER_PATH
 from msgnode.stubs.views import IDP_TYPES, OTHER_TYPES, STUB_TYPES, CatalogueView
 from msgnode.web import explained
-from msgnode.web.landing import landing
+from msgnode.web.landing import favicon, landing
 
 _TYPES = "|".join(STUB_TYPES + IDP_TYPES + OTHER_TYPES)
 _CATALOGUE = rf"^\.well-known/(?P<kind>{_TYPES})(?:/(?P<rest>.*))?$"
 
 urlpatterns = [
     path("", landing, name="newcomer"),
+    path("favicon.ico", favicon),
     re_path(_CATALOGUE, CatalogueView.as_view(), name="catalogue"),
     path("health/live", health.live),
     path("health/ready", health.ready),

@@ -5,12 +5,15 @@ What is edited is the draft; nothing of it acts until it is published on its own
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
+import msgspec
 from django.contrib import admin
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.template.loader import render_to_string
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -34,6 +37,21 @@ from .models import (
 )
 
 _LABELS = {"permit": "success", "deny": "danger", "indeterminate": "warning"}
+
+
+def _link(page: str, pk: object, text: str) -> SafeString:
+    """A link to the page of a row."""
+    address = reverse(f"admin:{page}_change", args=[pk])
+    return format_html('<a class="text-link" href="{}">{}</a>', address, text)
+
+
+def _as_json(text: str) -> SafeString:
+    """JSON on lines of its own; what is none, as it is."""
+    try:
+        shown = msgspec.json.format(text, indent=2)
+    except msgspec.DecodeError:
+        shown = text
+    return format_html('<pre class="console-json">{}</pre>', shown)
 
 
 def _to(name: str) -> HttpResponse:
@@ -222,7 +240,9 @@ class PolicyTestAdmin(DraftAdmin):
 
 
 class ReadOnlyAdmin(ModelAdmin):
-    """Rows that are written by the node."""
+    """Rows that are written by the node; their lists follow."""
+
+    list_before_template = "console/live_list.html"
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Nobody adds."""
@@ -261,25 +281,27 @@ class VersionAdmin(ReadOnlyAdmin):
         """Knows which is the newest."""
         newest = pap.current()
         self._newest = newest.number if newest else 0
+        self._may_publish = request.user.has_perm("policies.add_version")
         return super().get_queryset(request)
 
     @admin.display(description="")
     def act(self, obj: Version) -> SafeString:
-        """Export, and the way back."""
+        """Export, and the way back to what is in force no longer."""
         export = reverse("admin:policies_export") + f"?version={obj.number}"
+        links = format_html('<a class="text-link" href="{}">Export</a>', export)
+        if obj.number == self._newest or not self._may_publish:
+            return links
         back = reverse("admin:policies_roll_back", args=[obj.number])
         return format_html(
-            '<a href="{}">Export</a> · '
-            '<button type="submit" formmethod="post" formaction="{}">Roll back to this</button>',
-            export,
-            back,
+            '{} · <a class="text-link" href="{}">Roll back to this…</a>', links, back
         )
 
     @admin.display(description="changes against the version before")
     def changes(self, obj: Version) -> SafeString:
         """The difference to the version before."""
         before = Version.objects.filter(number__lt=obj.number).first()
-        return format_html("<pre>{}</pre>", "\n".join(pap.difference(before, obj)) or "none")
+        lines = {"difference": pap.difference(before, obj), "title": "Changes"}
+        return render_to_string("policies/difference.html", lines)
 
     def get_urls(self) -> list[URLPattern]:
         """Publication and the way back."""
@@ -301,11 +323,52 @@ class DecisionEntryAdmin(ReadOnlyAdmin):
     search_fields = ("sender", "to", "username", "path")
     search_help_text = "Sender, recipient, user or rule"
     show_full_result_count = False
+    fields = (
+        "at", "verdict", "passes", "rule_link", "version_link", "direction", "type", "sender",
+        "to", "username", "session_link", "shadow", "took", "errors", "message_text",
+        "facts_text", "again",
+    )  # fmt: skip
+    readonly_fields = fields
 
     @display(description="decision", label=_LABELS, ordering="effect")
     def verdict(self, obj: DecisionEntry) -> str:
         """The decision, in colour."""
         return obj.effect
+
+    @admin.display(description="decided by")
+    def rule_link(self, obj: DecisionEntry) -> SafeString | str:
+        """The rule in the draft, if it still stands there."""
+        pk = next((pk for pk, path in paths_of_rules().items() if path == obj.path), None)
+        return _link("policies_rule", pk, obj.path) if pk else obj.path or "no rule"
+
+    @admin.display(description="version")
+    def version_link(self, obj: DecisionEntry) -> SafeString | str:
+        """What was in force."""
+        pk = Version.objects.filter(number=obj.version).values_list("pk", flat=True).first()
+        return _link("policies_version", pk, str(obj.version)) if pk else "none"
+
+    @admin.display(description="session")
+    def session_link(self, obj: DecisionEntry) -> SafeString | str:
+        """Who sent it."""
+        try:
+            return _link("msgnode_session", uuid.UUID(obj.session), obj.session)
+        except ValueError:
+            return obj.session or "none"
+
+    @admin.display(description="took")
+    def took(self, obj: DecisionEntry) -> str:
+        """How long the decision took."""
+        return f"{obj.microseconds:,.0f} µs"
+
+    @admin.display(description="message")
+    def message_text(self, obj: DecisionEntry) -> SafeString:
+        """The message as it was kept."""
+        return _as_json(obj.message)
+
+    @admin.display(description="known beside it")
+    def facts_text(self, obj: DecisionEntry) -> SafeString:
+        """What was known beside the message."""
+        return _as_json(msgspec.json.encode(obj.facts).decode())
 
     @admin.display(description="")
     def again(self, obj: DecisionEntry) -> SafeString:

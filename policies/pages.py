@@ -19,6 +19,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from msgnode.core.errors import NodeError
+from msgnode.core.redaction import MASK
 from policies.apps import PoliciesConfig
 from policies.authoring.cases import facts_of
 from policies.authoring.drafts import add_bundle, draft_document, draft_lists, warnings_of
@@ -66,18 +67,28 @@ def publish_page(request: HttpRequest) -> HttpResponse:
     return _page(request, "policies/publish.html", context)
 
 
-@require_POST
 def roll_back(request: HttpRequest, number: int) -> HttpResponse:
-    """Publish an earlier version again."""
+    """Publish an earlier version again: what would change, and the button."""
     _require(request, "policies.add_version")
     version = get_object_or_404(Version, number=number)
-    try:
-        new = pap.roll_back(version, request.user)
-    except (pap.NotFit, PolicyError) as error:
-        messages.error(request, f"Version {number} cannot be published again: {error}")
-    else:
-        messages.success(request, f"Version {new.number} is published: as version {number} was.")
-    return redirect("admin:policies_version_changelist")
+    current = pap.current()
+    if request.method == "POST":
+        try:
+            new = pap.roll_back(version, request.user)
+        except (pap.NotFit, pap.InForce, PolicyError) as error:
+            messages.error(request, f"Version {number} cannot be published again: {error}")
+        else:
+            text = f"Version {new.number} is published: as version {number} was."
+            messages.success(request, f"{text} The draft is as it was before.")
+        return redirect("admin:policies_version_changelist")
+    context = {
+        "title": f"Roll back to version {number}",
+        "version": version,
+        "current": current,
+        "is_in_force": current is not None and current.number == number,
+        "difference": pap.difference(current, version),
+    }
+    return _page(request, "policies/roll_back.html", context)
 
 
 def import_page(request: HttpRequest) -> HttpResponse:
@@ -153,9 +164,12 @@ def playground(request: HttpRequest) -> HttpResponse:
     if versions:
         choices[1] = (str(versions[0]), f"version {versions[0]}, in force")
     form.fields["against"].choices = choices  # type: ignore[attr-defined]
+    logged = _logged(form["entry"].value())
     context: dict[str, Any] = {
         "title": "Playground",
         "form": form,
+        "logged": logged,
+        "is_masked": MASK in str(form["message"].value() or ""),
         "recent": DecisionEntry.objects.all()[:RECENT],
         "may_watch": request.user.has_perm("policies.change_policyset"),
     }
@@ -220,14 +234,21 @@ def _tried(form: PlaygroundForm) -> dict[str, Any]:
     }
 
 
+def _logged(number: object) -> DecisionEntry | None:
+    """The decision of the log with this number."""
+    text = str(number or "")
+    is_number = text.isascii() and text.isdigit() and len(text) < 19
+    return DecisionEntry.objects.filter(pk=text).first() if is_number else None
+
+
 def _from_entry(request: HttpRequest) -> dict[str, Any]:
     """The form filled with a logged decision."""
-    number = request.GET.get("entry", "")
-    entry = DecisionEntry.objects.filter(pk=number).first() if number.isdigit() else None
+    entry = _logged(request.GET.get("entry"))
     if entry is None:
         return {}
     facts = dict(entry.facts)
     return {
+        "entry": entry.pk,
         "message": _pretty(entry.message),
         "username": facts.pop("srcUsername", entry.username),
         "issuer": facts.pop("srcIDP", ""),

@@ -7,6 +7,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -41,7 +42,12 @@ class ReportAdmin(WrittenByTheNode):
 
     def get_urls(self) -> list[URLPattern]:
         page = self.admin_site.admin_view(self.last_day)
-        return [path("last-day/", page, name="spark_last_day"), *super().get_urls()]
+        now = self.admin_site.admin_view(self.roll_up_now)
+        return [
+            path("last-day/", page, name="spark_last_day"),
+            path("last-day/roll-up/", now, name="spark_roll_up_now"),
+            *super().get_urls(),
+        ]
 
     @display(description="report", ordering="start")
     def name(self, report: Report) -> str:
@@ -72,7 +78,24 @@ class ReportAdmin(WrittenByTheNode):
     def last_day(self, request: HttpRequest) -> HttpResponse:
         if not self.has_view_permission(request):
             return redirect("admin:index")
-        return self._page(request, "The last 24 hours", pages.last_day(timezone.now()))
+        figures = pages.last_day(timezone.now())
+        return self._page(
+            request, "The last 24 hours", figures, **pages.not_in_last_day(figures),
+            may_run=request.user.has_perm("spark.add_reportrun"),
+        )  # fmt: skip
+
+    def roll_up_now(self, request: HttpRequest) -> HttpResponse:
+        """Have the hours of the last day rolled up that are not yet, the running one included."""
+        if not request.user.has_perm("spark.add_reportrun"):
+            raise PermissionDenied
+        if request.method == "POST":
+            end = timezone.now()
+            run = report_runs.queue("hourly", end - timedelta(hours=23), end, asked_by=request.user)
+            enqueue(run.pk)
+            text = "A run is queued; the page shows its figures when it is done."
+            messages.success(request, text)
+            return redirect("admin:spark_reportrun_change", run.pk)
+        return redirect("admin:spark_last_day")
 
     def _page(
         self, request: HttpRequest, title: str, figures: dict[str, Any], **more: Any
@@ -120,14 +143,16 @@ class ReportRunAdmin(ConsoleAdmin):
     fields = ("kind", "start", "again")
     list_display = (
         "name", "state_label", "progress_text", "trigger", "queued_at", "duration_text",
-        "rows_read", "hours_rolled", "memory",
+        "rows_text", "hours_text", "memory",
     )  # fmt: skip
     list_filter = ("state", "kind", "trigger")
+    list_before_template = "console/live_list.html"
+    change_form_before_template = "console/live_detail.html"
     ordering = ("-queued_at",)
     actions = ("cancel", "repeat")
     readonly = (
         "name", "end", "state_label", "progress_text", "trigger", "asked_by", "queued_at",
-        "started_at", "ended_at", "duration_text", "attempts", "rows_read", "hours_rolled",
+        "started_at", "ended_at", "duration_text", "attempts", "rows_text", "hours_text",
         "memory", "warning", "error",
     )  # fmt: skip
 
@@ -164,9 +189,19 @@ class ReportRunAdmin(ConsoleAdmin):
 
     @display(description="progress")
     def progress_text(self, run: ReportRun) -> str:
-        return (
-            f"{run.progress:.0%} {run.step}" if run.state == ReportRun.State.RUNNING else run.step
-        )
+        if run.state != ReportRun.State.RUNNING:
+            return run.step
+        return f"{min(run.progress, 0.99):.0%} {run.step}"
+
+    @display(description="rows read", ordering="rows_read")
+    def rows_text(self, run: ReportRun) -> str:
+        """Known when the run is over."""
+        return f"{run.rows_read:,}" if run.state == ReportRun.State.DONE else "–"
+
+    @display(description="hours rolled up", ordering="hours_rolled")
+    def hours_text(self, run: ReportRun) -> str:
+        """Known when the run is over."""
+        return f"{run.hours_rolled:,}" if run.state == ReportRun.State.DONE else "–"
 
     @display(description="duration")
     def duration_text(self, run: ReportRun) -> str:

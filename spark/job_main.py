@@ -224,7 +224,7 @@ def main(arguments: list[str]) -> None:
     temporary = given.result.with_suffix(".tmp")
     temporary.write_text(json.dumps(result))
     temporary.replace(given.result)
-    _tell(1.0, "done")
+    _tell(0.95, "ending Java")
     if given.classes is not None:
         keep_classes(spark, given.classes)
     else:

@@ -11,10 +11,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 
 from spark.jobs.reports import FAILED
 from spark.models import Report
+from spark.unrolled import hours_not_rolled_up
 
 TABLES = {
     "hours": "By hour",
@@ -131,8 +133,8 @@ def missing_hours(figures: dict[str, Any], now: datetime | None = None) -> list[
 
 
 def last_day(now: datetime) -> dict[str, Any]:
-    """The last 24 full hours as one report, put together from the reports of the hours."""
-    end = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    """The running hour and the 23 before it as one report, put together from those of the hours."""
+    end = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     start = end - timedelta(hours=24)
     found = Report.objects.filter(kind="hourly", start__gte=start, start__lt=end).order_by("start")
     every = [report.figures for report in found]
@@ -162,6 +164,17 @@ def last_day(now: datetime) -> dict[str, Any]:
         "latency": {},
         "tables": tables,
         "cut": cut,
+    }
+
+
+def not_in_last_day(figures: dict[str, Any]) -> dict[str, Any]:
+    """What the record has of the last 24 hours that their reports do not tell yet, in words."""
+    start = datetime.fromisoformat(figures["start"])
+    found = hours_not_rolled_up(start, start + timedelta(hours=figures["hours_of_period"]))
+    return {
+        "unrolled": found,
+        "unrolled_text": _spans(found.hours),
+        "unrolled_size": filesizeformat(found.bytes),
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import threading
@@ -20,6 +21,8 @@ from typing import IO
 
 WATCH_SECONDS = 1.0
 _ERROR_BYTES = 4_000
+_LOG_BYTES = 256 * 1024
+_FRAME = re.compile(r"\s+at [\w.$<>/]+\(.*\)$|\s*\.\.\. \d+ more$|\t")
 
 
 class Ended(Exception):
@@ -89,9 +92,10 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def tail(log: Path) -> str:
-    """The last lines of what a process complained about."""
-    text = log.read_bytes()[-_ERROR_BYTES:].decode(errors="replace")
-    return text.strip()
+    """The last lines of what a process complained about, without the frames of Java's stacks."""
+    text = log.read_bytes()[-_LOG_BYTES:].decode(errors="replace")
+    lines = [line for line in text.splitlines() if not _FRAME.match(line)]
+    return "\n".join(lines).strip()[-_ERROR_BYTES:]
 
 
 def _listen(stream: IO[bytes], said: queue.SimpleQueue[bytes]) -> None:

@@ -26,7 +26,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
-from spark import damage_alarms, java, process
+from spark import damage_alarms, java, masters, process
 from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
@@ -111,6 +111,8 @@ def execute(pk: int, told: Watcher | None = None) -> ReportRun | None:
     work = settings.DATA_DIR / "reports" / f"{run.pk}-{run.attempts}-{secrets.token_hex(3)}"
     try:
         result = _spark(run, work, told)
+        run.progress, run.step = 0.98, "storing reports"
+        run.save(update_fields=["progress", "step"])
         _store(run, result["reports"])
         _tell_damage(run, result)
         _end(run, ReportRun.State.DONE, result)
@@ -191,6 +193,7 @@ def command_for(run: ReportRun, result: Path, name: str) -> list[str]:
 
 
 def _spark(run: ReportRun, work: Path, told: Watcher | None) -> dict[str, Any]:
+    masters.check(settings.REPORTS["MASTER"])
     work.mkdir(parents=True)
     result = work / "result.json"
     seen = time.monotonic()

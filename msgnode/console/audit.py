@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django.contrib import admin
 from django.db.models import Model
 from django.http import HttpRequest
-from django.utils.html import format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import RangeDateTimeFilter
 from unfold.decorators import display
@@ -74,7 +75,7 @@ class AuditEntryAdmin(WrittenByTheNode):
     sortable_by = ("at",)
     search_fields = ("object",)
     search_help_text = "Object, action or operator (the beginning)"
-    fields = ("at", "actor", "action", "object", "before_text", "after_text")
+    fields = ("at", "actor", "action", "object", "changes")
 
     def search_filter(self, term: str) -> Any:
         return (
@@ -88,14 +89,49 @@ class AuditEntryAdmin(WrittenByTheNode):
             return "added"
         return ", ".join(names) if entry.after else "deleted"
 
-    @display(description="before")
-    def before_text(self, entry: AuditEntry) -> SafeString | str:
-        return _as_lines(entry.before)
-
-    @display(description="after")
-    def after_text(self, entry: AuditEntry) -> SafeString | str:
-        return _as_lines(entry.after)
+    @display(description="what changed")
+    def changes(self, entry: AuditEntry) -> SafeString | str:
+        return changes_table(entry.before, entry.after) or "nothing was written down"
 
 
-def _as_lines(fields: Fields) -> SafeString | str:
-    return format_html_join("", "<div>{}: {}</div>", fields.items()) if fields else "–"
+def changes_table(before: Fields, after: Fields) -> SafeString | str:
+    """One line a field, before and after; what changed is marked, what did not stands last."""
+    names = list(dict.fromkeys([*before, *after]))
+    names.sort(key=lambda name: before.get(name) == after.get(name))
+    if not names:
+        return ""
+    lines = format_html_join(
+        "",
+        '<tr><th scope="row">{}</th><td>{}</td><td>{}</td></tr>',
+        ((name.replace("_", " "), *_both(before, after, name)) for name in names),
+    )
+    return format_html(
+        '<table class="console-table console-changes"><thead><tr><th scope="col">field</th>'
+        '<th scope="col">before</th><th scope="col">after</th></tr></thead>'
+        "<tbody>{}</tbody></table>",
+        lines,
+    )
+
+
+def _both(before: Fields, after: Fields, name: str) -> tuple[SafeString, SafeString]:
+    """What stood there and what stands there, as `del` and `ins` where it has changed."""
+    was, is_ = _shown(before, name), _shown(after, name)
+    if before.get(name) == after.get(name) and name in before and name in after:
+        return was, is_
+    return (
+        format_html("<del>{}</del>", was) if name in before else was,
+        format_html("<ins>{}</ins>", is_) if name in after else is_,
+    )
+
+
+def _shown(fields: Fields, name: str) -> SafeString:
+    """A value for people: structures on lines of their own, nothing as a dash."""
+    value = fields.get(name)
+    if name not in fields or value in (None, "", [], {}):
+        return format_html("{}", "–")
+    if isinstance(value, dict | list) and value:
+        text = json.dumps(value, indent=2, ensure_ascii=False)
+        return format_html('<pre class="console-json">{}</pre>', text)
+    if isinstance(value, bool):
+        return format_html("{}", "yes" if value else "no")
+    return format_html("{}", value)

@@ -40,7 +40,6 @@ class ComponentStatusAdmin(WrittenByTheNode):
     list_filter = (KindFilter,)
     search_fields = ("name",)
     search_help_text = "Name (its beginning)"
-    list_before_template = "console/refresh.html"
 
     @display(description="name", ordering="name", header=True)
     def name_and_worker(self, status: ComponentStatus) -> tuple[str, str]:

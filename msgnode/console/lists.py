@@ -100,7 +100,10 @@ class ConsoleAdmin(ModelAdmin):
 
 
 class WrittenByTheNode(ConsoleAdmin):
-    """Rows that the workers write: shown here, never edited here."""
+    """Rows that the workers write: shown here as they change, never edited here."""
+
+    list_before_template = "console/live_list.html"
+    change_form_before_template = "console/live_detail.html"
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -10,7 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import urlencode
-from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, RangeDateTimeFilter
+from unfold.contrib.filters.admin import DropdownFilter, RangeDateTimeFilter
 from unfold.decorators import action, display
 
 from msgnode.models import Session
@@ -18,6 +18,7 @@ from msgnode.models import Session
 from .end_sessions import end
 from .lists import WrittenByTheNode, address_filter, as_uuid, begins_with, is_ip_address
 
+ALL = "all"
 SHOWN = 25
 """Allocations and subscriptions on the page of a session; their lists have the rest."""
 
@@ -35,13 +36,30 @@ class HandshakeFilter(DropdownFilter):
         return queryset.filter(handshake=self.value()) if self.value() else queryset
 
 
+class StateFilter(DropdownFilter):
+    """Sessions that live, unless others are asked for: closed ones stay for days."""
+
+    title = "state"
+    parameter_name = "state__exact"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [*Session.State.choices, (ALL, "all, closed ones too")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Session]) -> QuerySet[Session]:
+        if self.value() == ALL or as_uuid(request.GET.get("q", "").strip()) is not None:
+            return queryset
+        if self.value() in Session.State.values:
+            return queryset.filter(state=self.value())
+        return queryset.exclude(state=Session.State.CLOSED)
+
+
 @admin.register(Session)
 class SessionAdmin(WrittenByTheNode):
     list_display = (
-        "runtime", "state_label", "subject", "remote_address", "connects_by", "worker", "opened_at",
+        "runtime", "state_label", "who", "remote_address", "connects_by", "worker", "opened_at",
     )  # fmt: skip
     list_filter = (
-        ("state", ChoicesDropdownFilter),
+        StateFilter,
         HandshakeFilter,
         ("opened_at", RangeDateTimeFilter),
     )
@@ -54,13 +72,19 @@ class SessionAdmin(WrittenByTheNode):
     change_form_outer_after_template = "console/session_holdings.html"
     fieldsets: ClassVar[Any] = (
         (None, {"fields": ("runtime", "id", "state_label", "connects_by")}),
-        ("Who", {"fields": ("remote_address", "issuer", "subject", "worker")}),
+        ("Who", {"fields": ("who", "subject", "issuer", "remote_address", "worker")}),
         ("When", {"fields": ("opened_at", "detached_at", "closed_at", "close_reason")}),
     )
 
     @display(description="runtime URL", ordering="runtime_url")
     def runtime(self, session: Session) -> str:
         return session.runtime_url
+
+    @display(description="user", empty_value="not logged in")
+    def who(self, session: Session) -> str | None:
+        """The user's name: a subject is a number that only its issuer can read."""
+        known = session.identity if isinstance(session.identity, dict) else {}
+        return str(known.get("username") or "") or session.subject or None
 
     @display(description="connects by")
     def connects_by(self, session: Session) -> str:
@@ -75,13 +99,13 @@ class SessionAdmin(WrittenByTheNode):
         return session.state
 
     def has_end_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
-        return request.user.has_perm("msgnode.change_session")
+        return request.user.has_perm("msgnode.change_session") and _lives(object_id)
 
     def has_ban_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return request.user.has_perm("msgnode.add_ban")
 
     def has_subscribe_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
-        return request.user.has_perm("msgnode.add_subscription")
+        return request.user.has_perm("msgnode.add_subscription") and _lives(object_id)
 
     @action(description="End the selected sessions", permissions=["end"])
     def end(self, request: HttpRequest, queryset: QuerySet[Session]) -> HttpResponse | None:
@@ -144,6 +168,12 @@ class SessionAdmin(WrittenByTheNode):
         return super().change_view(
             request, object_id, form_url, {**(extra_context or {}), **context}
         )
+
+
+def _lives(object_id: object) -> bool:
+    """Whether a session can still be ended; a list, which has no id, may have some that can."""
+    id_ = as_uuid(str(object_id)) if object_id else None
+    return id_ is None or not Session.objects.filter(pk=id_, state=Session.State.CLOSED).exists()
 
 
 def _page(object_id: str) -> str:

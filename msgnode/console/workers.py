@@ -28,7 +28,6 @@ class WorkerAdmin(WrittenByTheNode):
         *("name", "state_label", "sessions", "lease_text", "links_table"),
         *("started_at", "seen_at", "epoch"),
     )
-    list_before_template = "console/refresh.html"
 
     @display(
         description="state",

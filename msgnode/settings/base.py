@@ -416,6 +416,7 @@ CHANNEL_LAYERS = {
 }
 CELERY_TIMEZONE = "UTC"
 CELERY_RESULT_BACKEND = "django-db"
+CELERY_RESULT_EXTENDED = True  # with the name of the task, its worker and its arguments
 CELERY_RESULT_EXPIRES = 7 * 24 * 3600
 CELERY_TASK_TIME_LIMIT = 3600
 CELERY_WORKER_POOL = "threads"

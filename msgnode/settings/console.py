@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from django.http import HttpRequest
 from django.templatetags.static import static
 from django.urls import reverse_lazy
 
 _POLICIES = "policies.view_policyset"
 
 
+def _lit_where_it_leads(pages: list[dict[str, Any]]) -> None:
+    """One light in the side bar: of the pages whose address the path begins with, the longest."""
+
+    def is_active(mine: Any) -> Callable[[HttpRequest], bool]:
+        def active(request: HttpRequest) -> bool:
+            links = (str(page["link"]) for page in pages)
+            leads_here = [link for link in links if request.path.startswith(link)]
+            first = str(reverse_lazy("admin:index"))
+            lit = max(leads_here, key=len, default="")
+            return lit == str(mine) and (lit != first or request.path == first)
+
+        return active
+
+    for page in pages:
+        page["active"] = is_active(page["link"])
+
+
 def unfold(domain: str) -> dict[str, Any]:
     """The setting UNFOLD of a node of this domain."""
-    return {
+    setting: dict[str, Any] = {
         "SITE_TITLE": "Messaging Node",
         "SITE_HEADER": "Messaging Node",
         "SITE_SUBHEADER": domain,
         "SITE_SYMBOL": "hub",
+        "SITE_FAVICONS": [
+            {
+                "rel": "icon",
+                "type": "image/svg+xml",
+                "href": lambda request: static("msgnode/landing/icon.svg"),
+            }
+        ],
         "SITE_URL": "/",
         "SHOW_HISTORY": True,
         "SHOW_VIEW_ON_SITE": False,
@@ -116,6 +142,9 @@ def unfold(domain: str) -> dict[str, Any]:
             ],
         },
     }
+    groups = setting["SIDEBAR"]["navigation"]
+    _lit_where_it_leads([page for group in groups for page in group["items"]])
+    return setting
 
 
 def _page(title: str, icon: str, name: str, permission: str) -> dict[str, Any]:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
+from django.templatetags.static import static
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
+
+
+@require_safe
+def favicon(request: HttpRequest) -> HttpResponse:
+    """Where browsers look for an icon that no page names."""
+    return redirect(static("msgnode/landing/icon.svg"))
 
 
 @never_cache

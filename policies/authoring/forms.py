@@ -238,6 +238,7 @@ def _about_now() -> str:
 class PlaygroundForm(forms.Form):
     """A message and its circumstances."""
 
+    entry = forms.CharField(required=False, max_length=20, widget=forms.HiddenInput())
     message = forms.CharField(
         widget=UnfoldAdminTextareaWidget({"rows": 8, "spellcheck": "false"}),
         initial=msgspec.json.format(msgspec.json.encode(BASE), indent=2).decode(),

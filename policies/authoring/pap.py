@@ -2,7 +2,7 @@
 
     check    read and compile the draft, run the policies' own tests
     publish  check, number, keep, tell the workers; all in one transaction
-    roll back   publish an earlier version again, and make it the draft
+    roll back   publish an earlier version again; the draft stays what it is
 
 Rules
 - A version is a copy: what is edited later does not change it.
@@ -28,7 +28,7 @@ from policies.engine.language import PolicyError, Problem
 from policies.models import PolicyTest, Version
 
 from .cases import run_case
-from .drafts import draft_document, draft_lists, replace_draft
+from .drafts import draft_document, draft_lists
 
 PUBLISHED = "policies.published"
 
@@ -62,6 +62,10 @@ class NotFit(Exception):
         self.report = report
 
 
+class InForce(Exception):
+    """A version was to be published again that is the newest."""
+
+
 def check(document: Sequence[Any], lists: Lists) -> CheckReport:
     """Compile a document and run the active tests against it."""
     warnings: list[Problem] = []
@@ -93,8 +97,15 @@ def publish(author: Any = None, note: str = "") -> Version:
 
 @transaction.atomic
 def roll_back(version: Version, author: Any = None) -> Version:
-    """Publish an earlier version again; the draft becomes the same."""
-    replace_draft(version.document, version.lists)
+    """Publish an earlier version again. The draft, and with it the ids of its rules, is kept.
+
+    Raises:
+        NotFit: the version cannot be compiled any more.
+        InForce: it is the newest already.
+    """
+    newest = current()
+    if newest is not None and newest.number == version.number:
+        raise InForce(f"version {version.number} is in force already")
     note = f"back to version {version.number}"
     return _publish(version.document, version.lists, author, note, tested=False)
 

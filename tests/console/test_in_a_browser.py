@@ -63,6 +63,38 @@ def test_an_operator_ends_a_session_and_the_newcomers_page_says_so(
     newcomer.close()
 
 
+def test_a_list_follows_changes_and_keeps_what_the_operator_has_begun(
+    operated_node: Node, chromium_window: Any, operator_page: Any
+) -> None:
+    newcomer = chromium_window.new_page()
+    newcomer.goto(f"http://127.0.0.1:{operated_node.port}/")
+    newcomer.wait_for_selector("#answer-text:enabled")
+    operator_page.goto("/admin/msgnode/session/?q=runtime://localhost/")
+    alices = operator_page.locator("#result_list tbody", has_text="/alice").first
+    box = alices.locator("input.action-select")
+    box.check()
+    box.focus()
+    chosen = box.get_attribute("value")
+
+    second = chromium_window.new_page()
+    second.goto(f"http://127.0.0.1:{operated_node.port}/")
+    second.wait_for_selector("#answer-text:enabled")
+    rows = "document.querySelectorAll('#result_list > tbody').length"
+    operator_page.wait_for_function(f"{rows} >= 4")
+    kept = operator_page.locator(f"input.action-select[value='{chosen}']")
+    assert kept.is_checked()
+    assert kept.evaluate("each => each === document.activeElement")
+
+    operator_page.get_by_role("button", name="Pause", exact=True).click()
+    operator_page.get_by_text("paused", exact=True).wait_for()
+    operator_page.get_by_role("button", name="Go on", exact=True).click()
+    second.close()
+    newcomer.close()  # its runtimes close their sessions, which leave the list of those that live
+    operator_page.wait_for_selector("#result_list .console-gone")
+    assert "left the list" in operator_page.locator(".console-live [role=status]").inner_text()
+    assert operator_page.faults == []
+
+
 @pytest.mark.parametrize("model", LISTS)
 def test_axe_finds_no_serious_fault_on_a_list(operator_page: Any, model: str) -> None:
     operator_page.goto(f"/admin/msgnode/{model}/")

@@ -31,6 +31,7 @@ PAGES = {
     "policies_publish": "policies.view_version",
     "policies_roll_back": "policies.add_version",
     "spark_last_day": "spark.view_report",
+    "spark_roll_up_now": "spark.add_reportrun",
     "msgnode_session_end_one": "msgnode.change_session",
     "msgnode_session_ban_runtime": "msgnode.add_ban",
     "msgnode_session_subscribe_for": "msgnode.add_subscription",

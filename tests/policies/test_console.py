@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from datetime import UTC, datetime
 
 import pytest
@@ -139,9 +140,20 @@ def test_publishing_and_rolling_back(operator, rule, admin_user):
     assert (version.number, version.author, version.note) == (1, admin_user, "first")
     Rule.objects.update(effect="permit")
     operator.post(page, {"note": "second"})
-    operator.post(reverse("admin:policies_roll_back", args=[1]))
+    back = reverse("admin:policies_roll_back", args=[1])
+    asked = operator.get(back).content.decode()
+    assert Version.objects.count() == 2
+    assert "<del>" in asked and "<ins>" in asked
+    edited = Rule.objects.get().pk
+    operator.post(back)
     assert Version.objects.first().number == 3
-    assert Rule.objects.get().effect == "deny"
+    assert Version.objects.first().document == version.document
+    assert (Rule.objects.get().pk, Rule.objects.get().effect) == (edited, "permit")
+    page = operator.get(reverse("admin:policies_version_changelist")).content.decode()
+    offered = [n for n in (1, 2, 3) if reverse("admin:policies_roll_back", args=[n]) in page]
+    assert offered == [1, 2]
+    newest = operator.get(reverse("admin:policies_roll_back", args=[3])).content.decode()
+    assert "nothing to roll back" in newest
     changes = operator.get(reverse("admin:policies_version_change", args=[version.pk]))
     assert changes.status_code == 200
 
@@ -164,6 +176,46 @@ def test_the_playground_shows_the_decision_and_why(operator, rule):
     assert "hyperty://b.com/secret" in answer
     assert PolicyTest.objects.get().case["expect"] == "deny"
     assert pap.check_draft().is_fit
+
+
+def test_trying_a_masked_decision_again_says_that_texts_are_missing(operator):
+    deny = {"id": "R", "effect": "deny", "condition": {"bodyValue": {"equals": "x"}}}
+    policies = [{"id": "P", "rules": [deny]}]
+    replace_draft([{"id": "S", "mode": "enforce", "policies": policies}], {})
+    pap.publish()
+    entry = DecisionEntry.objects.create(
+        at=datetime.now(UTC), direction="in", effect="deny", passes=False, version=1, type="read",
+        sender="a", to="b", path="S/P/R",
+        message='{"id":1,"type":"read","from":"a","to":"b","body":{"value":"…"}}',
+    )  # fmt: skip
+    page = reverse("admin:policies_playground")
+    shown = operator.get(page, {"entry": entry.pk})
+    assert 'id="masked"' in shown.content.decode()
+    form = shown.context["form"]
+    fields = {name: form[name].value() or "" for name in form.fields}
+    tried = operator.post(page, fields).content.decode()
+    assert 'id="masked"' in tried
+    assert "The log says deny" in tried  # here it is not applicable, and both are said
+
+
+def test_a_decision_of_the_log_leads_to_its_rule_version_and_session(operator, rule):
+    version = pap.publish()
+    session = "6f9619ff8b86d011b42d00cf4fc964ff"
+    entry = DecisionEntry.objects.create(
+        at=datetime.now(UTC), direction="in", effect="deny", passes=False, version=1, type="read",
+        sender="a", to="b", path="S/P/R", session=session, message="{}",
+        microseconds=68.3270000081393,
+    )  # fmt: skip
+    page = operator.get(reverse("admin:policies_decisionentry_change", args=[entry.pk]))
+    text = page.content.decode()
+    assert "68 µs" in text
+    assert "68.327" not in text
+    for name, key in (
+        ("policies_rule", rule.pk),
+        ("policies_version", version.pk),
+        ("msgnode_session", uuid.UUID(session)),
+    ):
+        assert reverse(f"admin:{name}_change", args=[key]) in text
 
 
 def test_the_playground_takes_a_decision_of_the_log(operator, rule, settings):

@@ -101,14 +101,22 @@ def test_a_passing_and_an_inactive_test_do_not(draft):
     assert pap.publish().number == 1
 
 
-def test_rolling_back_publishes_the_old_and_makes_it_the_draft(draft):
+def test_rolling_back_publishes_the_old_and_keeps_the_draft_and_its_ids(draft):
     first = pap.publish()
     replace_draft([{"id": "other"}], {})
-    pap.publish()
+    second = pap.publish()
+    kept, ids = draft_document(), set(PolicySet.objects.values_list("pk", flat=True))
     third = pap.roll_back(first)
-    assert (third.number, third.document) == (3, first.document)
-    assert draft_document() == first.document
-    assert draft_lists() == LISTS
+    assert (third.number, third.document, third.lists) == (3, first.document, first.lists)
+    assert draft_document() == kept == second.document
+    assert set(PolicySet.objects.values_list("pk", flat=True)) == ids
+
+
+def test_what_is_in_force_is_not_rolled_back_to(draft):
+    first = pap.publish()
+    with pytest.raises(pap.InForce):
+        pap.roll_back(first)
+    assert Version.objects.count() == 1
 
 
 def test_the_difference_of_versions_is_told(draft):

@@ -98,3 +98,19 @@ def test_on_paper_the_console_is_left_out(page: Any, tmp_path: Path) -> None:
     )  # nothing is cut off where nobody can scroll
     page.screenshot(path=tmp_path / "print.png", full_page=True)
     assert len(page.pdf()) > 10_000
+
+
+def test_charts_take_the_inks_of_the_theme_that_is_on(page: Any) -> None:
+    """The theme is set after the script is read, and may be switched later."""
+    first = "canvas[data-chart=outcomes]"
+    page.evaluate("document.documentElement.classList.remove('dark')")
+    page.wait_for_selector(f"{first}[data-ink='#3f3f46']")
+    page.evaluate("document.documentElement.classList.add('dark')")
+    page.wait_for_selector(f"{first}[data-ink='#d4d4d8']")
+    assert is_drawn(page, "outcomes")
+    page.evaluate("localStorage.setItem('adminTheme', JSON.stringify('dark'))")
+    page.evaluate("localStorage.setItem('_x_adminTheme', JSON.stringify('dark'))")
+    page.reload()
+    page.wait_for_function("document.documentElement.classList.contains('dark')")
+    page.wait_for_selector(f"{first}[data-ink='#d4d4d8']")
+    assert page.faults == []

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
+from django.utils import timezone
 
 from msgnode.celery import app
 from spark import downloads, pages
@@ -108,7 +110,69 @@ def test_the_last_24_hours_add_up_the_hours() -> None:
     whole = pages.last_day(START + timedelta(minutes=20))
     assert (whole["rows"], whole["totals"]["messages"], len(whole["hours_recorded"])) == (20, 20, 2)
     assert whole["tables"]["types"][0]["messages"] == 20
-    assert len(pages.missing_hours(whole, START)) == 22
+    assert len(pages.missing_hours(whole, START)) == 21  # the running hour is not over
+
+
+@pytest.fixture
+def record(tmp_path: Path, settings: Any) -> Path:
+    """An empty record."""
+    settings.RECORD = settings.RECORD | {"URL": str(tmp_path)}
+    return tmp_path / "raw"
+
+
+def recorded(record: Path, hour: datetime) -> None:
+    folder = record / f"date={hour:%Y-%m-%d}" / f"hour={hour:%H}"
+    folder.mkdir(parents=True)
+    (folder / "w-1.parquet").write_bytes(b"rows")
+    (folder / "_w-2.parquet.tmp").write_bytes(b"unfinished")
+
+
+def test_the_last_day_says_what_is_not_rolled_up_and_offers_to_do_it(
+    operator: Client, record: Path
+) -> None:
+    now = timezone.now()
+    for age in (0, 2, 30):
+        recorded(record, now - timedelta(hours=age))
+    page = operator.get("/admin/spark/report/last-day/").content.decode()
+    assert "2 hours with rows not in these figures yet" in page
+    assert "There are no rows" not in page
+    assert "Roll up now" in page
+    operator.post("/admin/spark/report/last-day/roll-up/")
+    run = ReportRun.objects.get()
+    assert run.end > now  # with the running hour
+    assert run.start <= now - timedelta(hours=22)
+    page = operator.get("/admin/spark/report/last-day/").content.decode()
+    assert "A run is under way" in page
+    assert "Roll up now" not in page
+
+
+def test_an_hour_with_a_newer_report_waits_for_nothing(operator: Client, record: Path) -> None:
+    hour = (timezone.now() - timedelta(hours=3)).replace(minute=0, second=0, microsecond=0)
+    recorded(record, hour)
+    made = report(hour, 1, "hourly")
+    assert (
+        "not in these figures" not in operator.get("/admin/spark/report/last-day/").content.decode()
+    )
+    Report.objects.filter(pk=made.pk).update(made_at=hour)
+    assert "not in these figures" in operator.get("/admin/spark/report/last-day/").content.decode()
+
+
+def test_the_running_hour_is_in_the_last_24_hours(operator: Client, record: Path) -> None:
+    hour = timezone.now().replace(minute=0, second=0, microsecond=0)
+    report(hour, 1, "hourly")
+    assert pages.last_day(timezone.now())["rows"] > 0
+
+
+def test_a_run_says_no_number_before_it_has_one(operator: Client) -> None:
+    run = ReportRun.objects.create(
+        kind="daily", start=START, end=START + timedelta(days=1), state="running", progress=1.0,
+        step="storing reports",
+    )  # fmt: skip
+    page = operator.get(f"/admin/spark/reportrun/{run.pk}/change/").content.decode()
+    assert "99% storing reports" in page
+    assert "100%" not in page
+    assert "data-live-detail" in page
+    assert "data-live-list" in operator.get("/admin/spark/reportrun/").content.decode()
 
 
 def test_lists_and_the_last_day_are_shown_to_who_may_see_reports_only(client: Client) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import sys
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -194,3 +196,26 @@ def test_a_schedule_is_late_once_its_slack_is_over_and_not_before(kind: Kind) ->
     assert freshness.of(kind, due + timedelta(seconds=1)).is_late
     PeriodicTask.objects.filter(task=f"spark.{kind}").update(enabled=False)
     assert not freshness.of(kind, due + timedelta(days=400)).is_late
+
+
+def test_a_master_that_cannot_be_reached_is_said_at_once(submit: Submit, settings: Any) -> None:
+    submit(DONE)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    settings.REPORTS = settings.REPORTS | {"MASTER": f"spark://127.0.0.1:{port}"}
+    began = time.monotonic()
+    run = report_runs.execute(queued().pk)
+    assert run is not None
+    assert time.monotonic() - began < 20
+    assert f"The Spark master cannot be reached: 127.0.0.1:{port}" in run.error
+    assert "SPARK_MASTER" in run.error
+
+
+def test_a_reason_has_no_frames_of_javas_stack(submit: Submit) -> None:
+    frame = "\tat org.apache.spark.Some$Class.method(File.scala:1)"
+    said = [*[frame] * 400, "org.apache.spark.SparkException: no room", frame, "\t... 12 more"]
+    text = "\n".join(said)
+    submit(f"import sys; sys.exit({text!r})")
+    run = report_runs.execute(queued().pk)
+    assert run is not None
+    assert run.error == "ended with 1: org.apache.spark.SparkException: no room"

@@ -3,13 +3,17 @@
 "use strict";
 (() => {
     const data = JSON.parse(document.getElementById("report-data").textContent);
-    const dark = document.documentElement.classList.contains("dark");
-    const ink = dark ? "#d4d4d8" : "#3f3f46";
-    const grid = dark ? "rgb(255 255 255 / .12)" : "rgb(0 0 0 / .1)";
+    // The console sets its theme after this script is read, and lets it be switched: see below.
+    const isDark = () => document.documentElement.classList.contains("dark");
+    let ink, grid;
     const colours = {
         delivered: "#0072b2", answered: "#56b4e9", queued: "#009e73", undeliverable: "#e69f00",
-        blocked: "#d55e00", refused: "#cc79a7", dropped: dark ? "#f4f4f5" : "#18181b",
-        p50: "#0072b2", p95: "#e69f00", p99: "#d55e00",
+        blocked: "#d55e00", refused: "#cc79a7", p50: "#0072b2", p95: "#e69f00", p99: "#d55e00",
+    };
+    const readTheme = (dark) => {
+        ink = dark ? "#d4d4d8" : "#3f3f46";
+        grid = dark ? "rgb(255 255 255 / .12)" : "rgb(0 0 0 / .1)";
+        colours.dropped = dark ? "#f4f4f5" : "#18181b";
     };
     const dashes = { p50: [], p95: [6, 3], p99: [2, 2] };
     const axis = (more) => ({ ticks: { color: ink }, grid: { color: grid }, ...more });
@@ -76,30 +80,43 @@
     };
 
     // Dragging over hours shows only these in every chart by hour; a double click shows all again.
-    const zoomable = [];
+    const charts = new Map(); // canvas -> its chart
+    const zoomable = ["outcomes", "latency"];
     const show = (first, last) => {
-        for (const chart of zoomable) {
+        for (const [canvas, chart] of charts) {
+            if (!zoomable.includes(canvas.dataset.chart)) continue;
             Object.assign(chart.options.scales.x, { min: first, max: last });
             chart.update();
         }
     };
-    const hourAt = (chart, event) => chart.scales.x.getValueForPixel(event.offsetX);
-    const letZoom = (chart, canvas) => {
+    const hourAt = (canvas, event) => charts.get(canvas).scales.x.getValueForPixel(event.offsetX);
+    const letZoom = (canvas) => {
         let from = null;
-        zoomable.push(chart);
-        canvas.addEventListener("pointerdown", (event) => { from = hourAt(chart, event); });
+        canvas.addEventListener("pointerdown", (event) => { from = hourAt(canvas, event); });
         canvas.addEventListener("pointerup", (event) => {
-            const [first, last] = [from, hourAt(chart, event)].sort((a, b) => a - b);
+            const [first, last] = [from, hourAt(canvas, event)].sort((a, b) => a - b);
             if (from !== null && last - first >= 2) show(Math.max(0, first), Math.min(data.hours.length - 1, last));
             from = null;
         });
         canvas.addEventListener("dblclick", () => show(undefined, undefined));
     };
 
-    for (const canvas of document.querySelectorAll("canvas[data-chart]")) {
-        const name = canvas.dataset.chart;
-        const chart = new Chart(canvas, draw[name]());
-        if (name === "outcomes" || name === "latency") letZoom(chart, canvas);
-        window.addEventListener("beforeprint", () => chart.resize());
-    }
+    const canvases = document.querySelectorAll("canvas[data-chart]");
+    const drawAll = (dark) => {
+        readTheme(dark);
+        for (const canvas of canvases) {
+            charts.get(canvas)?.destroy();
+            charts.set(canvas, new Chart(canvas, draw[canvas.dataset.chart]()));
+            canvas.dataset.ink = ink;
+        }
+    };
+    let drawnDark = isDark();
+    drawAll(drawnDark);
+    for (const canvas of canvases) if (zoomable.includes(canvas.dataset.chart)) letZoom(canvas);
+    new MutationObserver(() => {
+        if (isDark() !== drawnDark) drawAll((drawnDark = isDark()));
+    }).observe(document.documentElement, { attributeFilter: ["class"] });
+    // Paper is white whatever the screen is.
+    window.addEventListener("beforeprint", () => { drawAll(false); for (const chart of charts.values()) chart.resize(); });
+    window.addEventListener("afterprint", () => drawAll(drawnDark));
 })();

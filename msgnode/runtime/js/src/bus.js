@@ -160,6 +160,13 @@ export class Bus {
     return ++this.#ids;
   }
 
+  /** An answer that nobody takes: one that says an error goes to the error hook, others are counted. */
+  unclaimed(message) {
+    const code = codeOf(message.body);
+    const error = code >= 400 ? new AnswerError(message.body, message.from) : undefined;
+    this.report("answers.unexpected", { error, message, isQuiet: !error });
+  }
+
   /** Run one of the application's functions. */
   call(listener, message) {
     try {

@@ -241,8 +241,7 @@ export class MessageBus extends Bus {
   }
 
   #drop(message) {
-    const isQuiet = codeOf(message.body) < 400;
-    this.report("answers.unexpected", { message, isQuiet });
+    this.unclaimed(message);
   }
 }
 

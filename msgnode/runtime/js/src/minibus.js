@@ -47,7 +47,7 @@ export class MiniBus extends Bus {
     if (isAlsoForAll) this.deliver(others, copyFor(message));
     if (own.length) this.deliver(own, message);
     else if (others.length) this.deliver(others, message);
-    else if (message.type === "response") this.report("answers.unexpected", { message, isQuiet: true });
+    else if (message.type === "response") this.unclaimed(message);
     else this.report("message.undelivered", { message, isQuiet: true });
   }
 }

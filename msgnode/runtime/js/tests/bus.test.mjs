@@ -415,6 +415,22 @@ test("B9 no more than a thousand messages wait behind handlers", async () => {
   assert.deepEqual(codes, [503]);
 });
 
+test("B10 an error answer that nobody takes is reported in a sandbox too, and others are counted", async () => {
+  const sent = [];
+  const mini = new MiniBus((message) => sent.push(message));
+  const told = [];
+  mini.onError((fault) => told.push(fault));
+  const id = mini.postMessage({ type: "read", from: "hyperty://d/a", to: "comm://d/nobody" });
+  assert.ok(id);
+  assert.equal(sent[0].id, id);
+  const answer = (code) => ({ id, type: "response", from: "comm://d/nobody", to: "hyperty://d/a", body: { code } });
+  mini.receive(answer(200));
+  mini.receive(answer(400));
+  await settled();
+  assert.deepEqual(told.map(({ reason, error }) => [reason, error.code]), [["answers.unexpected", 400]]);
+  assert.equal(mini.counters["answers.unexpected"], 2);
+});
+
 test("B10 an error answer that nobody takes is reported", async () => {
   outside();
   bus.postMessage({ id: 1, type: "response", from: "comm://f/x", to: `${R}/gone`, body: { code: 404 } });

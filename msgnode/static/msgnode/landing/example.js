@@ -169,7 +169,9 @@ function showVouched(isVouched) {
   const mark = $("#vouched");
   mark.hidden = false;
   mark.dataset.vouched = isVouched;
-  mark.textContent = isVouched ? "The node vouches for who said it" : "Said by nobody known";
+  mark.textContent = isVouched
+    ? "The node vouches for who said it"
+    : "Alice is not logged in, so the node does not vouch for her";
 }
 
 function fail(text) {

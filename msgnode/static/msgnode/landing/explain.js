@@ -58,7 +58,7 @@ function reply(name, body, request) {
   if (body.code >= 300) return `No: ${body.desc ?? body.description ?? body.code}`;
   if (to.endsWith("/address-allocation")) return "The node made an address. It leads to Alice’s session and to nobody else.";
   if (to.endsWith("/sm")) return `Done, and written down: ${name} need not ask again after a restart.`;
-  if (to.endsWith("/subscription")) return "The answer finds its way back by its `to`. Now Bob has a copy of the object.";
+  if (to.endsWith("/subscription")) return "The answer finds its way back by its address in “to”. Now Bob has a copy of the object.";
   return "The answer.";
 }
 
