@@ -18,7 +18,7 @@ from django.db import connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.recorder import MigrationRecorder
 
-from .manifest import ArchiveFault, Database
+from .manifest import ArchiveFault, Database, Migration
 from .sqlite import SEALED
 
 FOLDER = "tables"
@@ -85,7 +85,7 @@ def load(folder: Path, said: Database, *, replace: bool) -> list[str]:
             for table in connection.introspection.table_names(cursor):
                 cursor.execute(f"DROP TABLE {_quoted(table)} CASCADE")
         executor = MigrationExecutor(connection)
-        executor.migrate([(app, name) for app, name in said.migrations])
+        executor.migrate(_last(executor, {(app, name) for app, name in said.migrations}))
         applied = sorted(MigrationRecorder(connection).applied_migrations())
         if applied != sorted(tuple(each) for each in said.migrations):
             raise ArchiveFault("The archive has some migrations without those they need.")
@@ -108,6 +108,18 @@ def load(folder: Path, said: Database, *, replace: bool) -> list[str]:
                 cursor.execute(f"SELECT {column} FROM {table} WHERE {column} <> ''")  # noqa: S608
                 sealed += [row[0] for row in cursor.fetchall()]
         return sealed
+
+
+def _last(executor: MigrationExecutor, wanted: set[Migration]) -> list[Migration]:
+    """Of the migrations that are wanted the last of each app; asked for others it goes back."""
+    nodes = executor.loader.graph.node_map
+    return sorted(
+        each
+        for each in wanted
+        if not any(
+            child.key[0] == each[0] and child.key in wanted for child in nodes[each].children
+        )
+    )
 
 
 def _fill(cursor: Any, table: str, said: Database, path: Path) -> None:
