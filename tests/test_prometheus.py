@@ -206,7 +206,14 @@ async def test_a_prometheus_has_an_answer_for_every_panel_and_no_alert_of_a_soun
 
 def look_at(prometheus: httpx.Client) -> None:
     until_scraped(prometheus)
-    several_workers = ("Leases", "Links", "Workers", "What waits", "Standing alarms")
+    several_workers = (
+        "Leases",
+        "Links",
+        "Workers",
+        "What waits",
+        "Standing alarms",
+        "Addresses asked",
+    )
     for title, expression in EXPRESSIONS:
         found = asked(prometheus, expression)
         if not title.startswith(several_workers) and "faults" not in expression:

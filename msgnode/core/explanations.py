@@ -244,6 +244,13 @@ ALARMS: Mapping[str, Explanation] = {
         "A worker noticed a gap in what another sent, and asked for it again.",
         "Now and then it is a reconnection. If it repeats, look at Redis and the network.",
     ),
+    "worker-protocol": Explanation(
+        "Two workers speak different protocols",
+        "A worker of another version of the node runs beside this one, and the two cannot speak "
+        "with each other. They do not meet; the one that comes is not ready.",
+        "Bring all workers to one version, as docs/operations.md says for an upgrade. Clear the "
+        "alarm.",
+    ),
     "worker-fenced": Explanation(
         "A worker lost its lease",
         "It could not renew its lease for WORKER_TIMEOUT: frozen, or cut off from the database. "
