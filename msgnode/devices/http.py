@@ -16,6 +16,7 @@ import msgspec
 
 from msgnode.core import messages
 from msgnode.core.errors import BadMessage, NodeError, TooMany, Unavailable
+from msgnode.core.explanations import ERRORS
 from msgnode.sessions.budgets import source
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -198,8 +199,9 @@ def problem(status: int, error: NodeError, response: bytes | None = None) -> byt
         title = HTTPStatus(status).phrase
     except ValueError:
         title = error.title
+    known = ERRORS.get(status)
     details: dict[str, Any] = {
-        "type": "about:blank",
+        "type": f"/problems/errors/{known.name}" if known is not None else "about:blank",
         "title": title,
         "status": status,
         "detail": error.description,

@@ -6,6 +6,8 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from msgnode.core.explanations import ERRORS
+
 Application = Callable[..., Awaitable[None]]
 
 
@@ -51,7 +53,8 @@ class BodyLimit:
 
     async def _refuse(self, send: Any) -> None:
         detail = f"The body of a request may have {self._at_most} bytes."
-        problem = {"type": "about:blank", "title": "Content Too Large", "status": 413}
+        place = f"/problems/errors/{ERRORS[413].name}"
+        problem = {"type": place, "title": "Content Too Large", "status": 413}
         body = json.dumps({**problem, "detail": detail}).encode()
         headers = [
             (b"content-type", b"application/problem+json"),
