@@ -53,6 +53,7 @@ from msgnode.monitoring.fault_alarms import FaultAlarms
 from msgnode.monitoring.path_probe import PathProbe
 from msgnode.monitoring.tail import Tail
 from msgnode.policy.service import PolicyService
+from msgnode.redis.directory import Directory
 from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.bans import BanList
 from msgnode.sessions.budgets import AnswerBudget
@@ -224,24 +225,25 @@ class Node:
             self.registries.domain.session_handed_off,
         ]
         self.guard = ResponseGuard(self.table, settings.STRICT_RESPONSES, self.sessions.missed)
+        self.authorizer = SessionAuthorizer(
+            self.table,
+            self.handshake,
+            self.identities.authenticator,
+            ownership,
+            limits["MAX_LEARNED_PER_SESSION"],
+        )
+        self.replies = Replies(self.enforcer, limits["ANSWER_TIMEOUT"], barrier)
         self.pipeline = Pipeline(
             domain=self.domain,
             table=self.table,
             components=ComponentBook(self._components()),
-            authorizer=SessionAuthorizer(
-                self.table,
-                self.handshake,
-                self.identities.authenticator,
-                ownership,
-                limits["MAX_LEARNED_PER_SESSION"],
-            ),
+            authorizer=self.authorizer,
             session_door=self.handshake,
             enforcer=self.enforcer,
             recorder=self.recorder,
-            answers=Replies(self.enforcer, limits["ANSWER_TIMEOUT"], barrier),
+            answers=self.replies,
             guard=self.guard,
             check_lease=self.lease.check,
-            knows_all=self.knows_all,
         )
         self.probe = ProbeDoor(self.domain, settings.SECRET_KEY, self.table)
         self.probe.pipeline = Pipeline(
@@ -337,7 +339,10 @@ class Node:
             self.guard,
             self.liveness,
             self.lease,
+            Directory(settings.REDIS_URL, transport.node[:12]),
         )
+        self.pipeline.holders = self.authorizer.holders = cluster.homes
+        self.replies.findable = cluster.homes.barrier
         self.locator.fetch = cluster.moves.fetch
         self.liveness.ask_worker = cluster.ask_worker
         cluster.rpc.answers = peer_queries.answers(self)
@@ -491,10 +496,6 @@ class Node:
             "sessions": len(self.sessions.sessions),
             "links": self.cluster.transport.figures(),
         }
-
-    def knows_all(self) -> bool:
-        """Whether what is not in the routing table is nobody's, on any worker."""
-        return self.cluster is None or self.cluster.knows_all()
 
     async def _end_jobs(self) -> None:
         for task in self._tasks:

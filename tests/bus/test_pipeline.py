@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -43,13 +44,78 @@ def test_while_the_lease_is_not_certain_nothing_is_read_and_nothing_is_lost() ->
     assert scene.recorder.rows == []
 
 
-def test_what_nobody_here_knows_is_404_only_if_it_is_known_what_all_workers_have() -> None:
-    for knows_all, code in ((True, 404), (False, 503)):
-        scene = Scene(knows_all=lambda: knows_all)  # noqa: B023  (called within the turn)
-        scene.say(to="hyperty://localhost/nobody")
-        scene.say()
-        assert scene.codes == [code]
-        assert len(scene.target.frames) == 1
+class FakeHolders:
+    """Other workers of which it is known, or not, who holds what."""
+
+    def __init__(self, is_known: bool = True) -> None:
+        self.answers = is_known
+        self.asked: list[tuple[str, ...]] = []
+        self.has_answered = False
+
+    def find(self, key: object, addresses: Collection[str]) -> None:
+        if not self.has_answered:
+            self.asked.append(tuple(addresses))
+            raise Pending("The holder", lambda known: None)
+
+    def require(self, key: object, addresses: Collection[str]) -> None:
+        self.find(key, addresses)
+        if not self.answers:
+            raise Unavailable("Whose it is cannot be found out.")
+
+    def is_known(self, address: str) -> bool:
+        return self.answers
+
+
+NOBODY = "hyperty://localhost/nobody"
+
+
+@pytest.mark.parametrize(("is_known", "code"), [(True, 404), (False, 503)])
+def test_w4_what_nobody_here_knows_is_404_only_once_the_others_were_asked(
+    is_known: bool, code: int
+) -> None:
+    scene = Scene(enforcer=(policies := FakeEnforcer()))
+    scene.pipeline.holders = holders = FakeHolders(is_known)
+    scene.say(to=NOBODY)
+    assert (scene.codes, len(scene.caller.held), policies.asked) == ([], 1, [])
+    holders.has_answered = True
+    scene.say(to=NOBODY)
+    assert (scene.codes, holders.asked) == ([code], [(NOBODY,)])
+
+
+def test_the_others_are_asked_once_for_all_recipients_and_never_for_what_is_known_or_silent() -> (
+    None
+):
+    scene = Scene()
+    scene.pipeline.holders = holders = FakeHolders()
+    scene.say()
+    scene.say(type_="response", to=NOBODY)
+    scene.say(type_="update", to="comm://localhost/1/changes")
+    assert holders.asked == []
+    assert len(scene.target.frames) == 1
+    scene.say(to=[NOBODY, "runtime://d/2", "hyperty://localhost/2"])
+    assert holders.asked == [(NOBODY, "hyperty://localhost/2")]
+    assert len(scene.target.frames) == 1
+
+
+def test_what_a_component_needs_to_know_of_an_address_is_found_out_before_it_is_asked() -> None:
+    answered: list[dict[str, int]] = []
+
+    def answer() -> dict[str, int]:
+        answered.append({"code": 200})
+        return answered[-1]
+
+    component = FakeComponent(answer)
+    component.addresses_of = lambda message: [NOBODY, "runtime://d/2/x"]  # type: ignore[method-assign]
+    scene = Scene(component)
+    scene.pipeline.holders = holders = FakeHolders(is_known=False)
+    scene.say(to=FAKE)
+    assert (holders.asked, answered) == ([(NOBODY,)], [])
+    holders.has_answered = True
+    scene.say(to=FAKE)
+    assert (scene.codes, answered) == ([503], [])
+    holders.answers = True
+    scene.say(to=FAKE)
+    assert (scene.codes, len(answered)) == ([503, 200], 1)
 
 
 def test_case_51_what_a_policy_blocks_is_answered_403_under_both_keys() -> None:
