@@ -92,7 +92,7 @@ def test_the_others_are_asked_once_for_all_recipients_and_never_for_what_is_know
     scene.say(type_="update", to="comm://localhost/1/changes")
     assert holders.asked == []
     assert len(scene.target.frames) == 1
-    scene.say(to=[NOBODY, "runtime://d/2", "hyperty://localhost/2"])
+    scene.say(to=[NOBODY, TWO, "hyperty://localhost/2"])
     assert holders.asked == [(NOBODY, "hyperty://localhost/2")]
     assert len(scene.target.frames) == 1
 
@@ -105,7 +105,7 @@ def test_what_a_component_needs_to_know_of_an_address_is_found_out_before_it_is_
         return answered[-1]
 
     component = FakeComponent(answer)
-    component.addresses_of = lambda message: [NOBODY, "runtime://d/2/x"]  # type: ignore[method-assign]
+    component.addresses_of = lambda message: [NOBODY, f"{TWO}/x"]  # type: ignore[method-assign]
     scene = Scene(component)
     scene.pipeline.holders = holders = FakeHolders(is_known=False)
     scene.say(to=FAKE)
@@ -311,8 +311,8 @@ def test_a_listener_that_fails_is_told_of_a_gap_and_all_others_hear() -> None:
     scene = Scene()
     crowd = [
         FakeSession("runtime://localhost/3"),
-        Broken("runtime://d/4"),
-        FakeSession("runtime://d/5"),
+        Broken("runtime://localhost/4"),
+        FakeSession("runtime://localhost/5"),
     ]
     for each in crowd:
         scene.table.subscribe("comm://d/1/changes", each)
