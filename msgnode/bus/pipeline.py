@@ -127,13 +127,8 @@ class Pipeline:
                 route = self._find_holders_of(message, session)
             if len(message.recipients) == 1:
                 message, decision = self._taken_in(message, speaker)
-        except Pending as fact:
-            caller.hold(frame, fact)
-        except NodeError as error:
-            self._refuse(message, caller, error, decision, began)
-        except Exception:
-            log.exception("A message could not be admitted.")
-            self._refuse(message, caller, InternalFault(), decision, began)
+        except Exception as error:
+            self._not_carried(error, message, frame, caller, decision, began)
         else:
             recipients = message.recipients
             if len(recipients) == 1:
@@ -159,17 +154,30 @@ class Pipeline:
             self._authorizer.authenticate(message, caller)
             decision = self._enforced(message, caller.speaker, Direction.IN)
             self._door.handle(message, caller)
-        except Pending as fact:
-            caller.hold(frame, fact)
-        except NodeError as error:
-            self._refuse(message, caller, error, decision, began)
-        except Exception:
-            log.exception("A session's frame could not be handled.")
-            self._refuse(message, caller, InternalFault(), decision, began)
+        except Exception as error:
+            self._not_carried(error, message, frame, caller, decision, began)
         else:
             self._note(message, SESSION_ADDRESS, caller.speaker, decision, began,
                        Outcome.ANSWERED, component="session")  # fmt: skip
         yield from ()
+
+    def _not_carried(
+        self,
+        error: Exception,
+        message: Message,
+        frame: bytes,
+        caller: Caller,
+        decision: Decision,
+        began: float,
+    ) -> None:
+        """A fact is not there yet, and the frame waits for it; or it is refused; or we failed."""
+        if isinstance(error, Pending):
+            caller.hold(frame, error)
+        elif isinstance(error, NodeError):
+            self._refuse(message, caller, error, decision, began)
+        else:
+            log.error("A message could not be admitted.", exc_info=error)
+            self._refuse(message, caller, InternalFault(), decision, began)
 
     def _to_each(
         self, message: Message, session: Requester, speaker: Speaker, caller: Caller, began: float

@@ -226,7 +226,7 @@ async def test_whichever_worker_is_asked_tells_the_numbers_of_both(pair: Pair) -
         assert len(re.findall(r"^msgnode_worker_answered\S* 1.0$", text, re.M)) == 2
         assert len(re.findall(r"^# TYPE msgnode_messages_total counter$", text, re.M)) == 1
         assert len(re.findall(r"^msgnode_delivery_seconds_bucket.*\+Inf", text, re.M)) == 2
-        assert re.search(r"^msgnode_alarms 0.0$", text, re.M)
+        assert re.search(r'^msgnode_alarms\{kind="gap"\} 0.0$', text, re.M)
     alone = await asyncio.to_thread(pair.one.text, "/metrics?worker=this")
     assert len(re.findall(r"^msgnode_sockets{", alone, re.M)) == 1
 
