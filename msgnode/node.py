@@ -349,7 +349,7 @@ class Node:
             Directory(settings.REDIS_URL, transport.node[:12]),
         )
         self.pipeline.holders = self.authorizer.holders = cluster.homes
-        self.replies.findable = cluster.homes.barrier
+        self.replies.findable = cluster.entries.barrier
         self.locator.fetch = cluster.moves.fetch
         self.liveness.ask_worker = cluster.ask_worker
         cluster.rpc.answers = peer_queries.answers(self)

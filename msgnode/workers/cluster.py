@@ -44,6 +44,7 @@ from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers import membership_store
 from msgnode.workers.counter_sync import CounterSync
+from msgnode.workers.directory_entries import DirectoryEntries
 from msgnode.workers.handover import Handover
 from msgnode.workers.homes import Homes
 from msgnode.workers.lease import Lease, margin_of, now
@@ -121,7 +122,9 @@ class Cluster:
         )
         self.counts = CounterSync(self.transport, counters)
         self.rpc = PeerRpc(self.transport)
-        self.homes = Homes(directory, table, self.transport, self, self.replicator, self.knows_all)
+        self.entries = DirectoryEntries(directory, table, self.transport, self, self.replicator)
+        self.homes = Homes(directory, table, self.transport, self.knows_all)
+        self.entries.on_back = self.homes.forget_unknown
         self._limits = limits
         self._table = table
         self._sessions = sessions
@@ -164,7 +167,7 @@ class Cluster:
         limit = monotonic() + min(self._limits.timeout, _LAYER_PATIENCE)
         while True:
             try:
-                await self.homes.start()
+                await self.entries.start()
                 await self.transport.start()
                 break
             except Exception as error:
@@ -173,7 +176,8 @@ class Cluster:
                 log.info("The channel layer is not there yet: %s", error)
                 await asyncio.sleep(0.2)
         self._jobs = [
-            asyncio.create_task(job) for job in (self._watch(), self.counts.run(), self.homes.run())
+            asyncio.create_task(job)
+            for job in (self._watch(), self.counts.run(), self.entries.run())
         ]
         await self.transport.join(self._expected)
         if self.transport.refused:  # what they left nobody has taken
@@ -199,6 +203,7 @@ class Cluster:
         self.transport.tell(Goodbye())
         await self.transport.stop()
         await self.homes.stop()
+        await self.entries.stop()
         await asyncio.to_thread(_closing, membership_store.retire, self.me.epoch)
 
     async def fence(self) -> set[str]:
@@ -207,12 +212,13 @@ class Cluster:
         for job in (*self._jobs, *self._takeovers):
             job.cancel()
         await self.homes.stop()
+        await self.entries.stop()
         return await self.transport.silence()
 
     @property
     def meets_others(self) -> bool:
         """Whether the ways to the other workers are there: the layer and the directory."""
-        return self.transport.hears_itself and self.homes.is_filled
+        return self.transport.hears_itself and self.entries.is_filled
 
     def knows_all(self) -> bool:
         """Whether it is known what the sessions of all workers listen to."""
@@ -317,7 +323,7 @@ class Cluster:
         remote.owned = set(self._allocation.holdings(session_id))
         remote.subscribed = set(self._subscriptions.holdings(session_id))
         self._sessions.release(session)
-        self.homes.gone(session_id)
+        self.entries.gone(session_id)
         self._table.replace(session, remote, remote.owned, remote.subscribed)
         self._sessions.hand_off(session_id)
         self._allocation.hand_off(session_id)
@@ -336,7 +342,7 @@ class Cluster:
         self._sessions.adopt(session)
         self._store.moved(session)
         self.replicator.announce(session)
-        self.homes.place(session.id)
+        self.entries.place(session.id)
 
     async def take_over(self, session_id: str) -> None:
         await self._take_over([], [session_id])
@@ -450,7 +456,7 @@ class Cluster:
         self._put_in_place(session, remote, owned, subscribed)
         self._sessions.adopt(session)
         self.replicator.announce(session)
-        self.homes.place(session.id)
+        self.entries.place(session.id)
 
     def _put_in_place(
         self,

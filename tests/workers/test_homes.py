@@ -15,6 +15,7 @@ from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.redis.client import RedisClient
 from msgnode.redis.directory import Directory
 from msgnode.workers import homes
+from msgnode.workers.directory_entries import DirectoryEntries
 from msgnode.workers.homes import Homes
 from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import HolderRequest, HolderResponse
@@ -30,17 +31,15 @@ class Housed(Fellow):
 
     def __init__(self, layer: Any, name: str, secret: str, redis_url: str) -> None:
         super().__init__(layer, name, secret)
-        self.homes = Homes(
-            Directory(redis_url, self.transport.node),
-            self.table,
-            self.transport,
-            self,
-            self.replicator,
-            lambda: True,
+        directory = Directory(redis_url, self.transport.node)
+        self.entries = DirectoryEntries(
+            directory, self.table, self.transport, self, self.replicator
         )
+        self.homes = Homes(directory, self.table, self.transport, lambda: True)
+        self.entries.on_back = self.homes.forget_unknown
 
     async def start(self, *others: Fellow) -> Housed:
-        await self.homes.start()
+        await self.entries.start()
         await super().start(*others)
         return self
 
@@ -72,7 +71,7 @@ async def pair(redis_url: str) -> AsyncIterator[tuple[Housed, Housed, LossyLayer
     other = await Housed(layer, "other", secret, redis_url).start(one)
     yield one, other, layer
     await asyncio.gather(*(each.transport.stop() for each in (one, other)))
-    await asyncio.gather(*(each.homes.stop() for each in (one, other)))
+    await asyncio.gather(*(each.entries.stop() for each in (one, other)))
     await layer.close()
 
 
@@ -85,7 +84,7 @@ async def test_w8_an_answer_waits_for_the_directory_and_for_no_other_worker(pair
     one.table.allocate(ADDRESS, one.enter())
     everybody = one.transport.barrier()
     assert everybody is not None
-    found = one.homes.barrier()
+    found = one.entries.barrier()
     assert found is not None
     await asyncio.wait_for(found, 10)
     assert not everybody.done()
@@ -148,7 +147,7 @@ async def test_w4_what_the_directory_still_names_and_its_home_does_not_is_nobody
     session = one.enter()
     one.table.allocate(ADDRESS, session)
     await one.settled()
-    one.homes.changed = lambda *_: None  # type: ignore[method-assign]
+    one.entries.changed = lambda *_: None  # type: ignore[method-assign]
     del one.table.owners[ADDRESS], other.table.owners[ADDRESS]
     await other.told(ADDRESS)
     assert other.homes.is_known(ADDRESS)
@@ -159,11 +158,11 @@ async def test_of_a_session_that_moved_its_new_worker_is_asked(pair: Pair) -> No
     session = one.enter()
     one.table.allocate(ADDRESS, session)
     await one.settled()
-    one.homes.gone(session.id)
-    other.homes.place(session.id)
-    assert (moved := other.homes.barrier()) is not None
+    one.entries.gone(session.id)
+    other.entries.place(session.id)
+    assert (moved := other.entries.barrier()) is not None
     await moved
-    one.homes.left(session)  # of its own accord it says nothing of who came after
+    one.entries.left(session)  # of its own accord it says nothing of who came after
     del one.table.owners[ADDRESS]
     asked: list[Any] = []
     other.homes.heard = lambda peer, message: asked.append(message)  # type: ignore[method-assign]
@@ -184,7 +183,7 @@ async def test_w11_an_engine_that_lost_its_data_says_nobody_only_once_it_is_fill
     one, other, layer = pair
     layer.loses = lambda message: "number" in message
     one.table.allocate(ADDRESS, one.enter())
-    assert (found := one.homes.barrier()) is not None
+    assert (found := one.entries.barrier()) is not None
     await found
     operator = RedisClient(redis_url)
     await operator.start()
@@ -194,7 +193,7 @@ async def test_w11_an_engine_that_lost_its_data_says_nobody_only_once_it_is_fill
     await other.told("hyperty://d/another")
     assert not other.homes.is_known("hyperty://d/another")
     layer.loses = lambda message: False
-    running = [asyncio.create_task(each.homes.run()) for each in (one, other)]
+    running = [asyncio.create_task(each.entries.run()) for each in (one, other)]
     async with asyncio.timeout(20):
         while not other.homes.is_known("hyperty://d/another"):
             await eventually()
