@@ -76,6 +76,7 @@ class EventBuffer:
         self._events: deque[bytes] = deque()
         self._first = 1  # the number of _events[0]
         self._next = 1  # the number of the next event to send
+        self._confirmed = 0  # the number up to which the device has said that it has them
 
     @property
     def last_sent(self) -> EventId:
@@ -152,6 +153,7 @@ class EventBuffer:
         self.clear()
         self.epoch = history.epoch
         self._first = self._next = history.first
+        self._confirmed = history.first - 1
         for frame in history.sent:
             self.append(frame)
         self._go_to(self._first + len(self._events))
@@ -161,7 +163,10 @@ class EventBuffer:
             self.has_gap = False
 
     def rewind(self) -> None:
-        """Go on with the oldest event that is not confirmed."""
+        """Go on with the oldest event that is not confirmed; a gap if it was given up for room."""
+        if self._first > self._confirmed + 1:
+            self.has_gap = True
+            self._confirmed = self._first - 1
         self._go_to(self._first)
 
     def resume(self, after: EventId | None, confirms: bool = True) -> None:
@@ -179,6 +184,7 @@ class EventBuffer:
             return
         self._go_to(after.number + 1)
         if confirms:
+            self._confirmed = max(self._confirmed, after.number)
             self._forget_sent(self.waiting_bytes, up_to=after.number)
 
     def take_gap(self) -> bool:

@@ -61,6 +61,17 @@ def test_an_id_is_read_as_it_was_written() -> None:
     )
 
 
+def test_what_was_sent_and_given_up_unconfirmed_is_a_gap_for_who_has_no_id() -> None:
+    buffer = EventBuffer(LIMIT, None)
+    for _ in range(10):
+        buffer.append(b"x" * 500)
+        buffer.take(1, 10**9)
+    buffer.rewind()
+    assert buffer.take_gap()
+    buffer.rewind()
+    assert not buffer.take_gap()
+
+
 def test_of_a_long_history_the_newest_goes_along_and_the_rest_is_a_gap() -> None:
     buffer = EventBuffer(10 * HISTORY_BYTES, None)
     for _ in range(20):
