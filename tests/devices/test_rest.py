@@ -1,4 +1,4 @@
-"""Devices over HTTP, against a real node; the cases of docs/reference/devices.md by number."""
+"""Devices over HTTP (docs/connectors.md), against a real node."""
 
 from __future__ import annotations
 
