@@ -14,6 +14,7 @@ from msgnode.console import (  # noqa: F401
     failed_logins,
     issuers,
     keys,
+    mqtt_topics,
     pools,
     schedule,
     sessions,

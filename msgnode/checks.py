@@ -7,6 +7,7 @@ E009 WORKERS is a number of workers
 E010 REGISTRY_ACCESS is one of its words       E011 REGISTRY_UNAVAILABLE_CODE is 408 or 500
 E012 numbers of the registry are positive      E013 POLICY_TIME_ZONE is a time zone
 E014 numbers of the policies are not negative  E015 registries elsewhere have a URL of HTTP
+E016 DEVICE_MQTT has what it needs             E017 numbers of MQTT are positive
 E020 ADMISSION and ADMISSION_DOMAINS name modes of admission
 """
 
@@ -159,7 +160,54 @@ def _policies() -> Iterator[CheckMessage]:
             yield Error(f"POLICY_{name} is {policy[name]}.", hint="0 or more.", id="msgnode.E014")
 
 
+def _mqtt() -> Iterator[CheckMessage]:
+    if not settings.DEVICE_MQTT:
+        return
+    mqtt = settings.MQTT
+    try:
+        url = urlsplit(mqtt["URL"])
+        is_good = url.scheme in ("mqtt", "mqtts") and bool(url.hostname) and url.port != 0
+    except ValueError:  # a port that is none
+        is_good = False
+    if not is_good:
+        said = "is missing" if not mqtt["URL"] else "is no URL of a broker"
+        yield Error(
+            f"DEVICE_MQTT is on, and MQTT_URL {said}.",
+            hint="Where the broker is: mqtt://name:password@broker.example.org:1883, or mqtts://.",
+            id="msgnode.E016",
+        )
+    for name in ("CA_FILE", "CERT_FILE", "KEY_FILE"):
+        if mqtt[name] and not os.access(mqtt[name], os.R_OK):
+            yield Error(
+                f"MQTT_{name} {mqtt[name]} cannot be read.",
+                hint="Name a PEM file that the user who runs the node can read.",
+                id="msgnode.E016",
+            )
+    if bool(mqtt["CERT_FILE"]) != bool(mqtt["KEY_FILE"]):
+        yield Error(
+            "MQTT_CERT_FILE and MQTT_KEY_FILE belong together, and one is missing.",
+            hint="Give both, or none.",
+            id="msgnode.E016",
+        )
+    if not mqtt["PREFIX"] or any(mark in mqtt["PREFIX"] for mark in "+#$"):
+        yield Error(
+            f"MQTT_PREFIX is {mqtt['PREFIX']!r}.",
+            hint="What the topics of devices begin with: levels without wildcards.",
+            id="msgnode.E016",
+        )
+    if not 0 < mqtt["WINDOW"] <= 65_535:
+        yield Error(
+            f"MQTT_WINDOW is {mqtt['WINDOW']}.", hint="It is 1 to 65535.", id="msgnode.E017"
+        )
+    if not mqtt["MESSAGES_PER_SECOND"] > 0:
+        yield Error(
+            f"MQTT_MESSAGES_PER_SECOND is {mqtt['MESSAGES_PER_SECOND']}.",
+            hint="It is more than zero.",
+            id="msgnode.E017",
+        )
+
+
 @register()
 def check_node(**_: Any) -> list[CheckMessage]:
     """All of the node's own checks."""
-    return [*_data_dir(), *_words(), *_limits(), *_registry(), *_policies()]
+    return [*_data_dir(), *_words(), *_limits(), *_registry(), *_policies(), *_mqtt()]

@@ -12,6 +12,7 @@ import socket
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -47,6 +48,9 @@ from msgnode.core.rates import VISITS
 from msgnode.devices import forwarding
 from msgnode.devices.api import DeviceApi, DeviceSettings
 from msgnode.devices.devices import Devices
+from msgnode.devices.mqtt import rows as mqtt_rows
+from msgnode.devices.mqtt.connector import TOPICS_CHANGED, MqttConnector, MqttSettings
+from msgnode.devices.mqtt.sessions import BrokerSessions
 from msgnode.devices.resumption import DeviceSessions
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.provider.clients import ensure_own_clients
@@ -81,6 +85,7 @@ from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
 from msgnode.traffic.retention import raw_url
+from msgnode.workers.claims import WorkerClaim
 from msgnode.workers.cluster import Cluster, ClusterLimits
 from msgnode.workers.control_handlers import ControlHandlers
 from msgnode.workers.fencing import note_fencing
@@ -289,6 +294,7 @@ class Node:
             handshake_timeout=limits["HANDSHAKE_TIMEOUT"],
             names_runtime=bool(self.identities.authenticator.modes.default),
         )
+        self.mqtt = self._mqtt() if settings.DEVICE_MQTT else None
         control_handlers = ControlHandlers(
             self.sessions,
             self.sockets,
@@ -304,6 +310,7 @@ class Node:
                 "policies.published": self.policy.published,
                 registration_news.KIND: self.registration_news.tell,
                 **self.identities.control_handlers(),
+                TOPICS_CHANGED: self._topics_changed,
             },
         )
         self.status = StatusReport(self.writer, self.worker, self.cards)
@@ -368,6 +375,32 @@ class Node:
         self.sessions.on_closed.append(devices.session_closed)
         self.sessions.on_handed_off.append(devices.session_left)
         return devices
+
+    def _mqtt(self) -> MqttConnector:
+        """What joins the operator's MQTT broker to the bus."""
+        limits: dict[str, Any] = settings.NODE
+        ours = self.connection_settings
+        rate = settings.MQTT["MESSAGES_PER_SECOND"]
+        of_sensors = replace(ours, flow=replace(ours.flow, messages_per_second=rate))
+        parts = (self.pipeline, self.sessions, self.sockets)
+        return MqttConnector(
+            MqttSettings(
+                self.domain,
+                mqtt_rows.address(settings.MQTT, int(limits["MAX_FRAME_BYTES"])),
+                settings.MQTT["PREFIX"],
+                limits["PING_TIMEOUT"],
+            ),
+            BrokerSessions(*parts, ours),
+            BrokerSessions(*parts, of_sensors),
+            WorkerClaim("mqtt", self.epoch, self.writer),
+            partial(mqtt_rows.read, self.writer),
+            self.raise_alarm,
+            self.clear_alarm,
+        )
+
+    def _topics_changed(self, payload: dict[str, Any]) -> None:
+        if self.mqtt is not None:
+            self.mqtt.topics_changed(payload)
 
     def _device_api(self, devices: Devices) -> DeviceApi:
         """What devices ask for over HTTP."""
@@ -444,7 +477,9 @@ class Node:
             card.since = self.handshake.card.since
             card.answered = connected[handshake]
             card.state = f"{connected[handshake]} connected"
-        return [self.handshake.card, *(each.card for each in self._components()), *stubs]
+        connectors = [self.mqtt.update_card()] if self.mqtt is not None else []
+        parts = [each.card for each in self._components()]
+        return [self.handshake.card, *parts, *connectors, *stubs]
 
     # --- start and stop ---------------------------------------------------------------------------
 
@@ -481,7 +516,13 @@ class Node:
         if self.cluster is not None:
             await self.cluster.join()
         self.is_ready = True
+        if self.mqtt is not None:
+            self._tasks.append(asyncio.create_task(self._serve_mqtt(self.mqtt)))
         log.info("The worker is ready.", extra={"worker": self.worker, **self.table.sizes})
+
+    async def _serve_mqtt(self, mqtt: MqttConnector) -> None:
+        await mqtt.run()
+        await asyncio.Event().wait()  # it was stopped, and the job has not failed
 
     @property
     def runs_all_jobs(self) -> bool:
@@ -494,6 +535,9 @@ class Node:
         if self.devices is not None:
             self.devices.is_closed = True
         await self.path.stop()
+        if self.mqtt is not None:
+            with FAULTS.kept_to("step of the stop"):
+                await self.mqtt.stop()
         if self.cluster is not None:
             self.cluster.close()
         seconds = settings.NODE["DRAIN_STAGGER"]
@@ -524,6 +568,8 @@ class Node:
         self.is_ready = False
         if self.devices is not None:
             self.devices.is_closed = True
+        if self.mqtt is not None:
+            self.mqtt.abort()
         await self.sockets.end_all(CloseCode.GOING_AWAY, "this worker begins again: come back", 0.0)
         missed = await self.cluster.fence() if self.cluster is not None else set()
         for task in self._tasks:

@@ -35,6 +35,7 @@ OPERATES = frozenset(
         "msgnode.delete_allocation",
         *(f"msgnode.{act}_ban" for act in ("add", "change", "delete")),
         *(f"msgnode.{act}_addresspool" for act in ("add", "change", "delete")),
+        *(f"msgnode.{act}_mqtttopic" for act in ("add", "change", "delete")),
         "msgnode.delete_pooladdress",
         *(f"msgnode.{act}_revocation" for act in ("add", "delete")),
         "msgnode.delete_addressowner",

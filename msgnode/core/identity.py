@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+BROKER_ISSUER = "urn:mqtt-broker"
+"""Stands for the operator's MQTT broker, which says who a device behind it is."""
+
 
 class Origin(StrEnum):
     """Where a message entered the node."""

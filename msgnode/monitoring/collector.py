@@ -21,6 +21,7 @@ from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.histogram import Histogram
+from msgnode.devices.mqtt.connector import CONNECTED, STANDBY, MqttConnector
 from msgnode.identity.service import IdentityService
 from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection_limits import ConnectionLimits
@@ -54,6 +55,8 @@ class MeasuredNode(Protocol):
     def guard(self) -> ResponseGuard: ...
     @property
     def cluster(self) -> Cluster | None: ...
+    @property
+    def mqtt(self) -> MqttConnector | None: ...
     @property
     def lease(self) -> Lease: ...
     @property
@@ -151,6 +154,8 @@ class NodeCollector(Collector):
         yield _counter("lease_failures", "Renewals that failed.", lease.failed)
         text = "How often this process has lost its lease and begun again."
         yield _counter("lease_losses", text, node.times_fenced)
+        if node.mqtt is not None:
+            yield from _mqtt(node.mqtt)
         if node.cluster is not None:
             yield from _links(node.cluster.transport.figures())
             homes = node.cluster.homes
@@ -177,6 +182,28 @@ def _links(links: list[dict[str, Any]]) -> Iterator[Metric]:
         for link in links:
             counter.add_metric((link["to"],), link[name])
         yield counter
+
+
+def _mqtt(mqtt: MqttConnector) -> Iterator[Metric]:
+    """The MQTT connector; where another worker serves the broker, all but the counters are 0."""
+    text = "Whether this worker is the one that serves the MQTT broker."
+    yield _gauge("mqtt_serves", text, value=int(mqtt.state != STANDBY))
+    text = "Whether it is connected to the broker."
+    yield _gauge("mqtt_connected", text, value=int(mqtt.state == CONNECTED))
+    yield _gauge("mqtt_devices", "Devices with an open session.", value=mqtt.devices)
+    yield _gauge("mqtt_objects", "Data objects of sensors.", value=mqtt.objects)
+    text = "Messages of QoS 1 that were read and not carried yet."
+    yield _gauge("mqtt_unacknowledged", text, value=mqtt.unacknowledged)
+    counters = mqtt.counters
+    for name, text, value in (
+        ("received", "Messages from the broker.", counters.received),
+        ("published", "Messages to the broker that it has.", counters.published),
+        ("repeated", "Messages that came again and were not carried twice.", counters.repeated),
+        ("refused", "Messages that no session could carry.", counters.refused),
+        ("dropped", "Messages of QoS 0 that came faster than they may.", counters.dropped),
+        ("lost_connections", "Connections lost or not made.", counters.lost_connections),
+    ):
+        yield _counter(f"mqtt_{name}", text, value)
 
 
 def _gauge(

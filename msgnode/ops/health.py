@@ -19,6 +19,7 @@ def ready(request: HttpRequest) -> JsonResponse:
     It does when the routing table is loaded, it holds its lease, the database answers, what it says
     to all workers comes back and what it holds is in their directory, its message to itself comes
     back and its background jobs run.
+    What its connectors say of themselves keeps no worker from serving.
     `workers` counts this worker and those it is joined to.
     """
     node = get_node()
@@ -32,9 +33,11 @@ def ready(request: HttpRequest) -> JsonResponse:
     }
     is_ready = all(checks.values())
     workers = 1 + (node.cluster.transport.number_ready if node.cluster is not None else 0)
-    body = {
+    body: dict[str, object] = {
         "status": "ready" if is_ready else "not ready", "checks": checks, "workers": workers
     }  # fmt: skip
+    if node.mqtt is not None:
+        body["connectors"] = {"mqtt": node.mqtt.state}
     return JsonResponse(body, status=200 if is_ready else 503)
 
 
