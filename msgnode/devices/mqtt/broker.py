@@ -2,7 +2,8 @@
 
 Rules
 - A message of QoS 1 is acknowledged once it was carried, in the order of arrival. The broker sends
-  at most `window` that are not, and keeps the others: that is how a sender is held back.
+  about `window` that are not (mosquitto sends some more) and keeps the others: so a sender is held
+  back. A broker that has sent more than MAX_BYTES of them is left, and asked anew.
 - The broker keeps our session while we are away. What it sends again is carried once: a repeated
   message has its packet identifier, so the last ones are known by that and their digest.
 - At most as many of our own messages are under way as the broker takes; each is told when it has
@@ -41,6 +42,8 @@ KEPT_SECONDS = 3_600
 """The broker keeps our session, and what comes for it, for so long while we are away."""
 UNDER_WAY = 20
 """Of our own messages, if the broker does not say that it takes fewer."""
+MAX_BYTES = 64 * 1024 * 1024
+"""Of messages that were read and not carried."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 
 
@@ -64,11 +67,12 @@ class BrokerAddress:
 class Delivery:
     """One message from the broker; `done` once it was carried, or refused for good."""
 
-    __slots__ = ("topic", "payload", "qos", "retain", "digest", "is_done", "client", "mid")
+    __slots__ = ("topic", "payload", "size", "qos", "retain", "digest", "is_done", "client", "mid")
 
     def __init__(self, client: _Client, message: Any) -> None:
         self.topic: str = message.topic
         self.payload: bytes = message.payload
+        self.size = len(self.payload)
         self.qos: int = message.qos
         self.retain: bool = message.retain
         self.mid: int = message.mid
@@ -196,6 +200,7 @@ class _Client(aiomqtt.Client):
         )
         self._broker = broker
         self.unacknowledged: deque[Delivery] = deque()
+        self._bytes = 0
         self._sent: dict[int, Callable[[], None]] = {}
         self._at_most = UNDER_WAY
         self._has_ended = False
@@ -229,6 +234,7 @@ class _Client(aiomqtt.Client):
         waiting = self.unacknowledged
         while waiting and waiting[0].is_done:
             delivery = waiting.popleft()
+            self._bytes -= delivery.size
             if not self._has_ended:
                 self._client.ack(delivery.mid, delivery.qos)
 
@@ -280,21 +286,32 @@ class _Client(aiomqtt.Client):
         if message.dup and known is not None and known.digest == delivery.digest:
             broker.counters.repeated += 1
             known.client = self
-            self.unacknowledged.append(known)
+            self._append(known)
             self.acknowledge()
             return
-        if len(self.unacknowledged) >= broker.address.window:
-            self._fail("the broker sends more at once than it was told it may")
+        if self._bytes + delivery.size > MAX_BYTES:
+            self._fail("the broker has sent more at once than it was told it may")
             return
-        self.unacknowledged.append(delivery)
+        self._append(delivery)
         broker.known[delivery.mid] = delivery
         broker.known.move_to_end(delivery.mid)
-        if len(broker.known) > broker.address.window:
-            broker.known.popitem(last=False)
+        self._forget()
         if delivery.is_done:
             self.acknowledge()
         else:
             broker.receive(delivery)
+
+    def _append(self, delivery: Delivery) -> None:
+        self.unacknowledged.append(delivery)
+        self._bytes += delivery.size
+
+    def _forget(self) -> None:
+        """Of those that were carried the oldest will not come again."""
+        known = self._broker.known
+        while len(known) > 2 * self._broker.address.window:
+            if not next(iter(known.values())).is_done:
+                return
+            known.popitem(last=False)
 
     def _on_publish(
         self, client: Any, userdata: Any, mid: int, reason_code: Any, properties: Any

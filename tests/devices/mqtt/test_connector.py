@@ -64,7 +64,10 @@ async def test_case_27_the_last_will_detaches_the_session_which_keeps_what_comes
             await client.expect(type="create")
             device.cut()
             async with asyncio.timeout(20):
-                while "detached" not in served.manage("shell", "-c", STATE.format("sleeper")):
+                state = STATE.format("sleeper")
+                while "detached" not in await asyncio.to_thread(
+                    served.manage, "shell", "-c", state
+                ):
                     pass
             await client.send("create", device.runtime_url, {"value": "kept"})
         async with thing(broker, "sleeper") as device:
