@@ -4,34 +4,80 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('msgnode', '0007_worker_lease'),
+        ("msgnode", "0007_worker_lease"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='MqttTopic',
+            name="MqttTopic",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('topic', models.CharField(help_text="Such as sensors/+/temperature. It must overlap with no other row's.", max_length=255, unique=True, verbose_name='topic filter')),
-                ('object', models.CharField(help_text='Its address, such as context://example.org/sensor-{1}, where {1} stands for what the first wildcard has met.', max_length=500, verbose_name='data object')),
-                ('attribute', models.CharField(help_text='The attribute that a message updates.', max_length=255)),
-                ('path', models.CharField(blank=True, help_text='Where the value is in a JSON payload, such as data.celsius. Empty: all of it.', max_length=255, verbose_name='path to the value')),
-                ('schema', models.CharField(blank=True, help_text='URL of the schema that observers are told.', max_length=500)),
-                ('command_topic', models.CharField(blank=True, help_text='Where the value of an update to the object is published, such as sensors/{1}/set. Empty: it takes no commands.', max_length=255)),
-                ('is_enabled', models.BooleanField(default=True, verbose_name='enabled')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "topic",
+                    models.CharField(
+                        help_text="Such as sensors/+/temperature. It must overlap with no other row's.",
+                        max_length=255,
+                        unique=True,
+                        verbose_name="topic filter",
+                    ),
+                ),
+                (
+                    "object",
+                    models.CharField(
+                        help_text="Its address, such as context://example.org/sensor-{1}, where {1} stands for what the first wildcard has met.",
+                        max_length=500,
+                        verbose_name="data object",
+                    ),
+                ),
+                (
+                    "attribute",
+                    models.CharField(
+                        help_text="The attribute that a message updates.", max_length=255
+                    ),
+                ),
+                (
+                    "path",
+                    models.CharField(
+                        blank=True,
+                        help_text="Where the value is in a JSON payload, such as data.celsius. Empty: all of it.",
+                        max_length=255,
+                        verbose_name="path to the value",
+                    ),
+                ),
+                (
+                    "schema",
+                    models.CharField(
+                        blank=True,
+                        help_text="URL of the schema that observers are told.",
+                        max_length=500,
+                    ),
+                ),
+                (
+                    "command_topic",
+                    models.CharField(
+                        blank=True,
+                        help_text="Where the value of an update to the object is published, such as sensors/{1}/set. Empty: it takes no commands.",
+                        max_length=255,
+                    ),
+                ),
+                ("is_enabled", models.BooleanField(default=True, verbose_name="enabled")),
             ],
             options={
-                'verbose_name': 'sensor topic',
-                'ordering': ('topic',),
+                "verbose_name": "sensor topic",
+                "ordering": ("topic",),
             },
         ),
         migrations.CreateModel(
-            name='WorkerClaim',
+            name="WorkerClaim",
             fields=[
-                ('name', models.CharField(max_length=32, primary_key=True, serialize=False)),
-                ('epoch', models.CharField(blank=True, max_length=36)),
+                ("name", models.CharField(max_length=32, primary_key=True, serialize=False)),
+                ("epoch", models.CharField(blank=True, max_length=36)),
             ],
         ),
     ]

@@ -191,6 +191,7 @@ def _mqtt(mqtt: MqttConnector) -> Iterator[Metric]:
     text = "Whether it is connected to the broker."
     yield _gauge("mqtt_connected", text, value=int(mqtt.state == CONNECTED))
     yield _gauge("mqtt_devices", "Devices with an open session.", value=mqtt.devices)
+    yield _gauge("mqtt_topics", "Sensor topics that are connected.", value=mqtt.topics)
     yield _gauge("mqtt_objects", "Data objects of sensors.", value=mqtt.objects)
     text = "Messages of QoS 1 that were read and not carried yet."
     yield _gauge("mqtt_unacknowledged", text, value=mqtt.unacknowledged)

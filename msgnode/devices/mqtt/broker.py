@@ -214,6 +214,7 @@ class _Client(aiomqtt.Client):
     async def connect(self) -> None:
         """Raises MqttError."""
         await self.__aenter__()
+        self._disconnected.add_done_callback(_retrieve)
 
     async def gone(self) -> str:
         """Wait for the end of the connection; why it ended."""
@@ -250,8 +251,6 @@ class _Client(aiomqtt.Client):
         self._has_ended = True
         self._sent.clear()
         self._client._sock_close()
-        if self._disconnected.done() and not self._disconnected.cancelled():
-            self._disconnected.exception()  # it was told
 
     def _fail(self, why: str) -> None:
         if not self._disconnected.done():
@@ -323,3 +322,9 @@ class _Client(aiomqtt.Client):
         with FAULTS.kept_to("MQTT message"):
             done()
             self._broker.on_room()
+
+
+def _retrieve(ended: asyncio.Future[None]) -> None:
+    """The end of a connection may come when nobody waits for it any more."""
+    if not ended.cancelled():
+        ended.exception()

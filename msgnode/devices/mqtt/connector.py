@@ -114,6 +114,11 @@ class MqttConnector:
         return len(self._frames) if self._frames is not None else 0
 
     @property
+    def topics(self) -> int:
+        """How many sensor topics are connected."""
+        return sum(each.broker.is_up for each in self._feeds.values())
+
+    @property
     def objects(self) -> int:
         """How many data objects the sensors have."""
         return sum(map(len, self._feeds.values()))
