@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from msgnode.devices.mqtt.counters import MqttCounters
 from msgnode.monitoring.collector import NodeCollector
 from msgnode.node import Node
 from msgnode.ops import metrics
@@ -29,6 +30,9 @@ def test_the_page_has_every_metric_with_its_labels(monkeypatch: pytest.MonkeyPat
     node: Any = Node()
     transport = SimpleNamespace(figures=lambda: [LINK])
     homes = SimpleNamespace(asked=0, not_known=0)
+    numbers = dict.fromkeys(("devices", "topics", "objects", "unacknowledged"), 0)
+    mqtt = SimpleNamespace(state="standby", counters=MqttCounters(), **numbers)
+    monkeypatch.setattr(node, "mqtt", mqtt)
     monkeypatch.setattr(node, "cluster", SimpleNamespace(transport=transport, homes=homes))
     found: dict[str, tuple[str, ...]] = {}
     for metric in [*NodeCollector(node).collect(), *metrics.of_the_node({})]:
