@@ -21,6 +21,7 @@ from msgnode import models
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.address_budget import AddressBudget
+from msgnode.bus.counting_recorder import CountingRecorder
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.open_requests import RequestLimits
 from msgnode.bus.ownership import Ownership
@@ -28,7 +29,6 @@ from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import (
     Component,
     ComponentInfo,
-    CountingRecorder,
     Listener,
     MessageObserver,
     NoPolicies,

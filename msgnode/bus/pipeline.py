@@ -152,7 +152,9 @@ class Pipeline:
         try:
             self._check_lease()
             self._authorizer.authenticate(message, caller)
-            decision = self._enforced(message, caller.speaker, Direction.IN)
+            decision = self._enforcer.enforce(message, caller.speaker, Direction.IN)
+            if not decision.passes:
+                raise NotPermitted(decision)
             self._door.handle(message, caller)
         except Exception as error:
             self._not_carried(error, message, frame, caller, decision, began)
@@ -228,14 +230,18 @@ class Pipeline:
                 route = routes.choose(
                     message, to, self._components, self._table, self._domain, session
                 )
-            out = self._enforced(message, speaker, Direction.OUT)
+            out = self._enforcer.enforce(message, speaker, Direction.OUT)
+            if not out.passes:
+                raise NotPermitted(out)
             if out.auth or not decision.auth:
                 decision = out
             match route:
                 case ToSessions(found):
                     asserted = speaker.identity is not None
                     frame = message.forwarded(to, decision.auth, asserted, out.body)
-                    path = self._remember_way_back(message, session, found)
+                    path = None
+                    if len(self._table.runtimes.get(session.runtime_url, ())) > 1:
+                        path = self._remember_way_back(message, session, found)
                     if len(found) > 1:
                         caller.charge(0, len(frame) * (len(found) - 1) // COPIES_AS_ONE)
                     if message.is_response:
@@ -328,25 +334,20 @@ class Pipeline:
 
     def _taken_in(self, message: Message, speaker: Speaker) -> tuple[Message, Decision]:
         """The message after the policies on its way in, which may have rewritten it."""
-        decision = self._enforced(message, speaker, Direction.IN)
+        decision = self._enforcer.enforce(message, speaker, Direction.IN)
+        if not decision.passes:
+            raise NotPermitted(decision)
         if decision.body is not None:
             message = message.with_body(decision.body)
         return message, decision
-
-    def _enforced(self, message: Message, speaker: Speaker, direction: Direction) -> Decision:
-        decision = self._enforcer.enforce(message, speaker, direction)
-        if decision.passes:
-            return decision
-        raise NotPermitted(decision)
 
     def _remember_way_back(
         self, message: Message, session: Listener, found: tuple[Listener, ...]
     ) -> ReturnPath | None:
         """With several sessions of one runtime URL, the answer must find the one that asked."""
-        runtime_url = session.runtime_url
-        if message.is_response or len(self._table.runtimes.get(runtime_url, ())) < 2:
+        if message.is_response:
             return None
-        path = ReturnPath(message.sender, message.id_key, session.id, runtime_url)
+        path = ReturnPath(message.sender, message.id_key, session.id, session.runtime_url)
         self._table.return_paths.remember(path, found[0].id if len(found) == 1 else "")
         return path
 
