@@ -21,7 +21,6 @@ from msgnode import models
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.address_budget import AddressBudget
-from msgnode.bus.counting_recorder import CountingRecorder
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.open_requests import RequestLimits
 from msgnode.bus.ownership import Ownership
@@ -33,6 +32,7 @@ from msgnode.bus.ports import (
     MessageObserver,
     NoPolicies,
 )
+from msgnode.bus.recording import CountingRecorder
 from msgnode.bus.replies import Replies
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.routes import ComponentBook
@@ -602,7 +602,7 @@ class Node:
         self.writer.submit(Together(alarms.raise_alarms, alarms.Raised(kind, subject, text)))
 
     def _set_tap(self, tap: MessageObserver | None) -> None:
-        self.pipeline.tap = tap
+        self.pipeline.watch(tap)
 
     def clear_alarm(self, kind: str, subject: str) -> None:
         """The cause is gone; from the event loop."""
