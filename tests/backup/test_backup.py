@@ -137,7 +137,8 @@ def test_what_cannot_be_restored_is_named_and_changes_nothing(
     status, said = fails(old, "backup", "--output", str(archive))
     assert (status, "exists" in said) == (2, True), said
 
-    for place, words in ((tmp_path / "not there", "there is no file"), (tmp_path, "is a directory")):
+    missing = tmp_path / "not there"
+    for place, words in ((missing, "there is no file"), (tmp_path, "is a directory")):
         status, said = fails(other, "restore", str(place), "--replace")
         assert (status, words in said, str(place) in said) == (2, True, True), said
         assert "Errno" not in said
