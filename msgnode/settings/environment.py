@@ -33,6 +33,10 @@ NODE_MODE: str = env("NODE_MODE", default="embedded")
 if NODE_MODE not in ("embedded", "production"):
     raise ImproperlyConfigured(f"NODE_MODE is {NODE_MODE!r}; it is embedded or production.")
 
+# What `python -m msgnode.servers.main` is: a worker with all of the node, or console and API alone.
+ROLE: str = env("ROLE", default="node")
+if ROLE not in ("node", "web"):
+    raise ImproperlyConfigured(f"ROLE is {ROLE!r}; it is node or web.")
 HOST: str = env("HOST", default="127.0.0.1")
 PORT: int = env.int("PORT", default=8000)
 ASGI_SERVER: str = env("ASGI_SERVER", default="daphne")
