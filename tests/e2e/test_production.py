@@ -83,8 +83,10 @@ async def test_console_and_api_have_a_process_of_their_own_and_a_worker_may_die(
     carol = await node.come()
     await carol.open()
     page = browser.get("/admin/msgnode/ban/add/")
-    fields = {"kind": "runtime", "value": carol.runtime_url, "reason": "floods",
-              "expires_at_0": "", "expires_at_1": "", "csrfmiddlewaretoken": token_of(page)}  # fmt: skip
+    fields = {
+        "kind": "runtime", "value": carol.runtime_url, "reason": "floods",
+        "expires_at_0": "", "expires_at_1": "", "csrfmiddlewaretoken": token_of(page),
+    }  # fmt: skip
     answer = browser.post(str(page.url), data=fields, headers=REFERER)
     assert (answer.status_code, answer.url.path) == (200, "/admin/msgnode/ban/"), answer.text
     assert await carol.close_code() == 4403
