@@ -43,7 +43,6 @@ from msgnode.connectors.embedded_registry import EmbeddedRegistry
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
 from msgnode.core.faults import FAULTS
-from msgnode.core.http_limits import HTTP_LIMITS
 from msgnode.devices import forwarding
 from msgnode.devices.api import DeviceApi, DeviceSettings
 from msgnode.devices.devices import Devices
@@ -58,7 +57,6 @@ from msgnode.monitoring.path_probe import PathProbe
 from msgnode.monitoring.tail import Tail
 from msgnode.policy.service import PolicyService
 from msgnode.redis.directory import Directory
-from msgnode.redis.limits_storage import limits_storage
 from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.bans import BanList
 from msgnode.sessions.budgets import AnswerBudget
@@ -327,7 +325,6 @@ class Node:
     def _cluster(self, transport: PeerTransport) -> Cluster:
         """Join the rooms, which are complete, to the other workers."""
         limits: dict[str, Any] = settings.NODE
-        HTTP_LIMITS.share(limits_storage(settings.REDIS_URL, transport.node[:12]))
         cluster = Cluster(
             transport,
             ClusterLimits(

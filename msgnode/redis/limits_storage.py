@@ -9,24 +9,26 @@ from limits.storage import RedisStorage
 from redis import ConnectionPool
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
+from msgnode.core.digest import digest
+
 from .url import parse
 
 TIMEOUT = 0.5
 """Seconds for each step: to connect, and for an answer."""
 
 
-def limits_storage(url: str, node: str) -> RedisStorage:
+def limits_storage(url: str, secret: str) -> RedisStorage:
     """The storage of one node; nothing is connected before it is used.
 
     Args:
         url: REDIS_URL.
-        node: keeps its keys apart from those of other nodes on this Redis.
+        secret: what only processes of the node know; keeps its keys apart from other nodes' there.
     """
     limits = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
     return RedisStorage(
         "redis://",
         connection_pool=_pool(url, limits),
-        key_prefix=f"http-limits:{node}",
+        key_prefix=f"http-limits:{digest(secret)[:12]}",
         wrap_exceptions=True,
     )
 
