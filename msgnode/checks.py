@@ -8,12 +8,14 @@ E010 REGISTRY_ACCESS is one of its words       E011 REGISTRY_UNAVAILABLE_CODE is
 E012 numbers of the registry are positive      E013 POLICY_TIME_ZONE is a time zone
 E014 numbers of the policies are not negative  E015 registries elsewhere have a URL of HTTP
 E016 DEVICE_MQTT has what it needs             E017 numbers of MQTT are positive
+E018 DEVICE_WEBHOOKS has what it needs
 E020 ADMISSION and ADMISSION_DOMAINS name modes of admission
 W001 PING_TIMEOUT is longer than a reader may be behind
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Iterator
@@ -217,7 +219,25 @@ def _mqtt() -> Iterator[CheckMessage]:
         )
 
 
+def _webhooks() -> Iterator[CheckMessage]:
+    if settings.DEVICE_WEBHOOKS and not settings.DEVICE_HTTP:
+        yield Error(
+            "DEVICE_WEBHOOKS is on, and DEVICE_HTTP is not.",
+            hint="A webhook belongs to a session over HTTP: set DEVICE_HTTP=true too.",
+            id="msgnode.E018",
+        )
+    for each in settings.WEBHOOK_NETWORKS:
+        try:
+            ipaddress.ip_network(each)
+        except ValueError:
+            yield Error(
+                f"WEBHOOK_NETWORKS names {each!r}.",
+                hint="Networks, such as 10.1.0.0/16, separated by commas.",
+                id="msgnode.E018",
+            )
+
+
 @register()
 def check_node(**_: Any) -> list[CheckMessage]:
     """All of the node's own checks."""
-    return [*_data_dir(), *_words(), *_limits(), *_registry(), *_policies(), *_mqtt()]
+    return [*_data_dir(), *_words(), *_limits(), *_registry(), *_policies(), *_mqtt(), *_webhooks()]

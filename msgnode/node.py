@@ -6,6 +6,7 @@ A new component or connector is one class (bus.ports.Component) and one line in 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import os
 import socket
@@ -45,12 +46,14 @@ from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
 from msgnode.core.faults import FAULTS
 from msgnode.devices import forwarding
-from msgnode.devices.api import DeviceApi, DeviceSettings
+from msgnode.devices.api import WEBHOOK_SECONDS, DeviceApi, DeviceSettings
 from msgnode.devices.devices import Devices
 from msgnode.devices.mqtt import rows as mqtt_rows
 from msgnode.devices.mqtt.connector import TOPICS_CHANGED, MqttConnector, MqttSettings
 from msgnode.devices.mqtt.sessions import BrokerSessions
 from msgnode.devices.resumption import DeviceSessions
+from msgnode.devices.safe_http import SafeHttp
+from msgnode.devices.webhook import Webhooks
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.provider.clients import ensure_own_clients
 from msgnode.identity.service import IdentityService
@@ -313,6 +316,7 @@ class Node:
             },
         )
         self.status = StatusReport(self.writer, self.worker, self.cards)
+        self.webhooks = self._webhooks() if settings.DEVICE_WEBHOOKS else None
         self.device_api = None if self.devices is None else self._device_api(self.devices)
         self.fault_alarms = FaultAlarms(FAULTS, self.worker, self.raise_alarm, self.clear_alarm)
         self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap)
@@ -401,6 +405,11 @@ class Node:
         if self.mqtt is not None:
             self.mqtt.topics_changed(payload)
 
+    def _webhooks(self) -> Webhooks:
+        """What posts to network servers."""
+        networks = [ipaddress.ip_network(each) for each in settings.WEBHOOK_NETWORKS]
+        return Webhooks(SafeHttp(networks, WEBHOOK_SECONDS, 1024 * 1024))
+
     def _device_api(self, devices: Devices) -> DeviceApi:
         """What devices ask for over HTTP."""
         limits: dict[str, Any] = settings.NODE
@@ -420,6 +429,7 @@ class Node:
             None
             if self.cluster is None
             else SessionCalls(self.cluster.rpc, self.cluster.replicator),
+            self.webhooks,
         )
         if self.cluster is not None:
             self.cluster.rpc.calls[forwarding.KIND] = api.answer
@@ -546,6 +556,7 @@ class Node:
         """Tell every session to come back, give those left to other workers, commit, end."""
         for step in (
             self.drain,
+            self._end_webhooks,
             self.tail.stop,
             self._end_jobs,
             self._give_sessions_away,
@@ -601,6 +612,10 @@ class Node:
 
     async def _store_sessions(self) -> None:
         self.sessions.stop()
+
+    async def _end_webhooks(self) -> None:
+        if self.webhooks is not None:
+            await self.webhooks.stop()
 
     async def _close_record(self) -> None:
         if self.record is not None:

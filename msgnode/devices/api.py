@@ -35,12 +35,15 @@ from .idempotency import Answer
 from .resumption import DeviceSessions
 from .session_router import SessionRouter, key_of
 from .token import SessionKey
+from .webhook import Webhooks, challenge, read_target
 
 log = logging.getLogger(__name__)
 
 ROOT = "/device/v1"
 MAX_WAIT = 25.0
 """Seconds that a request may wait for a response, or a poll for news."""
+WEBHOOK_SECONDS = 10.0
+"""Seconds that a server has to answer."""
 MAX_CALLS = 8
 """Requests of one device that may be under way, its downstream apart."""
 RESOURCES = f"{ROOT}/resources/"
@@ -58,15 +61,23 @@ class DeviceSettings:
 
 
 class DeviceApi:
-    """One instance per worker. `workers` are the others, None where there can be none."""
+    """One instance per worker.
+
+    `workers` are the others, None where there can be none; `webhooks` is None while switched off.
+    """
 
     def __init__(
-        self, sessions: DeviceSessions, settings: DeviceSettings, workers: OtherWorkers | None
+        self,
+        sessions: DeviceSessions,
+        settings: DeviceSettings,
+        workers: OtherWorkers | None,
+        webhooks: Webhooks | None = None,
     ) -> None:
         self._sessions = sessions
         self._devices = sessions.devices
         self._settings = settings
         self._bodies = BodyBudget()
+        self._webhooks = webhooks
         self._router = SessionRouter(sessions, workers, settings.max_body, self)
         self.answer = self._router.answer
 
@@ -124,6 +135,9 @@ class DeviceApi:
         elif path == f"{ROOT}/poll":
             _allow(method, "GET")
             await self._router.route(exchange, _wait_of(exchange), self._poll)
+        elif path == f"{ROOT}/webhook":
+            _allow(method, "GET", "PUT", "DELETE")
+            await self._router.route(exchange, WEBHOOK_SECONDS, self._webhook)
         elif exchange.path.startswith(RESOURCES) and len(exchange.path) > len(RESOURCES):
             _allow(method, *VERBS)
             await self._router.route(exchange, _wait_of(exchange), self._resource)
@@ -181,7 +195,7 @@ class DeviceApi:
             "token": token.write(key),
             "idle": self._devices.idle,
             "grace": self._settings.grace,
-            "links": {name: f"{ROOT}/{name}" for name in ("messages", "events", "poll")},
+            "links": {name: f"{ROOT}/{name}" for name in ("messages", "events", "poll", "webhook")},
         }
 
     # --- messages ---------------------------------------------------------------------------------
@@ -237,6 +251,33 @@ class DeviceApi:
         finally:
             device.calls -= 1
             device.connection.active_at = time.monotonic()
+
+    # --- webhooks ---------------------------------------------------------------------------------
+
+    async def _webhook(self, exchange: Exchange, device: Device) -> None:
+        """Set, look at or remove the URL to which what comes for the session is posted."""
+        webhooks = self._webhooks
+        if webhooks is None:
+            raise NotFound("Webhooks are switched off at this node (DEVICE_WEBHOOKS).")
+        if exchange.method == "GET":
+            known = webhooks.of(device)
+            if known is None:
+                raise NotFound("The session has no webhook at this worker.")
+            await exchange.answer(200, encode({"url": known.target.url, "state": known.state}))
+        elif exchange.method == "DELETE":
+            webhooks.end(device)
+            await exchange.answer(204)
+        else:
+            asked = await exchange.json(self._settings.max_body)
+            target, secret = read_target(asked, webhooks.http)
+            await challenge(webhooks.http, target)
+            key = key_of(exchange)
+
+            async def resume() -> Device:
+                return await self._sessions.device(self._sessions.find(key), key, exchange.source)
+
+            webhooks.begin(device, target, resume)
+            await exchange.answer(200, encode({"url": target.url, "secret": secret}))
 
     # --- downstream -------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.histogram import Histogram
 from msgnode.devices.mqtt.connector import CONNECTED, STANDBY, MqttConnector
+from msgnode.devices.webhook import Webhooks
 from msgnode.identity.service import IdentityService
 from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection_limits import ConnectionLimits
@@ -55,6 +56,8 @@ class MeasuredNode(Protocol):
     def guard(self) -> ResponseGuard: ...
     @property
     def cluster(self) -> Cluster | None: ...
+    @property
+    def webhooks(self) -> Webhooks | None: ...
     @property
     def mqtt(self) -> MqttConnector | None: ...
     @property
@@ -154,6 +157,8 @@ class NodeCollector(Collector):
         yield _counter("lease_failures", "Renewals that failed.", lease.failed)
         text = "How often this process has lost its lease and begun again."
         yield _counter("lease_losses", text, node.times_fenced)
+        if node.webhooks is not None:
+            yield from _webhooks(node.webhooks)
         if node.mqtt is not None:
             yield from _mqtt(node.mqtt)
         if node.cluster is not None:
@@ -182,6 +187,19 @@ def _links(links: list[dict[str, Any]]) -> Iterator[Metric]:
         for link in links:
             counter.add_metric((link["to"],), link[name])
         yield counter
+
+
+def _webhooks(webhooks: Webhooks) -> Iterator[Metric]:
+    """What is posted to network servers."""
+    yield _gauge("webhooks", "Sessions with a webhook at this worker.", value=len(webhooks))
+    posts = CounterMetricFamily(
+        "msgnode_webhook_posts", "Requests to webhooks by outcome.", labels=("outcome",)
+    )
+    posts.add_metric(("delivered",), webhooks.counters.delivered)
+    posts.add_metric(("failed",), webhooks.counters.failed)
+    yield posts
+    text = "Webhooks that were removed: their servers said 410, or nothing for a day."
+    yield _counter("webhooks_removed", text, webhooks.counters.removed)
 
 
 def _mqtt(mqtt: MqttConnector) -> Iterator[Metric]:

@@ -59,3 +59,6 @@ SHARE_RUNTIME_URL: bool = env.bool("SHARE_RUNTIME_URL", default=NODE_MODE == "em
 STRICT_RESPONSES: bool = env.bool("STRICT_RESPONSES", default=True)
 STORE_FOR_DETACHED: bool = env.bool("STORE_FOR_DETACHED", default=True)
 DEVICE_HTTP: bool = env.bool("DEVICE_HTTP", default=False)
+# Whether they may name a URL to be posted to, and the networks that may be besides public ones.
+DEVICE_WEBHOOKS: bool = env.bool("DEVICE_WEBHOOKS", default=False)
+WEBHOOK_NETWORKS: list[str] = env.list("WEBHOOK_NETWORKS", default=[])

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from msgnode.devices.mqtt.counters import MqttCounters
+from msgnode.devices.safe_http import SafeHttp
+from msgnode.devices.webhook import Webhooks
 from msgnode.monitoring.collector import NodeCollector
 from msgnode.node import Node
 from msgnode.ops import metrics
@@ -33,6 +35,8 @@ def test_the_page_has_every_metric_with_its_labels(monkeypatch: pytest.MonkeyPat
     numbers = dict.fromkeys(("devices", "topics", "objects", "unacknowledged"), 0)
     mqtt = SimpleNamespace(state="standby", counters=MqttCounters(), **numbers)
     monkeypatch.setattr(node, "mqtt", mqtt)
+    webhooks = Webhooks(SafeHttp((), 1.0, 1))
+    monkeypatch.setattr(node, "webhooks", webhooks)
     monkeypatch.setattr(node, "cluster", SimpleNamespace(transport=transport, homes=homes))
     found: dict[str, tuple[str, ...]] = {}
     for metric in [*NodeCollector(node).collect(), *metrics.of_the_node({})]:
