@@ -33,6 +33,7 @@ from msgnode.bus.ports import (
     Listener,
     MessageObserver,
     NoPolicies,
+    Proof,
 )
 from msgnode.bus.recording import CountingRecorder
 from msgnode.bus.replies import Replies
@@ -54,6 +55,7 @@ from msgnode.devices.mqtt.sessions import BrokerSessions
 from msgnode.devices.resumption import DeviceSessions
 from msgnode.devices.safe_http import SafeHttp
 from msgnode.devices.webhook import Webhooks
+from msgnode.identity import service_accounts
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.provider.clients import ensure_own_clients
 from msgnode.identity.service import IdentityService
@@ -401,6 +403,12 @@ class Node:
             self.clear_alarm,
         )
 
+    async def _prove_device(self, text: str, source: str) -> Proof:
+        """Who is behind what a device or a network server opens its session with."""
+        if service_accounts.is_key(text):
+            return await service_accounts.prove(text, source)
+        return await self.async_verifier.prove(text)
+
     def _topics_changed(self, payload: dict[str, Any]) -> None:
         if self.mqtt is not None:
             self.mqtt.topics_changed(payload)
@@ -420,7 +428,7 @@ class Node:
                 self.handshake,
                 self.sockets,
                 self.connection_settings,
-                self.async_verifier.prove,
+                self._prove_device,
                 devices,
             ),
             DeviceSettings(
@@ -430,6 +438,7 @@ class Node:
             if self.cluster is None
             else SessionCalls(self.cluster.rpc, self.cluster.replicator),
             self.webhooks,
+            service_accounts.may_have_webhooks,
         )
         if self.cluster is not None:
             self.cluster.rpc.calls[forwarding.KIND] = api.answer

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from msgnode.core.errors import (
     TooMany,
     Unavailable,
 )
+from msgnode.core.identity import Identity
 from msgnode.sessions import credentials
 
 from . import calls, downstream, remote_stream, token
@@ -72,12 +73,14 @@ class DeviceApi:
         settings: DeviceSettings,
         workers: OtherWorkers | None,
         webhooks: Webhooks | None = None,
+        may_have_webhooks: Callable[[Identity | None], bool] = lambda _: False,
     ) -> None:
         self._sessions = sessions
         self._devices = sessions.devices
         self._settings = settings
         self._bodies = BodyBudget()
         self._webhooks = webhooks
+        self._may_have_webhooks = may_have_webhooks
         self._router = SessionRouter(sessions, workers, settings.max_body, self)
         self.answer = self._router.answer
 
@@ -268,6 +271,8 @@ class DeviceApi:
             webhooks.end(device)
             await exchange.answer(204)
         else:
+            if not self._may_have_webhooks(device.session.speaker.identity):
+                raise Forbidden("A webhook is for sessions of an API key with device:many.")
             asked = await exchange.json(self._settings.max_body)
             target, secret = read_target(asked, webhooks.http)
             await challenge(webhooks.http, target)

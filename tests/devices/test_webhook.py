@@ -12,7 +12,7 @@ import pytest
 
 from msgnode.devices.safe_http import Answer, NoAnswer, NotAllowed, SafeHttp, is_allowed
 from tests.client import Client, runtime
-from tests.devices.client import Device
+from tests.devices.client import Device, api_key
 from tests.devices.receiver import Receiver, answering, is_signed, receiver
 from tests.node import Node, running
 
@@ -30,6 +30,12 @@ def hooked(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator
         assert shared.is_running(), shared.log()
 
 
+@pytest.fixture(scope="module")
+def key(hooked: Node) -> str:
+    """Of a network server."""
+    return api_key(hooked, "device:connect", "device:many")
+
+
 async def put(device: Device, url: str, **more: str) -> httpx.Response:
     return await device.http.put("/webhook", json={"url": url, **more}, headers=device.headers)
 
@@ -41,9 +47,9 @@ async def hook(device: Device, server: Receiver) -> None:
 
 
 async def test_case_21_messages_to_many_addresses_arrive_by_one_stream_in_order(
-    hooked: Node,
+    hooked: Node, key: str
 ) -> None:
-    async with Device(hooked) as device, receiver() as server, hooked.ws() as socket:
+    async with Device(hooked, key=key) as device, receiver() as server, hooked.ws() as socket:
         talker = await socket.open(runtime())
         await hook(device, server)
         addresses = await device.allocate(1_000)
@@ -55,9 +61,9 @@ async def test_case_21_messages_to_many_addresses_arrive_by_one_stream_in_order(
 
 
 async def test_case_22_what_fails_is_repeated_in_order_and_410_removes_the_webhook(
-    hooked: Node,
+    hooked: Node, key: str
 ) -> None:
-    async with Device(hooked) as device, receiver() as server, hooked.ws() as socket:
+    async with Device(hooked, key=key) as device, receiver() as server, hooked.ws() as socket:
         talker = await socket.open(runtime())
         await hook(device, server)
         answers = iter([500, 503])
@@ -78,9 +84,9 @@ async def test_case_22_what_fails_is_repeated_in_order_and_410_removes_the_webho
 
 
 async def test_case_22_a_signature_is_good_for_five_minutes_and_for_its_body_alone(
-    hooked: Node,
+    hooked: Node, key: str
 ) -> None:
-    async with Device(hooked) as device, receiver() as server, hooked.ws() as socket:
+    async with Device(hooked, key=key) as device, receiver() as server, hooked.ws() as socket:
         talker = await socket.open(runtime())
         await hook(device, server)
         await talker.send("create", device.runtime_url, {"value": 1})
@@ -92,8 +98,8 @@ async def test_case_22_a_signature_is_good_for_five_minutes_and_for_its_body_alo
         assert not is_signed(server.secret, headers, body + b" ", sent)
 
 
-async def test_an_answer_may_carry_messages_of_the_server(hooked: Node) -> None:
-    async with Device(hooked) as device, receiver() as server, hooked.ws() as socket:
+async def test_an_answer_may_carry_messages_of_the_server(hooked: Node, key: str) -> None:
+    async with Device(hooked, key=key) as device, receiver() as server, hooked.ws() as socket:
         talker = await socket.open(runtime())
         await hook(device, server)
         reply = {"id": 7, "type": "create", "from": device.runtime_url, "to": talker.runtime_url,
@@ -120,10 +126,12 @@ async def test_case_23_what_is_not_public_is_refused(url: str) -> None:
     await http.close()
 
 
-async def test_case_23_a_redirect_is_no_delivery_and_is_not_followed(hooked: Node) -> None:
+async def test_case_23_a_redirect_is_no_delivery_and_is_not_followed(
+    hooked: Node, key: str
+) -> None:
     async with receiver() as inside:
         moved = f"HTTP/1.1 307 X\r\nLocation: {inside.url}\r\nContent-Length: 0\r\n\r\n".encode()
-        async with answering(moved) as port, Device(hooked) as device:
+        async with answering(moved) as port, Device(hooked, key=key) as device:
             answer = await put(device, f"http://127.0.0.1:{port}/")
             assert answer.status_code == 400
         assert not inside.raw
@@ -131,9 +139,9 @@ async def test_case_23_a_redirect_is_no_delivery_and_is_not_followed(hooked: Nod
 
 
 async def test_case_24_a_server_that_does_not_give_the_challenge_back_is_refused(
-    hooked: Node,
+    hooked: Node, key: str
 ) -> None:
-    async with Device(hooked) as device, receiver() as server:
+    async with Device(hooked, key=key) as device, receiver() as server:
         server.is_polite = False
         assert (await put(device, server.url)).status_code == 400
         assert (await put(device, "http://127.0.0.1:1/")).status_code == 400
@@ -201,11 +209,14 @@ def test_addresses_in_disguise_are_private() -> None:
     assert is_allowed("2606:2800:21f:cb07:6820:80da:af6b:8b2c", ())
 
 
-async def test_a_server_that_never_answers_holds_up_nobody_else(hooked: Node) -> None:
+async def test_a_server_that_never_answers_holds_up_nobody_else(hooked: Node, key: str) -> None:
     async with (
-        Device(hooked) as stuck, Device(hooked) as other, receiver() as server, receiver() as good,
+        Device(hooked, key=key) as stuck,
+        Device(hooked, key=key) as other,
+        receiver() as server,
+        receiver() as good,
         hooked.ws() as socket,
-    ):  # fmt: skip
+    ):
         talker: Client = await socket.open(runtime())
         await hook(stuck, server)
         await hook(other, good)
@@ -222,3 +233,32 @@ async def test_without_the_setting_there_is_none(node: Node) -> None:
         answer = await put(device, "https://example.org/")
         assert answer.status_code == 404
         assert "DEVICE_WEBHOOKS" in answer.json()["detail"]
+
+
+async def test_case_20_a_key_needs_the_scope_for_a_session_and_another_for_a_webhook(
+    hooked: Node, key: str
+) -> None:
+    reads, connects = api_key(hooked, "status:read"), api_key(hooked, "device:connect")
+    assert (await Device(hooked, key=reads).open()).status_code == 403
+    assert (await Device(hooked, key=f"{key}x").open()).status_code == 401
+    async with receiver() as server:
+        async with Device(hooked) as nobody, Device(hooked, key=connects) as device:
+            assert (await put(nobody, server.url)).status_code == 403
+            assert (await put(device, server.url)).status_code == 403
+        async with Device(hooked, key=key) as good:
+            assert (await put(good, server.url)).status_code == 200
+
+
+async def test_sub_devices_lie_below_the_runtime_of_their_server(hooked: Node, key: str) -> None:
+    async with (
+        Device(hooked, key=key) as device, receiver() as server, hooked.ws() as socket
+    ):  # fmt: skip
+        talker = await socket.open(runtime())
+        await hook(device, server)
+        below = [f"{device.runtime_url}/lamp-{number}" for number in range(3)]
+        for number, each in enumerate(below):
+            await talker.send("create", each, {"value": number})
+        assert [each["to"] for each in await server.messages(3)] == below
+        said = {"id": 1, "type": "create", "from": below[1], "to": talker.runtime_url}
+        assert (await device.post(said)).status_code == 202
+        assert (await talker.expect(type="create"))["from"] == below[1]
