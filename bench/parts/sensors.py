@@ -17,7 +17,7 @@ from bench.processes import Server, free_port
 from bench.servers import NODE
 
 RATE, SECONDS, QUICK_SECONDS = 3_000, 60.0, 5.0
-OFFERED, CARRIED, OVERLOAD_SECONDS = 6_000, 3_000, 15.0
+OFFERED, CARRIED, OVERLOAD_SECONDS = 3_000, 1_500, 15.0
 _READY = 3.0
 
 

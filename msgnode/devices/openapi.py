@@ -113,6 +113,27 @@ def _paths() -> dict[str, Any]:
                 refusals=("400", "401", "403", "429", "503", "504"),
             )
         },
+        f"{ROOT}/webhook": {
+            "put": _operation(
+                "setDeviceWebhook",
+                "Have what comes posted to a URL, which is asked first whether it wants that.",
+                {"200": _json("It is, from now on", "DeviceWebhook")},
+                body=_body("DeviceWebhookRequest"),
+                refusals=("400", "401", "403", "404", "413", "429", "503", "504"),
+            ),
+            "get": _operation(
+                "readDeviceWebhook",
+                "The session's webhook, and whether its server takes what is posted.",
+                {"200": _json("The webhook", "DeviceWebhook")},
+                refusals=("401", "403", "404", "429", "503", "504"),
+            ),
+            "delete": _operation(
+                "removeDeviceWebhook",
+                "Have nothing posted any more.",
+                {"204": {"description": "Removed"}},
+                refusals=("401", "403", "404", "429", "503", "504"),
+            ),
+        },
         f"{ROOT}/resources/{{address}}": {
             method.lower(): _resource(verb) for method, verb in VERBS.items()
         },
@@ -239,6 +260,16 @@ _SCHEMAS: dict[str, Any] = {
             "links": {"type": "object", "additionalProperties": _TEXT},
             "resumed": {"type": "boolean"},
         },
+    },
+    "DeviceWebhookRequest": {
+        "type": "object",
+        "required": ["url"],
+        "properties": {"url": _TEXT, "secret": _TEXT},
+    },
+    "DeviceWebhook": {
+        "type": "object",
+        "required": ["url"],
+        "properties": {"url": _TEXT, "secret": _TEXT, "state": _TEXT},
     },
     "DeviceMessage": {
         "type": "object",
