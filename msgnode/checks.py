@@ -8,7 +8,7 @@ E010 REGISTRY_ACCESS is one of its words       E011 REGISTRY_UNAVAILABLE_CODE is
 E012 numbers of the registry are positive      E013 POLICY_TIME_ZONE is a time zone
 E014 numbers of the policies are not negative  E015 registries elsewhere have a URL of HTTP
 E016 DEVICE_MQTT has what it needs             E017 numbers of MQTT are positive
-E018 DEVICE_WEBHOOKS has what it needs
+E018 DEVICE_WEBHOOKS has what it needs         E019 DEVICE_PUSH has what it needs
 E020 ADMISSION and ADMISSION_DOMAINS name modes of admission
 W001 PING_TIMEOUT is longer than a reader may be behind
 """
@@ -237,7 +237,34 @@ def _webhooks() -> Iterator[CheckMessage]:
             )
 
 
+def _push() -> Iterator[CheckMessage]:
+    if not settings.DEVICE_PUSH:
+        return
+    if not settings.DEVICE_HTTP:
+        yield Error(
+            "DEVICE_PUSH is on, and DEVICE_HTTP is not.",
+            hint="A push subscription belongs to a session over HTTP: set DEVICE_HTTP=true too.",
+            id="msgnode.E019",
+        )
+    if not settings.PUSH_CONTACT.startswith(("mailto:", "https://")):
+        said = "is missing" if not settings.PUSH_CONTACT else "is no address"
+        yield Error(
+            f"DEVICE_PUSH is on, and PUSH_CONTACT {said}.",
+            hint="Whom push services may write to: mailto:operator@example.org, or https://…",
+            id="msgnode.E019",
+        )
+
+
 @register()
 def check_node(**_: Any) -> list[CheckMessage]:
     """All of the node's own checks."""
-    return [*_data_dir(), *_words(), *_limits(), *_registry(), *_policies(), *_mqtt(), *_webhooks()]
+    return [
+        *_data_dir(),
+        *_words(),
+        *_limits(),
+        *_registry(),
+        *_policies(),
+        *_mqtt(),
+        *_webhooks(),
+        *_push(),
+    ]

@@ -47,11 +47,13 @@ from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
 from msgnode.core.faults import FAULTS
 from msgnode.devices import forwarding
-from msgnode.devices.api import WEBHOOK_SECONDS, DeviceApi, DeviceSettings
+from msgnode.devices.api import DeviceApi, DeviceSettings
 from msgnode.devices.devices import Devices
 from msgnode.devices.mqtt import rows as mqtt_rows
 from msgnode.devices.mqtt.connector import TOPICS_CHANGED, MqttConnector, MqttSettings
 from msgnode.devices.mqtt.sessions import BrokerSessions
+from msgnode.devices.outlets import WEBHOOK_SECONDS, Outlets
+from msgnode.devices.push import PushKey, PushWakeups
 from msgnode.devices.resumption import DeviceSessions
 from msgnode.devices.safe_http import SafeHttp
 from msgnode.devices.webhook import Webhooks
@@ -319,6 +321,9 @@ class Node:
         )
         self.status = StatusReport(self.writer, self.worker, self.cards)
         self.webhooks = self._webhooks() if settings.DEVICE_WEBHOOKS else None
+        self.wakeups: PushWakeups | None = None
+        if self.devices is not None and settings.DEVICE_PUSH:
+            self.wakeups = self._wakeups(self.devices)
         self.device_api = None if self.devices is None else self._device_api(self.devices)
         self.fault_alarms = FaultAlarms(FAULTS, self.worker, self.raise_alarm, self.clear_alarm)
         self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap)
@@ -415,30 +420,50 @@ class Node:
 
     def _webhooks(self) -> Webhooks:
         """What posts to network servers."""
+        return Webhooks(self._safe_http())
+
+    def _wakeups(self, devices: Devices) -> PushWakeups:
+        """What wakes devices that sleep."""
+        return PushWakeups(
+            PushKey(settings.SECRET_KEY, settings.PUSH_CONTACT),
+            settings.PUSH_HOSTS,
+            self._safe_http(),
+            devices,
+            settings.NODE["GRACE_PERIOD"],
+            self.raise_alarm,
+        )
+
+    def _safe_http(self) -> SafeHttp:
         networks = [ipaddress.ip_network(each) for each in settings.WEBHOOK_NETWORKS]
-        return Webhooks(SafeHttp(networks, WEBHOOK_SECONDS, 1024 * 1024))
+        return SafeHttp(networks, WEBHOOK_SECONDS, 1024 * 1024)
 
     def _device_api(self, devices: Devices) -> DeviceApi:
         """What devices ask for over HTTP."""
         limits: dict[str, Any] = settings.NODE
+        sessions = DeviceSessions(
+            self.pipeline,
+            self.sessions,
+            self.handshake,
+            self.sockets,
+            self.connection_settings,
+            self._prove_device,
+            devices,
+        )
         api = DeviceApi(
-            DeviceSessions(
-                self.pipeline,
-                self.sessions,
-                self.handshake,
-                self.sockets,
-                self.connection_settings,
-                self._prove_device,
-                devices,
-            ),
+            sessions,
             DeviceSettings(
                 settings.WS_ORIGINS, int(limits["MAX_FRAME_BYTES"]), limits["GRACE_PERIOD"]
             ),
             None
             if self.cluster is None
             else SessionCalls(self.cluster.rpc, self.cluster.replicator),
-            self.webhooks,
-            service_accounts.may_have_webhooks,
+            Outlets(
+                sessions,
+                int(limits["MAX_FRAME_BYTES"]),
+                self.webhooks,
+                service_accounts.may_have_webhooks,
+                self.wakeups,
+            ),
         )
         if self.cluster is not None:
             self.cluster.rpc.calls[forwarding.KIND] = api.answer
@@ -534,6 +559,8 @@ class Node:
         if self.cluster is not None:
             await self.cluster.join()
         self.is_ready = True
+        if self.wakeups is not None:
+            self._tasks.append(asyncio.create_task(self.wakeups.run()))
         if self.mqtt is not None:
             self._tasks.append(asyncio.create_task(self._serve_mqtt(self.mqtt)))
         log.info("The worker is ready.", extra={"worker": self.worker, **self.table.sizes})
@@ -625,6 +652,8 @@ class Node:
     async def _end_webhooks(self) -> None:
         if self.webhooks is not None:
             await self.webhooks.stop()
+        if self.wakeups is not None:
+            await self.wakeups.close()
 
     async def _close_record(self) -> None:
         if self.record is not None:

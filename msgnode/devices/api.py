@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,6 @@ from msgnode.core.errors import (
     TooMany,
     Unavailable,
 )
-from msgnode.core.identity import Identity
 from msgnode.sessions import credentials
 
 from . import calls, downstream, remote_stream, token
@@ -33,21 +32,20 @@ from .events import EventId, read_id
 from .forwarding import OtherWorkers
 from .http import BodyBudget, Disconnected, Exchange, NotAllowed, Receive, Send, encode
 from .idempotency import Answer
+from .outlets import WEBHOOK_SECONDS, Outlets
 from .resumption import DeviceSessions
 from .session_router import SessionRouter, key_of
 from .token import SessionKey
-from .webhook import Webhooks, challenge, read_target
 
 log = logging.getLogger(__name__)
 
 ROOT = "/device/v1"
 MAX_WAIT = 25.0
 """Seconds that a request may wait for a response, or a poll for news."""
-WEBHOOK_SECONDS = 10.0
-"""Seconds that a server has to answer."""
 MAX_CALLS = 8
 """Requests of one device that may be under way, its downstream apart."""
 RESOURCES = f"{ROOT}/resources/"
+LINKS = ("messages", "events", "poll", "webhook", "push")
 VERBS = {"GET": "read", "PUT": "create", "PATCH": "update", "DELETE": "delete"}
 CORS_SECONDS = b"600"
 
@@ -64,7 +62,8 @@ class DeviceSettings:
 class DeviceApi:
     """One instance per worker.
 
-    `workers` are the others, None where there can be none; `webhooks` is None while switched off.
+    `workers` are the others, None where there can be none; `outlets` are those besides streams and
+    polls.
     """
 
     def __init__(
@@ -72,15 +71,13 @@ class DeviceApi:
         sessions: DeviceSessions,
         settings: DeviceSettings,
         workers: OtherWorkers | None,
-        webhooks: Webhooks | None = None,
-        may_have_webhooks: Callable[[Identity | None], bool] = lambda _: False,
+        outlets: Outlets | None = None,
     ) -> None:
         self._sessions = sessions
         self._devices = sessions.devices
         self._settings = settings
         self._bodies = BodyBudget()
-        self._webhooks = webhooks
-        self._may_have_webhooks = may_have_webhooks
+        self._outlets = outlets or Outlets(sessions, settings.max_body)
         self._router = SessionRouter(sessions, workers, settings.max_body, self)
         self.answer = self._router.answer
 
@@ -140,7 +137,13 @@ class DeviceApi:
             await self._router.route(exchange, _wait_of(exchange), self._poll)
         elif path == f"{ROOT}/webhook":
             _allow(method, "GET", "PUT", "DELETE")
-            await self._router.route(exchange, WEBHOOK_SECONDS, self._webhook)
+            await self._router.route(exchange, WEBHOOK_SECONDS, self._outlets.webhook)
+        elif path == f"{ROOT}/push":
+            _allow(method, "PUT", "DELETE")
+            await self._router.route(exchange, 0.0, self._outlets.push)
+        elif path == f"{ROOT}/push/key":
+            _allow(method, "GET")
+            await self._outlets.push_key(exchange)
         elif exchange.path.startswith(RESOURCES) and len(exchange.path) > len(RESOURCES):
             _allow(method, *VERBS)
             await self._router.route(exchange, _wait_of(exchange), self._resource)
@@ -198,7 +201,9 @@ class DeviceApi:
             "token": token.write(key),
             "idle": self._devices.idle,
             "grace": self._settings.grace,
-            "links": {name: f"{ROOT}/{name}" for name in ("messages", "events", "poll", "webhook")},
+            "links": {
+                name: f"{ROOT}/{name}" for name in ("messages", "events", "poll", "webhook", "push")
+            },
         }
 
     # --- messages ---------------------------------------------------------------------------------
@@ -254,35 +259,6 @@ class DeviceApi:
         finally:
             device.calls -= 1
             device.connection.active_at = time.monotonic()
-
-    # --- webhooks ---------------------------------------------------------------------------------
-
-    async def _webhook(self, exchange: Exchange, device: Device) -> None:
-        """Set, look at or remove the URL to which what comes for the session is posted."""
-        webhooks = self._webhooks
-        if webhooks is None:
-            raise NotFound("Webhooks are switched off at this node (DEVICE_WEBHOOKS).")
-        if exchange.method == "GET":
-            known = webhooks.of(device)
-            if known is None:
-                raise NotFound("The session has no webhook at this worker.")
-            await exchange.answer(200, encode({"url": known.target.url, "state": known.state}))
-        elif exchange.method == "DELETE":
-            webhooks.end(device)
-            await exchange.answer(204)
-        else:
-            if not self._may_have_webhooks(device.session.speaker.identity):
-                raise Forbidden("A webhook is for sessions of an API key with device:many.")
-            asked = await exchange.json(self._settings.max_body)
-            target, secret = read_target(asked, webhooks.http)
-            await challenge(webhooks.http, target)
-            key = key_of(exchange)
-
-            async def resume() -> Device:
-                return await self._sessions.device(self._sessions.find(key), key, exchange.source)
-
-            webhooks.begin(device, target, resume)
-            await exchange.answer(200, encode({"url": target.url, "secret": secret}))
 
     # --- downstream -------------------------------------------------------------------------------
 

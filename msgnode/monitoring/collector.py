@@ -22,6 +22,7 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.histogram import Histogram
 from msgnode.devices.mqtt.connector import CONNECTED, STANDBY, MqttConnector
+from msgnode.devices.push import PushWakeups
 from msgnode.devices.webhook import Webhooks
 from msgnode.identity.service import IdentityService
 from msgnode.sessions.budgets import AnswerBudget
@@ -58,6 +59,8 @@ class MeasuredNode(Protocol):
     def cluster(self) -> Cluster | None: ...
     @property
     def webhooks(self) -> Webhooks | None: ...
+    @property
+    def wakeups(self) -> PushWakeups | None: ...
     @property
     def mqtt(self) -> MqttConnector | None: ...
     @property
@@ -159,6 +162,8 @@ class NodeCollector(Collector):
         yield _counter("lease_losses", text, node.times_fenced)
         if node.webhooks is not None:
             yield from _webhooks(node.webhooks)
+        if node.wakeups is not None:
+            yield from _wakeups(node.wakeups)
         if node.mqtt is not None:
             yield from _mqtt(node.mqtt)
         if node.cluster is not None:
@@ -200,6 +205,18 @@ def _webhooks(webhooks: Webhooks) -> Iterator[Metric]:
     yield posts
     text = "Webhooks that were removed: their servers said 410, or nothing for a day."
     yield _counter("webhooks_removed", text, webhooks.counters.removed)
+
+
+def _wakeups(wakeups: PushWakeups) -> Iterator[Metric]:
+    """What is said to push services."""
+    number = len(wakeups)
+    yield _gauge("push_subscriptions", "Sessions that are woken by push.", value=number)
+    counted = CounterMetricFamily(
+        "msgnode_push_wakeups", "Wake-ups by outcome.", labels=("outcome",)
+    )
+    counted.add_metric(("sent",), wakeups.counters.sent)
+    counted.add_metric(("failed",), wakeups.counters.failed)
+    yield counted
 
 
 def _mqtt(mqtt: MqttConnector) -> Iterator[Metric]:

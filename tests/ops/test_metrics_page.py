@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from msgnode.devices.mqtt.counters import MqttCounters
+from msgnode.devices.push import PushCounters
 from msgnode.devices.safe_http import SafeHttp
 from msgnode.devices.webhook import Webhooks
 from msgnode.monitoring.collector import NodeCollector
@@ -27,6 +28,15 @@ LINK = {"to": "other", "state": "up", "waiting_bytes": 0} | dict.fromkeys(
 )
 
 
+class Wakeups:
+    """None yet."""
+
+    counters = PushCounters()
+
+    def __len__(self) -> int:
+        return 0
+
+
 @pytest.mark.django_db
 def test_the_page_has_every_metric_with_its_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     node: Any = Node()
@@ -37,6 +47,7 @@ def test_the_page_has_every_metric_with_its_labels(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(node, "mqtt", mqtt)
     webhooks = Webhooks(SafeHttp((), 1.0, 1))
     monkeypatch.setattr(node, "webhooks", webhooks)
+    monkeypatch.setattr(node, "wakeups", Wakeups())
     monkeypatch.setattr(node, "cluster", SimpleNamespace(transport=transport, homes=homes))
     found: dict[str, tuple[str, ...]] = {}
     for metric in [*NodeCollector(node).collect(), *metrics.of_the_node({})]:
