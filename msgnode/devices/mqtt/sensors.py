@@ -247,6 +247,7 @@ class SensorFeed:
 
     def _take(self, message: Message) -> None:
         if message.is_response:
+            self._note_refusal(message)
             return
         to = message.recipients[0]
         is_subscription = to.endswith("/subscription")
@@ -261,6 +262,15 @@ class SensorFeed:
             self._answer(message, None)
         else:
             self._answer(message, Forbidden("A sensor's object takes read, subscribe and update."))
+
+    def _note_refusal(self, response: Message) -> None:
+        """An update of ours was not carried: by a policy, or because its object is another's."""
+        body = response.fields()
+        code = body.get("code")
+        if isinstance(code, int) and code >= 400:
+            self._counters.refuse(
+                f"{response.recipients[0][:200]}: {body.get('description', code)}"
+            )
 
     def _snapshot(self, url: str) -> dict[str, Any]:
         known = self._by_url.get(url)

@@ -242,6 +242,7 @@ async def test_a_broker_that_is_none_is_away_and_harms_nobody(
 async def test_one_worker_serves_the_broker_and_another_takes_over_with_nothing_lost(
     tmp_path: Path, template: Path, redis_url: str, ends: signal.Signals
 ) -> None:
+    name = f"until-{ends.name.lower()}"  # nobody else's in the Redis that tests share
     shutil.copy(template, tmp_path / "node.sqlite3")
     with mosquitto(tmp_path / "broker") as broker:
         pair = Pair(tmp_path, REDIS_URL=redis_url, DEVICE_MQTT=True, MQTT_URL=broker.url)
@@ -257,10 +258,12 @@ async def test_one_worker_serves_the_broker_and_another_takes_over_with_nothing_
                 (pair.one, pair.other) if states[0] == "connected" else (pair.other, pair.one)
             )
             client = await pair.come(other)
-            await client.subscribe(f"{OBJECT}one/changes")
+            await client.subscribe(f"{OBJECT}{name}/changes")
             async with asyncio.TaskGroup() as group, thing(broker, "lamp") as lamp:
                 await lamp.ask("read", SM)
-                said = group.create_task(say_numbers(broker, "n/one", range(1500), asyncio.Event()))
+                said = group.create_task(
+                    say_numbers(broker, f"n/{name}", range(1500), asyncio.Event())
+                )
                 await client.expect(type="update")
                 os_signal(owner, ends)
                 await until_state(other, "connected")
