@@ -13,6 +13,8 @@ from tests.accessibility import axe_faults
 from tests.node import Node
 from tests.stubs.test_stubs import END_ALL
 
+pytestmark = pytest.mark.any_server
+
 DESKTOP = {"viewport": {"width": 1280, "height": 900}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 
