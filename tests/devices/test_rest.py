@@ -343,6 +343,7 @@ async def test_case_19_a_device_that_floods_is_held_back_like_a_socket(
         assert codes == {207, 429}  # so many requests may wait, and no more
 
 
+@pytest.mark.long
 async def test_a_device_that_is_silent_is_detached_and_finds_what_came_meanwhile(
     start_node: Callable[..., Node],
 ) -> None:
@@ -359,6 +360,7 @@ async def test_a_device_that_is_silent_is_detached_and_finds_what_came_meanwhile
         assert answer.json()["gap"] is False
 
 
+@pytest.mark.long
 async def test_a_session_goes_on_after_the_node_was_killed(
     start_node: Callable[..., Node],
 ) -> None:
@@ -375,6 +377,7 @@ async def test_a_session_goes_on_after_the_node_was_killed(
 
 
 @pytest.mark.any_server
+@pytest.mark.long
 async def test_what_was_not_sent_before_a_clean_restart_is_a_gap_and_never_lost_in_silence(
     start_node: Callable[..., Node],
 ) -> None:
@@ -392,6 +395,7 @@ async def test_what_was_not_sent_before_a_clean_restart_is_a_gap_and_never_lost_
 
 
 @pytest.mark.any_server
+@pytest.mark.long
 async def test_an_operator_who_ends_the_session_is_the_last_word_of_its_stream(
     start_node: Callable[..., Node],
 ) -> None:
@@ -461,6 +465,7 @@ async def test_a_session_needs_the_url_of_a_runtime(node: Node, body: bytes) -> 
     assert answer.status_code == 400
 
 
+@pytest.mark.long
 async def test_a_stream_that_is_not_read_is_bounded_and_harms_nobody(
     start_node: Callable[..., Node],
 ) -> None:
@@ -488,6 +493,7 @@ async def test_a_stream_that_is_not_read_is_bounded_and_harms_nobody(
             answer = (await device.poll(answer["next"], wait=5)).json()
 
 
+@pytest.mark.long
 async def test_a_frozen_device_costs_its_own_session_only(
     start_node: Callable[..., Node], tmp_path: object
 ) -> None:

@@ -112,6 +112,7 @@ def test_a_broken_line_loses_nothing_for_who_listens_nor_for_who_speaks(
     assert page.locator(".steps .done").count() == 5
 
 
+@pytest.mark.long
 def test_the_page_goes_on_after_the_node_was_killed(
     start_node: Callable[..., Node], visit: Callable[..., Any]
 ) -> None:
