@@ -97,6 +97,7 @@ async def heard_up_to(client: Client, last: int) -> list[int]:
 
 
 @pytest.mark.long
+@pytest.mark.any_server
 async def test_case_28_a_broker_ended_and_started_under_traffic_loses_nothing_acknowledged(
     start_node: Callable[..., Node], tmp_path: Path
 ) -> None:
@@ -142,6 +143,7 @@ async def answered_once(broker: Mosquitto, client: Client) -> bool:
 
 
 @pytest.mark.long
+@pytest.mark.any_server
 async def test_a_broker_that_is_frozen_is_noticed_and_one_that_wakes_is_served_again(
     start_node: Callable[..., Node], tmp_path: Path
 ) -> None:
@@ -161,6 +163,8 @@ async def test_a_broker_that_is_frozen_is_noticed_and_one_that_wakes_is_served_a
             assert heard == {0, 1, 2}
 
 
+@pytest.mark.long
+@pytest.mark.any_server
 async def test_case_30_a_flood_is_held_back_and_the_node_lives(
     start_node: Callable[..., Node], tmp_path: Path
 ) -> None:
@@ -204,6 +208,8 @@ async def test_hostile_topics_and_payloads_are_counted_and_touch_no_other(
     assert await health(served) == "connected"
 
 
+@pytest.mark.long
+@pytest.mark.any_server
 async def test_a_broker_that_is_none_is_away_and_harms_nobody(
     start_node: Callable[..., Node],
 ) -> None:
