@@ -55,7 +55,7 @@ class Receiver:
         try:
             while await self._one(reader, writer):
                 pass
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
             writer.close()

@@ -53,7 +53,7 @@ class Service:
                 assert headers["content-length"] == "0", "nothing of the message is told"
                 self.asked.put_nowait(headers)
                 writer.write(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % self.status)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             writer.close()
 
     async def next(self) -> dict[str, str]:
