@@ -20,7 +20,7 @@ from spark.jobs.storage import Storage
 def main(record: str, start: str, end: str, cores: str) -> None:
     since, until = datetime.fromisoformat(start), datetime.fromisoformat(end)
     spark = job_main.session({"spark.master": f"local[{cores}]", "spark.driver.memory": "2g"})
-    raw, rolled = Storage(spark, f"{record}/raw"), Storage(spark, f"{record}/roll-up")
+    raw, rolled = Storage(f"{record}/raw"), Storage(f"{record}/roll-up")
     book, by_day = Ledger(rolled), Ledger(rolled, DAYS)
     past = since - timedelta(days=60)
     before = rolling.stale_hours(raw, book, past, since)

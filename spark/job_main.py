@@ -155,8 +155,8 @@ def make(
 
     `home` is the node's own domain, in lower case.
     """
-    raw = Storage(spark, f"{record.rstrip('/')}/raw")
-    rolled = Storage(spark, f"{record.rstrip('/')}/roll-up")
+    raw = Storage(f"{record.rstrip('/')}/raw")
+    rolled = Storage(f"{record.rstrip('/')}/roll-up")
     book, by_day = Ledger(rolled), Ledger(rolled, DAYS)
     begun = [start]
     while periods.after(kind, begun[-1]) < end:

@@ -130,6 +130,8 @@ class ParquetRecorder:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout)
+        if self._thread.is_alive():
+            logger.error("traffic record ended during a write", extra={"rows": self.held})
 
     # --- the recorder's thread ----------------------------------------------------------------
     def _run(self) -> None:

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from pyspark.sql import SparkSession
 
-from spark.jobs import record
+from spark.jobs import record, tables
 from spark.jobs.storage import File, Storage
 
 FILES_WORTH_IT = 8
@@ -29,6 +29,35 @@ def compact(
     """Make one of these files of an hour. Says whether there was something to do."""
     if len(files) < FILES_WORTH_IT:
         return False
+    make = _put if storage.is_object_store else _write
+    pending = make(spark, storage, hour, files, run)
+    folder, _, name = pending.rpartition("/")
+    decision = f"{folder}/{record.decision_of(name)}"
+    storage.replace(decision, json.dumps([file.name for file in files]))
+    settle(storage, hour)
+    return True
+
+
+def _put(
+    spark: SparkSession, storage: Storage, hour: datetime, files: Sequence[File], run: str
+) -> str:
+    """One object of several, under its own name at once: nothing counts it before the decision."""
+    to = f"{storage.at(record.folder_of(hour))}/compact-{run}"
+    pending, before, after = tables.join_files(spark, files, to, ".pending")
+    if before != after:
+        storage.remove(pending)
+        raise RowsDiffer(f"{hour:%Y-%m-%d %H}:00: {before} rows became {after}")
+    return pending
+
+
+def _write(
+    spark: SparkSession,
+    storage: Storage,
+    hour: datetime,
+    files: Sequence[File],
+    run: str,
+) -> str:
+    """One file of several, its rows in the order of time, put in place by a rename."""
     folder = storage.at(record.folder_of(hour))
     workplace = f"{folder}/_work-{run}"
     raw = record.read(spark, storage, files).drop("date", "hour")
@@ -43,12 +72,10 @@ def compact(
         raise RowsDiffer(
             f"{hour:%Y-%m-%d %H}:00: {before} rows became {after} in {len(made)} files"
         )
-    decision = f"_compact-{run}.json"
-    storage.rename(made[0].path, f"{folder}/{record.pending_of(decision)}")
+    pending = f"{folder}/compact-{run}.pending"
+    storage.rename(made[0].path, pending)
     storage.remove(workplace)
-    storage.replace(f"{folder}/{decision}", json.dumps([file.name for file in files]))
-    settle(storage, hour)
-    return True
+    return pending
 
 
 def is_unsettled(listed: Sequence[File]) -> bool:
@@ -66,7 +93,7 @@ def settle(storage: Storage, hour: datetime) -> None:
                 storage.remove(f"{folder}/{replaced}")
             pending = record.pending_of(name)
             if pending in names:
-                settled = pending.removesuffix(".pending") + ".parquet"
+                settled = record.settled_of(pending)
                 storage.rename(f"{folder}/{pending}", f"{folder}/{settled}")
                 names.discard(pending)
             storage.remove(f"{folder}/{name}")

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
+
+from spark.jobs.places import place
 
 ROWS_AT_ONCE = 1_000_000
 _BATCH = 262_144
@@ -59,9 +60,9 @@ def counted(
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        system, place = file_system(root)
+        system, folder_of_all = place(root)
         for piece in (piece for batch in batches for piece in batch.to_pylist()):
-            paths = [f"{place}/{piece['folder']}/{name}" for name in piece["names"]]
+            paths = [f"{folder_of_all}/{piece['folder']}/{name}" for name in piece["names"]]
             for rows in _read(system, paths, columns):
                 for found in count(rows):
                     hour = pa.repeat(pa.scalar(piece["hour"], pa.int64()), len(found))
@@ -241,10 +242,3 @@ def _runtime(rows: pa.Table) -> pa.DictionaryArray:
     known = runtime.dictionary_decode()
     is_known = pc.fill_null(pc.not_equal(known, ""), False)
     return pc.if_else(is_known, known, session.dictionary_decode()).dictionary_encode()
-
-
-def file_system(root: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or URL, and the path on it."""
-    if "://" in root:
-        return fs.FileSystem.from_uri(root)
-    return fs.LocalFileSystem(), str(Path(root).resolve())

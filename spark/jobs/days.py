@@ -16,7 +16,7 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark.jobs import ledger, schema
+from spark.jobs import ledger, schema, tables
 from spark.jobs.ledger import DAYS, Entry, Ledger
 from spark.jobs.parallel import run_parallel
 
@@ -61,11 +61,11 @@ def roll_up(
         run_parallel(
             [
                 partial(
+                    tables.write,
                     _added_up(
                         table, ledger.read(spark, hours, _MADE_OF.get(table, table), every), name
-                    )
-                    .write.mode("overwrite")
-                    .parquet,
+                    ),
+                    days.storage,
                     days.tables_of(name, table),
                 )
                 for table in schema.DAYS

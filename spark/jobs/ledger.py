@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark.jobs import schema
+from spark.jobs import schema, tables
 from spark.jobs.storage import Storage
 
 ROWS_IN_ONE_PIECE = 20_000_000
@@ -71,7 +71,7 @@ class Ledger:
 
     def __init__(self, storage: Storage, tier: Tier = HOURS) -> None:
         self.tier = tier
-        self._storage = storage
+        self.storage = storage
         self._files: dict[str, dict[str, Entry]] = {}
 
     def entry(self, start: datetime) -> Entry | None:
@@ -95,21 +95,21 @@ class Ledger:
                 if f"{start:{self.tier.file}}" == name
             }
             text = json.dumps({key: asdict(entry) for key, entry in sorted(known.items())})
-            self._storage.replace(self._path(name), text)
+            self.storage.replace(self._path(name), text)
             self._files[name] = known
 
     def tables_of(self, run: str, table: str) -> str:
-        return self._storage.at("runs", run, table)
+        return self.storage.at("runs", run, table)
 
     def _file(self, name: str) -> dict[str, Entry]:
         if name not in self._files:
             path = self._path(name)
-            stored = json.loads(self._storage.read(path)) if self._storage.exists(path) else {}
+            stored = json.loads(self.storage.read(path)) if self.storage.exists(path) else {}
             self._files[name] = {key: Entry(**entry) for key, entry in stored.items()}
         return self._files[name]
 
     def _path(self, name: str) -> str:
-        return self._storage.at(self.tier.folder, f"{name}.json")
+        return self.storage.at(self.tier.folder, f"{name}.json")
 
 
 def read(
@@ -126,7 +126,7 @@ def read(
         none = [f.lit(None).cast(field.dataType).alias(field.name) for field in columns]
         return spark.range(0).select(*none).drop("run")
     folders = [ledger.tables_of(run, table) for run in sorted({e.run for e in entries.values()})]
-    rows = spark.read.schema(columns).parquet(*folders)
+    rows = tables.read(spark, ledger.storage, columns, folders)
     if sum(entry.rows for entry in entries.values()) <= ROWS_IN_ONE_PIECE:
         rows = rows.coalesce(1)
     return rows.where(_counts(ledger.tier, entries)).drop("run")

@@ -18,7 +18,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark.jobs import compaction, damage, hourly, record, schema
+from spark.jobs import compaction, damage, hourly, record, schema, tables
 from spark.jobs.ledger import Entry, Ledger
 from spark.jobs.parallel import run_parallel
 from spark.jobs.storage import File, Storage
@@ -108,18 +108,18 @@ def _write_tables(
     """The tables of the run. Returns how many rows each hour has."""
     if not any(hours.values()):
         return {}
-    tables = hourly.from_pieces(record.pieces(spark, hours), raw.root, run)
+    made = hourly.from_pieces(record.pieces(spark, hours), raw.root, run)
+    rolled = ledger.storage
     run_parallel(
         [
-            partial(table.write.mode("overwrite").parquet, ledger.tables_of(run, name))
-            for name, table in tables.items()
+            partial(tables.write, table, rolled, ledger.tables_of(run, name))
+            for name, table in made.items()
         ]
     )
-    parties = spark.read.schema(schema.PARTIES).parquet(ledger.tables_of(run, "parties"))
-    hourly.distinct(parties).coalesce(1).write.mode("overwrite").parquet(
-        ledger.tables_of(run, "distinct")
-    )
-    traffic = spark.read.schema(schema.TRAFFIC).parquet(ledger.tables_of(run, "traffic"))
+    parties = tables.read(spark, rolled, schema.PARTIES, [ledger.tables_of(run, "parties")])
+    distinct = hourly.distinct(parties).coalesce(1)
+    tables.write(distinct, rolled, ledger.tables_of(run, "distinct"))
+    traffic = tables.read(spark, rolled, schema.TRAFFIC, [ledger.tables_of(run, "traffic")])
     return {
         datetime.fromtimestamp(row["hour"], UTC): row["messages"]
         for row in traffic.groupBy(f.unix_timestamp("hour").alias("hour"))

@@ -96,7 +96,7 @@ def test_compaction_leaves_each_row_once_whenever_it_is_killed(
 ) -> None:
     fill(record, 9)
     hour = DAY + timedelta(hours=14)
-    storage = Storage(spark, f"{record}/raw")
+    storage = Storage(f"{record}/raw")
     files = raw_files.files_of(storage, hour)
     rows = raw_files.read(spark, storage, files).count()
     folder = record / "raw" / raw_files.folder_of(hour)
@@ -137,12 +137,12 @@ def test_a_run_that_dies_before_its_entry_changes_nothing(
         return None
 
     fill(record, 1)
-    raw = Storage(spark, f"{record}/raw")
+    raw = Storage(f"{record}/raw")
     end = DAY + timedelta(days=1)
-    book = Ledger(Dies(spark, f"{record}/roll-up"))
+    book = Ledger(Dies(f"{record}/roll-up"))
     with pytest.raises(KeyboardInterrupt):
         rolling.roll_up(spark, raw, book, rolling.stale_hours(raw, book, DAY, end), "dead", tell)
-    book = Ledger(Storage(spark, f"{record}/roll-up"))
+    book = Ledger(Storage(f"{record}/roll-up"))
     assert book.entries(DAY, end) == {}
     stale = rolling.stale_hours(raw, book, DAY, end)
     rows = rolling.roll_up(spark, raw, book, stale, "alive", tell)

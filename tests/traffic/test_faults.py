@@ -60,8 +60,10 @@ def figures(node: Node) -> dict[str, float]:
     return found
 
 
-async def settle(node: Node, fits: Callable[[dict[str, float]], bool]) -> dict[str, float]:
-    limit = time.monotonic() + 20
+async def settle(
+    node: Node, fits: Callable[[dict[str, float]], bool], seconds: float = 20
+) -> dict[str, float]:
+    limit = time.monotonic() + seconds
     while not fits(found := await asyncio.to_thread(figures, node)):
         assert time.monotonic() < limit, found
         await asyncio.sleep(0.05)

@@ -1,0 +1,81 @@
+"""The record of a real node on a real object store: there, away, slow and full."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+
+import pyarrow.dataset as dataset
+import pytest
+
+from tests.node import Node
+from tests.object_store import BUCKET, ObjectStore
+from tests.traffic.test_faults import alarm, exchange, settle
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.any_server]
+BUFFER = 2_000
+MESSAGES = 3_000
+
+
+@pytest.fixture
+def started(object_store: ObjectStore, start_node: Callable[..., Node]) -> Iterator[Node]:
+    yield start_node(
+        RECORD_URL=object_store.url, RECORD_FLUSH_SECONDS=0.2, RECORD_BUFFER_ROWS=BUFFER,
+        **object_store.environment,
+    )  # fmt: skip
+
+
+def rows_in(store: ObjectStore) -> list[int]:
+    """The ids of all rows, as anybody reads them."""
+    files = dataset.dataset(f"{BUCKET}/node/raw", filesystem=store.system(), format="parquet")
+    return sorted(map(int, files.to_table(["id"])["id"].to_pylist()))
+
+
+async def test_each_row_is_in_the_store_once(started: Node, object_store: ObjectStore) -> None:
+    await exchange(started, MESSAGES)
+    found = await settle(started, lambda found: found["held"] == 0)
+    assert (found["lost"], found["written"]) == (0, found["noted"])
+    started.terminate()
+    assert started.status() == 0
+    kept = rows_in(object_store)
+    assert len(kept) == found["noted"] >= MESSAGES
+
+
+async def test_traffic_goes_on_while_the_store_is_away_or_frozen_and_rows_are_counted(
+    started: Node, object_store: ObjectStore
+) -> None:
+    object_store.signal(signal.SIGSTOP)
+    try:
+        assert await exchange(started, MESSAGES) < 5.0
+        found = await settle(started, lambda found: found["held"] == BUFFER)
+        assert found["lost"] == found["noted"] - BUFFER > 0
+    finally:
+        object_store.signal(signal.SIGCONT)
+    found = await settle(started, lambda found: found["held"] == 0, 120)
+    assert found["written"] + found["lost"] == found["noted"]
+    object_store.stop("proxy")
+    assert await exchange(started, MESSAGES) < 5.0
+    found = await settle(started, lambda found: found["held"] == BUFFER)
+    assert alarm(started)
+    object_store.start("proxy")
+    found = await settle(started, lambda found: found["held"] == 0, 120)
+    assert found["written"] + found["lost"] == found["noted"]
+    started.terminate()
+    assert started.status() == 0
+    assert len(rows_in(object_store)) == found["written"]
+
+
+async def test_a_full_store_is_told_and_costs_no_message(
+    started: Node, object_store: ObjectStore
+) -> None:
+    object_store.fill()
+    assert await exchange(started, MESSAGES) < 5.0
+    found = await settle(started, lambda found: found["held"] == BUFFER)
+    assert found["lost"] == found["noted"] - BUFFER
+    assert alarm(started)
+    object_store.empty()
+    found = await settle(started, lambda found: found["held"] == 0, 120)
+    assert found["written"] + found["lost"] == found["noted"]
+    started.terminate()
+    assert started.status() == 0
+    assert len(rows_in(object_store)) == found["written"]
