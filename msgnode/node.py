@@ -63,6 +63,7 @@ from msgnode.sessions.expiry import run_expiry
 from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.liveness import LivenessChecks
+from msgnode.sessions.locator import SessionLocator
 from msgnode.sessions.manager import SessionManager, SessionSettings
 from msgnode.sessions.probe import NoRecord, ProbeAuthorizer, ProbeDoor
 from msgnode.sessions.rules import CloseCode
@@ -186,6 +187,7 @@ class Node:
             EmbeddedProvider(),
         )
         self.async_verifier = self.identities.async_verifier
+        self.locator = SessionLocator(self.sessions)
         self.liveness = LivenessChecks(self.sessions, limits["LIVENESS_TIMEOUT"])
         self.handshake = SessionHandshake(
             session_settings,
@@ -194,6 +196,7 @@ class Node:
             self.session_store,
             self.identities.authorize_runtime,
             barrier,
+            self.locator,
             self.liveness,
             self.owners,
         )
@@ -335,7 +338,7 @@ class Node:
             self.liveness,
             self.lease,
         )
-        self.handshake.fetch = cluster.moves.fetch
+        self.locator.fetch = cluster.moves.fetch
         self.liveness.ask_worker = cluster.ask_worker
         cluster.rpc.answers = peer_queries.answers(self)
         PoliciesConfig.installed().messages_of_others = partial(peer_queries.passing, cluster.rpc)

@@ -24,10 +24,11 @@ from typing import assert_never
 
 from msgnode.core import messages
 from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
+from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import Forbidden, InternalFault, NodeError, NotFound, Unavailable
 from msgnode.core.identity import Speaker
 from msgnode.core.message_types import TYPES
-from msgnode.core.messages import InvalidFrame, Message
+from msgnode.core.messages import Message
 from msgnode.core.pending import Pending
 from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
 
@@ -43,6 +44,7 @@ from .ports import (
     Requester,
     SessionDoor,
 )
+from .refusals import NotPermitted, row_of_fault
 from .replies import Replies
 from .response_guard import ResponseGuard
 from .return_paths import ReturnPath
@@ -355,20 +357,7 @@ class Pipeline:
         to = fault.sender or caller.speaker.runtime_url
         if not fault.is_response:
             caller.put(messages.response(fault.id, sender, to, messages.error_body(fault)))
-        record = TrafficRecord(
-            at=time(),
-            session=caller.speaker.session_id,
-            id=fault.id.decode(),
-            type="",
-            sender=fault.sender,
-            to=fault.to,
-            size=len(frame),
-            listeners=0,
-            outcome=Outcome.REFUSED,
-            code=fault.code,
-            latency=perf_counter() - began,
-            runtime=caller.speaker.runtime_url,
-        )
+        record = row_of_fault(fault, frame, caller.speaker, began)
         self._recorder.note(record)
         if self.tap is not None:
             self.tap(record, b"")
@@ -406,14 +395,3 @@ class Pipeline:
         self._recorder.note(record)
         if self.tap is not None:
             self.tap(record, message.body)
-
-
-class NotPermitted(Forbidden):
-    """A policy decided against the message."""
-
-    title = "Blocked by policy"
-
-    def __init__(self, decision: Decision) -> None:
-        super().__init__(decision.reason)
-        self.code = decision.code  # type: ignore[misc]  # a limit's is 429
-        self.decision = decision

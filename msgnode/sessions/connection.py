@@ -84,6 +84,13 @@ class Connection:
     def speaker(self) -> Speaker:
         return self.session.speaker if self.session is not None else self._stranger
 
+    def speaker_in(self, session_id: str, runtime_url: str) -> Speaker:
+        """Who is behind this connection, as the speaker of a session."""
+        known = self.speaker
+        return Speaker(
+            session_id, runtime_url, known.origin, known.remote_address, identity=known.identity
+        )
+
     def identify(self, identity: Identity, proof: str) -> None:
         """Who is behind this connection was proved: bind its session, or the one to come."""
         if self.session is not None:
