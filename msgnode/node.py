@@ -44,6 +44,10 @@ from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
 from msgnode.core.faults import FAULTS
 from msgnode.core.rates import VISITS
+from msgnode.devices import forwarding
+from msgnode.devices.api import DeviceApi, DeviceSettings
+from msgnode.devices.devices import Devices
+from msgnode.devices.resumption import DeviceSessions
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.provider.clients import ensure_own_clients
 from msgnode.identity.service import IdentityService
@@ -53,6 +57,7 @@ from msgnode.monitoring.fault_alarms import FaultAlarms
 from msgnode.monitoring.path_probe import PathProbe
 from msgnode.monitoring.tail import Tail
 from msgnode.policy.service import PolicyService
+from msgnode.redis.directory import Directory
 from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.bans import BanList
 from msgnode.sessions.budgets import AnswerBudget
@@ -82,6 +87,7 @@ from msgnode.workers.fencing import note_fencing
 from msgnode.workers.lease import Lease
 from msgnode.workers.lone import register_alone
 from msgnode.workers.membership_store import READY, STARTING, retire
+from msgnode.workers.session_calls import SessionCalls
 from msgnode.workers.transport import LAYER_AWAY, LAYER_FULL, PeerTransport, channel_layer
 from msgnode.workers.worker_process import WorkerId, this_host
 from policies.apps import PoliciesConfig
@@ -218,30 +224,32 @@ class Node:
             self.registries.domain.session_closed,
             self.identities.session_closed,
         ]
+        self.devices = self._devices() if settings.DEVICE_HTTP else None
         self.sessions.on_identified.append(self.identities.session_identified)
         self.sessions.on_handed_off += [
             self.identities.session_handed_off,
             self.registries.domain.session_handed_off,
         ]
         self.guard = ResponseGuard(self.table, settings.STRICT_RESPONSES, self.sessions.missed)
+        self.authorizer = SessionAuthorizer(
+            self.table,
+            self.handshake,
+            self.identities.authenticator,
+            ownership,
+            limits["MAX_LEARNED_PER_SESSION"],
+        )
+        self.replies = Replies(self.enforcer, limits["ANSWER_TIMEOUT"], barrier)
         self.pipeline = Pipeline(
             domain=self.domain,
             table=self.table,
             components=ComponentBook(self._components()),
-            authorizer=SessionAuthorizer(
-                self.table,
-                self.handshake,
-                self.identities.authenticator,
-                ownership,
-                limits["MAX_LEARNED_PER_SESSION"],
-            ),
+            authorizer=self.authorizer,
             session_door=self.handshake,
             enforcer=self.enforcer,
             recorder=self.recorder,
-            answers=Replies(self.enforcer, limits["ANSWER_TIMEOUT"], barrier),
+            answers=self.replies,
             guard=self.guard,
             check_lease=self.lease.check,
-            knows_all=self.knows_all,
         )
         self.probe = ProbeDoor(self.domain, settings.SECRET_KEY, self.table)
         self.probe.pipeline = Pipeline(
@@ -299,6 +307,7 @@ class Node:
             },
         )
         self.status = StatusReport(self.writer, self.worker, self.cards)
+        self.device_api = None if self.devices is None else self._device_api(self.devices)
         self.fault_alarms = FaultAlarms(FAULTS, self.worker, self.raise_alarm, self.clear_alarm)
         self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap)
 
@@ -337,12 +346,52 @@ class Node:
             self.guard,
             self.liveness,
             self.lease,
+            Directory(settings.REDIS_URL, transport.node[:12]),
         )
+        self.pipeline.holders = self.authorizer.holders = cluster.homes
+        self.replies.findable = cluster.entries.barrier
         self.locator.fetch = cluster.moves.fetch
         self.liveness.ask_worker = cluster.ask_worker
         cluster.rpc.answers = peer_queries.answers(self)
         PoliciesConfig.installed().messages_of_others = partial(peer_queries.passing, cluster.rpc)
         return cluster
+
+    def _devices(self) -> Devices:
+        """What devices without a WebSocket have their sessions by."""
+        limits: dict[str, Any] = settings.NODE
+        devices = Devices(
+            self.sockets,
+            self.sessions.queues,
+            buffer_bytes=limits["OUTBOX_BYTES"] // 4,
+            idle=limits["PING_TIMEOUT"],
+        )
+        self.sessions.on_closed.append(devices.session_closed)
+        self.sessions.on_handed_off.append(devices.session_left)
+        return devices
+
+    def _device_api(self, devices: Devices) -> DeviceApi:
+        """What devices ask for over HTTP."""
+        limits: dict[str, Any] = settings.NODE
+        api = DeviceApi(
+            DeviceSessions(
+                self.pipeline,
+                self.sessions,
+                self.handshake,
+                self.sockets,
+                self.connection_settings,
+                self.async_verifier.prove,
+                devices,
+            ),
+            DeviceSettings(
+                settings.WS_ORIGINS, int(limits["MAX_FRAME_BYTES"]), limits["GRACE_PERIOD"]
+            ),
+            None
+            if self.cluster is None
+            else SessionCalls(self.cluster.rpc, self.cluster.replicator),
+        )
+        if self.cluster is not None:
+            self.cluster.rpc.calls[forwarding.KIND] = api.answer
+        return api
 
     def _request_limits(self) -> RequestLimits:
         limits: dict[str, Any] = settings.NODE
@@ -442,6 +491,8 @@ class Node:
     async def drain(self) -> None:
         """Tell every session to come back, not all at once."""
         self.is_ready = False
+        if self.devices is not None:
+            self.devices.is_closed = True
         await self.path.stop()
         if self.cluster is not None:
             self.cluster.close()
@@ -471,6 +522,8 @@ class Node:
         The rows are left to whoever has them now. Waits for the database as long as that takes.
         """
         self.is_ready = False
+        if self.devices is not None:
+            self.devices.is_closed = True
         await self.sockets.end_all(CloseCode.GOING_AWAY, "this worker begins again: come back", 0.0)
         missed = await self.cluster.fence() if self.cluster is not None else set()
         for task in self._tasks:
@@ -491,10 +544,6 @@ class Node:
             "sessions": len(self.sessions.sessions),
             "links": self.cluster.transport.figures(),
         }
-
-    def knows_all(self) -> bool:
-        """Whether what is not in the routing table is nobody's, on any worker."""
-        return self.cluster is None or self.cluster.knows_all()
 
     async def _end_jobs(self) -> None:
         for task in self._tasks:

@@ -76,6 +76,12 @@ def nodejs() -> str:
         miss(lack)
 
 
+def needs_program(name: str) -> None:
+    """Skip the test without this program; `.ci/run` installs it."""
+    if shutil.which(name) is None:
+        miss(NotAvailable(f"no {name}: install it"))
+
+
 # --- The servers ----------------------------------------------------------------------------------
 
 

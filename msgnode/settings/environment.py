@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,12 @@ PUBLIC_URL: str = env(
 ).rstrip("/")
 WORKERS: int = env.int("WORKERS", default=1)
 DATA_DIR = Path(env("DATA_DIR", default=str(BASE_DIR / "var"))).resolve()
+# A restore that was killed: nothing starts on half of it, but for the restore that ends it.
+UNFINISHED_RESTORE = "restore.unfinished"
+if (DATA_DIR / UNFINISHED_RESTORE).exists() and sys.argv[1:2] != ["restore"]:
+    raise ImproperlyConfigured(
+        f"a restore of {DATA_DIR} was interrupted; end it with `manage.py restore --finish`."
+    )
 
 
 def _secret_key() -> str:
@@ -63,9 +70,12 @@ def _secret_key() -> str:
 
 
 DEBUG = False
-SECRET_KEY: str = env("SECRET_KEY", default="") or (
-    _secret_key() if NODE_MODE == "embedded" else ""
-)
+SECRET_KEY: str = env("SECRET_KEY", default="")
+# Where the node keeps the key if it has made it itself.
+OWN_SECRET_KEY: Path | None = None
+if not SECRET_KEY and NODE_MODE == "embedded":
+    SECRET_KEY = _secret_key()
+    OWN_SECRET_KEY = DATA_DIR / "secret_key"
 ALLOWED_HOSTS: list[str] = env.list(
     "ALLOWED_HOSTS",
     default=["*"]

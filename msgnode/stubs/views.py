@@ -27,6 +27,8 @@ from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.csrf import csrf_exempt
 
+from msgnode.core.explanations import ERRORS
+
 from . import catalogue, packages
 from .catalogue import ServedStub
 
@@ -117,8 +119,11 @@ def _by_file_name(name: str, kind: str) -> tuple[ServedStub | None, str]:
 def _descriptor(request: HttpRequest, stub: ServedStub) -> dict[str, Any]:
     if stub.is_idp_proxy:
         return stub.descriptor(settings.DOMAIN, _provider())
-    url = f"{'wss' if request.is_secure() else 'ws'}://{request.get_host()}/ws"
+    scheme = ("ws" if stub.needs_websocket else "http") + ("s" if request.is_secure() else "")
+    url = f"{scheme}://{request.get_host()}/{stub.endpoint}"
     limit = int(settings.NODE["MAX_FRAME_BYTES"])
+    if not stub.needs_websocket:
+        limit -= len("[]")  # it posts lists
     return stub.descriptor(settings.DOMAIN, {"url": url, stub.max_frame: limit})
 
 
@@ -159,7 +164,9 @@ def _unknown(kind: str, rest: str) -> HttpResponse:
 
 def _problem(status: HTTPStatus, detail: str) -> HttpResponse:
     """Problem details (RFC 9457)."""
-    body = {"type": "about:blank", "title": status.phrase, "status": status, "detail": detail}
+    name, explanation = ERRORS[status]
+    link = reverse("problem", args=["errors", name])
+    body = {"type": link, "title": explanation.title, "status": status, "detail": detail}
     return JsonResponse(body, status=status, content_type="application/problem+json")
 
 

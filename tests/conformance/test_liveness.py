@@ -22,7 +22,7 @@ from tests.client import LIMIT, SESSION, address, code, runtime
 from tests.e2e.pair import OwnRedis, Pair
 from tests.node import ROOT, Node, eventually
 
-BOTH = pytest.mark.parametrize("handshake", ["ws", "stub"])
+BOTH = pytest.mark.parametrize("handshake", ["ws", pytest.param("stub", marks=pytest.mark.long)])
 PROGRAM = """
 import asyncio, sys
 from tests.client import Client
@@ -90,7 +90,9 @@ async def start() -> AsyncIterator[Start]:
 
 
 @BOTH
-@pytest.mark.parametrize("resume", ["when-idle", "with-proof"])
+@pytest.mark.parametrize(
+    "resume", ["when-idle", pytest.param("with-proof", marks=pytest.mark.long)]
+)
 @pytest.mark.usefixtures("asks")
 async def test_a_newcomer_takes_the_place_of_a_frozen_socket_and_never_that_of_a_live_one(
     start_node: Callable[..., Node], start: Start, handshake: str, resume: str
