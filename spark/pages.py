@@ -14,7 +14,7 @@ from typing import Any
 from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 
-from spark.jobs.reports import EFFECTS, FAILED
+from spark.jobs.reports import EFFECTS, FAILED, SESSION_EVENTS
 from spark.models import Report
 from spark.unrolled import hours_not_rolled_up
 
@@ -29,6 +29,8 @@ TABLES = {
     "schemes": "Between schemes",
     "causes": "Why messages did not arrive",
     "rules": "What policies decided",
+    "sessions": "Sessions: how they went on and ended, and how long they lasted (s)",
+    "session_hours": "Sessions by hour",
     "talkers": "Top talkers",
     "listeners": "Top listeners",
     "latency_types": "Latency by type and component (µs)",
@@ -41,6 +43,7 @@ TABLES = {
     "damaged_files": "Raw files that could not be read",
 }
 _ROWS_SHOWN = 25
+_SESSIONS_SUMMED = ("event", "ending", "code", "sessions", "resumptions")
 _ADDED_UP = (
     "pairs", "peers", "networks", "services", "types", "components", "schemes", "causes", "rules",
     "talkers", "listeners",
@@ -105,6 +108,7 @@ def chart(figures: dict[str, Any]) -> dict[str, Any]:
     """The data of the charts, every hour of the period in its place, None where no rows are."""
     hours = {row["hour"][:13]: row for row in rows_of(figures, "hours")}
     latency = {row["hour"][:13]: row for row in rows_of(figures, "latency_hours")}
+    sessions = {row["hour"][:13]: row for row in rows_of(figures, "session_hours")}
     every = [hour.isoformat()[:13] for hour in hours_of(figures)]
 
     def series(rows: dict[str, dict[str, Any]], name: str) -> list[Any]:
@@ -123,6 +127,7 @@ def chart(figures: dict[str, Any]) -> dict[str, Any]:
         ],
         "latency": {name: series(latency, name) for name in ("p50", "p95", "p99")},
         "effects": {name: series(hours, name) for name in EFFECTS},
+        "sessions": {name: series(sessions, name) for name in SESSION_EVENTS} if sessions else {},
         "peers": _sides(figures, "peers"),
         "networks": _sides(figures, "networks"),
         "services": _bars(figures, "services", "to_service", "", "to_domain"),
@@ -161,7 +166,11 @@ def last_day(now: datetime) -> dict[str, Any]:
         for name in _ADDED_UP
         if any(rows_there_were(hour, name) > len(rows_of(hour, name)) for hour in every)
     ]
-    for name in ("hours", "latency_hours", "damaged_files"):
+    tables["sessions"] = _added(
+        [{name: row[name] for name in _SESSIONS_SUMMED} for row in rows_of(figures, "sessions")]
+        for figures in every
+    )
+    for name in ("hours", "latency_hours", "session_hours", "damaged_files"):
         tables[name] = [row for figures in every for row in rows_of(figures, name)]
     return {
         "kind": "last 24 hours",
@@ -200,7 +209,7 @@ def _added(tables: Iterable[list[dict[str, Any]]]) -> list[dict[str, Any]]:
         total = found.setdefault(words, dict.fromkeys(row, 0))
         for name, value in row.items():
             total[name] = value if isinstance(value, str) or name == "code" else total[name] + value
-    return sorted(found.values(), key=lambda row: -row["messages"])
+    return sorted(found.values(), key=lambda row: -row.get("messages", row.get("sessions", 0)))
 
 
 def _bars(figures: dict[str, Any], table: str, key: str, empty: str = "", to: str = "") -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -28,6 +29,7 @@ from tests.waiting import until
 START_SECONDS = 60.0
 KEY, SECRET = "test:tester", "testing"
 BUCKET = "record"
+_FULL = "100%"
 _KINDS = ("account", "container", "object")
 _PROGRAMS = (
     "memcached",
@@ -96,12 +98,13 @@ class ObjectStore:
 
     folder: Path
     port: int
+    name: str = "node"
     processes: dict[str, psutil.Popen] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
         """Of the record, as RECORD_URL names it."""
-        return f"s3://{BUCKET}/node"
+        return f"s3://{BUCKET}/{self.name}"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -135,13 +138,23 @@ class ObjectStore:
         """Start a server that was ended."""
         _start(self, kind, [f"swift-{kind}-server", str(self.folder / f"{kind}.conf"), "--verbose"])
 
+    def mend(self) -> None:
+        """All servers run and there is room, whatever a test has left."""
+        self.signal(signal.SIGCONT)
+        for kind in ("proxy", *_KINDS):
+            if kind not in self.processes:
+                self.start(kind)
+        if f"reserve = {_FULL}\n" in (self.folder / "object.conf").read_text():
+            self.empty()
+        until(lambda: _answers(self), START_SECONDS, lambda: _logs(self.folder))
+
     def fill(self) -> None:
         """From now on there is no room: the object server leaves all of its disk to others."""
-        self._reserve("0", "100%")
+        self._reserve("0", _FULL)
 
     def empty(self) -> None:
         """There is room again."""
-        self._reserve("100%", "0")
+        self._reserve(_FULL, "0")
 
     def _reserve(self, before: str, after: str) -> None:
         conf = self.folder / "object.conf"
@@ -151,15 +164,23 @@ class ObjectStore:
         self.start("object")
 
 
-@pytest.fixture
-def object_store() -> Iterator[ObjectStore]:
-    """An object store of the test's own."""
+@pytest.fixture(scope="session")
+def any_object_store() -> Iterator[ObjectStore]:
+    """An object store of all tests: it takes some ten seconds to start."""
     with contextlib.ExitStack() as stack:
         try:
             store = stack.enter_context(running_store())
         except NotAvailable as lack:
             miss(lack)
         yield store
+
+
+@pytest.fixture
+def object_store(any_object_store: ObjectStore) -> Iterator[ObjectStore]:
+    """An object store in which everything works, and a folder of the test's own."""
+    any_object_store.name = f"node-{secrets.token_hex(4)}"
+    yield any_object_store
+    any_object_store.mend()
 
 
 @contextlib.contextmanager

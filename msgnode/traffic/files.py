@@ -25,7 +25,7 @@ _LOOK_EVERY = 30.0
 _LOOK_EVERY_FAR = 600.0  # on an object store, which bills each listing
 _DICTIONARY = [
     "node", "worker", "session", "runtime", "type", "sender", "to", "outcome", "component",
-    "effect", "rule",
+    "effect", "rule", "event",
 ]  # fmt: skip
 _DICTIONARY_BYTES = 8 * 1024 * 1024  # room for some 100,000 addresses
 

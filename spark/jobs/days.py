@@ -22,12 +22,13 @@ from spark.jobs.parallel import run_parallel
 
 Hours = Mapping[datetime, Entry]
 DAYS_AT_ONCE = 31
-_FORM = "3"
+_FORM = "4"
 """Of the tables of a day: one of another form is made again."""
-_MADE_OF = {"hours": "traffic", "latency_hours": "latency"}
+_MADE_OF = {"hours": "traffic", "latency_hours": "latency", "sessions": "sessions"}
 _COUNTS = {
     "messages": f.sum, "bytes": f.sum, "deliveries": f.sum, "asserted": f.sum,
-    "highest_us": f.max, "sketch": f.hll_union_agg,
+    "highest_us": f.max, "sketch": f.hll_union_agg, "sessions": f.sum, "resumptions": f.sum,
+    "longest_s": f.max,
 }  # fmt: skip
 
 

@@ -46,6 +46,8 @@ def hourly(
             "parties": reports.parties(parties.withColumn("age", f.lit(reports.NOW)), _HOURLY_ROWS),
             "distinct": reports.distinct(frames["distinct"]),
             "latency": reports.latency(latency, latency.where(f.col("component") == "")),
+            reports.SESSIONS: reports.sessions(frames["sessions"], _HOURLY_ROWS),
+            reports.SESSION_HOURS: reports.session_hours(frames["sessions"]),
         }
     )
     return [
@@ -93,6 +95,8 @@ def of_period(
             "hours": baseline.judged(by_hour),
             "latency": reports.latency(read("latency"), read("latency_hours")),
             "distinct": reports.distinct(read("distinct")),
+            reports.SESSIONS: reports.sessions(read("sessions")),
+            reports.SESSION_HOURS: reports.session_hours(read("sessions")),
             "previous": reports.totals(hours.where(~is_now & (hour >= f.lit(previous)))),
         }
     )
@@ -159,7 +163,7 @@ def _report(
     tables = {
         name: rows for name, rows in made.items() if name not in single and not name.startswith(OF)
     }
-    for name in ("hours", "latency_hours"):
+    for name in ("hours", "latency_hours", reports.SESSION_HOURS):
         tables.setdefault(name, []).sort(key=lambda row: row["hour"])
     for row in tables.get("days", []):
         row["day"] = row["day"][:10]
@@ -168,8 +172,8 @@ def _report(
         key=lambda row: (forecast.MEASURES.index(row["measure"]), row["day"])
     )
     for name in (
-        "latency_types", reports.TALKERS, reports.LISTENERS, reports.PEERS, reports.NETWORKS,
-        *reports.TRAFFIC,
+        "latency_types", reports.SESSIONS, reports.TALKERS, reports.LISTENERS, reports.PEERS,
+        reports.NETWORKS, *reports.TRAFFIC,
     ):  # fmt: skip
         if name not in single:
             tables.setdefault(name, [])

@@ -22,12 +22,15 @@ from datetime import datetime, timedelta
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
 from spark.jobs import schema, tables
 from spark.jobs.storage import Storage
 
 ROWS_IN_ONE_PIECE = 20_000_000
 """Rows of the record, of which the roll-up has a hundredth or so."""
+_LATER = ("sessions",)
+"""Tables that runs of an earlier version did not make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +126,21 @@ def read(
     columns = schema.DAYS[table]
     entries = {start: entry for start, entry in entries.items() if entry.rows}
     if not entries:
-        none = [f.lit(None).cast(field.dataType).alias(field.name) for field in columns]
-        return spark.range(0).select(*none).drop("run")
+        return _nothing(spark, columns)
     folders = [ledger.tables_of(run, table) for run in sorted({e.run for e in entries.values()})]
+    if table in _LATER:
+        folders = [folder for folder in folders if ledger.storage.exists(folder)]
+        if not folders:
+            return _nothing(spark, columns)
     rows = tables.read(spark, ledger.storage, columns, folders)
     if sum(entry.rows for entry in entries.values()) <= ROWS_IN_ONE_PIECE:
         rows = rows.coalesce(1)
     return rows.where(_counts(ledger.tier, entries)).drop("run")
+
+
+def _nothing(spark: SparkSession, columns: StructType) -> DataFrame:
+    none = [f.lit(None).cast(field.dataType).alias(field.name) for field in columns]
+    return spark.range(0).select(*none).drop("run")
 
 
 def _counts(tier: Tier, entries: Mapping[datetime, Entry]) -> Column:

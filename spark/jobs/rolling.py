@@ -120,10 +120,14 @@ def _write_tables(
     distinct = hourly.distinct(parties).coalesce(1)
     tables.write(distinct, rolled, ledger.tables_of(run, "distinct"))
     traffic = tables.read(spark, rolled, schema.TRAFFIC, [ledger.tables_of(run, "traffic")])
+    sessions = tables.read(spark, rolled, schema.SESSIONS, [ledger.tables_of(run, "sessions")])
+    rows = traffic.select("hour", f.col("messages").alias("rows")).union(
+        sessions.select("hour", f.col("sessions").alias("rows"))
+    )
     return {
-        datetime.fromtimestamp(row["hour"], UTC): row["messages"]
-        for row in traffic.groupBy(f.unix_timestamp("hour").alias("hour"))
-        .agg(f.sum("messages").alias("messages"))
+        datetime.fromtimestamp(row["hour"], UTC): row["rows"]
+        for row in rows.groupBy(f.unix_timestamp("hour").alias("hour"))
+        .agg(f.sum("rows").alias("rows"))
         .collect()
     }
 

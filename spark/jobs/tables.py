@@ -97,16 +97,21 @@ def _reader(schema: pa.Schema) -> Callable[[Batches], Batches]:
             system, at = place(path)
             with system.open_input_file(at) as source:
                 for rows in pq.ParquetFile(source).iter_batches(use_threads=False):
-                    there = set(rows.schema.names)
-                    columns = [
-                        rows[field.name].cast(field.type)
-                        if field.name in there
-                        else pa.nulls(len(rows), field.type)
-                        for field in schema
-                    ]
-                    yield pa.RecordBatch.from_arrays(columns, schema=schema)
+                    yield _completed(rows, schema)
 
     return run
+
+
+def _completed(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows with the columns of the schema; those they lack are null."""
+    there = set(rows.schema.names)
+    columns = [
+        rows[field.name].cast(field.type)
+        if field.name in there
+        else pa.nulls(len(rows), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _joiner(to: str, ending: str) -> Callable[[Batches], Batches]:
@@ -114,21 +119,16 @@ def _joiner(to: str, ending: str) -> Callable[[Batches], Batches]:
         made = f"{to}-{_attempt()}{ending}"
         system, target = place(made)
         for paths in (paths for batch in batches for paths in batch["paths"].to_pylist()):
-            before, writer = 0, None
-            for path in paths:
-                source, at = place(path)
-                with source.open_input_file(at) as opened:
-                    file = pq.ParquetFile(opened)
-                    before += file.metadata.num_rows
-                    for rows in file.iter_batches(use_threads=False):
-                        if writer is None:
-                            schema = rows.schema
-                            writer = pq.ParquetWriter(
-                                target, schema, filesystem=system, compression="zstd"
-                            )
-                        writer.write_batch(rows.cast(schema) if rows.schema != schema else rows)
-            if writer is not None:
-                writer.close()
+            before = 0
+            sources = [place(path) for path in paths]
+            schema = pa.unify_schemas([pq.read_schema(at, filesystem=of) for of, at in sources])
+            with pq.ParquetWriter(target, schema, filesystem=system, compression="zstd") as writer:
+                for source, at in sources:
+                    with source.open_input_file(at) as opened:
+                        file = pq.ParquetFile(opened)
+                        before += file.metadata.num_rows
+                        for rows in file.iter_batches(use_threads=False):
+                            writer.write_batch(_completed(rows, schema))
             after = pq.read_metadata(target, filesystem=system).num_rows
             yield pa.RecordBatch.from_pydict({"path": [made], "before": [before], "after": [after]})
 

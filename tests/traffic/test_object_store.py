@@ -6,11 +6,11 @@ import asyncio
 import signal
 from collections.abc import Callable
 
-import pyarrow.dataset as dataset
 import pytest
 
 from tests.node import Node
 from tests.object_store import BUCKET, ObjectStore
+from tests.traffic.rows import ids, raw_rows
 from tests.traffic.test_faults import alarm, exchange, settle
 from tests.waiting import until
 
@@ -40,8 +40,7 @@ async def told(node: Node) -> str:
 
 def rows_in(store: ObjectStore) -> list[int]:
     """The ids of all rows, as anybody reads them."""
-    files = dataset.dataset(f"{BUCKET}/node/raw", filesystem=store.system(), format="parquet")
-    return sorted(map(int, files.to_table(["id"])["id"].to_pylist()))
+    return ids(raw_rows(f"{BUCKET}/{store.name}/raw", store.system()))
 
 
 async def test_each_row_is_in_the_store_once(
