@@ -30,8 +30,8 @@ time.tzset()
 
 from pyspark.sql import SparkSession  # noqa: E402 (the paths and the time zone come first)
 
-from spark.jobs import days, figures, periods, rolling, shipping  # noqa: E402
-from spark.jobs.ledger import DAYS, Ledger  # noqa: E402
+from spark.jobs import figures, periods, rolling, shipping, tiers  # noqa: E402
+from spark.jobs.ledger import DAYS, MONTHS, Ledger  # noqa: E402
 from spark.jobs.periods import Kind  # noqa: E402
 from spark.jobs.storage import Storage  # noqa: E402
 from spark.memory import Peak  # noqa: E402
@@ -157,7 +157,7 @@ def make(
     """
     raw = Storage(f"{record.rstrip('/')}/raw")
     rolled = Storage(f"{record.rstrip('/')}/roll-up")
-    book, by_day = Ledger(rolled), Ledger(rolled, DAYS)
+    book, by_day, by_month = Ledger(rolled), Ledger(rolled, DAYS), Ledger(rolled, MONTHS)
     begun = [start]
     while periods.after(kind, begun[-1]) < end:
         begun.append(periods.after(kind, begun[-1]))
@@ -173,10 +173,13 @@ def make(
     rows = rolling.roll_up(spark, raw, book, stale, run, lambda s, step: progress(s * 0.6, step))
     if kind is not Kind.HOURLY:
         progress(0.6, "adding up days")
-        todo = days.stale_days(book, by_day, oldest, last)
-        if days.rows_of(book, todo) <= UNCOMPILED_ROWS:
+        todo = tiers.stale(book, by_day, oldest, last)
+        if tiers.rows_of(book, by_day, todo) <= UNCOMPILED_ROWS:
             _compile(spark, False)
-        days.roll_up(spark, book, by_day, todo, run)
+        tiers.roll_up(spark, book, by_day, todo, run)
+    if kind in (Kind.MONTHLY, Kind.YEARLY):  # each month once, and not twelve at the year's end
+        progress(0.65, "adding up months")
+        tiers.roll_up(spark, by_day, by_month, tiers.stale(by_day, by_month, oldest, last), run)
     progress(0.7, "making reports")
     _compile(spark, False)
     if kind is Kind.HOURLY:
@@ -186,7 +189,8 @@ def make(
         made = []
         for number, period in enumerate(begun):
             progress(0.7 + 0.2 * number / len(begun), f"making report {number + 1} of {len(begun)}")
-            made.append(figures.of_period(spark, book, by_day, kind, period, home))
+            tier = by_month if kind is Kind.YEARLY else by_day
+            made.append(figures.of_period(spark, book, tier, kind, period, home))
     _compile(spark, True)
     progress(0.9, "compacting")
     over = datetime.now(UTC) - timedelta(hours=2)

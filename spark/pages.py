@@ -42,6 +42,12 @@ TABLES = {
     "anomalies": "Hours out of the ordinary",
     "damaged_files": "Raw files that could not be read",
 }
+_BY_DAY = {
+    "hours": "By day",
+    "latency_hours": "Latency of relayed messages by day (µs)",
+    "session_hours": "Sessions by day",
+    "days": "Whole days, this year and the one before",
+}
 _ROWS_SHOWN = 25
 _SESSIONS_SUMMED = ("event", "ending", "code", "sessions", "resumptions")
 _ADDED_UP = (
@@ -92,7 +98,7 @@ def context(figures: dict[str, Any]) -> dict[str, Any]:
         "tables": [
             {
                 "name": name,
-                "title": title,
+                "title": title if figures.get("step_hours", 1) == 1 else _BY_DAY.get(name, title),
                 "headers": [header.replace("_", " ") for header in rows[0]],
                 "rows": [list(row.values()) for row in rows[:_ROWS_SHOWN]],
                 "says": _says(len(rows), rows_there_were(figures, name)),
@@ -109,14 +115,16 @@ def chart(figures: dict[str, Any]) -> dict[str, Any]:
     hours = {row["hour"][:13]: row for row in rows_of(figures, "hours")}
     latency = {row["hour"][:13]: row for row in rows_of(figures, "latency_hours")}
     sessions = {row["hour"][:13]: row for row in rows_of(figures, "session_hours")}
-    every = [hour.isoformat()[:13] for hour in hours_of(figures)]
+    step = figures.get("step_hours", 1)
+    every = [hour.isoformat()[:13] for hour in hours_of(figures)[::step]]
 
     def series(rows: dict[str, dict[str, Any]], name: str) -> list[Any]:
         return [rows[hour].get(name) if hour in rows else None for hour in every]
 
     outcomes = ("delivered", "answered", "queued", *FAILED)
     return {
-        "hours": [f"{hour[5:10]} {hour[11:13]}:00" for hour in every],
+        "step": "hour" if step == 1 else "day",
+        "hours": [hour[5:10] if step > 1 else f"{hour[5:10]} {hour[11:13]}:00" for hour in every],
         "outcomes": {name: series(hours, name) for name in outcomes},
         "expected": series(hours, "messages_expected"),
         "odd": [

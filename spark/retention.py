@@ -10,7 +10,7 @@ from django.conf import settings
 from pyarrow import fs
 
 from msgnode.tasks import delete_in_batches
-from spark.jobs.ledger import DAYS, HOURS
+from spark.jobs.ledger import TIERS
 from spark.jobs.periods import Kind
 from spark.jobs.places import delete_folder, place
 from spark.models import Report, ReportRun
@@ -27,7 +27,7 @@ def delete_old_roll_ups(url: str, now: datetime, days: int) -> int:
     named: set[str] = set()
     deleted = 0
     oldest = now - timedelta(days=days)
-    for tier in (HOURS, DAYS):
+    for tier in TIERS:
         for file in _below(system, f"{root}/{tier.folder}"):
             if not file.base_name.endswith(".json") or file.base_name.startswith(("_", ".")):
                 continue

@@ -64,12 +64,14 @@ def of_period(
     start: datetime,
     home: str = "",
 ) -> dict[str, Any]:
-    """The report of the day, week or month that begins at `start`, from the roll-up of the days.
+    """The report of the day, week, month or year that begins at `start`.
 
-    `book` tells which hours there are, `home` is the node's own domain.
+    It is made from the roll-up of the days, that of a year from that of the months. `book` tells
+    which hours there are, `home` is the node's own domain.
     """
     end, previous = periods.after(kind, start), periods.before(kind, start)
     past = min(previous, start - periods.HISTORY)
+    is_year = kind is Kind.YEARLY
 
     def read(name: str, since: datetime = start) -> DataFrame:
         found = ledger.read(spark, days, name, days.entries(since, end))
@@ -92,7 +94,9 @@ def of_period(
             "neighbours": reports.neighbours(read("traffic"), home),
             "days": whole_days,
             "forecast": forecast.forecast(whole_days, f.lit(end - timedelta(days=1))),
-            "hours": baseline.judged(by_hour),
+            "hours": reports.by_day(by_hour.where(~f.col("past")))
+            if is_year
+            else baseline.judged(by_hour),
             "latency": reports.latency(read("latency"), read("latency_hours")),
             "distinct": reports.distinct(read("distinct")),
             reports.SESSIONS: reports.sessions(read("sessions")),
@@ -106,8 +110,9 @@ def of_period(
     report["previous"] = _first(made, "previous")
     report["previous_hours"] = len(book.entries(previous, start))
     report["change"] = _change(report["totals"], report["previous"])
+    report["step_hours"] = 24 if is_year else 1
     report["anomalies"] = [
-        row for row in report["tables"]["hours"] if row["messages_odd"] or row["failed_odd"]
+        row for row in report["tables"]["hours"] if row.get("messages_odd") or row.get("failed_odd")
     ]
     return report
 

@@ -85,6 +85,14 @@ def by_hour(traffic: DataFrame, *more: str) -> DataFrame:
     )
 
 
+def by_day(hours: DataFrame) -> DataFrame:
+    """What `by_hour` tells, by day, for a period of very many hours."""
+    sums = (*COUNTS, *EFFECTS, "failed")
+    return hours.groupBy("period", f.date_trunc("day", "hour").alias("hour")).agg(
+        *(f.sum(name).alias(name) for name in sums)
+    )
+
+
 def traffic(rows: DataFrame, longest: int = LONGEST) -> DataFrame:
     """The tables named in TRAFFIC, the largest rows first. Keys of other tables are null."""
     keys = list(dict.fromkeys(key for keys in TRAFFIC.values() for key in keys))

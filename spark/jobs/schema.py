@@ -1,10 +1,9 @@
 """The columns of every stored table, declared once.
 
 `RAW` is what the recorder writes, a row for each recipient of each message, and for each step of a
-session, which alone has an `event`; `ROLL_UP` is the hourly
-roll-up, and `DAYS` what is made of it day by day: from these two all reports are made. Every row
-of theirs carries its `hour` and the `run` that made it; the ledger says which run counts for an
-hour. All times are UTC.
+session, which alone has an `event`; `ROLL_UP` is the hourly roll-up, and `DAYS` what is made of it
+by day and by month: from these all reports are made. Every row of theirs carries its `hour` and the
+`run` that made it; the ledger says which run counts for an hour. All times are UTC.
 """
 
 from __future__ import annotations
@@ -113,9 +112,9 @@ DAYS: dict[str, t.StructType] = {
     ),
     "latency_hours": t.StructType([*_RUN, *LATENCY.fields[4:]]),
 }
-"""The tables of a day: those of its hours added up, and what is told by hour. There, `hour` is the
-hour, as it is in `sessions`; in the others the start of the day; latency by hour is that of relayed
-messages."""
+"""The tables of a day or a month: those of its hours added up, and what is told by hour: `hours`,
+`latency_hours` (of relayed messages) and `sessions`. There, `hour` is the hour, in the last two of
+a month the day; in the others it is the start of the day or month."""
 
 TALKER, LISTENER, RUNTIME = "talker", "listener", "runtime"
 HANDED_OVER = ("delivered", "answered")
