@@ -107,6 +107,17 @@ def await_executor(spark: SparkSession, limit: float) -> bool:
     return done.wait(limit)
 
 
+def require_executor(spark: SparkSession, limit: float) -> None:
+    """End this process, and say why, if no executor takes work within `limit` seconds."""
+    if not await_executor(spark, limit):
+        sys.stderr.write(
+            f"No worker of the cluster gave this run an executor within {limit:g} s. "
+            "Start workers (`manage.py spark_worker`), wait for those that are busy, or ask for "
+            "less: SPARK_EXECUTOR_MEMORY, SPARK_EXECUTOR_CORES.\n"
+        )
+        os._exit(1)  # the thread that asks still waits
+
+
 def keep_classes(spark: SparkSession, classes: Path) -> None:
     """End Java, which then writes down the classes it loaded; the next one starts from there."""
     if classes.exists():
@@ -243,17 +254,11 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--tied", action="store_true", help="end with whoever holds standard input")
     given = parser.parse_args(arguments)
     if given.tied:
-        threading.Thread(target=_end_with_parent, daemon=True).start()
+        threading.Thread(target=end_with_parent, daemon=True).start()
     _tell(0.0, "starting Spark")
     peak = Peak()
     spark = session(dict(pair.split("=", 1) for pair in given.conf), given.classes)
-    if not await_executor(spark, given.executor_wait):
-        sys.stderr.write(
-            f"No worker of the cluster gave this run an executor within {given.executor_wait:g} s. "
-            "Start workers (`manage.py spark_worker`), wait for those that are busy, or ask for "
-            "less: SPARK_EXECUTOR_MEMORY, SPARK_EXECUTOR_CORES.\n"
-        )
-        os._exit(1)  # the thread that asks still waits
+    require_executor(spark, given.executor_wait)
     result = make(
         spark, given.kind, given.record, given.start, given.end, given.run,
         again=given.again, home=given.home, progress=_tell,
@@ -279,7 +284,8 @@ def _tell(share: float, step: str) -> None:
     sys.stdout.flush()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """When standard input closes, whoever started this is gone: end the group."""
     while os.read(0, 1024):
         continue
     os.killpg(os.getpgrp(), signal.SIGKILL)

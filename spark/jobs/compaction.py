@@ -1,6 +1,7 @@
 """Compaction: the many small files of an hour become one.
 
-There is no moment in which a row is missing or doubled (`record` says how).
+There is no moment in which a row is missing or doubled (`record` says how). What is made of the
+same files has the same name: two runs at once put the same rows in the same place.
 """
 
 from __future__ import annotations
@@ -29,25 +30,27 @@ def compact(
     """Make one of these files of an hour. Says whether there was something to do."""
     if len(files) < FILES_WORTH_IT:
         return False
-    make = _put if storage.is_object_store else _write
-    pending = make(spark, storage, hour, files, run)
-    folder, _, name = pending.rpartition("/")
+    name = f"compact-{record.fingerprint(files)}.pending"
+    folder = storage.at(record.folder_of(hour))
+    if storage.is_object_store:
+        _put(spark, storage, files, f"{folder}/{name}")
+    else:
+        _write(spark, storage, hour, files, f"{folder}/{name}", f"{folder}/_work-{run}")
+    listed = {file.name for file in storage.files(folder)}
+    if not listed.issuperset(file.name for file in files):
+        return False  # another run has compacted them meanwhile, perhaps with others
     decision = f"{folder}/{record.decision_of(name)}"
     storage.replace(decision, json.dumps([file.name for file in files]))
     settle(storage, hour)
     return True
 
 
-def _put(
-    spark: SparkSession, storage: Storage, hour: datetime, files: Sequence[File], run: str
-) -> str:
+def _put(spark: SparkSession, storage: Storage, files: Sequence[File], pending: str) -> None:
     """One object of several, under its own name at once: nothing counts it before the decision."""
-    to = f"{storage.at(record.folder_of(hour))}/compact-{run}"
-    pending, before, after = tables.join_files(spark, files, to, ".pending")
+    before, after = tables.join_files(spark, files, pending)
     if before != after:
         storage.remove(pending)
-        raise RowsDiffer(f"{hour:%Y-%m-%d %H}:00: {before} rows became {after}")
-    return pending
+        raise RowsDiffer(f"{pending}: {before} rows became {after}")
 
 
 def _write(
@@ -55,11 +58,10 @@ def _write(
     storage: Storage,
     hour: datetime,
     files: Sequence[File],
-    run: str,
-) -> str:
+    pending: str,
+    workplace: str,
+) -> None:
     """One file of several, its rows in the order of time, put in place by a rename."""
-    folder = storage.at(record.folder_of(hour))
-    workplace = f"{folder}/_work-{run}"
     raw = record.read(spark, storage, files).drop("date", "hour")
     raw.coalesce(1).sortWithinPartitions("at").write.mode("overwrite").option(
         "maxRecordsPerFile", ROWS_PER_FILE
@@ -72,10 +74,8 @@ def _write(
         raise RowsDiffer(
             f"{hour:%Y-%m-%d %H}:00: {before} rows became {after} in {len(made)} files"
         )
-    pending = f"{folder}/compact-{run}.pending"
     storage.rename(made[0].path, pending)
     storage.remove(workplace)
-    return pending
 
 
 def is_unsettled(listed: Sequence[File]) -> bool:
@@ -93,10 +93,18 @@ def settle(storage: Storage, hour: datetime) -> None:
                 storage.remove(f"{folder}/{replaced}")
             pending = record.pending_of(name)
             if pending in names:
-                settled = record.settled_of(pending)
-                storage.rename(f"{folder}/{pending}", f"{folder}/{settled}")
+                _rename(storage, f"{folder}/{pending}", f"{folder}/{record.settled_of(pending)}")
                 names.discard(pending)
             storage.remove(f"{folder}/{name}")
     for name in sorted(names):
         if name.startswith(_BEGUN) or name.endswith(".pending"):
             storage.remove(f"{folder}/{name}")
+
+
+def _rename(storage: Storage, path: str, to: str) -> None:
+    """Another run that settles the same may be faster."""
+    try:
+        storage.rename(path, to)
+    except OSError:
+        if storage.exists(path) or not storage.exists(to):
+            raise

@@ -77,10 +77,8 @@ def _roll_up_part(
             if not found or attempt == ATTEMPTS - 1:
                 raise
             log.warning("files of the record cannot be read", exc_info=failure)
-            for hour, damaged in found.items():
-                faults.setdefault(hour, {}).update(damaged)
             hours = {
-                hour: [file for file in files if file.name not in found.get(hour, {})]
+                hour: _without(raw, hour, files, found.get(hour, {}), faults.setdefault(hour, {}))
                 for hour, files in hours.items()
             }
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -100,6 +98,26 @@ def _roll_up_part(
     for hour, damaged in faults.items():
         damage.set_aside(raw, hour, damaged)
     return sum(counted.values())
+
+
+def _without(
+    raw: Storage,
+    hour: datetime,
+    files: list[File],
+    found: dict[str, str],
+    faults: dict[str, str],
+) -> list[File]:
+    """The files of an hour without those that are damaged, which are added to `faults`.
+
+    Where one is gone, its rows may be in another one by now: a compaction of another run. Only one
+    that is still listed is missing.
+    """
+    if damage.GONE in found.values():
+        files = record.files_of(raw, hour)
+        listed = {file.name for file in files}
+        found = {name: why for name, why in found.items() if name in listed or why != damage.GONE}
+    faults.update(found)
+    return [file for file in files if file.name not in faults]
 
 
 def _write_tables(
@@ -153,9 +171,13 @@ def compact(
         try:
             compacted = compaction.compact(spark, raw, hour, files, run)
         except Exception as failure:
-            faults = damage.faults_in(spark, raw, {hour: files}).get(hour, {})
-            if not faults:
+            faults: dict[str, str] = {}
+            found = damage.faults_in(spark, raw, {hour: files}).get(hour, {})
+            _without(raw, hour, files, found, faults)
+            if not faults and not found:
                 raise
+            if not faults:  # another run has compacted the hour meanwhile
+                continue
             log.warning("files of the record cannot be compacted", exc_info=failure)
             ledger.enter({hour: replace(entry, lost=entry.lost | faults)})
             damage.set_aside(raw, hour, faults)

@@ -7,6 +7,7 @@ not data. All below a folder is listed in one call.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pyarrow import fs
@@ -77,7 +78,8 @@ class Storage:
             case fs.FileType.NotFound:
                 return
             case _:
-                self.seen.delete_file(self.seen_at(path))
+                with suppress(FileNotFoundError):  # another run was faster
+                    self.seen.delete_file(self.seen_at(path))
 
     def seen_at(self, path: str) -> str:
         """The path on the file system `seen`."""

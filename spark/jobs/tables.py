@@ -53,20 +53,12 @@ def read(
     return listed.mapInArrow(_reader(to_arrow_schema(schema, timezone="UTC")), schema)
 
 
-def join_files(
-    spark: SparkSession, files: Sequence[File], to: str, ending: str
-) -> tuple[str, int, int]:
-    """Make one Parquet file of several, in one task.
-
-    Returns:
-        Its path, which begins with `to` and has this ending, and the rows before and after.
-    """
+def join_files(spark: SparkSession, files: Sequence[File], to: str) -> tuple[int, int]:
+    """Make one Parquet file of several at `to`, in one task; the rows before and after."""
     listed = spark.createDataFrame([([file.path for file in files],)], "paths array<string>")
-    joined = listed.coalesce(1).mapInArrow(
-        _joiner(to, ending), "path string, before long, after long"
-    )
+    joined = listed.coalesce(1).mapInArrow(_joiner(to), "before long, after long")
     (row,) = joined.collect()
-    return row["path"], row["before"], row["after"]
+    return row["before"], row["after"]
 
 
 def _attempt() -> str:
@@ -114,10 +106,9 @@ def _completed(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _joiner(to: str, ending: str) -> Callable[[Batches], Batches]:
+def _joiner(to: str) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
-        made = f"{to}-{_attempt()}{ending}"
-        system, target = place(made)
+        system, target = place(to)
         for paths in (paths for batch in batches for paths in batch["paths"].to_pylist()):
             before = 0
             sources = [place(path) for path in paths]
@@ -130,6 +121,6 @@ def _joiner(to: str, ending: str) -> Callable[[Batches], Batches]:
                         for rows in file.iter_batches(use_threads=False):
                             writer.write_batch(_completed(rows, schema))
             after = pq.read_metadata(target, filesystem=system).num_rows
-            yield pa.RecordBatch.from_pydict({"path": [made], "before": [before], "after": [after]})
+            yield pa.RecordBatch.from_pydict({"before": [before], "after": [after]})
 
     return run

@@ -58,11 +58,12 @@ def test_several_files_become_one_with_all_rows(tmp_path: Path) -> None:
     paths = [str(tmp_path / f"{number}.parquet") for number in range(3)]
     for path in paths:
         pq.write_table(ROWS, path)
-    joined = tables._joiner(str(tmp_path / "one"), ".pending")
+    made = tmp_path / "one.pending"
+    joined = tables._joiner(str(made))
     (said,) = joined(iter([pa.RecordBatch.from_pydict({"paths": [paths]})]))
     (row,) = said.to_pylist()
     assert (row["before"], row["after"]) == (6, 6)
-    assert pq.read_table(row["path"]).num_rows == 6
+    assert pq.read_table(made).num_rows == 6
 
 
 def test_a_compacted_object_that_stands_under_two_names_counts_once(tmp_path: Path) -> None:
@@ -73,3 +74,16 @@ def test_a_compacted_object_that_stands_under_two_names_counts_once(tmp_path: Pa
     (folder / "_compact-x.json").write_text('["w-1.parquet"]')
     found: list[File] = record.files_of(Storage(str(tmp_path)), DAY)
     assert [file.name for file in found] == ["compact-x.pending"]
+
+
+def test_files_of_one_hour_need_not_have_the_same_columns(tmp_path: Path) -> None:
+    wider = ROWS.append_column("event", pa.array(["opened", None]))
+    for name, rows in (("a", ROWS), ("b", wider), ("c", ROWS)):
+        pq.write_table(rows, tmp_path / name)
+    paths = [str(tmp_path / name) for name in "abc"]
+    joined = tables._joiner(str(tmp_path / "one"))
+    (said,) = joined(iter([pa.RecordBatch.from_pydict({"paths": [paths]})]))
+    assert said.to_pylist() == [{"before": 6, "after": 6}]
+    assert pq.read_table(tmp_path / "one")["event"].to_pylist() == [
+        None, None, "opened", None, None, None,
+    ]  # fmt: skip
