@@ -32,10 +32,8 @@ def compact(
         return False
     name = f"compact-{record.fingerprint(files)}.pending"
     folder = storage.at(record.folder_of(hour))
-    if storage.is_object_store:
-        _put(spark, storage, files, f"{folder}/{name}")
-    else:
-        _write(spark, storage, hour, files, f"{folder}/{name}", f"{folder}/_work-{run}")
+    make = _put if storage.is_object_store else _write
+    make(spark, storage, files, f"{folder}/{name}", f"{folder}/_work-{run}")
     listed = {file.name for file in storage.files(folder)}
     if not listed.issuperset(file.name for file in files):
         return False  # another run has compacted them meanwhile, perhaps with others
@@ -45,21 +43,19 @@ def compact(
     return True
 
 
-def _put(spark: SparkSession, storage: Storage, files: Sequence[File], pending: str) -> None:
-    """One object of several, under its own name at once: nothing counts it before the decision."""
-    before, after = tables.join_files(spark, files, pending)
+def _put(
+    spark: SparkSession, storage: Storage, files: Sequence[File], pending: str, workplace: str
+) -> None:
+    """One object of several, put in place whole, once its rows have been counted."""
+    made, before, after = tables.join_files(spark, files, workplace)
     if before != after:
-        storage.remove(pending)
+        storage.remove(made)
         raise RowsDiffer(f"{pending}: {before} rows became {after}")
+    storage.rename(made, pending)
 
 
 def _write(
-    spark: SparkSession,
-    storage: Storage,
-    hour: datetime,
-    files: Sequence[File],
-    pending: str,
-    workplace: str,
+    spark: SparkSession, storage: Storage, files: Sequence[File], pending: str, workplace: str
 ) -> None:
     """One file of several, its rows in the order of time, put in place by a rename."""
     raw = record.read(spark, storage, files).drop("date", "hour")
@@ -71,9 +67,7 @@ def _write(
     after = spark.read.parquet(*(file.path for file in made)).count()
     if before != after or len(made) != 1:
         storage.remove(workplace)
-        raise RowsDiffer(
-            f"{hour:%Y-%m-%d %H}:00: {before} rows became {after} in {len(made)} files"
-        )
+        raise RowsDiffer(f"{pending}: {before} rows became {after} in {len(made)} files")
     storage.rename(made[0].path, pending)
     storage.remove(workplace)
 

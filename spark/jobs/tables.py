@@ -53,12 +53,16 @@ def read(
     return listed.mapInArrow(_reader(to_arrow_schema(schema, timezone="UTC")), schema)
 
 
-def join_files(spark: SparkSession, files: Sequence[File], to: str) -> tuple[int, int]:
-    """Make one Parquet file of several at `to`, in one task; the rows before and after."""
+def join_files(spark: SparkSession, files: Sequence[File], to: str) -> tuple[str, int, int]:
+    """Make one Parquet file of several, in one task.
+
+    Returns:
+        Its path, which begins with `to`, and the rows before and after.
+    """
     listed = spark.createDataFrame([([file.path for file in files],)], "paths array<string>")
-    joined = listed.coalesce(1).mapInArrow(_joiner(to), "before long, after long")
+    joined = listed.coalesce(1).mapInArrow(_joiner(to), "path string, before long, after long")
     (row,) = joined.collect()
-    return row["before"], row["after"]
+    return row["path"], row["before"], row["after"]
 
 
 def _attempt() -> str:
@@ -108,7 +112,8 @@ def _completed(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _joiner(to: str) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
-        system, target = place(to)
+        made = f"{to}-{_attempt()}"  # what fails half-way is an object, too
+        system, target = place(made)
         for paths in (paths for batch in batches for paths in batch["paths"].to_pylist()):
             before = 0
             sources = [place(path) for path in paths]
@@ -121,6 +126,6 @@ def _joiner(to: str) -> Callable[[Batches], Batches]:
                         for rows in file.iter_batches(use_threads=False):
                             writer.write_batch(_completed(rows, schema))
             after = pq.read_metadata(target, filesystem=system).num_rows
-            yield pa.RecordBatch.from_pydict({"before": [before], "after": [after]})
+            yield pa.RecordBatch.from_pydict({"path": [made], "before": [before], "after": [after]})
 
     return run

@@ -58,12 +58,11 @@ def test_several_files_become_one_with_all_rows(tmp_path: Path) -> None:
     paths = [str(tmp_path / f"{number}.parquet") for number in range(3)]
     for path in paths:
         pq.write_table(ROWS, path)
-    made = tmp_path / "one.pending"
-    joined = tables._joiner(str(made))
+    joined = tables._joiner(str(tmp_path / "one"))
     (said,) = joined(iter([pa.RecordBatch.from_pydict({"paths": [paths]})]))
     (row,) = said.to_pylist()
     assert (row["before"], row["after"]) == (6, 6)
-    assert pq.read_table(made).num_rows == 6
+    assert pq.read_table(row["path"]).num_rows == 6
 
 
 def test_a_compacted_object_that_stands_under_two_names_counts_once(tmp_path: Path) -> None:
@@ -83,7 +82,18 @@ def test_files_of_one_hour_need_not_have_the_same_columns(tmp_path: Path) -> Non
     paths = [str(tmp_path / name) for name in "abc"]
     joined = tables._joiner(str(tmp_path / "one"))
     (said,) = joined(iter([pa.RecordBatch.from_pydict({"paths": [paths]})]))
-    assert said.to_pylist() == [{"before": 6, "after": 6}]
-    assert pq.read_table(tmp_path / "one")["event"].to_pylist() == [
+    (row,) = said.to_pylist()
+    assert (row["before"], row["after"]) == (6, 6)
+    assert pq.read_table(row["path"])["event"].to_pylist() == [
         None, None, "opened", None, None, None,
     ]  # fmt: skip
+
+
+def test_what_cannot_be_joined_takes_no_other_attempts_place(tmp_path: Path) -> None:
+    pq.write_table(ROWS, tmp_path / "a")
+    paths = [str(tmp_path / name) for name in ("a", "gone")]
+    with pytest.raises(FileNotFoundError):
+        list(tables._joiner(str(tmp_path / "one"))(
+            iter([pa.RecordBatch.from_pydict({"paths": [paths]})])
+        ))  # fmt: skip
+    assert not (tmp_path / "one").exists()
