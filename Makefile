@@ -17,7 +17,7 @@ AGAIN := $(if $(CI),--reruns 2 -raR)
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev lock run test test-long test-again coverage mutants lint types imports drawing docs check audit sbom bench clean
+.PHONY: help setup setup-dev lock run test test-long test-again coverage mutants lint types imports drawing docs check audit sbom wheel bench clean
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,10 @@ sbom: $(VENV)/.dev  ## Write what a node consists of to var/sbom.json (CycloneDX
 	@$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application --output-reproducible \
 		--validate --output-file var/sbom.json requirements.lock
 	@echo "The bill of materials is var/sbom.json."
+
+wheel: $(VENV)/.dev  ## Make the wheel of the node in dist/
+	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/messaging_node-*.whl
 
 bench: $(VENV)/.dev  ## Measure the node (PART= names one measurement)
 	@PART="$(PART)" $(BIN)/python -m bench $(ARGS)
