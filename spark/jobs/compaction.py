@@ -72,6 +72,11 @@ def _write(
     storage.remove(workplace)
 
 
+def is_compacted(file: File) -> bool:
+    """Whether a file of the record was made of others."""
+    return file.name.startswith("compact-")
+
+
 def is_unsettled(listed: Sequence[File]) -> bool:
     """Whether an hour's folder has something of a compaction that did not end."""
     return any(file.name.startswith(_BEGUN) or file.name.endswith(".pending") for file in listed)

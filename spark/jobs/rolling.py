@@ -109,13 +109,13 @@ def _without(
 ) -> list[File]:
     """The files of an hour without those that are damaged, which are added to `faults`.
 
-    Where one is gone, its rows may be in another one by now: a compaction of another run. Only one
-    that is still listed is missing.
+    Where some are gone and a compacted one is new, another run has put their rows there.
     """
     if damage.GONE in found.values():
-        files = record.files_of(raw, hour)
-        listed = {file.name for file in files}
-        found = {name: why for name, why in found.items() if name in listed or why != damage.GONE}
+        there, known = record.files_of(raw, hour), {file.name for file in files}
+        if any(compaction.is_compacted(file) and file.name not in known for file in there):
+            found = {name: why for name, why in found.items() if why != damage.GONE}
+            files = there
     faults.update(found)
     return [file for file in files if file.name not in faults]
 

@@ -6,9 +6,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,62 +17,59 @@ from django.utils import timezone
 
 from spark import stream
 from spark.models import Report
-from tests.node import ROOT, Node
-from tests.traffic.test_faults import exchange
+from tests.e2e.launched import Launched
+from tests.node import Node
+from tests.services import free_port
 from tests.waiting import until
 
 LIMIT = 150.0
 
 
-def column(node: Node, query: str) -> list[Any]:
-    with closing(sqlite3.connect(node.data_dir / "node.sqlite3")) as database:
+def column(data: Path, query: str) -> list[Any]:
+    with closing(sqlite3.connect(data / "node.sqlite3")) as database:
         return [row[0] for row in database.execute(query)]
 
 
-def messages(node: Node) -> int:
+def messages(data: Path) -> int:
     """Messages in the reports of the hours."""
-    made = column(node, "select figures from spark_report where kind = 'hourly'")
+    made = column(data, "select figures from spark_report where kind = 'hourly'")
     return sum(json.loads(figures)["totals"].get("messages", 0) for figures in made)
 
 
 @pytest.mark.long
 @pytest.mark.xdist_group("spark")
-@pytest.mark.timeout(400)
-async def test_messages_are_in_the_reports_soon_and_again_after_its_spark_was_killed(
-    start_node: Callable[..., Node],
+@pytest.mark.timeout(500)
+def test_the_stream_runs_beside_the_node_and_goes_on_after_its_spark_was_killed(
+    tmp_path: Path,
 ) -> None:
-    node = start_node(
-        RECORD_FLUSH_SECONDS=0.2, REPORT_STREAM_SECONDS=1, SPARK_MASTER="local[2]",
-        SPARK_MEMORY="1g",
-    )  # fmt: skip
-    follower = start_following(node)
-    try:
-        await exchange(node, 100)
-        until(lambda: messages(node) >= 100, LIMIT, lambda: log_of(node))
-        (child,) = psutil.Process(follower.pid).children()
-        os.killpg(child.pid, signal.SIGKILL)
+    data = tmp_path / "data"
+    asked = {
+        "REPORT_STREAM": "true", "REPORT_STREAM_SECONDS": "1", "SPARK_MASTER": "local[2]",
+        "SPARK_MEMORY": "1g", "SPARK_KEEP_CLASSES": "false",
+    }  # fmt: skip
+    manage = Node(data).manage  # with none of the tests' own settings
+    with Launched(data, free_port(), environment=asked) as node:
+        node.ready()
+        manage("traffic_generate", "--rows", "500", "--days", "1", "--seed", "7")
+        until(lambda: messages(data) == 500, LIMIT, lambda: log_of(data))
+        (spark,) = (
+            each
+            for each in psutil.Process(node.pid).children(recursive=True)
+            if any(word.endswith("stream_main.py") for word in each.cmdline())
+        )
+        os.killpg(spark.pid, signal.SIGKILL)
         told = "select kind from msgnode_alarm where cleared_at is null"
-        until(lambda: stream.ALARM in column(node, told), 30)
-        await exchange(node, 100)
-        until(lambda: messages(node) >= 200, LIMIT, lambda: log_of(node))
-        until(lambda: stream.ALARM not in column(node, told), 30)
-        follower.terminate()
-        assert follower.wait(30) == 0
-        assert not psutil.pid_exists(child.pid)
-    finally:
-        follower.kill()
-        follower.wait()
+        until(lambda: stream.ALARM in column(data, told), 30)
+        manage("traffic_generate", "--rows", "300", "--days", "1", "--seed", "8")
+        until(lambda: messages(data) == 800, LIMIT, lambda: log_of(data))
+        until(lambda: stream.ALARM not in column(data, told), 30)
+        node.signal(signal.SIGINT)
+        node.status()
+        assert node.survivors(10) == []
 
 
-def start_following(node: Node) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, str(ROOT / "manage.py"), "report_stream"], env=node.environment, cwd=ROOT,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-
-
-def log_of(node: Node) -> str:
-    log = node.data_dir / "reports" / "stream" / "log"
+def log_of(data: Path) -> str:
+    log = data / "reports" / "stream" / "log"
     return log.read_text()[-3000:] if log.exists() else "no log"
 
 
