@@ -165,26 +165,37 @@ def compact(
         if compaction.is_unsettled(listed):
             compaction.settle(raw, hour)
             listed = raw.files(raw.at(record.folder_of(hour)))
-        files = record.files_of(raw, hour, listed)
-        if not files or entry.inputs != record.fingerprint(files):
+        if len(record.files_of(raw, hour, listed)) < compaction.FILES_WORTH_IT:
             continue
+        if _compact_hour(spark, raw, ledger, hour, entry, run):
+            done += 1
+    return done
+
+
+def _compact_hour(
+    spark: SparkSession, raw: Storage, ledger: Ledger, hour: datetime, entry: Entry, run: str
+) -> bool:
+    """Twice, if need be: another run may be at the same hour."""
+    for is_last in (False, True):
+        files = record.files_of(raw, hour)
+        if not files or entry.inputs != record.fingerprint(files):
+            return False
         try:
             compacted = compaction.compact(spark, raw, hour, files, run)
         except Exception as failure:
             faults: dict[str, str] = {}
             found = damage.faults_in(spark, raw, {hour: files}).get(hour, {})
             _without(raw, hour, files, found, faults)
-            if not faults and not found:
+            if faults:
+                log.warning("files of the record cannot be compacted", exc_info=failure)
+                ledger.enter({hour: replace(entry, lost=entry.lost | faults)})
+                damage.set_aside(raw, hour, faults)
+                return False
+            if is_last and not found:
                 raise
-            if not faults:  # another run has compacted the hour meanwhile
-                continue
-            log.warning("files of the record cannot be compacted", exc_info=failure)
-            ledger.enter({hour: replace(entry, lost=entry.lost | faults)})
-            damage.set_aside(raw, hour, faults)
             continue
-        if compacted:
-            settled = record.files_of(raw, hour)
-            if len(settled) == 1:
-                ledger.enter({hour: replace(entry, inputs=record.fingerprint(settled))})
-            done += 1
-    return done
+        settled = record.files_of(raw, hour) if compacted else []
+        if len(settled) == 1:
+            ledger.enter({hour: replace(entry, inputs=record.fingerprint(settled))})
+        return compacted
+    return False
