@@ -149,8 +149,8 @@ def _upkeep(place: Path, record: Path, plan: Plan) -> list[str]:
     """Compaction of an hour of many files, and retention, in words."""
     busy = _end(12) - 3 * HOUR
     folder = record / "raw" / folder_of(busy)
-    (source,) = ((year_record.week(place) / "raw" / folder_of(busy)).glob("*-000*.parquet"),)
-    rows = pq.read_table(next(iter(source)))
+    real = (year_record.week(place) / "raw" / folder_of(busy)).glob("*.parquet")
+    rows = pq.read_table(max(real, key=lambda path: path.stat().st_size))
     folder.mkdir(parents=True, exist_ok=True)
     many = max(1, len(rows) // FILES)
     for number in range(FILES):
@@ -161,13 +161,13 @@ def _upkeep(place: Path, record: Path, plan: Plan) -> list[str]:
     second = _run(record, Kind.HOURLY, 12, "compacted", plan)
     began = time.perf_counter()
     hours = delete_old(str(record), _end(12) + timedelta(days=40), days=30, max_bytes=1 << 40)
-    shutil.rmtree(record / "raw")
-    parts = retention.delete_old_roll_ups(str(record), _end(12) + timedelta(days=700), 800)
+    retention.delete_old_roll_ups(str(record), _end(12), 800)  # which looks at all, and keeps it
     seconds = time.perf_counter() - began
     return [
         f"an hour of {FILES:,} files: {first['seconds']:.1f} s with its roll-up and compaction to "
         f"{after}, {second['seconds']:.1f} s in the run after it",
-        f"retention: {hours} hours of raw rows and {parts} parts of the roll-up in {seconds:.1f} s",
+        f"retention: {hours} hours of raw rows deleted and the roll-up looked through in "
+        f"{seconds:.1f} s",
         f"{len(list((place / 'year' / 'roll-up' / 'runs').iterdir())):,} runs' tables in the year",
     ]
 
