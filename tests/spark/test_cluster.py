@@ -262,6 +262,6 @@ def test_a_cluster_runs_on_the_bundled_java(
         assert run is not None
         assert (run.state, run.error) == ("done", "")
         bundled = java.bundled_java()
-    assert bundled is not None
-    assert programs == {str(bundled.resolve())}
+        assert bundled is not None
+        assert programs == {str(bundled.resolve())}
         assert Report.objects.get().figures == local_figures
