@@ -19,8 +19,10 @@ from channels.routing import ProtocolTypeRouter, URLRouter
 from django.conf import settings
 from django.urls import path, re_path
 
+from msgnode.core.http_limits import HTTP_LIMITS
 from msgnode.devices.api import ROOT, switched_off
 from msgnode.node import Node, get_node
+from msgnode.redis.limits_storage import limits_storage
 from msgnode.sessions.consumer import SocketConsumer, StubConnectConsumer
 from msgnode.web.body_limit import BodyLimit
 from msgnode.web.proxies import BehindProxies
@@ -86,6 +88,11 @@ def _of_the_web_process() -> dict[str, Any]:
     limit = int(settings.NODE["MAX_REQUEST_BYTES"])
     return {"http": BodyLimit(_django, limit), "websocket": _refuse}
 
+
+if settings.REDIS_URL:
+    HTTP_LIMITS.share(
+        limits_storage(settings.REDIS_URL, f"{settings.DOMAIN} {settings.SECRET_KEY}")
+    )
 
 application = BehindProxies(
     ProtocolTypeRouter(

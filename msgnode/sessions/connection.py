@@ -64,6 +64,7 @@ class Connection:
         self.state = _READING
         self.session: LiveSession | None = None
         self.last_runtime_url = ""
+        self.closed_with = 0
         self.refusal: NodeError | None = None  # why it was given no session, if that was not said
         self.proof = ""  # digest of the token that proved who is behind it
         self.checked: dict[str, bool] = {}  # see liveness.Newcomer
@@ -171,6 +172,7 @@ class Connection:
 
     def end(self, code: int, reason: str) -> None:
         """Close the socket from our side; nothing more is carried."""
+        self.closed_with = self.closed_with or code
         self._give_up(partial(self.link.close, code, reason))
 
     @property
@@ -221,19 +223,16 @@ class Connection:
     def _carry_one(self, frame: bytes) -> None:
         """What a frame raises is this connection's end, and nobody else's business."""
         try:
-            self._take(frame)
+            self.flow.frame_read(len(frame))
+            self._carry(frame, self)
+            if self.state is _READING and (self._turns.under_way or self.flow.must_wait()):
+                self._hold()
         except Exception as error:
-            FAULTS.note("connection", error)
-            self.end(CloseCode.GOING_AWAY, "the node failed at a frame")
+            self._fail(error)
 
-    def _take(self, frame: bytes) -> None:
-        self.flow.frame_read(len(frame))
-        self._carry(frame, self)
-        if self.state is _READING and self._must_wait():
-            self._hold()
-
-    def _must_wait(self) -> bool:
-        return bool(self._turns) or self.flow.must_wait()
+    def _fail(self, error: Exception) -> None:
+        FAULTS.note("connection", error)
+        self.end(CloseCode.GOING_AWAY, "the node failed at a frame")
 
     def _may_take_step(self) -> bool:
         """A sender that is still there waits for readers that are behind, and for answers."""
@@ -254,7 +253,7 @@ class Connection:
         self._turns.go()
         if self.state is _LOST:
             self._carry_rest()
-        elif self.state is _HELD and not self._must_wait():
+        elif self.state is _HELD and not self._turns.under_way and not self.flow.must_wait():
             self._step(SocketEvent.RELEASE)
             while self._waiting and self.state is _READING:
                 self._carry_one(self._waiting.popleft())
@@ -264,7 +263,7 @@ class Connection:
 
     def _carry_rest(self) -> None:
         """Carry what a socket that is gone has left, as far as the facts are known."""
-        while self.state is _LOST and not self._turns and not self.flow.unknown_facts:
+        while self.state is _LOST and not self._turns.under_way and not self.flow.unknown_facts:
             if not self._waiting:
                 self._step(SocketEvent.CARRIED)
                 self._closed()
