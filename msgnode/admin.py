@@ -16,6 +16,7 @@ from msgnode.console import (  # noqa: F401
     keys,
     mqtt_topics,
     pools,
+    qos,
     schedule,
     sessions,
     subscriptions,

@@ -67,6 +67,7 @@ from msgnode.monitoring.fault_alarms import FaultAlarms
 from msgnode.monitoring.path_probe import PathProbe
 from msgnode.monitoring.tail import Tail
 from msgnode.policy.service import PolicyService
+from msgnode.qos.service import QosService
 from msgnode.redis.directory import Directory
 from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.bans import BanList
@@ -230,6 +231,17 @@ class Node:
         )
         self.registration_news = RegistrationNews(
             self.domain, self.table, self.enforcer, self.recorder
+        )
+        self.qos = QosService(
+            self.domain,
+            settings.QOS,
+            self.fence_check,
+            self.lease.refused,
+            self.epoch,
+            limits["GRACE_PERIOD"],
+            self.table,
+            self.enforcer,
+            self.recorder,
         )
         self.sessions.on_closed += [
             self.allocation.session_closed,
@@ -504,6 +516,7 @@ class Node:
             registries.domain,
             registries.global_,
             self.identities.connector,
+            self.qos.connector,
         ]
 
     def cards(self) -> list[ComponentInfo]:
@@ -554,6 +567,7 @@ class Node:
             self.policy.write(),
             self.identities.watch(),
             *self.registries.jobs(),
+            *self.qos.jobs(),
             watch_reports(),
         )
         self._tasks = [asyncio.create_task(job) for job in jobs]
@@ -600,6 +614,7 @@ class Node:
             self._give_sessions_away,
             self._store_sessions,
             self.registries.stop,
+            self.qos.stop,
             self.identities.stop,
             self._close_record,
             self.writer.stop,
