@@ -19,6 +19,8 @@ from channels.routing import ProtocolTypeRouter, URLRouter
 from django.conf import settings
 from django.urls import path, re_path
 
+from msgnode.console.live.consumer import LiveConsumer
+from msgnode.console.live.source import Source
 from msgnode.node import Node, get_node
 from msgnode.sessions.consumer import SocketConsumer, StubConnectConsumer
 from msgnode.web.proxies import BehindProxies
@@ -31,7 +33,7 @@ async def _refuse(scope: Any, receive: Any, send: Any) -> Any:
 
 
 def websockets(node: Node) -> URLRouter:
-    """The protostub endpoints of a node."""
+    """The protostub endpoints of a node, and the socket of its console."""
     wiring = {
         "pipeline": node.pipeline,
         "sessions": node.sessions,
@@ -46,6 +48,7 @@ def websockets(node: Node) -> URLRouter:
         [
             path("ws", SocketConsumer.as_asgi(**wiring)),
             path("stub/connect", StubConnectConsumer.as_asgi(**wiring)),
+            path("admin/live/", LiveConsumer.as_asgi(**Source(node).wiring())),
             re_path("", _refuse),
         ]
     )

@@ -211,6 +211,24 @@ class Worker(models.Model):
         return self.name
 
 
+class NodeSample(models.Model):
+    """What a worker did in a minute or an hour, for the charts of the console."""
+
+    worker = models.CharField(max_length=64)
+    span = models.PositiveSmallIntegerField(help_text="Seconds: 60 or 3600.")
+    at = models.DateTimeField(help_text="The end of the span.")
+    figures = models.JSONField(help_text="As msgnode.monitoring.samples.Sample.")
+
+    class Meta:
+        ordering = ("at",)
+        constraints = (
+            models.UniqueConstraint(fields=["span", "at", "worker"], name="sample_once"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.worker} {self.at:%Y-%m-%d %H:%M}"
+
+
 class Ban(models.Model):
     """Ends the sessions of a runtime URL, a source address or a subject, and keeps them out."""
 

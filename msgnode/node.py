@@ -51,7 +51,10 @@ from msgnode.monitoring import fault_alarms, path_probe, peer_queries
 from msgnode.monitoring.component_status import StatusReport
 from msgnode.monitoring.fault_alarms import FaultAlarms
 from msgnode.monitoring.path_probe import PathProbe
+from msgnode.monitoring.sampler import Sampler
 from msgnode.monitoring.tail import Tail
+from msgnode.monitoring.talkers import Talkers
+from msgnode.monitoring.taps import Taps
 from msgnode.policy.service import PolicyService
 from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.bans import BanList
@@ -240,6 +243,7 @@ class Node:
             check_lease=self.lease.check,
             knows_all=self.knows_all,
         )
+        self.taps = Taps(self._set_tap)
         self.probe = ProbeDoor(self.domain, settings.SECRET_KEY, self.table)
         self.probe.pipeline = Pipeline(
             domain=self.domain,
@@ -296,8 +300,10 @@ class Node:
             },
         )
         self.status = StatusReport(self.writer, self.worker, self.cards)
+        self.talkers = Talkers(partial(self.taps.put, "talkers"))
+        self.sampler = Sampler(self, self.worker, self.writer, self.talkers)
         self.fault_alarms = FaultAlarms(FAULTS, self.worker, self.raise_alarm, self.clear_alarm)
-        self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap)
+        self.tail = Tail(settings.DATA_DIR, self.worker, partial(self.taps.put, "tail"))
 
     def _transport(self) -> PeerTransport:
         limits: dict[str, Any] = settings.NODE
@@ -418,6 +424,7 @@ class Node:
             self.control.run(),
             self.status.run(),
             self.fault_alarms.run(),
+            self.sampler.run(),
             self.policy.watch(),
             self.policy.write(),
             self.identities.watch(),

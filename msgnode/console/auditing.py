@@ -36,7 +36,7 @@ LEFT_OUT = frozenset(
         *("msgnode.Session", "msgnode.Allocation", "msgnode.Subscription", "msgnode.PoolAddress"),
         "msgnode.Revocation",  # worded by console.issuers; people who log out leave them, too
         *("msgnode.ControlMessage", "msgnode.ComponentStatus", "msgnode.Alarm"),
-        *("msgnode.Worker", "msgnode.IdentityBinding"),
+        *("msgnode.Worker", "msgnode.IdentityBinding", "msgnode.NodeSample"),
         # written by the node and by reports
         *("policies.DecisionEntry", "policies.RuleHits", "spark.Report"),
         "django_celery_beat.PeriodicTasks",

@@ -18,6 +18,32 @@ SEES = "msgnode.view_session"
 """The right without which the page has nothing to show."""
 
 
+_NO_SESSION = "00000000-0000-0000-0000-000000000000"
+
+RATES = (
+    ("messages", "Messages in", "count", "spark_last_day"),
+    ("copies", "Messages out", "count", "spark_last_day"),
+    ("bytes_in", "Bytes in", "bytes", "spark_last_day"),
+    ("bytes_out", "Bytes out", "bytes", "spark_last_day"),
+    ("refused", "Refused", "count", "policies_decisionentry_changelist"),
+    ("undeliverable", "Undeliverable", "count", "spark_last_day"),
+    ("p50", "Inside the node, p50", "µs", "spark_last_day"),
+    ("p99", "Inside the node, p99", "µs", "spark_last_day"),
+)
+"""Figures of a second: name, title, unit, and the page that explains them."""
+CHARTS = (
+    ("traffic", "Messages a second", "messages in, messages out"),
+    ("failures", "Refused and undeliverable a second", "refused, undeliverable"),
+    ("latency", "Latency inside the node, µs", "p50, p99"),
+    ("load", "Processor of all workers, % of one core", "processor"),
+)
+TOPS = (
+    ("talkers", "Who sends most now", "Runtime", "Messages/s", "Bytes/s", "Failed/s"),
+    ("addresses", "Addresses that get most now", "Address", "Messages/s", "Bytes/s", "Failed/s"),
+    ("readers", "Slowest readers now", "Runtime", "Bytes waiting", "", ""),
+)
+
+
 def key_numbers(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """What templates/admin/index.html shows (the setting DASHBOARD_CALLBACK)."""
     context["has_role"] = request.user.has_perm(SEES)
@@ -26,7 +52,15 @@ def key_numbers(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]
     now = timezone.now()
     live = key_figures.live_sessions()
     standing = list(Alarm.objects.filter(cleared_at=None)[:6])
-    sessions = _list("session")
+    context["lengths"] = (("minutes", "15 minutes"), ("day", "24 hours"), ("week", "7 days"))
+    context["charts"] = CHARTS
+    context["rates"] = [
+        (name, title, unit, reverse(f"admin:{page}")) for name, title, unit, page in RATES
+    ]
+    context["tops"] = TOPS
+    context["session_url"] = reverse("admin:msgnode_session_change", args=[_NO_SESSION])
+    context["sessions_url"] = sessions = _list("session")
+    context["allocations_url"] = _list("allocation")
     context["numbers"] = [
         _number("Open sessions", live["open"], f"{sessions}?state__exact=open"),
         _number("Detached sessions", live["detached"], f"{sessions}?state__exact=detached"),

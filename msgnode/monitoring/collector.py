@@ -22,6 +22,7 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.histogram import Histogram
 from msgnode.identity.service import IdentityService
+from msgnode.monitoring.sampler import Sampler
 from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.manager import SessionManager
@@ -58,6 +59,8 @@ class MeasuredNode(Protocol):
     def lease(self) -> Lease: ...
     @property
     def times_fenced(self) -> int: ...
+    @property
+    def sampler(self) -> Sampler: ...
 
 
 class Sample(msgspec.Struct, array_like=True):

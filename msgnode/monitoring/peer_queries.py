@@ -13,12 +13,13 @@ import msgspec
 
 from msgnode.core.faults import FAULTS
 from msgnode.monitoring.collector import Family, MeasuredNode, families
+from msgnode.monitoring.sampler import WorkerFigures
 from msgnode.workers.rpc import MAX_BYTES, PeerRpc
 from policies.authoring import live_messages
 
 T = TypeVar("T")
 
-_METRICS, _PASSING = "metrics", "passing"
+_METRICS, _PASSING, _FIGURES = "metrics", "passing", "figures"
 
 
 class _Watch(msgspec.Struct):
@@ -38,13 +39,29 @@ def answers(node: MeasuredNode) -> dict[str, Callable[[bytes], Awaitable[bytes]]
         seen = await asyncio.to_thread(live_messages.messages_here, seconds, watch.enough)
         return msgspec.msgpack.encode(_that_fit(map(msgspec.json.encode, seen)))
 
-    return {_METRICS: metrics, _PASSING: passing}
+    async def figures(text: bytes) -> bytes:
+        step = msgspec.msgpack.decode(text, type=int)
+        return msgspec.msgpack.encode(node.sampler.figures(step))
+
+    return {_METRICS: metrics, _PASSING: passing, _FIGURES: figures}
 
 
 def metrics(rpc: PeerRpc, seconds: float) -> dict[str, list[Family] | None]:
     """The numbers of the other workers by their names, None of one that did not answer in time."""
     told = rpc.ask_from_thread(_METRICS, seconds=seconds)
     return {worker: _decoded(answer, list[Family]) for worker, answer in told.items()}
+
+
+async def figures(rpc: PeerRpc, step: int, seconds: float) -> dict[str, WorkerFigures | None]:
+    """What the other workers do now by their names, None of one that did not answer in time.
+
+    Args:
+        rpc: asks them.
+        step: seconds to which their samples are joined; 0 for the last sample alone.
+        seconds: to wait at most.
+    """
+    told = await rpc.ask(_FIGURES, msgspec.msgpack.encode(step), seconds)
+    return {worker: _decoded(answer, WorkerFigures) for worker, answer in told.items()}
 
 
 def passing(rpc: PeerRpc, seconds: float, enough: int) -> list[msgspec.Raw]:

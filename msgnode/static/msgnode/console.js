@@ -12,3 +12,8 @@ window.addEventListener("load", () => {
   nameSearchBoxes();
   new MutationObserver(nameSearchBoxes).observe(document.body, { childList: true, subtree: true });
 });
+
+// The theme's page has no main landmark, and buttons that are spans without a name.
+document.addEventListener("DOMContentLoaded", () => {
+  document.getElementById("main")?.setAttribute("role", "main");
+});
