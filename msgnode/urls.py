@@ -5,6 +5,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path, re_path
 from django.views.generic import RedirectView
 
+from msgnode.console.search import search
 from msgnode.console.status import StatusView
 from msgnode.identity.provider.login import Login, console_login
 from msgnode.identity.provider.password import PasswordChange, PasswordChanged
@@ -33,6 +34,7 @@ urlpatterns = [
     path(f"{PROVIDER_PATH}/", include("msgnode.identity.provider.urls")),
     path("admin/login/", console_login),  # before the console's own, which has no brake
     path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
+    path("admin/search/", search),  # before the theme's, which keeps what it has found
     path("admin/", admin.site.urls),
     path("", include("registry.rest.urls")),
 ]

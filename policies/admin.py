@@ -330,6 +330,10 @@ class DecisionEntryAdmin(ReadOnlyAdmin):
     )  # fmt: skip
     readonly_fields = fields
 
+    def quick_search(self, queryset: QuerySet[DecisionEntry], term: str) -> QuerySet[DecisionEntry]:
+        """What a rule has decided, for the search over everything: by an index."""
+        return queryset.filter(path=term)
+
     @display(description="decision", label=_LABELS, ordering="effect")
     def verdict(self, obj: DecisionEntry) -> str:
         """The decision, in colour."""

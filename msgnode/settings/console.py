@@ -54,6 +54,7 @@ def unfold(domain: str) -> dict[str, Any]:
         "COLORS": {"primary": _PRIMARY},
         "SIDEBAR": {
             "show_search": True,
+            "command_search": True,
             "show_all_applications": True,
             "navigation": [
                 {"items": [_item("Overview", "dashboard", "index")]},

@@ -140,10 +140,8 @@ def test_the_overview_moves_and_says_when_it_is_cut_off(
     assert axe_faults(operator_page, "serious", "critical") == []
     newcomer.close()
 
-    second = operator_page.context.new_page()
-    second.goto(f"http://127.0.0.1:{operated_node.port}/admin/")
-    second.wait_for_selector("#live[data-state=live]")
-    second.evaluate("document.querySelector('form[action*=logout]').submit()")
+    form = "new FormData(document.querySelector('#logout-form'))"
+    operator_page.evaluate(f"fetch('/admin/logout/', {{ method: 'POST', body: {form} }})")
     operator_page.wait_for_selector("#live[data-state=lost]", timeout=10_000)
     assert "logged out" in operator_page.locator("#live-state").inner_text()
     assert "/admin/msgnode/session/" in where

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 from functools import wraps
 from time import monotonic
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from django.db import close_old_connections
 
 from msgnode.monitoring import peer_queries
-from msgnode.monitoring.sampler import WorkerFigures
-from msgnode.node import Node
+from msgnode.monitoring.sampler import Sampler, WorkerFigures
+from msgnode.workers.cluster import Cluster
 
 from . import access, figures
 from .feed import Feed
@@ -26,10 +26,19 @@ KEPT = 20.0
 """Seconds for which a chart from the database is shown to all who ask for it."""
 
 
+class ShownNode(Protocol):
+    """The parts of a worker that tell figures; the node implements it."""
+
+    @property
+    def sampler(self) -> Sampler: ...
+    @property
+    def cluster(self) -> Cluster | None: ...
+
+
 class Source:
     """One a worker."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: ShownNode) -> None:
         self._node = node
         self._allowed = _in_a_thread(access.watchers_allowed)
         self._feed = Feed(self.now, _in_a_thread(figures.standing), self._allowed)
