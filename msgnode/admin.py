@@ -6,7 +6,7 @@ from msgnode.console import (  # noqa: F401
     accounts,
     alarms,
     allocations,
-    audit,
+    audit_log,
     bans,
     clients,
     components,

@@ -68,7 +68,7 @@ class SessionAdmin(WrittenByTheNode):
     search_fields = ("runtime_url",)
     search_help_text = "Runtime URL (its beginning), session id, source address or subject"
     actions = ("end",)
-    actions_detail = ("end_one", "subscribe_for", "ban_runtime")
+    actions_detail = ("end_one", "ban_for_an_hour", "ban_runtime", "subscribe_for")
     change_form_outer_after_template = "console/session_holdings.html"
     fieldsets: ClassVar[Any] = (
         (None, {"fields": ("runtime", "id", "state_label", "connects_by")}),
@@ -121,6 +121,18 @@ class SessionAdmin(WrittenByTheNode):
         session = self._session(request, object_id)
         query = urlencode({"kind": "runtime", "value": session.runtime_url})
         return redirect(f"{reverse('admin:msgnode_ban_add')}?{query}")
+
+    @action(description="Ban for an hour", url_path="ban-hour", permissions=["ban"], icon="timer")
+    def ban_for_an_hour(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """To the form of a ban, filled in: its button is the second click."""
+        session = self._session(request, object_id)
+        query = {
+            "kind": "runtime",
+            "value": session.runtime_url,
+            "hours": 1,
+            "reason": "for an hour, from the page of its session",
+        }
+        return redirect(f"{reverse('admin:msgnode_ban_add')}?{urlencode(query)}")
 
     @action(
         description="Add subscription", url_path="subscribe", permissions=["subscribe"], icon="add"
