@@ -129,7 +129,7 @@ class SessionAdmin(WrittenByTheNode):
         query = {
             "kind": "runtime",
             "value": session.runtime_url,
-            "hours": 1,
+            "hours": "1",
             "reason": "for an hour, from the page of its session",
         }
         return redirect(f"{reverse('admin:msgnode_ban_add')}?{urlencode(query)}")
