@@ -30,6 +30,7 @@ from . import (
     runtime_python,
     single_requests,
     stalled_reader,
+    watched_relay,
     workers,
 )
 
@@ -51,6 +52,7 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "policy": policy.measure,
     "policed_relay": policed_relay.measure,
     "recorded_relay": recorded_relay.measure,
+    "watched_relay": watched_relay.measure,
     "guarded_relay": guarded_relay.measure,
     "identity": identity.measure,
     "identified_relay": identified_relay.measure,
