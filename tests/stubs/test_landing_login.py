@@ -20,6 +20,8 @@ from django.contrib.auth.models import User
 User.objects.create_user("alice", "alice@example.org", "wonderland 7")
 """
 
+NOT_VOUCHED = "Alice is not logged in, so the node does not vouch for her"
+
 
 @pytest.fixture
 def page(browser: Any, start_node: Callable[..., Node]) -> Iterator[Any]:
@@ -52,7 +54,7 @@ def ready(page: Any) -> None:
 def test_log_in_connect_speak_with_an_asserted_identity_and_log_out(page: Any) -> None:
     page.goto("/")
     ready(page)
-    assert said(page) == "Said by nobody known"
+    assert said(page) == NOT_VOUCHED
 
     page.click("#person-button")
     page.wait_for_url("**/login/**")
@@ -79,7 +81,7 @@ def test_log_in_connect_speak_with_an_asserted_identity_and_log_out(page: Any) -
     page.click("#person-button")
     page.wait_for_selector("#person-button:text-is('Log in')")
     ready(page)
-    assert said(page) == "Said by nobody known"
+    assert said(page) == NOT_VOUCHED
     page.click("#person-button")
     page.wait_for_url("**/login/**")  # the provider's log-in has ended, too
 
