@@ -30,7 +30,7 @@ time.tzset()
 
 from pyspark.sql import SparkSession  # noqa: E402 (the paths and the time zone come first)
 
-from spark.jobs import days, figures, periods, rolling  # noqa: E402
+from spark.jobs import days, figures, periods, rolling, shipping  # noqa: E402
 from spark.jobs.ledger import DAYS, Ledger  # noqa: E402
 from spark.jobs.periods import Kind  # noqa: E402
 from spark.jobs.storage import Storage  # noqa: E402
@@ -88,7 +88,23 @@ def session(options: dict[str, str], classes: Path | None = None) -> SparkSessio
         }
     for name, value in (SESSION | local | options).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    started = builder.getOrCreate()
+    shipping.ship(started)
+    return started
+
+
+def await_executor(spark: SparkSession, limit: float) -> bool:
+    """Whether an executor takes work within `limit` seconds; of itself Spark waits for ever."""
+    if str(spark.sparkContext.master).startswith("local"):
+        return True
+    done = threading.Event()
+
+    def ask() -> None:
+        spark.range(1).count()
+        done.set()
+
+    threading.Thread(target=ask, daemon=True).start()
+    return done.wait(limit)
 
 
 def keep_classes(spark: SparkSession, classes: Path) -> None:
@@ -132,9 +148,13 @@ def make(
     run: str,
     *,
     again: bool = False,
+    home: str = "",
     progress: rolling.Progress = lambda share, step: None,
 ) -> dict[str, Any]:
-    """The reports of the periods that begin in [start, end), and what it took to make them."""
+    """The reports of the periods that begin in [start, end), and what it took to make them.
+
+    `home` is the node's own domain, in lower case.
+    """
     raw = Storage(spark, f"{record.rstrip('/')}/raw")
     rolled = Storage(spark, f"{record.rstrip('/')}/roll-up")
     book, by_day = Ledger(rolled), Ledger(rolled, DAYS)
@@ -161,12 +181,12 @@ def make(
     _compile(spark, False)
     if kind is Kind.HOURLY:
         # All of the last day: a daily run may have rolled hours up that have no report yet.
-        made = figures.hourly(spark, book, min([start - LAST_DAY, *stale]), last)
+        made = figures.hourly(spark, book, min([start - LAST_DAY, *stale]), last, home)
     else:
         made = []
         for number, period in enumerate(begun):
             progress(0.7 + 0.2 * number / len(begun), f"making report {number + 1} of {len(begun)}")
-            made.append(figures.of_period(spark, book, by_day, kind, period))
+            made.append(figures.of_period(spark, book, by_day, kind, period, home))
     _compile(spark, True)
     progress(0.9, "compacting")
     over = datetime.now(UTC) - timedelta(hours=2)
@@ -204,10 +224,17 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--end", required=True, type=_moment)
     parser.add_argument("--run", required=True, help="id of this run: letters, digits and -")
     parser.add_argument("--result", required=True, type=Path)
+    parser.add_argument("--home", default="", help="the node's own domain, which is no peer")
     parser.add_argument(
         "--again", action="store_true", help="roll up hours that are up to date too"
     )
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument(
+        "--executor-wait",
+        type=float,
+        default=60.0,
+        help="seconds a cluster has to give an executor",
+    )
     parser.add_argument("--classes", type=Path, help="where Java's classes are kept between runs")
     parser.add_argument("--tied", action="store_true", help="end with whoever holds standard input")
     given = parser.parse_args(arguments)
@@ -216,9 +243,16 @@ def main(arguments: list[str]) -> None:
     _tell(0.0, "starting Spark")
     peak = Peak()
     spark = session(dict(pair.split("=", 1) for pair in given.conf), given.classes)
+    if not await_executor(spark, given.executor_wait):
+        sys.stderr.write(
+            f"No worker of the cluster gave this run an executor within {given.executor_wait:g} s. "
+            "Start workers (`manage.py spark_worker`), wait for those that are busy, or ask for "
+            "less: SPARK_EXECUTOR_MEMORY, SPARK_EXECUTOR_CORES.\n"
+        )
+        os._exit(1)  # the thread that asks still waits
     result = make(
         spark, given.kind, given.record, given.start, given.end, given.run,
-        again=given.again, progress=_tell,
+        again=given.again, home=given.home, progress=_tell,
     )  # fmt: skip
     result["peak_memory_mb"] = peak.mb()
     temporary = given.result.with_suffix(".tmp")

@@ -14,28 +14,37 @@ from typing import Any
 from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 
-from spark.jobs.reports import FAILED
+from spark.jobs.reports import EFFECTS, FAILED
 from spark.models import Report
 from spark.unrolled import hours_not_rolled_up
 
 TABLES = {
     "hours": "By hour",
     "pairs": "Between domains",
+    "peers": "Peer domains",
+    "networks": "Legacy networks",
+    "services": "Services of domains, and P2P signalling",
     "types": "By type",
     "components": "By component",
     "schemes": "Between schemes",
     "causes": "Why messages did not arrive",
+    "rules": "What policies decided",
     "talkers": "Top talkers",
     "listeners": "Top listeners",
     "latency_types": "Latency by type and component (µs)",
     "latency_hours": "Latency of relayed messages by hour (µs)",
     "new_runtimes": "New runtimes",
     "silent_runtimes": "Silent runtimes",
+    "days": "By day (whole days)",
+    "forecast": "Forecast",
     "anomalies": "Hours out of the ordinary",
     "damaged_files": "Raw files that could not be read",
 }
 _ROWS_SHOWN = 25
-_ADDED_UP = ("pairs", "types", "components", "schemes", "causes", "talkers", "listeners")
+_ADDED_UP = (
+    "pairs", "peers", "networks", "services", "types", "components", "schemes", "causes", "rules",
+    "talkers", "listeners",
+)  # fmt: skip
 
 
 def rows_of(figures: dict[str, Any], table: str) -> list[dict[str, Any]]:
@@ -113,6 +122,11 @@ def chart(figures: dict[str, Any]) -> dict[str, Any]:
             for hour in every
         ],
         "latency": {name: series(latency, name) for name in ("p50", "p95", "p99")},
+        "effects": {name: series(hours, name) for name in EFFECTS},
+        "peers": _sides(figures, "peers"),
+        "networks": _sides(figures, "networks"),
+        "services": _bars(figures, "services", "to_service", "", "to_domain"),
+        "forecast": _forecast(figures),
         "types": _bars(figures, "types", "type"),
         "components": _bars(figures, "components", "component", "relayed"),
         "pairs": _bars(figures, "pairs", "from_domain", "", "to_domain"),
@@ -195,6 +209,29 @@ def _bars(figures: dict[str, Any], table: str, key: str, empty: str = "", to: st
     if to:
         labels = [f"{label} → {row[to] or 'none'}" for label, row in zip(labels, rows, strict=True)]
     return {"labels": labels, "values": [row["messages"] for row in rows]}
+
+
+def _sides(figures: dict[str, Any], table: str) -> dict[str, Any]:
+    rows = rows_of(figures, table)[:12]
+    return {
+        "labels": [row["name"] for row in rows],
+        "to": [row["to_messages"] for row in rows],
+        "from": [row["from_messages"] for row in rows],
+    }
+
+
+def _forecast(figures: dict[str, Any]) -> dict[str, Any]:
+    """The messages of the days, and behind them what is expected of those to come."""
+    days = rows_of(figures, "days")
+    ahead = [row for row in rows_of(figures, "forecast") if row["measure"] == "messages"]
+    if not ahead:
+        return {"labels": []}
+    none = [None] * len(days)
+    return {
+        "labels": [row["day"] for row in (*days, *ahead)],
+        "days": [*(row["messages"] for row in days), *(None for _ in ahead)],
+        **{name: [*none, *(row[name] for row in ahead)] for name in ("forecast", "low", "high")},
+    }
 
 
 def _says(kept: int, there_were: int) -> str:

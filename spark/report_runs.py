@@ -5,6 +5,7 @@
   queued, and the end of that run, or the sweep, takes it up.
 - A run that broke down, and one without a sign of life, which was lost with its process, is queued
   again, until it had ATTEMPTS; the sweep takes it up.
+- A cluster that does not answer is told at once to who asked; a scheduled run is tried again.
 - Cancelling sets a flag; who runs it sees the flag within a second or two and ends the group.
 """
 
@@ -26,7 +27,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
-from spark import damage_alarms, java, masters, process
+from spark import cluster, damage_alarms, java, process
 from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
@@ -121,6 +122,12 @@ def execute(pk: int, told: Watcher | None = None) -> ReportRun | None:
     except process.Ended as error:
         run.error = str(error)[-4_000:]
         _end_or_again(run)
+    except cluster.NoMaster as error:
+        run.error = str(error)[-4_000:]
+        if run.trigger == ReportRun.Trigger.SCHEDULE:  # nobody waits for it
+            _end_or_again(run)
+        else:
+            _end(run, ReportRun.State.FAILED)
     except (java.NoJava, OSError, ValueError) as error:
         run.error = str(error)[-4_000:]
         _end(run, ReportRun.State.FAILED)
@@ -173,6 +180,7 @@ def command_for(run: ReportRun, result: Path, name: str) -> list[str]:
     """The command line of the run's process."""
     options = settings.REPORTS
     conf = {"spark.master": options["MASTER"], "spark.driver.memory": options["MEMORY"]}
+    conf |= cluster.resources(options)
     conf |= dict(pair.split("=", 1) for pair in options["CONF"])
     program = str(Path(__file__).with_name("job_main.py"))
     if options["SUBMIT"]:
@@ -188,12 +196,13 @@ def command_for(run: ReportRun, result: Path, name: str) -> list[str]:
         *start, run.kind, "--record", settings.RECORD["URL"], "--start", run.start.isoformat(),
         "--end", run.end.isoformat(), "--run", name, "--result", str(result), "--tied",
         *(["--again"] if run.again else []), *classes,
+        "--executor-wait", str(options["EXECUTOR_WAIT"]), "--home", settings.DOMAIN,
         *(word for name, value in conf.items() for word in ("--conf", f"{name}={value}")),
     ]  # fmt: skip
 
 
 def _spark(run: ReportRun, work: Path, told: Watcher | None) -> dict[str, Any]:
-    masters.check(settings.REPORTS["MASTER"])
+    cluster.check_master(settings.REPORTS["MASTER"])
     work.mkdir(parents=True)
     result = work / "result.json"
     seen = time.monotonic()
@@ -210,9 +219,11 @@ def _spark(run: ReportRun, work: Path, told: Watcher | None) -> dict[str, Any]:
                 told(run)
         return not ReportRun.objects.filter(pk=run.pk, cancel_asked=True).exists()
 
+    named = settings.REPORTS["PYTHON"]
+    python = {"PYSPARK_PYTHON": named} if named else {}
     process.run(
         command_for(run, result, work.name),
-        java.environment(settings.DATA_DIR),
+        java.environment(settings.DATA_DIR) | python,
         work / "log",
         time_limit=settings.REPORTS["TIME_LIMIT"],
         watch=watch,

@@ -138,6 +138,13 @@ class NodeProtocol(WebSocketProtocol):
     _failed: FailedClient | None = None
     data: bytes  # autobahn's: what has been read and not consumed
 
+    def _connectionMade(self) -> None:  # noqa: N802
+        """autobahn writes all options into a log line nobody reads: an eighth of an open."""
+        for name in self.CONFIG_ATTRS:
+            setattr(self, name, getattr(self.factory, name))
+        self.CONFIG_ATTRS: tuple[str, ...] = ()
+        super()._connectionMade()
+
     def dataReceived(self, data: bytes) -> None:  # noqa: N802
         """Give whole text frames to the receiver; autobahn gets everything else."""
         if self._failed is not None:

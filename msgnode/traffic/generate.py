@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from msgnode.traffic.columns import STORED
 
 _FOREIGN = ("example.org", "example.net", "voice.example", "clinic.example", "school.example")
+_LEGACY = ("telephone.example", "office.example")
 _KINDS = (
     # share, type, outcome, component, code, effect, rule
     (0.460, "execute", "delivered", "", 0, "permit", "own-domain"),
@@ -85,13 +86,22 @@ class _Directory:
             senders.append(
                 f"runtime://{domain}/{key}/sm" if number % 6 == 0 else f"hyperty://{domain}/{path}"
             )
-            receivers.append(
-                f"comm://{domain}/{path}/changes"
-                if number % 5 == 0
-                else f"hyperty://{domain}/{path}"
-            )
+            receivers.append(_receiver(number, domain, path))
         self.runtimes, self.sessions = pa.array(runtimes), pa.array(sessions)
         self.senders, self.receivers = pa.array(senders), pa.array(receivers)
+
+
+def _receiver(number: int, domain: str, path: uuid.UUID) -> str:
+    """Mostly a hyperty or data object; now and then a telephone, a P2P requester, a QoS service."""
+    if number % 5 == 0:
+        return f"comm://{domain}/{path}/changes"
+    if number % 29 == 3:
+        return f"sip:{path}@pbx.{_LEGACY[number % len(_LEGACY)]}"
+    if number % 31 == 7:
+        return f"runtime://{domain}/p2prequester/{path}"
+    if number % 37 == 8:
+        return f"domain://qos.{domain}"
+    return f"hyperty://{domain}/{path}"
 
 
 def _hour(plan: Plan, who: _Directory, hour: datetime, rows: int, number: int) -> pa.Table:

@@ -1,8 +1,12 @@
-"""Scheme and home domain of an address, as Spark expressions.
+"""Scheme, home domain, service and legacy network of an address, as Spark expressions.
 
 The rules are those of the node's own addresses (a test holds the two together): text before the
 first ":" is the scheme unless it has a slash; a domain stands between "//" and the next slash; the
 home domain is in lower case and without the label of a service in front of it.
+
+A service is what stands in front of a domain, `qos.example.com`, or `p2p` for the addresses by
+which runtimes set up connections among themselves. A legacy network is that of an address such as
+`sip:bob@pbx.example.com` and has the name of its stub: scheme and last two labels.
 """
 
 from __future__ import annotations
@@ -12,7 +16,17 @@ from pyspark.sql import functions as f
 
 _SCHEME = r"^([^:/]+):"
 _DOMAIN = r"^[^:/]+://([^/]*)"
-_SERVICE_LABEL = r"^(?:msg-node|registry|idm|catalogue|qos)\."
+_LABELS = "msg-node|registry|idm|catalogue|qos"
+_SERVICE_LABEL = rf"^(?:{_LABELS})\."
+_SERVICE = rf"^[^:/]+://({_LABELS})\."
+_P2P = r"^(?:hyperty-)?runtime://[^/]*/p2p(?:handler|requester)$"
+P2P = "p2p"
+_MAILBOX = r"^[^:/]+:(?://)?[^/]*@([^/@:;?]+)"
+OF_THE_FIELD = (
+    "runtime", "hyperty-runtime", "hyperty", "mn", "domain", "domain-idp", "global",
+    "hyperty-catalogue", "comm", "connection", "context", "resource", "fs", "user",
+)  # fmt: skip
+"""Schemes that no legacy network has."""
 
 
 def head(address: Column) -> Column:
@@ -30,3 +44,18 @@ def home_domain(address: Column) -> Column:
     return f.regexp_replace(
         f.lower(f.regexp_extract(address, _DOMAIN, 1)), f.lit(_SERVICE_LABEL), f.lit("")
     )
+
+
+def service(head: Column) -> Column:
+    """The service that an address is of: its label, `p2p`, or "" for none."""
+    lowered = f.lower(head)
+    return f.when(lowered.rlike(_P2P), P2P).otherwise(f.regexp_extract(lowered, _SERVICE, 1))
+
+
+def network(head: Column) -> Column:
+    """The legacy network of an address, as `sip.example.com`; "" for none."""
+    host = f.regexp_extract(f.lower(head), _MAILBOX, 1)
+    is_legacy = ~scheme(head).isin(*OF_THE_FIELD) & host.contains(".")
+    return f.when(
+        is_legacy, f.concat_ws(".", scheme(head), f.substring_index(host, ".", -2))
+    ).otherwise("")

@@ -7,15 +7,13 @@ looked at once for each piece, not for each row. Spark groups rows by the texts 
 took eight times the processor time. Spark hands out the pieces, repeats what fails, and does all
 that follows.
 
-This file travels to the executors by value: they need pyarrow, pandas (Spark asks for it) and the
-file system of the record, nothing of ours. At most ROWS_AT_ONCE rows are in memory, whatever the
-size of a file.
+This file comes to the executors with `shipping`: they need pyarrow, pandas (Spark asks for it) and
+the file system of the record. At most ROWS_AT_ONCE rows are in memory, whatever the size of a file.
 """
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,9 +22,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
-from pyspark import cloudpickle
-
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 ROWS_AT_ONCE = 1_000_000
 _BATCH = 262_144
@@ -38,7 +33,8 @@ _COUNTED = {
     "bytes": ("size", "sum"),
     "deliveries": ("listeners", "sum"),
 }
-_TO_THIRD_SLASH = r"(?s)^([^/]*/[^/]*/[^/]*)/.*$"
+_P2P = "/p2phandler|/p2prequester"
+_BEYOND_HEAD = rf"(?s)^([^/]*/[^/]*/[^/]*)(?:(?:/[^/]*)?({_P2P})(?:/.*)?|/.*)$"
 Count = Callable[[pa.Table], Iterator[pa.Table]]
 RECORD = (
     dict.fromkeys(("node", "worker", "session", "runtime", "id", "sender", "to", *_WHAT), _TEXT)
@@ -79,7 +75,10 @@ TRAFFIC = dict.fromkeys(("sender", "to", *_WHAT), _TEXT) | _NUMBERS | {"asserted
 
 
 def traffic(rows: pa.Table) -> Iterator[pa.Table]:
-    """By the heads of both addresses, up to the third slash, and by what became of the message."""
+    """By the heads of both addresses and by what became of the message.
+
+    A head goes up to the third slash; that of a P2P handler or requester tells so behind it.
+    """
     rows = rows.set_column(
         rows.column_names.index("asserted"), "asserted", pc.cast(rows["asserted"], pa.int64())
     )
@@ -227,7 +226,7 @@ def _changed(column: Any, change: Callable[[pa.Array], pa.Array]) -> pa.Dictiona
 
 
 def _head(addresses: pa.Array) -> pa.Array:
-    return pc.replace_substring_regex(addresses, pattern=_TO_THIRD_SLASH, replacement=r"\1")
+    return pc.replace_substring_regex(addresses, pattern=_BEYOND_HEAD, replacement=r"\1\2")
 
 
 def _is_in(column: Any, words: Sequence[str]) -> pa.Array:

@@ -11,21 +11,17 @@ from __future__ import annotations
 
 import io
 import logging
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
-from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from spark.jobs import record
 from spark.jobs.counting import RECORD, batches_of, file_system
 from spark.jobs.storage import File, Storage
-
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from spark.jobs.parallel import run_parallel
 
 Hours = Mapping[datetime, Entry]
 DAYS_AT_ONCE = 31
-_FORM = "2"
+_FORM = "3"
 """Of the tables of a day: one of another form is made again."""
 _MADE_OF = {"hours": "traffic", "latency_hours": "latency"}
 _COUNTS = {

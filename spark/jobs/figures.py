@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark.jobs import baseline, histogram, ledger, periods, reports, schema
+from spark.jobs import baseline, forecast, histogram, ledger, periods, reports, schema
 from spark.jobs.ledger import Entry, Ledger
 from spark.jobs.parallel import run_parallel
 from spark.jobs.periods import Kind
@@ -25,9 +25,12 @@ DAMAGED = "damaged_files"
 
 
 def hourly(
-    spark: SparkSession, book: Ledger, start: datetime, end: datetime
+    spark: SparkSession, book: Ledger, start: datetime, end: datetime, home: str = ""
 ) -> list[dict[str, Any]]:
-    """One report for each hour from `start` to before `end` that is rolled up."""
+    """One report for each hour from `start` to before `end` that is rolled up.
+
+    `home` is the node's own domain.
+    """
     entries = book.entries(start, end)
     frames = {
         name: ledger.read(spark, book, name, entries).withColumn("period", f.col("hour"))
@@ -38,6 +41,7 @@ def hourly(
     made = _fetch(
         {
             "traffic": reports.traffic(traffic, _HOURLY_ROWS),
+            "neighbours": reports.neighbours(traffic, home, _HOURLY_ROWS),
             "hours": reports.by_hour(traffic),
             "parties": reports.parties(parties.withColumn("age", f.lit(reports.NOW)), _HOURLY_ROWS),
             "distinct": reports.distinct(frames["distinct"]),
@@ -51,11 +55,16 @@ def hourly(
 
 
 def of_period(
-    spark: SparkSession, book: Ledger, days: Ledger, kind: Kind, start: datetime
+    spark: SparkSession,
+    book: Ledger,
+    days: Ledger,
+    kind: Kind,
+    start: datetime,
+    home: str = "",
 ) -> dict[str, Any]:
     """The report of the day, week or month that begins at `start`, from the roll-up of the days.
 
-    `book` tells which hours there are.
+    `book` tells which hours there are, `home` is the node's own domain.
     """
     end, previous = periods.after(kind, start), periods.before(kind, start)
     past = min(previous, start - periods.HISTORY)
@@ -73,10 +82,14 @@ def of_period(
     )
     is_runtime, is_now = f.col("role") == schema.RUNTIME, hour >= f.lit(start)
     by_hour = reports.by_hour(hours.withColumn("past", ~is_now), "past")
+    whole_days = forecast.days(by_hour)
     found = _fetch(
         {
             "parties": reports.parties(parties.where(is_now | is_runtime).withColumn("age", age)),
             "traffic": reports.traffic(read("traffic")),
+            "neighbours": reports.neighbours(read("traffic"), home),
+            "days": whole_days,
+            "forecast": forecast.forecast(whole_days, f.lit(end - timedelta(days=1))),
             "hours": baseline.judged(by_hour),
             "latency": reports.latency(read("latency"), read("latency_hours")),
             "distinct": reports.distinct(read("distinct")),
@@ -105,6 +118,7 @@ _PERCENTILES = (
 _COLUMNS: dict[str, tuple[str, ...]] = {
     **{name: (*keys, *reports.COUNTS) for name, keys in reports.TRAFFIC.items()},
     reports.CAUSES: (*reports.TRAFFIC[reports.CAUSES], "messages"),
+    **dict.fromkeys((reports.PEERS, reports.NETWORKS), ("name", "messages", *reports.SIDES)),
     reports.TALKERS: _PARTIES,
     reports.LISTENERS: _PARTIES,
     reports.NEW: ("address", "messages", "last_hour"),
@@ -147,7 +161,16 @@ def _report(
     }
     for name in ("hours", "latency_hours"):
         tables.setdefault(name, []).sort(key=lambda row: row["hour"])
-    for name in ("latency_types", reports.TALKERS, reports.LISTENERS, *reports.TRAFFIC):
+    for row in tables.get("days", []):
+        row["day"] = row["day"][:10]
+    tables.get("days", []).sort(key=lambda row: row["day"])
+    tables.get("forecast", []).sort(
+        key=lambda row: (forecast.MEASURES.index(row["measure"]), row["day"])
+    )
+    for name in (
+        "latency_types", reports.TALKERS, reports.LISTENERS, reports.PEERS, reports.NETWORKS,
+        *reports.TRAFFIC,
+    ):  # fmt: skip
         if name not in single:
             tables.setdefault(name, [])
     damaged = damaged_files(there)

@@ -64,17 +64,18 @@ def from_pieces(pieces: DataFrame, root: str, run: str) -> dict[str, DataFrame]:
 
 def traffic(heads: DataFrame) -> DataFrame:
     """What went from where to where, and what became of it: heads of addresses taken apart."""
-    keys = ("from_scheme", "from_domain", "to_scheme", "to_domain", *_WHAT)
+    derived = {
+        "from_scheme": addresses.scheme(f.col("from_head")),
+        "from_domain": addresses.home_domain(f.col("from_head")),
+        "from_network": addresses.network(f.col("from_head")),
+        "to_scheme": addresses.scheme(f.col("to_head")),
+        "to_domain": addresses.home_domain(f.col("to_head")),
+        "to_network": addresses.network(f.col("to_head")),
+        "to_service": addresses.service(f.col("to_head")),
+    }
     return (
-        heads.withColumns(
-            {
-                "from_scheme": addresses.scheme(f.col("from_head")),
-                "from_domain": addresses.home_domain(f.col("from_head")),
-                "to_scheme": addresses.scheme(f.col("to_head")),
-                "to_domain": addresses.home_domain(f.col("to_head")),
-            }
-        )
-        .groupBy("hour", *keys)
+        heads.withColumns(derived)
+        .groupBy("hour", *derived, *_WHAT)
         .agg(*(f.sum(count).alias(count) for count in (*_COUNTS, "asserted")))
     )
 

@@ -25,7 +25,12 @@ LONGEST = 200
 """Rows a table of a report has at most."""
 LONGEST_OF_TOP = 100
 COUNTS = ("messages", "bytes", "deliveries", "asserted", *OUTCOMES)
-TOTALS, CAUSES = "totals", "causes"
+EFFECTS = {
+    "permitted": "permit", "denied": "deny", "not_applicable": "notApplicable",
+    "indeterminate": "indeterminate",
+}  # fmt: skip
+"""Columns of the table by hour, and the decisions of the policies that they count."""
+TOTALS, CAUSES, SERVICES = "totals", "causes", "services"
 TRAFFIC: dict[str, tuple[str, ...]] = {
     TOTALS: (),
     "pairs": ("from_domain", "to_domain"),
@@ -33,9 +38,14 @@ TRAFFIC: dict[str, tuple[str, ...]] = {
     "components": ("component",),
     "schemes": ("from_scheme", "to_scheme"),
     CAUSES: ("outcome", "code", "effect", "rule"),
+    "rules": ("effect", "rule"),
+    SERVICES: ("to_service", "to_domain"),
 }
 """Tables made of traffic, and what they tell it by. Causes are why messages did not arrive: the
-outcome, the node's answer and the rule that decided."""
+outcome, the node's answer and the rule that decided. Rules are those that decided over any message;
+services what stands in front of a domain, and the signalling of P2P connections."""
+PEERS, NETWORKS = "peers", "networks"
+SIDES = ("to_messages", "to_bytes", "to_failed", "from_messages", "from_bytes", "from_failed")
 TALKERS, LISTENERS, NEW, SILENT = "talkers", "listeners", "new_runtimes", "silent_runtimes"
 NOW, PREVIOUS, EARLIER = 0, 1, 2
 """Ages of rows, seen from the period they are compared with."""
@@ -60,7 +70,15 @@ def totals(traffic: DataFrame) -> DataFrame:
 def by_hour(traffic: DataFrame, *more: str) -> DataFrame:
     """The sums of each hour, and of what else is named."""
     failed = sum((f.col(name) for name in FAILED), f.lit(0))
-    return traffic.groupBy("period", "hour", *more).agg(*counts()).withColumn("failed", failed)
+    decided = (
+        f.sum(f.when(f.col("effect") == effect, f.col("messages")).otherwise(0)).alias(name)
+        for name, effect in EFFECTS.items()
+    )
+    return (
+        traffic.groupBy("period", "hour", *more)
+        .agg(*counts(), *decided)
+        .withColumn("failed", failed)
+    )
 
 
 def traffic(rows: DataFrame, longest: int = LONGEST) -> DataFrame:
@@ -78,8 +96,45 @@ def traffic(rows: DataFrame, longest: int = LONGEST) -> DataFrame:
         number = sum(1 << bit for bit, key in enumerate(reversed(keys)) if key not in of)
         table = f.when(f.col("set") == number, name).otherwise(table)
     named = made.withColumn("table", table).drop("set")
-    real = (f.col("table") != CAUSES) | f.col("outcome").isin(*FAILED)
+    real = (
+        f.when(f.col("table") == CAUSES, f.col("outcome").isin(*FAILED))
+        .when(f.col("table") == SERVICES, f.col("to_service") != "")
+        .otherwise(True)
+    )
     return ranked(named.where(real), ("table",), keys, f.lit(longest))
+
+
+def neighbours(rows: DataFrame, home: str, longest: int = LONGEST) -> DataFrame:
+    """Messages to and from each peer domain, and each legacy network.
+
+    A message between two foreign domains counts at both: once as `to`, once as `from`.
+
+    Args:
+        rows: traffic.
+        home: the node's own domain, which is no peer.
+        longest: rows of each table.
+    """
+    failed = f.when(f.col("outcome").isin(*FAILED), f.col("messages")).otherwise(0)
+    none = f.lit(0).cast("long")
+    sides = None
+    for table, kind in ((PEERS, "domain"), (NETWORKS, "network")):
+        for side, other in (("to", "from"), ("from", "to")):
+            some = rows.select(
+                "period",
+                f.lit(table).alias("table"),
+                f.col(f"{side}_{kind}").alias("name"),
+                f.col("messages"),
+                f.col("messages").alias(f"{side}_messages"),
+                f.col("bytes").alias(f"{side}_bytes"),
+                failed.cast("long").alias(f"{side}_failed"),
+                *(none.alias(f"{other}_{what}") for what in ("messages", "bytes", "failed")),
+            ).where(~f.col("name").isin("", home))
+            sides = some if sides is None else sides.unionByName(some)
+    assert sides is not None  # noqa: S101 (for the type checker)
+    summed = sides.groupBy("period", "table", "name").agg(
+        *(f.sum(name).alias(name) for name in ("messages", *SIDES))
+    )
+    return ranked(summed, ("table",), ("name",), f.lit(longest))
 
 
 def parties(rows: DataFrame, longest: int = LONGEST) -> DataFrame:

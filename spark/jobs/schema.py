@@ -49,8 +49,8 @@ TRAFFIC = t.StructType(
         *(
             t.StructField(name, t.StringType())
             for name in (
-                "from_scheme", "from_domain", "to_scheme", "to_domain", "type", "component",
-                "outcome", "effect", "rule",
+                "from_scheme", "from_domain", "from_network", "to_scheme", "to_domain",
+                "to_network", "to_service", "type", "component", "outcome", "effect", "rule",
             )
         ),
         t.StructField("code", t.IntegerType()),
@@ -91,7 +91,9 @@ ROLL_UP: dict[str, t.StructType] = {
 }
 DAYS: dict[str, t.StructType] = {
     **ROLL_UP,
-    "hours": t.StructType([*_RUN, t.StructField("outcome", t.StringType()), *_COUNTS]),
+    "hours": t.StructType(
+        [*_RUN, *(t.StructField(name, t.StringType()) for name in ("outcome", "effect")), *_COUNTS]
+    ),
     "latency_hours": t.StructType([*_RUN, *LATENCY.fields[4:]]),
 }
 """The tables of a day: those of its hours added up, and what is told by hour. There, `hour` is the

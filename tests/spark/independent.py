@@ -10,7 +10,16 @@ from typing import Any
 
 import duckdb
 
+from msgnode.core import addresses as of_the_node
+from msgnode.runtime.python import destinations
+
 TO = '"to"'  # a keyword of SQL
+FAILED = "outcome in ('undeliverable', 'blocked', 'refused', 'dropped')"
+P2P = "^(hyperty-)?runtime://[^/]*/([^/]*/)?p2p(handler|requester)(/|$)"
+SERVICE = (
+    f"case when regexp_matches(lower({TO}), '{P2P}') then 'p2p' else regexp_extract(lower({TO}), "
+    "'^[^:/]+://(msg-node|registry|idm|catalogue|qos)[.]', 1) end"
+)
 
 
 def _domain(column: str) -> str:
@@ -71,3 +80,56 @@ class Independent:
     def distinct(self, column: str, where: str = "true") -> set[str]:
         found = self._rows(f"select distinct {column} from traffic where {where}")
         return {row[0] for row in found}
+
+    def peers(self, home: str) -> dict[str, tuple[int, ...]]:
+        """domain → messages, bytes and failed ones to it, then from it."""
+        found = self._rows(
+            f"""
+            with sides as (
+                select to_domain as name, true as is_to, size, {FAILED} as failed from traffic
+                union all
+                select from_domain, false, size, {FAILED} from traffic
+            )
+            select name,
+                count(*) filter (is_to), coalesce(sum(size) filter (is_to), 0),
+                count(*) filter (is_to and failed),
+                count(*) filter (not is_to), coalesce(sum(size) filter (not is_to), 0),
+                count(*) filter (not is_to and failed)
+            from sides where name not in ('', '{home}') group by name
+            """
+        )
+        return {row[0]: tuple(map(int, row[1:])) for row in found}
+
+    def networks(self) -> dict[str, int]:
+        """Legacy network → messages to it, each address taken apart as runtimes do."""
+        found: dict[str, int] = {}
+        for (to,), messages in self.counts(TO).items():
+            address = of_the_node.parse(to)
+            if "@" in to and address.scheme not in ("hyperty", "runtime", "comm", "domain"):
+                name = f"{address.scheme}.{destinations._legacy_domain(address)}"
+                found[name] = found.get(name, 0) + messages
+        return found
+
+    def services(self) -> dict[tuple[str, str], int]:
+        found = self._rows(f"select {SERVICE} as s, to_domain, count(*) from traffic group by all")
+        return {(service, domain): n for service, domain, n in found if service}
+
+    def line(self, measure: str, last: datetime) -> tuple[float, float, float, int]:
+        """Slope, value at `last`, r2 and days of the least-squares line through the whole days."""
+        (row,) = self._rows(
+            f"""
+            with hours as (
+                select date_trunc('hour', "at") as hour, count(*) as messages, sum(size) as bytes
+                from traffic group by all
+            ), days as (
+                select date_trunc('day', hour) as day, sum(messages) as messages,
+                    sum(bytes) as bytes, max(messages) as busiest_hour, count(*) as hours
+                from hours group by all having count(*) = 24
+            ), points as (
+                select date_diff('day', timestamptz '{last.isoformat()}', day) as x,
+                    {measure}::double as y from days
+            )
+            select regr_slope(y, x), regr_intercept(y, x), regr_r2(y, x), count(*) from points
+            """
+        )
+        return row

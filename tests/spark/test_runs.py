@@ -207,7 +207,7 @@ def test_a_master_that_cannot_be_reached_is_said_at_once(submit: Submit, setting
     run = report_runs.execute(queued().pk)
     assert run is not None
     assert time.monotonic() - began < 20
-    assert f"The Spark master cannot be reached: 127.0.0.1:{port}" in run.error
+    assert f"No Spark master answers at spark://127.0.0.1:{port}" in run.error
     assert "SPARK_MASTER" in run.error
 
 

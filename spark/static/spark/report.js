@@ -8,6 +8,7 @@
     let ink, grid;
     const colours = {
         delivered: "#0072b2", answered: "#56b4e9", queued: "#009e73", undeliverable: "#e69f00",
+        permitted: "#0072b2", denied: "#d55e00", not_applicable: "#56b4e9", indeterminate: "#cc79a7",
         blocked: "#d55e00", refused: "#cc79a7", p50: "#0072b2", p95: "#e69f00", p99: "#d55e00",
     };
     const readTheme = (dark) => {
@@ -42,6 +43,28 @@
             },
         }),
     });
+    const stacked = (counts, more = []) => {
+        const bars = Object.entries(counts)
+            .filter(([, values]) => values.some((value) => value))
+            .map(([name, values]) => ({
+                label: name.replace("_", " "), data: values, stack: "messages", backgroundColor: colours[name],
+                borderColor: data.odd.map((odd) => odd ? ink : "transparent"), borderWidth: 1,
+            }));
+        return byHour("bar", [...more, ...bars], {
+            x: axis({ stacked: true }), y: axis({ stacked: true, beginAtZero: true }),
+        });
+    };
+    const sides = ({ labels, to, from }) => ({
+        type: "bar",
+        data: { labels, datasets: [
+            { label: "to", data: to, backgroundColor: "#0072b2" },
+            { label: "from", data: from, backgroundColor: "#e69f00" },
+        ] },
+        options: options({
+            indexAxis: "y",
+            scales: { x: axis({ beginAtZero: true }), y: axis({ ticks: { color: ink, autoSkip: false } }) },
+        }),
+    });
     const flat = ({ labels, values }) => ({
         type: "bar",
         data: { labels, datasets: [{ label: "messages", data: values, backgroundColor: "#0072b2" }] },
@@ -57,18 +80,27 @@
 
     const draw = {
         outcomes() {
-            const bars = Object.entries(data.outcomes)
-                .filter(([, values]) => values.some((value) => value))
-                .map(([name, values]) => ({
-                    label: name, data: values, stack: "messages", backgroundColor: colours[name],
-                    borderColor: data.odd.map((odd) => odd ? ink : "transparent"), borderWidth: 1,
-                }));
             const lines = data.expected.some((value) => value !== null && value !== undefined)
                 ? [{ ...line("expected", data.expected, ink, [4, 4]), order: -1 }] : [];
-            return byHour("bar", [...lines, ...bars], {
-                x: axis({ stacked: true }), y: axis({ stacked: true, beginAtZero: true }),
-            });
+            return stacked(data.outcomes, lines);
         },
+        effects: () => stacked(data.effects),
+        peers: () => sides(data.peers),
+        networks: () => sides(data.networks),
+        services: () => flat(data.services),
+        forecast: () => ({
+            type: "line",
+            data: {
+                labels: data.forecast.labels,
+                datasets: [
+                    line("messages", data.forecast.days, "#0072b2", []),
+                    line("forecast", data.forecast.forecast, ink, [4, 4]),
+                    { ...line("low", data.forecast.low, "#e69f00", [2, 2]), fill: "+1" },
+                    line("high", data.forecast.high, "#e69f00", [2, 2]),
+                ],
+            },
+            options: options({ scales: { x: axis(), y: axis({ beginAtZero: true }) } }),
+        }),
         latency: () => byHour(
             "line",
             Object.entries(data.latency).map(([name, values]) => line(name, values, colours[name], dashes[name])),
@@ -81,7 +113,7 @@
 
     // Dragging over hours shows only these in every chart by hour; a double click shows all again.
     const charts = new Map(); // canvas -> its chart
-    const zoomable = ["outcomes", "latency"];
+    const zoomable = ["outcomes", "latency", "effects"];
     const show = (first, last) => {
         for (const [canvas, chart] of charts) {
             if (!zoomable.includes(canvas.dataset.chart)) continue;

@@ -1,0 +1,58 @@
+"""`manage.py spark_worker`: a worker of a standalone cluster of Spark, in the foreground."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from spark import cluster, java
+
+EXAMPLES = """examples:
+  manage.py spark_worker spark://10.0.0.5:7077 --host 10.0.0.6 --cores 4 --memory 8g
+
+The reports' code comes to it with each run; what it needs itself is the Python that PYSPARK_PYTHON
+names to the runs, with pyspark, pyarrow and pandas, and a way to RECORD_URL."""
+
+
+class Command(BaseCommand):
+    help = "Run a worker of a standalone Spark cluster, that of the installed PySpark."
+
+    def create_parser(self, *args: Any, **kwargs: Any) -> Any:
+        return super().create_parser(
+            *args, epilog=EXAMPLES, formatter_class=RawDescriptionHelpFormatter, **kwargs
+        )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("master", help="spark://HOST:PORT")
+        parser.add_argument("--host", default="127.0.0.1", help="the address others reach it at")
+        parser.add_argument("--port", type=int, default=0, help="0: any that is free")
+        parser.add_argument("--web-port", type=int, default=8081, help="of its page; 0: any")
+        parser.add_argument("--cores", type=int, help="how many it lends; default: all")
+        parser.add_argument("--memory", help="how much it lends, as 8g; default: all but 1 GB")
+        parser.add_argument(
+            "--folder", type=Path, help="where runs work; default: spark-work in DATA_DIR"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        host, folder = options["host"], options["folder"] or settings.DATA_DIR / "spark-work"
+        try:
+            cluster.check_master(options["master"])
+            environment = cluster.environment(settings.DATA_DIR, host)
+        except (java.NoJava, cluster.NoMaster) as lack:
+            raise CommandError(str(lack)) from lack
+        words = [
+            options["master"], "--host", host, "--port", str(options["port"]),
+            "--webui-port", str(options["web_port"]), "--work-dir", str(folder),
+        ]  # fmt: skip
+        for option in ("cores", "memory"):
+            if options[option]:
+                words += [f"--{option}", str(options[option])]
+        folder.mkdir(parents=True, exist_ok=True)
+        program = cluster.command(cluster.WORKER_CLASS, words)
+        os.chdir(folder)  # not where code lies that executors would find by chance
+        os.execve(program[0], program, environment)  # noqa: S606 (it becomes Spark's own script)
