@@ -11,6 +11,7 @@ import logging
 import os
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from heapq import nlargest
 from time import monotonic, process_time, time
 from typing import Protocol
 
@@ -116,8 +117,8 @@ class Sampler:
             for session in list(self._node.sessions.sessions.values())
             if (size := session.outbox.waiting_bytes)
         ]
-        waiting.sort(key=lambda each: -each[0])
-        return [Reader(each.runtime_url, each.id, size) for size, each in waiting[:TOP]]
+        most = nlargest(TOP, waiting, key=lambda each: each[0])
+        return [Reader(each.runtime_url, each.id, size) for size, each in most]
 
     def _totals(self) -> Sample:
         """What was counted since the start, as a sample."""

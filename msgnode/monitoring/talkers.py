@@ -7,6 +7,7 @@ seconds. Counts are of a few seconds and bounded: of more names than MOST, new o
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import nlargest
 from time import monotonic
 
 import msgspec
@@ -100,7 +101,7 @@ class Talkers:
 
 
 def _top(counts: Counts) -> list[tuple[tuple[str, str], list[int]]]:
-    return sorted(counts.items(), key=lambda each: -each[1][0])[:TOP]
+    return nlargest(TOP, counts.items(), key=lambda each: each[1][0])
 
 
 def _talker(key: tuple[str, str], counts: list[int], seconds: float) -> Talker:
