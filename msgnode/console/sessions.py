@@ -50,7 +50,7 @@ class StateFilter(DropdownFilter):
             return queryset
         if self.value() in Session.State.values:
             return queryset.filter(state=self.value())
-        return queryset.exclude(state=Session.State.CLOSED)
+        return queryset.filter(state__in=(Session.State.OPEN, Session.State.DETACHED))
 
 
 @admin.register(Session)
