@@ -2,12 +2,14 @@
 
 A tap is attached when figures are asked for, and taken away when nobody has asked for PATIENCE
 seconds. Counts are of a few seconds and bounded: of more names than MOST, new ones are not counted.
+Where more than NOTED messages a second pass, one in several is noted at random and stands for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import nlargest
+from random import randrange
 from time import monotonic
 
 import msgspec
@@ -20,6 +22,8 @@ PATIENCE = 5.0
 WINDOW = 5.0
 MOST = 20_000
 TOP = 10
+NOTED = 1_000
+"""Messages a second that are looked at, about, so that looking costs the same at any rate."""
 
 Counts = dict[tuple[str, str], list[int]]
 """Messages, bytes and failures by name and session."""
@@ -51,6 +55,9 @@ class Talkers:
         self._asked = float("-inf")
         self._began = 0.0
         self._is_attached = False
+        self._stride = 1
+        self._skip = 0
+        self._noted = 0
         self._senders: Counts = {}
         self._addresses: Counts = {}
         self._told: tuple[list[Talker], list[Talker]] = ([], [])
@@ -78,14 +85,23 @@ class Talkers:
             senders = [_talker(*each, seconds) for each in _top(self._senders)]
             addresses = [_talker(*each, seconds) for each in _top(self._addresses)]
             self._told = (senders, addresses)
+            self._stride = max(1, round(self._noted / seconds / NOTED))
             self._begin()
 
     def _begin(self) -> None:
         self._began = self._clock()
+        self._noted = 0
         self._senders, self._addresses = {}, {}
 
     def _note(self, record: TrafficRecord, body: bytes) -> None:
-        failed = record.code >= 400
+        if self._skip:
+            self._skip -= 1
+            return
+        stride = self._stride
+        if stride > 1:  # a fixed step would fall in with traffic that has a rhythm
+            self._skip = randrange(2 * stride - 1)  # noqa: S311 (a sample)
+        self._noted += stride
+        failed = stride if record.code >= 400 else 0
         for counts, key in (
             (self._senders, (record.runtime or record.sender, record.session)),
             (self._addresses, (record.to, "")),
@@ -95,8 +111,8 @@ class Talkers:
                 if len(counts) >= MOST:
                     continue
                 found = counts[key] = [0, 0, 0]
-            found[0] += 1
-            found[1] += record.size
+            found[0] += stride
+            found[1] += stride * record.size
             found[2] += failed
 
 

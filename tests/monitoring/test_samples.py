@@ -103,6 +103,25 @@ def test_talkers_are_counted_while_somebody_asks_and_no_longer() -> None:
     assert len(attached) == 2
 
 
+def test_of_many_messages_a_few_are_looked_at_and_stand_for_all() -> None:
+    clock = Clock()
+    attached: list[object] = []
+    talkers = Talkers(attached.append, clock)
+    talkers.ask()
+    see = attached[-1]
+    assert callable(see)
+    for _ in range(2):  # the first window tells how many there are
+        for number in range(50_000):
+            see(record("runtime://d/loud" if number % 4 else "runtime://d/quiet"), b"")
+        clock.now += WINDOW
+        talkers.ask()
+        talkers.turn()
+    (loud, quiet), _ = talkers.ask()
+    assert (loud.name, quiet.name) == ("runtime://d/loud", "runtime://d/quiet")
+    assert 6_000 < loud.messages < 9_000  # 7,500
+    assert 1_800 < quiet.messages < 3_200  # 2,500
+
+
 def test_talkers_count_no_more_names_than_they_have_room_for() -> None:
     attached: list[object] = []
     talkers = Talkers(attached.append, Clock())
