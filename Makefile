@@ -10,13 +10,11 @@ BIN := $(VENV)/bin
 PACKAGES := msgnode policies registry spark
 SOURCES := $(PACKAGES) manage.py $(wildcard tests bench docs)
 PARALLEL := -n auto --dist loadgroup
-# Until no race is known any more, a failure in shared checks is tried twice more, shown and counted.
-AGAIN := $(if $(CI),--reruns 2 -raR)
 # make's own notes would stand between the lines of the node.
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run test test-long test-again coverage mutants lint types imports drawing docs check audit bench clean
+.PHONY: help setup setup-dev lock run test test-long test-again coverage mutants lint types imports drawing docs check audit sbom bench clean
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,24 +26,26 @@ setup-dev: $(VENV)/.dev  ## Make .venv with what the checks need as well
 	@:
 
 # A stamp is written last: an installation that broke off is taken up again.
-$(VENV)/.run: requirements.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one with PYTHON=")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+$(VENV)/.run: requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one with PYTHON=")'
+	@$(PYTHON) .ci/install $(VENV) requirements
 	@touch $@
 
-$(VENV)/.dev: requirements-dev.txt $(VENV)/.run
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.run
+	@$(PYTHON) .ci/install $(VENV) requirements-dev
 	@touch $@
+
+lock: $(VENV)/.run  ## Lock what requirements*.txt allow, with digests (UPGRADE=all, or a package)
+	@.ci/lock
 
 run: $(VENV)/.run  ## Start a node in the foreground (PORT HOST DOMAIN DATA_DIR WORKERS DATABASE_URL REDIS_URL)
 	@$(BIN)/python manage.py run
 
 test: $(VENV)/.dev  ## Run the tests, without the long ones
-	$(BIN)/python -m pytest $(PARALLEL) -m "not long" $(AGAIN) $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not long" $(ARGS)
 
 test-long: $(VENV)/.dev  ## Run the long tests
-	$(BIN)/python -m pytest $(PARALLEL) -m long $(AGAIN) $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m long $(ARGS)
 
 test-again: $(VENV)/.dev  ## Run what a change touches twenty times under load
 	$(BIN)/python -m tests.again $(ARGS)
@@ -60,7 +60,8 @@ lint: $(VENV)/.dev  ## Look for mistakes in the source
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/bandit --quiet --recursive --severity-level high --configfile pyproject.toml $(PACKAGES)
 	DATA_DIR=.mypy_cache/data $(BIN)/python manage.py check --fail-level WARNING
-	@.ci/audit $(BIN)/pip-audit requirements.txt
+	@$(BIN)/python .ci/licences
+	@$(BIN)/python .ci/audit $(BIN)/pip-audit requirements.lock
 
 types: $(VENV)/.dev  ## Check the types
 	DATA_DIR=.mypy_cache/data $(BIN)/mypy $(PACKAGES) $(wildcard bench)
@@ -78,7 +79,13 @@ docs: $(VENV)/.dev  ## Build the site of docs/ into var/site; fail for a link th
 check: lint types imports docs test test-long  ## Everything that must pass before a change is taken
 
 audit: $(VENV)/.dev  ## Look up known vulnerabilities; fail if any dependency was not looked up
-	@.ci/audit --strict $(BIN)/pip-audit requirements.txt
+	@$(BIN)/python .ci/audit --strict $(BIN)/pip-audit requirements.lock
+
+sbom: $(VENV)/.dev  ## Write what a node consists of to var/sbom.json (CycloneDX)
+	@mkdir -p var
+	@$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application --output-reproducible \
+		--validate --output-file var/sbom.json requirements.lock
+	@echo "The bill of materials is var/sbom.json."
 
 bench: $(VENV)/.dev  ## Measure the node (PART= names one measurement)
 	@PART="$(PART)" $(BIN)/python -m bench $(ARGS)

@@ -1,7 +1,7 @@
 """What `mkdocs` does besides with docs/: pages from elsewhere, links to files, and drawings.
 
 - The READMEs, CONTRIBUTING.md and CHANGELOG.md are pages of the site too (`PAGES`), and so is
-  .env.example, as tables.
+  .env.example, as tables, and what msgnode/core/explanations.py says.
 - A link to any other file of the repository is shown as that file's path. A path that does not
   exist is a warning, which `--strict` makes an error.
 - The script that draws Mermaid is loaded by pages that have a drawing, from the site itself.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,13 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # mkdocs is a program of its own
+
+from msgnode.core.explanations import ALARMS, CLOSE_CODES, ERRORS, Explanation  # noqa: E402
+
 # Path in the repository: name among the pages.
 PAGES = {
+    "msgnode/core/explanations.py": "problems.md",
     "README.md": "readme.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
@@ -46,6 +52,8 @@ def on_files(files: Files, config: Any) -> Files:
         text = (ROOT / source).read_text(encoding="utf-8")
         if source == ".env.example":
             text = settings_page(text)
+        elif page == "problems.md":
+            text = problems_page()
         files.append(File.generated(config, page, content=text))
     return files
 
@@ -114,6 +122,27 @@ def settings_page(example: str) -> str:
         else:
             end_of_row()
     end_of_row()
+    return "\n".join([*lines, ""])
+
+
+def problems_page() -> str:
+    """Every error code, close code and alarm, as the node's own pages have them."""
+    groups: list[tuple[str, dict[str, Explanation]]] = [
+        ("Error codes", {str(code): error.explanation for code, error in ERRORS.items()}),
+        ("Close codes", {str(code): text for code, text in CLOSE_CODES.items()}),
+        ("Alarms", dict(ALARMS)),
+    ]
+    lines = [
+        "# What it means, and what to do",
+        "",
+        "The node serves each of these as a page of its own, below `/problems/`: `type` of problem "
+        "details, the console's alarms and Prometheus' alerts lead there.",
+    ]
+    for title, texts in groups:
+        lines += ["", f"## {title}"]
+        for mark, text in texts.items():
+            lines += ["", f"### {mark}: {text.title}", "", _escaped(text.meaning), ""]
+            lines += [f"**What to do**: {_escaped(text.remedy)}"]
     return "\n".join([*lines, ""])
 
 

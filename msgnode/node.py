@@ -56,6 +56,7 @@ from msgnode.monitoring.tail import Tail
 from msgnode.monitoring.talkers import Talkers
 from msgnode.monitoring.taps import Taps
 from msgnode.policy.service import PolicyService
+from msgnode.redis.directory import Directory
 from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.bans import BanList
 from msgnode.sessions.budgets import AnswerBudget
@@ -66,6 +67,7 @@ from msgnode.sessions.expiry import run_expiry
 from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.liveness import LivenessChecks
+from msgnode.sessions.locator import SessionLocator
 from msgnode.sessions.manager import SessionManager, SessionSettings
 from msgnode.sessions.probe import NoRecord, ProbeAuthorizer, ProbeDoor
 from msgnode.sessions.rules import CloseCode
@@ -189,6 +191,7 @@ class Node:
             EmbeddedProvider(),
         )
         self.async_verifier = self.identities.async_verifier
+        self.locator = SessionLocator(self.sessions)
         self.liveness = LivenessChecks(self.sessions, limits["LIVENESS_TIMEOUT"])
         self.handshake = SessionHandshake(
             session_settings,
@@ -197,6 +200,7 @@ class Node:
             self.session_store,
             self.identities.authorize_runtime,
             barrier,
+            self.locator,
             self.liveness,
             self.owners,
         )
@@ -224,24 +228,25 @@ class Node:
             self.registries.domain.session_handed_off,
         ]
         self.guard = ResponseGuard(self.table, settings.STRICT_RESPONSES, self.sessions.missed)
+        self.authorizer = SessionAuthorizer(
+            self.table,
+            self.handshake,
+            self.identities.authenticator,
+            ownership,
+            limits["MAX_LEARNED_PER_SESSION"],
+        )
+        self.replies = Replies(self.enforcer, limits["ANSWER_TIMEOUT"], barrier)
         self.pipeline = Pipeline(
             domain=self.domain,
             table=self.table,
             components=ComponentBook(self._components()),
-            authorizer=SessionAuthorizer(
-                self.table,
-                self.handshake,
-                self.identities.authenticator,
-                ownership,
-                limits["MAX_LEARNED_PER_SESSION"],
-            ),
+            authorizer=self.authorizer,
             session_door=self.handshake,
             enforcer=self.enforcer,
             recorder=self.recorder,
-            answers=Replies(self.enforcer, limits["ANSWER_TIMEOUT"], barrier),
+            answers=self.replies,
             guard=self.guard,
             check_lease=self.lease.check,
-            knows_all=self.knows_all,
         )
         self.taps = Taps(self._set_tap)
         self.probe = ProbeDoor(self.domain, settings.SECRET_KEY, self.table)
@@ -340,8 +345,11 @@ class Node:
             self.guard,
             self.liveness,
             self.lease,
+            Directory(settings.REDIS_URL, transport.node[:12]),
         )
-        self.handshake.fetch = cluster.moves.fetch
+        self.pipeline.holders = self.authorizer.holders = cluster.homes
+        self.replies.findable = cluster.entries.barrier
+        self.locator.fetch = cluster.moves.fetch
         self.liveness.ask_worker = cluster.ask_worker
         cluster.rpc.answers = peer_queries.answers(self)
         PoliciesConfig.installed().messages_of_others = partial(peer_queries.passing, cluster.rpc)
@@ -495,10 +503,6 @@ class Node:
             "sessions": len(self.sessions.sessions),
             "links": self.cluster.transport.figures(),
         }
-
-    def knows_all(self) -> bool:
-        """Whether what is not in the routing table is nobody's, on any worker."""
-        return self.cluster is None or self.cluster.knows_all()
 
     async def _end_jobs(self) -> None:
         for task in self._tasks:

@@ -13,6 +13,7 @@ from msgnode.ops import health
 from msgnode.ops.metrics import metrics
 from msgnode.settings.access import PROVIDER_PATH
 from msgnode.stubs.views import IDP_TYPES, OTHER_TYPES, STUB_TYPES, CatalogueView
+from msgnode.web import explained
 from msgnode.web.landing import favicon, landing
 
 _TYPES = "|".join(STUB_TYPES + IDP_TYPES + OTHER_TYPES)
@@ -25,6 +26,8 @@ urlpatterns = [
     path("health/live", health.live),
     path("health/ready", health.ready),
     path("metrics", metrics),
+    path("problems/", explained.index, name="problems"),
+    path("problems/<slug:kind>/<slug:name>", explained.page, name="problem"),
     path("api/v1/status", StatusView.as_view(), name="status"),
     path("api/v1/", include("spark.urls")),
     path("login/", Login.as_view(), name="login"),

@@ -91,3 +91,51 @@ def test_an_audit_that_does_not_end_is_none(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 1
     assert "NOT AUDITED (pypi: no answer in time" in done.stdout
+
+
+def audit_waiving(tmp_path: Path, waivers: str) -> subprocess.CompletedProcess[str]:
+    """The audit of a vulnerable dependency with waivers."""
+    (tmp_path / "waivers.toml").write_text(waivers)
+    (tmp_path / "said").write_text(json.dumps({"dependencies": [CLEAN, BAD], "fixes": []}))
+    tool = tmp_path / "pip-audit"
+    tool.write_text(f"#!/bin/sh\ncat {tmp_path / 'said'}\n")
+    tool.chmod(0o700)
+    return subprocess.run(
+        [ROOT / ".ci" / "audit", "--strict", tool, "requirements.txt"],
+        env={**os.environ, "AUDIT_WAIVERS": str(tmp_path / "waivers.toml")},
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def waiver(id_: str, until: str, reason: str = "not called") -> str:
+    return f'[[waiver]]\nid = "{id_}"\nreason = "{reason}"\nuntil = {until}\n'
+
+
+@pytest.mark.parametrize(
+    ("waivers", "status", "told"),
+    [
+        ("", 1, "VULNERABLE oauth 1.0: PYSEC-1, PYSEC-2"),
+        (waiver("PYSEC-1", "9999-12-31"), 1, "VULNERABLE oauth 1.0: PYSEC-2"),
+        (
+            waiver("PYSEC-1", "9999-12-31") + waiver("PYSEC-2", "9999-12-31"),
+            0,
+            "waived until 9999-12-31: oauth PYSEC-2",
+        ),
+        (waiver("PYSEC-1", "2001-01-01"), 1, "PYSEC-1: the waiver ended on 2001-01-01: not called"),
+        (waiver("PYSEC-1", "9999-12-31", ""), 1, "a waiver has an id, a reason and until"),
+        ('[[waiver]]\nid = "PYSEC-1"\nreason = "x"\n', 1, "a waiver has an id, a reason and until"),
+    ],
+)
+def test_a_waiver_holds_until_its_last_day_and_says_why(
+    tmp_path: Path, waivers: str, status: int, told: str
+) -> None:
+    done = audit_waiving(tmp_path, waivers)
+    assert (done.returncode, told in done.stdout) == (status, True), done.stdout
+
+
+def test_what_a_running_node_needs_has_licences_that_are_allowed() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / ".ci" / "licences"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr

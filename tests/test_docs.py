@@ -26,7 +26,7 @@ SETTING = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
 FILE = re.compile(r"(?<![\w/.<*-])(?:msgnode|policies|registry|spark|tests|bench|deploy)/[\w./-]+")
 COMMAND = re.compile(r"manage\.py (\w+)")
 TARGET = re.compile(r"\bmake ([a-z][a-z-]*)\b")
-OF_OTHERS = {"PYSPARK_PYTHON", "SO_REUSEPORT"}
+OF_OTHERS = {"PIP_INDEX_URL", "PYSPARK_PYTHON", "SO_REUSEPORT", "UV_DEFAULT_INDEX"}
 NOT_FILES = ("bench/results/local/", "registry/updated")  # written by a run; a path of HTTP
 
 

@@ -18,6 +18,7 @@ from msgnode.bus.address_budget import AddressBudget
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ports import Body, Component, Listener
 from msgnode.bus.table import RoutingTable
+from msgnode.bus.writing import Findable
 from msgnode.core.errors import BadMessage, TooMany
 from msgnode.core.messages import Message
 
@@ -169,7 +170,9 @@ class AllocationComponent(Component):
         self._budget.check(caller, made)
         for address in made:
             self.enter(address, block.key, caller)
-        committed = self._store.allocated(caller, block.scheme, block.key, made, _allocated(made))
+        committed = self._store.allocated(
+            caller, block.scheme, block.key, made, Findable(_allocated(made))
+        )
 
         def undo(done: Future[Body]) -> None:
             if done.cancelled() or done.exception() is not None:

@@ -12,7 +12,8 @@ carry(frame, caller)
 A component's answer passes 5 too. One `try` turns errors into answers; a `response` is never
 answered. Everything here runs in line and waits for nothing; an answer that takes time is finished
 later and holds up nobody. A fact that 2 or 3 need and that is on its way (Pending) holds up this
-caller alone: its frame is carried again when the fact is there.
+caller alone: its frame is carried again when the fact is there. Who holds an address that only
+another worker knows is such a fact, looked for between 2 and 3.
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ from typing import assert_never
 
 from msgnode.core import messages
 from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
+from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import Forbidden, InternalFault, NodeError, NotFound, Unavailable
 from msgnode.core.identity import Speaker
 from msgnode.core.message_types import TYPES
-from msgnode.core.messages import InvalidFrame, Message
+from msgnode.core.messages import Message
 from msgnode.core.pending import Pending
 from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
 
 from . import delivery, routes
 from .delivery import FanOut
+from .holders import NO_OTHERS, Holders
 from .ports import (
     Authorizer,
     Caller,
@@ -43,10 +46,11 @@ from .ports import (
     Requester,
     SessionDoor,
 )
+from .refusals import NotPermitted, row_of_fault
 from .replies import Replies
 from .response_guard import ResponseGuard
 from .return_paths import ReturnPath
-from .routes import ComponentBook, Nowhere, ToComponent, ToSessions
+from .routes import ComponentBook, Nowhere, Route, ToComponent, ToSessions
 from .table import RoutingTable
 
 log = logging.getLogger(__name__)
@@ -62,15 +66,11 @@ def _nothing() -> None:
     """The check of a worker whose lease nobody asks about."""
 
 
-def _always() -> bool:
-    return True
-
-
 class Pipeline:
     """One instance per worker; `carry` is the one door for messages of every kind of caller.
 
-    `check_lease` raises Pending while it is not certain that the worker may serve; `knows_all` says
-    whether an address that is not in the table is nobody's, on any worker.
+    `check_lease` raises Pending while it is not certain that the worker may serve. `holders` are
+    asked for what the table does not know.
     """
 
     def __init__(
@@ -86,10 +86,9 @@ class Pipeline:
         answers: Replies,
         guard: ResponseGuard,
         check_lease: Callable[[], None] = _nothing,
-        knows_all: Callable[[], bool] = _always,
     ) -> None:
+        self.holders: Holders = NO_OTHERS
         self._check_lease = check_lease
-        self._knows_all = knows_all
         self._domain = domain
         self._address = f"domain://msg-node.{domain}"
         self._table = table
@@ -123,20 +122,18 @@ class Pipeline:
         try:
             self._check_lease()
             session, speaker = self._authorizer.authorize(message, caller)
+            route = None
+            if self.holders is not NO_OTHERS:
+                route = self._find_holders_of(message, session)
             if len(message.recipients) == 1:
                 message, decision = self._taken_in(message, speaker)
-        except Pending as fact:
-            caller.hold(frame, fact)
-        except NodeError as error:
-            self._refuse(message, caller, error, decision, began)
-        except Exception:
-            log.exception("A message could not be admitted.")
-            self._refuse(message, caller, InternalFault(), decision, began)
+        except Exception as error:
+            self._not_carried(error, message, frame, caller, decision, began)
         else:
             recipients = message.recipients
             if len(recipients) == 1:
                 rest = self._to_recipient(
-                    message, recipients[0], decision, session, speaker, caller, began
+                    message, recipients[0], decision, session, speaker, caller, began, route
                 )
                 if rest is not None:
                     caller.carry_on(rest)
@@ -157,17 +154,30 @@ class Pipeline:
             self._authorizer.authenticate(message, caller)
             decision = self._enforced(message, caller.speaker, Direction.IN)
             self._door.handle(message, caller)
-        except Pending as fact:
-            caller.hold(frame, fact)
-        except NodeError as error:
-            self._refuse(message, caller, error, decision, began)
-        except Exception:
-            log.exception("A session's frame could not be handled.")
-            self._refuse(message, caller, InternalFault(), decision, began)
+        except Exception as error:
+            self._not_carried(error, message, frame, caller, decision, began)
         else:
             self._note(message, SESSION_ADDRESS, caller.speaker, decision, began,
                        Outcome.ANSWERED, component="session")  # fmt: skip
         yield from ()
+
+    def _not_carried(
+        self,
+        error: Exception,
+        message: Message,
+        frame: bytes,
+        caller: Caller,
+        decision: Decision,
+        began: float,
+    ) -> None:
+        """A fact is not there yet, and the frame waits for it; or it is refused; or we failed."""
+        if isinstance(error, Pending):
+            caller.hold(frame, error)
+        elif isinstance(error, NodeError):
+            self._refuse(message, caller, error, decision, began)
+        else:
+            log.error("A message could not be admitted.", exc_info=error)
+            self._refuse(message, caller, InternalFault(), decision, began)
 
     def _to_each(
         self, message: Message, session: Requester, speaker: Speaker, caller: Caller, began: float
@@ -205,6 +215,7 @@ class Pipeline:
         speaker: Speaker,
         caller: Caller,
         began: float,
+        route: Route | None = None,
     ) -> Iterator[None] | None:
         """Deliver to one recipient; what is left to do, if that is too much for one turn."""
         listeners = code = 0
@@ -213,7 +224,10 @@ class Pipeline:
         try:
             if taken is None:
                 message, decision = self._taken_in(message, speaker)
-            route = routes.choose(message, to, self._components, self._table, self._domain, session)
+            if route is None:
+                route = routes.choose(
+                    message, to, self._components, self._table, self._domain, session
+                )
             out = self._enforced(message, speaker, Direction.OUT)
             if out.auth or not decision.auth:
                 decision = out
@@ -252,7 +266,7 @@ class Pipeline:
                     outcome = Outcome.ANSWERED
                     code = self._answers.ask(asked, message, session, caller)
                 case Nowhere(reason):
-                    if self._knows_all():
+                    if self.holders.is_known(to):
                         raise NotFound(reason)
                     raise Unavailable(f"Whether anybody listens to {to} is not known just now.")
                 case _:
@@ -286,6 +300,31 @@ class Pipeline:
             full = Unavailable(f"{to} is not connected, and its queue is full.")
             outcome, code = self._undelivered(message, to, full, caller)
         self._note(message, to, speaker, decision, began, outcome, listeners, code=code)
+
+    def _find_holders_of(self, message: Message, session: Requester) -> Route | None:
+        """Find out who holds what this message is for or about, where nobody here knows.
+
+        Returns:
+            The route to its last recipient, if that had to be chosen.
+        """
+        table = self._table
+        route: Route | None = None
+        missing: list[str] = []
+        needed: list[str] = []
+        for to in message.recipients:
+            if to in table.owners or not delivery.expects_answer(message, to):
+                continue
+            route = routes.choose(message, to, self._components, table, self._domain, session)
+            if isinstance(route, Nowhere):
+                missing.append(to)
+            elif isinstance(route, ToComponent):
+                named = route.component.addresses_of(message)
+                needed += [each for each in named if table.owner_of(each) is None]
+        if missing:
+            self.holders.find((session.id, message.id, "to"), missing)
+        if needed:
+            self.holders.require((session.id, message.id, "about"), needed)
+        return route
 
     def _taken_in(self, message: Message, speaker: Speaker) -> tuple[Message, Decision]:
         """The message after the policies on its way in, which may have rewritten it."""
@@ -355,20 +394,7 @@ class Pipeline:
         to = fault.sender or caller.speaker.runtime_url
         if not fault.is_response:
             caller.put(messages.response(fault.id, sender, to, messages.error_body(fault)))
-        record = TrafficRecord(
-            at=time(),
-            session=caller.speaker.session_id,
-            id=fault.id.decode(),
-            type="",
-            sender=fault.sender,
-            to=fault.to,
-            size=len(frame),
-            listeners=0,
-            outcome=Outcome.REFUSED,
-            code=fault.code,
-            latency=perf_counter() - began,
-            runtime=caller.speaker.runtime_url,
-        )
+        record = row_of_fault(fault, frame, caller.speaker, began)
         self._recorder.note(record)
         if self.tap is not None:
             self.tap(record, b"")
@@ -406,14 +432,3 @@ class Pipeline:
         self._recorder.note(record)
         if self.tap is not None:
             self.tap(record, message.body)
-
-
-class NotPermitted(Forbidden):
-    """A policy decided against the message."""
-
-    title = "Blocked by policy"
-
-    def __init__(self, decision: Decision) -> None:
-        super().__init__(decision.reason)
-        self.code = decision.code  # type: ignore[misc]  # a limit's is 429
-        self.decision = decision

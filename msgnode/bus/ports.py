@@ -10,7 +10,7 @@ Enforcer   the policy enforcement point; Recorder: the traffic record
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
@@ -237,6 +237,10 @@ class Component(ABC):
         Raises:
             NodeError: the request is refused, and nothing has changed.
         """
+
+    def addresses_of(self, message: Message) -> Iterable[str]:
+        """Addresses that a message is about, where the answer depends on who holds them."""
+        return ()
 
     def revoke(self, message: Message, body: Body, caller: Listener) -> None:  # noqa: B027
         """Take back what the caller, who was told 504, would not find by asking again."""

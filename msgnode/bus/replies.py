@@ -2,7 +2,8 @@
 
 Every answer ends in exactly one frame to the caller: the component's, an error's, or 504 once the
 limit is over. A component's answer passes the policies on its way out. With several workers it is
-given once all of them route what this one does: a 200 means that it holds everywhere.
+given once all of them route what this one does, or can find it: a 200 means that it holds
+everywhere.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from msgnode.core.identity import Origin, Speaker
 from msgnode.core.messages import Message
 
 from .ports import Body, Caller, Component, Enforcer, Listener
-from .writing import Barrier, after_barrier, no_barrier
+from .writing import Barrier, Findable, after_barrier, no_barrier
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +54,13 @@ class _Asked:
 class Replies:
     """Asks components, and sends what they answer.
 
-    An answer waits until the barrier is passed, asked once: until all workers know what it says.
-    `timeout` is in seconds, for every answer that does not come at once.
+    An answer waits until a barrier is passed, asked once: until all workers know what it says. A
+    Findable one waits for `findable` instead, until all can find what it names. `timeout` is in
+    seconds, for every answer that does not come at once.
     """
 
     def __init__(self, enforcer: Enforcer, timeout: float, barrier: Barrier = no_barrier) -> None:
+        self.findable = barrier
         self._enforcer = enforcer
         self._timeout = timeout
         self._barrier = barrier
@@ -106,7 +109,9 @@ class Replies:
     def _finish(self, asked: _Asked, waiting: asyncio.Future[Body]) -> None:
         error = None if waiting.cancelled() else waiting.exception()
         if error is None and not waiting.cancelled():
-            after_barrier(self._barrier, partial(self._conclude, asked, waiting.result()))
+            body = waiting.result()
+            barrier = self.findable if isinstance(body, Findable) else self._barrier
+            after_barrier(barrier, partial(self._conclude, asked, body))
             return
         if asked.is_over:
             return

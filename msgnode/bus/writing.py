@@ -65,6 +65,14 @@ class Call:
 
 Change = Create | Update | Delete | Together | Call
 
+
+class Findable(dict[str, Any]):
+    """The body of an answer that holds once every worker can find what it names.
+
+    Not all have to have been told: it is of addresses that were nobody's before.
+    """
+
+
 Barrier = Callable[[], asyncio.Future[None] | None]
 """Something to wait for until every worker routes what this one does; None if they do."""
 

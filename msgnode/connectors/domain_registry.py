@@ -12,13 +12,14 @@ registrations to `disconnected`, after a grace if it closed it itself (ended_run
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from msgnode.bus.address_budget import AddressBudget
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import CLOSED_BY_RUNTIME, Body, Component, Listener
 from msgnode.core import addresses
-from msgnode.core.errors import Forbidden
+from msgnode.core.errors import Forbidden, NodeError
 from msgnode.core.messages import Message
 from registry.api import Claimant, subject_mark
 
@@ -74,6 +75,13 @@ class DomainRegistryConnector(Component):
         if isinstance(request, Register):
             self._count(request.url, caller)
         return self._registry.carry_out(request, self._claimant(request, caller))
+
+    def addresses_of(self, message: Message) -> list[str]:
+        with suppress(NodeError):  # the answer says so
+            request = request_of(message.type, message.fields(), self._domain)
+            if not isinstance(request, Find) and request.url:
+                return [request.url]
+        return []
 
     def _check(self, request: Change | Register | Refresh | Remove, caller: Listener) -> None:
         """Whether the addresses a request names are the caller's. Raises Forbidden."""

@@ -7,10 +7,13 @@ from typing import Any
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from unfold.contrib.filters.admin import DropdownFilter
 from unfold.decorators import action, display
 
+from msgnode.core.explanations import ALARMS
 from msgnode.models import Alarm
 
 from .lists import WrittenByTheNode
@@ -31,7 +34,10 @@ class StandingFilter(DropdownFilter):
 
 @admin.register(Alarm)
 class AlarmAdmin(WrittenByTheNode):
-    list_display = ("text", "kind", "subject", "state_label", "count", "raised_at", "last_at")
+    list_display = (
+        *("text", "kind_explained", "subject", "state_label"),
+        *("count", "raised_at", "last_at"),
+    )
     list_filter = (StandingFilter,)
     ordering = ("-last_at",)
     sortable_by = ("raised_at", "last_at", "kind")
@@ -42,6 +48,14 @@ class AlarmAdmin(WrittenByTheNode):
     @display(description="state", label={"standing": "danger", "cleared": "default"})
     def state_label(self, alarm: Alarm) -> str:
         return "cleared" if alarm.cleared_at else "standing"
+
+    @display(description="kind", ordering="kind")
+    def kind_explained(self, alarm: Alarm) -> str:
+        """The kind, leading to the page that says what to do."""
+        if alarm.kind not in ALARMS:
+            return alarm.kind
+        page = reverse("problem", args=["alarms", alarm.kind])
+        return format_html('<a href="{}">{}</a>', page, alarm.kind)
 
     @action(description="Clear the selected alarms", permissions=["clear"])
     def clear(self, request: HttpRequest, queryset: QuerySet[Alarm]) -> None:

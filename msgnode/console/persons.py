@@ -16,16 +16,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from axes.models import AccessAttempt
+from django.apps import apps
 from django.conf import settings
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth import get_user_model
+from django.contrib.contenttypes.models import ContentType
 from django.db import transaction
 from django.db.models import Model, Q, QuerySet
-from oauth2_provider.models import get_access_token_model
+from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
 from msgnode.identity.provider.revocation import end_browser_sessions, end_logins
 from msgnode.identity.provider.validator import subject_of, user_url_of
 from msgnode.models import (
     AddressOwner,
+    Alarm,
     Allocation,
     AuditEntry,
     Ban,
@@ -35,7 +39,7 @@ from msgnode.models import (
     Subscription,
 )
 from msgnode.traffic.pseudonyms import pseudonym
-from policies.models import DecisionEntry
+from policies.models import DecisionEntry, NamedList
 from registry import api as registry
 
 from .audit import fields_of
@@ -43,7 +47,16 @@ from .operator_actions import end_sessions
 
 ERASED = "(erased)"
 _PORTION = 500
-_HIDDEN = frozenset({"password", "identity"})
+_HIDDEN = frozenset(
+    {"password", "identity", "token", "token_checksum", "secret_hash", "previous_hash"}
+    | {"document", "lists"}  # what an author of policies has written is about the node
+)
+_AUTHORS = {
+    "msgnode.Ban": "created_by",
+    "msgnode.Revocation": "revoked_by",
+    "msgnode.ApiKey": "created_by",
+}
+"""Rows that name the operator who made them, and in which column."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +117,7 @@ def export(names: Names) -> dict[str, Any]:
     """Everything that is kept, as plain values by kind of row."""
     sessions = sessions_of(names)
     holding = {"session__in": sessions}
-    rows: Mapping[str, Iterable[Model]] = {
+    rows: dict[str, Iterable[Model]] = {
         "sessions": sessions,
         "allocations": Allocation.objects.filter(**holding),
         "subscriptions": Subscription.objects.filter(**holding),
@@ -118,7 +131,12 @@ def export(names: Names) -> dict[str, Any]:
         ),
         "failed_logins": AccessAttempt.objects.filter(username__in=names.user_names),
         "tokens": get_access_token_model().objects.filter(user__in=names.accounts),
+        "refresh_tokens": get_refresh_token_model().objects.filter(user__in=names.accounts),
+        "alarms": _alarms(names, sessions),
+        "console_history": _history(names),
+        "named_lists": _lists(names),
     }
+    rows |= _authored(names)
     told: dict[str, Any] = {kind: [_plain(row) for row in found] for kind, found in rows.items()}
     told["account"] = [_plain(person) for person in names.accounts]
     told["registry"] = registry.person_export(names.user_urls, names.guids)
@@ -145,10 +163,14 @@ def erase(names: Names, actor: str) -> dict[str, int]:
     done = {"sessions ended": end_sessions(live.iterator(), actor, "erased", may_return=False)}
     done["decisions"] = _delete(DecisionEntry.objects.filter(_decisions(names, sessions)))
     done["bindings of tokens"] = _delete(_bindings(sessions))
+    done["alarms"] = _delete(_alarms(names, sessions))
     done["sessions"] = _delete(sessions)
     done["address owners"] = _delete(AddressOwner.objects.filter(_subjects(names)))
     done["failed log-ins"] = _delete(AccessAttempt.objects.filter(username__in=names.user_names))
     done["registry"] = registry.person_erase(names.user_urls, names.guids)
+    done["console history"] = _delete(_history(names))
+    authored = _authored(names).items()
+    done["authors"] = sum(rows.update(**{_AUTHORS[kind]: ERASED}) for kind, rows in authored)
     for person in names.accounts:
         end_logins(person, close=True)
         end_browser_sessions(person)
@@ -181,6 +203,36 @@ def _audited(names: Names, sessions: QuerySet[Session]) -> set[str]:
 def _bindings(sessions: QuerySet[Session]) -> QuerySet[IdentityBinding]:
     """What is bound to the person's runtimes."""
     return IdentityBinding.objects.filter(runtime_url__in=sessions.values("runtime_url"))
+
+
+def _alarms(names: Names, sessions: QuerySet[Session]) -> QuerySet[Alarm]:
+    """Those about the person's runtimes, or about the person as a sender."""
+    subjects = {*names.texts, *(subject for _, subject in names.subjects)}
+    return Alarm.objects.filter(
+        Q(subject__in=subjects) | Q(subject__in=sessions.values("runtime_url"))
+    )
+
+
+def _history(names: Names) -> QuerySet[LogEntry]:
+    """What the console's own history says of the account, or was done by it."""
+    account = ContentType.objects.get_for_model(get_user_model())
+    ids = [str(person.pk) for person in names.accounts]
+    about = Q(content_type=account, object_id__in=ids)
+    return LogEntry.objects.filter(about | Q(user__in=names.accounts))
+
+
+def _lists(names: Names) -> list[NamedList]:
+    """Lists of policies that name the person; operators change them, nothing else does."""
+    texts = names.texts | {subject for _, subject in names.subjects}
+    return [each for each in NamedList.objects.all() if texts & set(each.texts())]
+
+
+def _authored(names: Names) -> dict[str, QuerySet[Any]]:
+    """What operators have made, by kind, where the row says who."""
+    return {
+        kind: apps.get_model(kind).objects.filter(**{f"{column}__in": names.texts})
+        for kind, column in _AUTHORS.items()
+    }
 
 
 def _ban_values(names: Names) -> set[str]:

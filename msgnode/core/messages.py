@@ -8,41 +8,32 @@ Message  what the node needs of it, and `forwarded()`: the frame for a recipient
 reply()  a response to a message.
 
 Rules
-- A frame is a JSON object. `from` is one address, `to` one or a list, `type` a word in any case,
-  `id` any JSON scalar and given back exactly as it was written.
+- A frame is a JSON object with an envelope (envelope.py); its `id` is given back exactly as it was
+  written.
 - A `type` that is none of TYPES is for the recipient to understand: it is passed on unread.
-- The same envelope key twice is refused: readers differ in which of the two they believe.
 - `body.auth` and `body.assertedIdentity` are statements of the node. What a sender claims there is
   dropped by decoding, never by searching the text, because keys can be escaped.
-- `body.accessToken` does not cross the border to another domain (border.py).
+- `body.accessToken` does not cross the border to another domain (token_scope.py).
 """
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from . import addresses
+from .envelope import (
+    EMPTY,
+    ENVELOPES,
+    RAW_FIELDS,
+    InvalidFrame,
+    fault_of,
+    invalid_frame,
+    is_scalar,
+    repeats_a_key,
+)
 from .errors import BadMessage, NodeError
-from .message_types import TYPES
 from .token_scope import may_cross
-
-MAX_ID_LENGTH = 256
-MAX_TYPE_LENGTH = 64
-MAX_RECIPIENTS = 1000
-
-_EMPTY = msgspec.Raw(b"")
-
-
-class _Envelope(msgspec.Struct):
-    id: msgspec.Raw = _EMPTY
-    type: str = ""
-    sender: str = msgspec.field(name="from", default="")
-    to: str | list[str] = ""
-    body: msgspec.Raw = _EMPTY
 
 
 class IdentityFields(msgspec.Struct):
@@ -51,44 +42,19 @@ class IdentityFields(msgspec.Struct):
     `auth` and `assertedIdentity` are claims of no worth.
     """
 
-    auth: msgspec.Raw = _EMPTY
-    assertedIdentity: msgspec.Raw = _EMPTY  # noqa: N815 (wire spelling)
-    identity: msgspec.Raw = _EMPTY
-    idToken: msgspec.Raw = _EMPTY  # noqa: N815 (wire spelling)
-    accessToken: msgspec.Raw = _EMPTY  # noqa: N815 (wire spelling)
-    via: msgspec.Raw = _EMPTY
+    auth: msgspec.Raw = EMPTY
+    assertedIdentity: msgspec.Raw = EMPTY  # noqa: N815 (wire spelling)
+    identity: msgspec.Raw = EMPTY
+    idToken: msgspec.Raw = EMPTY  # noqa: N815 (wire spelling)
+    accessToken: msgspec.Raw = EMPTY  # noqa: N815 (wire spelling)
+    via: msgspec.Raw = EMPTY
 
 
-_envelopes = msgspec.json.Decoder(_Envelope)
 _said = msgspec.json.Decoder(IdentityFields)
-_raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _values = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 
-_SCALAR_START = frozenset(b'"-0123456789tf')
 _COMPACT = len('{"id":,"type":"","from":"","to":"","body":}')
-_KEY = re.compile(rb'\s*"((?:[^"\\]|\\.)*)"\s*:\s*')
-_NEXT = re.compile(rb"\s*([,}])")
-
-
-class InvalidFrame(NodeError):
-    """A frame that is no message: the answer's parts, as far as the frame showed them."""
-
-    code = 400
-
-    def __init__(
-        self,
-        description: str,
-        id_: bytes = b"",
-        sender: str = "",
-        to: str = "",
-        is_response: bool = False,
-    ) -> None:
-        super().__init__(description)
-        self.id = id_
-        self.sender = sender
-        self.to = to
-        self.is_response = is_response
 
 
 class Message:
@@ -177,7 +143,7 @@ class Message:
 
     def with_body(self, body: bytes) -> Message:
         """The same message with another body (JSON object text), as a policy rewrote it."""
-        envelope = _raw_fields.decode(self.frame)
+        envelope = RAW_FIELDS.decode(self.frame)
         envelope["body"] = msgspec.Raw(body)
         frame = _encode(envelope)
         return Message(self.id, self.type, self.sender, self.recipients, body, frame, False)
@@ -204,14 +170,14 @@ class Message:
                 body, said = self.body, self.said
             else:
                 said = _read(body)
-            crosses = said.accessToken is _EMPTY or may_cross(said.accessToken, self.sender, to)
+            crosses = said.accessToken is EMPTY or may_cross(said.accessToken, self.sender, to)
             whole = self._whole
             if whole is not None and body is whole.body:
                 return whole._copy_for(to, auth, asserted, crosses, said)
             marked = _mark(body if crosses else _without(body, "accessToken"), said, auth, asserted)
             if self._plain:
                 return b"%b%b}" % (self.frame[: -1 - len(self.body)], marked)
-            envelope = _raw_fields.decode(self.frame)
+            envelope = RAW_FIELDS.decode(self.frame)
         except RecursionError:  # read with a shorter stack than this one
             raise BadMessage("The message is nested too deeply.") from None
         envelope["to"] = msgspec.Raw(_encode(to))
@@ -230,7 +196,7 @@ class Message:
         parts = self._spliced.get((auth, asserted, crosses))
         if parts is None:
             body = self.body if crosses else _without(self.body, "accessToken")
-            envelope = _raw_fields.decode(self.frame)
+            envelope = RAW_FIELDS.decode(self.frame)
             envelope["body"] = msgspec.Raw(_mark(body, said, auth, asserted))
             del envelope["to"]
             parts = b'{"to":', b"," + _encode(envelope)[1:]
@@ -263,15 +229,15 @@ def parse(frame: bytes) -> Message:
     try:
         if not is_ascii:
             frame.decode()  # what is passed on must be text to the last byte
-        envelope = _envelopes.decode(frame)
+        envelope = ENVELOPES.decode(frame)
         body = bytes(envelope.body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise _refusal(frame, error) from None
+        raise invalid_frame(frame, error) from None
     to = envelope.to
     type_ = envelope.type.lower()
     id_ = bytes(envelope.id)
     recipients = (to,) if to.__class__ is str else tuple(dict.fromkeys(to))
-    problem = _problem(envelope, id_, type_, recipients, body)
+    problem = fault_of(envelope, id_, type_, recipients, body)
     plain = False
     if not problem:
         if (
@@ -284,11 +250,11 @@ def parse(frame: bytes) -> Message:
             == _COMPACT + len(id_) + len(type_) + len(envelope.sender) + len(to) + len(body)
         ):
             plain = frame.endswith(b"}}")
-        elif _repeats_a_key(frame):
+        elif repeats_a_key(frame):
             problem = "A key of the message stands twice."
     if problem:
         first = to if to.__class__ is str else next(iter(recipients), "")
-        id_ = id_ if _is_scalar(id_) else b""
+        id_ = id_ if is_scalar(id_) else b""
         raise InvalidFrame(problem, id_, envelope.sender, first, type_ == "response")
     if not body or body == b"null":
         body, plain = b"{}", False
@@ -333,7 +299,7 @@ def _read(body: bytes) -> IdentityFields:
 
 
 def _mark(body: bytes, claimed: IdentityFields, auth: bool, asserted: bool) -> bytes:
-    if claimed.auth is not _EMPTY or claimed.assertedIdentity is not _EMPTY:
+    if claimed.auth is not EMPTY or claimed.assertedIdentity is not EMPTY:
         body = _without(body, "auth", "assertedIdentity")
     marks = _MARKS[auth, asserted]
     rest = body[1:]
@@ -341,7 +307,7 @@ def _mark(body: bytes, claimed: IdentityFields, auth: bool, asserted: bool) -> b
 
 
 def _without(body: bytes, *names: str) -> bytes:
-    fields = _raw_fields.decode(body)
+    fields = RAW_FIELDS.decode(body)
     for name in names:
         fields.pop(name, None)
     return _encode(fields)
@@ -355,109 +321,3 @@ _MARKS = {
 }
 
 
-def _problem(
-    envelope: _Envelope, id_: bytes, type_: str, recipients: tuple[str, ...], body: bytes
-) -> str:
-    if not id_ or not type_ or not envelope.sender or not recipients or not recipients[0]:
-        missing = _missing(envelope, id_, type_, recipients)
-        if missing:
-            return f"The message lacks {', '.join(missing)}."
-    if id_ and (not _is_scalar(id_) or len(id_) > MAX_ID_LENGTH):
-        return f"The id must be a number, a text or a boolean of at most {MAX_ID_LENGTH} bytes."
-    if type_ not in TYPES and (len(type_) > MAX_TYPE_LENGTH or not type_.isprintable()):
-        return (
-            f"The type {_shown(envelope.type)} is none: at most {MAX_TYPE_LENGTH} characters that "
-            "can be printed."
-        )
-    if body and body[0] != 123 and body != b"null":
-        return "The body must be a JSON object."
-    if len(recipients) > MAX_RECIPIENTS:
-        return f"The list `to` has more than {MAX_RECIPIENTS} recipients."
-    if envelope.sender and (why := addresses.fault(envelope.sender)):
-        return f"The address in `from` {why}."
-    for to in recipients:
-        if why := addresses.fault(to):
-            return f"An address in `to` {why}."
-    return ""
-
-
-def _missing(envelope: _Envelope, id_: bytes, type_: str, recipients: tuple[str, ...]) -> list[str]:
-    """The missing fields; status events may lack an id, session frames a `from` (rows 1 and 27)."""
-    to = recipients[0] if recipients else ""
-    names = []
-    if not id_ and not (type_ == "update" and to.endswith("/status")):
-        names.append("`id`")
-    if not type_:
-        names.append("`type`")
-    if not envelope.sender and type_ not in ("open", "re-open", "close"):
-        names.append("`from`")
-    if not to:
-        names.append("`to`")
-    return names
-
-
-def _is_scalar(id_: bytes) -> bool:
-    return not id_ or id_[0] in _SCALAR_START
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:40] + "…")
-
-
-def _repeats_a_key(frame: bytes) -> bool:
-    """Whether an envelope key stands twice. Walks the keys: each value is known by its text."""
-    values = _raw_fields.decode(frame)
-    seen: set[str] = set()
-    at = frame.index(b"{") + 1
-    while match := _KEY.match(frame, at):
-        key = _values.decode(b'"' + match[1] + b'"')
-        value = bytes(values[key])
-        if key in seen or not frame.startswith(value, match.end()):
-            return True
-        seen.add(key)
-        following = _NEXT.match(frame, match.end() + len(value))
-        if following is None:
-            return True
-        at = following.end()
-        if following[1] == b"}":
-            break
-    return False
-
-
-def _refusal(frame: bytes, error: Exception) -> InvalidFrame:
-    """The answer to a frame whose envelope cannot be read, with what can be saved of it."""
-    if isinstance(error, RecursionError):
-        return InvalidFrame("The message is nested too deeply.")
-    if isinstance(error, UnicodeDecodeError):
-        return InvalidFrame("The frame is not UTF-8 text.")
-    try:
-        fields = _raw_fields.decode(frame)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return InvalidFrame("The frame is not a JSON object.")
-    id_ = bytes(fields.get("id", _EMPTY))
-    return InvalidFrame(
-        _in_words(str(error)),
-        id_ if _is_scalar(id_) and len(id_) <= MAX_ID_LENGTH else b"",
-        _text(fields.get("from", _EMPTY)),
-        _text(fields.get("to", _EMPTY)),
-        _text(fields.get("type", _EMPTY)).lower() == "response",
-    )
-
-
-def _text(raw: msgspec.Raw) -> str:
-    try:
-        value = _values.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
-        return ""
-    return value if isinstance(value, str) and not addresses.fault(value) else ""
-
-
-@lru_cache(maxsize=256)
-def _in_words(error: str) -> str:
-    """msgspec's words ("Expected `str`, got `int` - at `$.from`") as a sentence for the sender."""
-    expected, _, at = error.partition(" - at ")
-    names = {"`str`": "a text", "`str | array`": "a text or a list of texts", "`array`": "a list"}
-    for word, plain in {**names, "`int`": "a number", "`object`": "an object"}.items():
-        expected = expected.replace(word, plain)
-    expected = expected[:1].lower() + expected[1:]
-    return f"The field {at.replace('$.', '') or 'of the message'}: {expected}."

@@ -37,9 +37,18 @@ def decrypt(sealed: str) -> str:
         return ""
 
 
-def _box() -> MultiFernet:
+def opens(sealed: str, *further: str) -> bool:
+    """Whether a key of ours, or one of `further`, opens it."""
+    try:
+        _box(*further).decrypt(sealed.encode())
+    except InvalidToken:
+        return False
+    return True
+
+
+def _box(*further: str) -> MultiFernet:
     named = (settings.KEY_ENCRYPTION_KEY, settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
-    return MultiFernet([_derived(force_bytes(key)) for key in named if key])
+    return MultiFernet([_derived(force_bytes(key)) for key in (*named, *further) if key])
 
 
 def _derived(key: bytes) -> Fernet:

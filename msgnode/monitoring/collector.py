@@ -156,6 +156,11 @@ class NodeCollector(Collector):
         yield _counter("lease_losses", text, node.times_fenced)
         if node.cluster is not None:
             yield from _links(node.cluster.transport.figures())
+            homes = node.cluster.homes
+            text = "Addresses that were not known here and asked of the directory."
+            yield _counter("holders_asked", text, homes.asked)
+            text = "Of these, those of which nothing could be found out."
+            yield _counter("holders_unknown", text, homes.not_known)
 
 
 def _links(links: list[dict[str, Any]]) -> Iterator[Metric]:

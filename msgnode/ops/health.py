@@ -17,7 +17,8 @@ def ready(request: HttpRequest) -> JsonResponse:
     """Whether this worker serves: 200, else 503 and what is wrong.
 
     It does when the routing table is loaded, it holds its lease, the database answers, what it says
-    to all workers comes back, its message to itself comes back and its background jobs run.
+    to all workers comes back and what it holds is in their directory, its message to itself comes
+    back and its background jobs run.
     `workers` counts this worker and those it is joined to.
     """
     node = get_node()
@@ -25,7 +26,7 @@ def ready(request: HttpRequest) -> JsonResponse:
         "node": node.is_ready,
         "lease": node.lease.is_held,
         "database": node.lease.is_held and _database_answers(),
-        "workers": node.cluster is None or node.cluster.transport.hears_itself,
+        "workers": node.cluster is None or node.cluster.meets_others,
         "path": not node.path.problem,
         "jobs": node.runs_all_jobs,
     }

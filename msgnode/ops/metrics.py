@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from django.db.models import Count
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -17,6 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from msgnode import models
+from msgnode.core.explanations import ALARMS
 from msgnode.monitoring import peer_queries
 from msgnode.monitoring.collector import Family, families
 from msgnode.node import get_node
@@ -62,8 +64,12 @@ def of_the_node(told: Mapping[str, list[Family] | None]) -> Iterator[Metric]:
         if worker:
             answered.add_metric((worker,), own is not None)
     yield answered
-    standing = models.Alarm.objects.filter(cleared_at=None).count()
-    yield GaugeMetricFamily("msgnode_alarms", "Standing alarms of the node.", value=standing)
+    standing = models.Alarm.objects.filter(cleared_at=None).order_by()
+    counted = dict(standing.values_list("kind").annotate(number=Count("pk")))
+    alarms = GaugeMetricFamily("msgnode_alarms", "Standing alarms by kind.", labels=("kind",))
+    for kind, number in (dict.fromkeys(ALARMS, 0) | counted).items():
+        alarms.add_metric((kind,), number)
+    yield alarms
 
 
 def _joined(told: Mapping[str, Iterable[Family] | None]) -> Iterable[Metric]:

@@ -52,6 +52,11 @@ class RedisClient:
         """Connect for the first time. Raises RedisFault."""
         await self._connect()
 
+    @property
+    def run_id(self) -> str:
+        """Which process of Redis it is, or was, connected to."""
+        return self._server[0] if self._server is not None else ""
+
     async def close(self) -> None:
         """End the connection, and do not come back."""
         self._is_closed = True

@@ -1,5 +1,7 @@
 """Daphne with what a message node needs of its server.
 
+Names that are Daphne's, autobahn's or Twisted's alone are used in daphne_internals.py.
+
 - A Link in the scope (`extensions["msgnode.link"]`): frames go to the consumer without a queue and
   to the socket without a copy; it knows when the socket is full and can stop reading it.
 - A frame over the limit ends the socket with 4413, a fault of the protocol with 1002 or 1007, which
@@ -13,22 +15,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-from daphne.server import Server
-from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
-from twisted.internet import reactor as _reactor
-from twisted.internet.endpoints import AdoptedStreamServerEndpoint
-from twisted.internet.interfaces import IPushProducer
-from zope.interface import implementer
-
 from msgnode.core.faults import FAULTS
+from msgnode.servers import daphne_internals as internals  # first: it installs the reactor
 from msgnode.servers.daphne_http import NodeHttpFactory, end_if_reset
+from msgnode.servers.daphne_internals import InternalProtocol
 from msgnode.servers.socket_link import (
     CLOSE_HANDSHAKE,
     CLOSE_PATIENCE,
@@ -36,10 +32,14 @@ from msgnode.servers.socket_link import (
     FailedClient,
     SocketLink,
 )
-from msgnode.servers.text_frames import whole_texts
 from msgnode.sessions.rules import CloseCode
 
-log = logging.getLogger(__name__)
+from daphne.server import Server  # isort: skip
+from daphne.ws_protocol import WebSocketFactory  # isort: skip
+from twisted.internet import reactor as _reactor  # isort: skip
+from twisted.internet.endpoints import AdoptedStreamServerEndpoint  # isort: skip
+from twisted.internet.interfaces import IPushProducer  # isort: skip
+from zope.interface import implementer  # isort: skip
 
 reactor: Any = _reactor
 
@@ -73,28 +73,24 @@ class DaphneLink(SocketLink):
         That saves Twisted's wait for a writable socket.
         """
         transport = self._transport
-        if not transport.connected or self._protocol.state != self._protocol.STATE_OPEN:
+        if not transport.connected or not self._protocol.may_write:
             return
-        if not transport.dataBuffer and not transport._tempDataBuffer:
-            sent = transport.writeSomeData(data)
-            if sent == len(data):
-                return
-            if isinstance(sent, int):
-                data = data[sent:]
-        transport.write(data)  # which finds out by itself if the connection is lost
+        rest = internals.write_now(transport, data)
+        if not rest:
+            return
+        transport.write(rest)  # which finds out by itself if the connection is lost
         if not self.is_paused and transport.connected:
-            transport.producerPaused = True  # so that Twisted says when all of it is sent
+            internals.tell_when_empty(transport)
             self.full()
 
     @property
     def unsent_bytes(self) -> int:
-        transport = self._transport
-        return len(transport.dataBuffer) - transport.offset + transport._tempDataLen
+        return internals.unsent_bytes(self._transport)
 
     def _begin_close(self, code: int, reason: str) -> None:
         protocol = self._protocol
         was_paused = self.is_paused
-        if protocol.state == protocol.STATE_OPEN:
+        if protocol.may_write:
             protocol.sendClose(code, reason)
         self.closing()
         self.resume_reading()  # or the peer's half of the closing handshake is never read
@@ -125,58 +121,26 @@ class DaphneLink(SocketLink):
         self.full()
 
     def _drop(self) -> None:
-        if self._protocol.state != self._protocol.STATE_CLOSED:
+        if not self._protocol.has_closed:
             self._transport.abortConnection()
 
 
-class NodeProtocol(WebSocketProtocol):
+class NodeProtocol(InternalProtocol):
     """Daphne's WebSocket protocol with a Link."""
 
-    receiver: Callable[[bytes], None] | None = None
     link: DaphneLink | None = None
     _refusal: dict[str, Any] | None = None
     _failed: FailedClient | None = None
-    data: bytes  # autobahn's: what has been read and not consumed
-
-    def _connectionMade(self) -> None:  # noqa: N802
-        """autobahn writes all options into a log line nobody reads: an eighth of an open."""
-        for name in self.CONFIG_ATTRS:
-            setattr(self, name, getattr(self.factory, name))
-        self.CONFIG_ATTRS: tuple[str, ...] = ()
-        super()._connectionMade()
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802
-        """Give whole text frames to the receiver; autobahn gets everything else."""
+        """Any byte is a sign of life; what a client that has failed still sends is thrown away."""
         if self._failed is not None:
             if not self._failed.read(len(data)):
                 self.transport.abortConnection()
             return
         if self.link is not None and self.link.awaiting:
             self.link.heard()
-        receiver = self.receiver
-        if receiver is None or not self._is_between_frames():
-            super().dataReceived(data)
-            return
-        if self.data:
-            data = self.data + data
-        texts, end, is_plain = whole_texts(data, self.maxMessagePayloadSize)
-        self.data = data[end:]
-        if texts:
-            self.last_ping = time.time()
-            for text in texts:
-                receiver(text)
-        if not is_plain:
-            super().dataReceived(b"")
-
-    def _is_between_frames(self) -> bool:
-        """Whether autobahn has nothing under way: no frame, no fragments, no ping of its own."""
-        return (
-            self.state == self.STATE_OPEN
-            and self.current_frame is None
-            and not self.inside_message
-            and self.autoPingTimeoutCall is None
-            and not self.muted
-        )
+        super().dataReceived(data)
 
     def onMessage(self, payload: bytes, isBinary: bool) -> None:  # noqa: N802, N803
         self.last_ping = time.time()
@@ -249,33 +213,18 @@ class NodeProtocol(WebSocketProtocol):
         else:
             super().onCloseHandshakeTimeout()
 
-    def _max_message_size_exceeded(self, msg_size: int, max_msg_size: int, reason: str) -> None:
-        self._fail_connection(CloseCode.TOO_LARGE, f"a frame may have {max_msg_size} bytes")
+    def too_large(self, limit: int) -> None:
+        self.fail(CloseCode.TOO_LARGE, f"a frame may have {limit} bytes")
 
-    def _fail_connection(self, code: int = 1002, reason: str = "") -> None:
+    def fail(self, code: int, reason: str) -> None:
         """Close with a code for what the client did wrong. autobahn would reset the connection."""
-        if self.state != self.STATE_OPEN:
-            super()._fail_connection(code, reason)
+        if not self.may_write:
+            super().fail(code, reason)
             return
         self._failed = FailedClient()
-        self.closeHandshakeTimeout = FAILURE_PATIENCE
+        self.hear_no_more(FAILURE_PATIENCE)
         self.sendCloseFrame(code, reason.encode()[:123])
-        self.data = b""
-        self.transport.unregisterProducer()  # or Twisted waits for it with the end of writing
-        self.transport.loseWriteConnection()
-        self.transport.resumeProducing()
-
-
-class _Timers:
-    """Timers that run for as long as they are asked to.
-
-    autobahn's are cut to whole seconds: one of a second may run out at once, and a client that
-    answers a closing handshake within a millisecond is hung up on before it has the code.
-    """
-
-    @staticmethod
-    def call_later(delay: float, called: Callable[..., None], *args: Any) -> Any:
-        return reactor.callLater(delay, called, *args)
+        self.end_stream()
 
 
 class NodeFactory(WebSocketFactory):
@@ -285,7 +234,7 @@ class NodeFactory(WebSocketFactory):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._batched_timer = _Timers
+        internals.run_timers_exactly(self)
         self.setProtocolOptions(closeHandshakeTimeout=CLOSE_HANDSHAKE)
 
 
@@ -297,15 +246,13 @@ class NodeServer(Server):
     request_patience = 60.0
 
     def run(self) -> None:
-        import daphne.server as stock
-
-        stock.WebSocketFactory = NodeFactory
         family = self.listening.family
         number = self.listening.detach()  # Twisted duplicates and closes it
-        stock.serverFromString = lambda reactor, _: AdoptedStreamServerEndpoint(
-            reactor, number, family
+        internals.serve_with(
+            NodeFactory,
+            NodeHttpFactory,
+            lambda reactor, _: AdoptedStreamServerEndpoint(reactor, number, family),
         )
-        stock.HTTPFactory = NodeHttpFactory
         super().run()
 
     def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:
@@ -369,7 +316,7 @@ class DaphneServing:
     """Serves an application. Implements Serving."""
 
     def __init__(self, application: Any, limits: dict[str, Any]) -> None:
-        self.loop: asyncio.AbstractEventLoop = reactor._asyncioEventloop
+        self.loop: asyncio.AbstractEventLoop = internals.event_loop()
         self._server = NodeServer(
             application=application,
             endpoints=["the socket given to run"],

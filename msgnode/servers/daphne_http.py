@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from daphne.http_protocol import HTTPFactory, WebRequest
-from twisted.internet import reactor as _reactor
-
 from msgnode.core.faults import FAULTS, RESET
-from msgnode.servers.daphne_reactor import is_reset
+from msgnode.servers.daphne_internals import channel_of, is_reset  # first: installs the reactor
+
+from daphne.http_protocol import HTTPFactory, WebRequest  # isort: skip
+from twisted.internet import reactor as _reactor  # isort: skip
 
 reactor: Any = _reactor
 
@@ -58,6 +58,6 @@ class NodeHttpFactory(HTTPFactory):
 
 def _drop_unasking(protocol: Any) -> None:
     """End a connection whose first request has not even begun."""
-    channel = getattr(protocol, "_channel", protocol)
+    channel = channel_of(protocol)
     if not getattr(channel, "was_asked", False) and channel.transport is not None:
         channel.transport.abortConnection()

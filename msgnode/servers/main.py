@@ -177,9 +177,6 @@ def _serving(name: str) -> Callable[[Any, dict[str, Any]], Serving]:
         from msgnode.servers.uvicorn import UvicornServing
 
         return UvicornServing
-    from msgnode.servers.daphne_reactor import install
-
-    install()
     from msgnode.servers.daphne import DaphneServing
 
     return DaphneServing

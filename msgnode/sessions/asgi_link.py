@@ -1,4 +1,8 @@
-"""A Link over plain ASGI, for servers that bring none of their own: a task awaits `send`."""
+"""A Link over plain ASGI, for servers that bring none of their own: a task awaits `send`.
+
+ASGI knows no pings: whether anybody is behind such a socket cannot be told by the node, only by the
+server's own pings. Nor does it know of a socket that is dropped: it is closed instead.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,7 @@ class AsgiLink:
         self.on_pause: Callable[[], None] = lambda: None
         self.on_resume: Callable[[], None] = lambda: None
         self._send = send
+        self._is_open = True
         self._waiting: deque[tuple[dict[str, Any], int]] = deque()
         self._bytes = 0
         self._wake = asyncio.Event()
@@ -31,6 +36,8 @@ class AsgiLink:
         return self._bytes
 
     def write(self, frame: bytes) -> None:
+        if not self._is_open:
+            return
         self._waiting.append(({"type": "websocket.send", "text": frame.decode()}, len(frame)))
         self._bytes += len(frame)
         self._wake.set()
@@ -39,17 +46,17 @@ class AsgiLink:
             self.on_pause()
 
     def close(self, code: int, reason: str) -> None:
+        self._closing()
         self._waiting.append(({"type": "websocket.close", "code": code, "reason": reason}, 0))
         self._wake.set()
 
     def ping(self, answered: Callable[[], None]) -> bool:
-        """ASGI has no pings."""
+        """It cannot be told whether anybody is there."""
         return False
 
     def drop(self) -> None:
-        """Forget what was not sent, and close: ASGI has nothing shorter."""
-        self._waiting.clear()
-        self._bytes = 0
+        """Forget what was not sent, and close."""
+        self._forget()
         self.close(1001, "")
 
     def pause_reading(self) -> None:
@@ -60,17 +67,32 @@ class AsgiLink:
 
     async def finish(self) -> None:
         """The socket is gone: stop writing."""
+        self._closing()
+        self._forget()
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await self._task
 
+    def _closing(self) -> None:
+        """Nothing more can be written: what comes from now on waits for the next socket."""
+        self._is_open = False
+        self.is_paused = True
+
+    def _forget(self) -> None:
+        self._waiting.clear()
+        self._bytes = 0
+
     async def _write(self) -> None:
+        """Write until the socket is closed; the server says `disconnect` by itself."""
         try:
             await self._write_all()
-        except Exception as error:  # the server says `disconnect` by itself
+        except OSError:  # ASGI's word for a client that has gone
+            self._closing()
+            self._forget()
+        except Exception as error:
             FAULTS.note("link", error)
-            self.is_paused = True
-            self._waiting.clear()
+            self._closing()
+            self._forget()
 
     async def _write_all(self) -> None:
         while True:
@@ -80,8 +102,8 @@ class AsgiLink:
                 event, size = self._waiting.popleft()
                 await self._send(event)
                 self._bytes = max(0, self._bytes - size)
-                if self.is_paused and self._bytes <= _HIGH_WATER // 2:
-                    self.is_paused = False
-                    self.on_resume()
                 if event["type"] == "websocket.close":
                     return
+                if self.is_paused and self._is_open and self._bytes <= _HIGH_WATER // 2:
+                    self.is_paused = False
+                    self.on_resume()

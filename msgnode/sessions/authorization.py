@@ -15,6 +15,7 @@ Rules (docs/reference/messages.md, sections 3, 4 and 11)
 
 from __future__ import annotations
 
+from msgnode.bus.holders import NO_OTHERS, Holders
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import Authenticator, Listener
 from msgnode.bus.table import RoutingTable
@@ -47,6 +48,7 @@ class SessionAuthorizer:
         self._authenticator = authenticator
         self._ownership = ownership
         self._max_learned = max_learned
+        self.holders: Holders = NO_OTHERS
 
     def authenticate(self, message: Message, caller: Connection) -> None:
         _check_refusal(caller)
@@ -73,11 +75,19 @@ class SessionAuthorizer:
             and table.owners.get(sender) is not session
             and table.learned.get(sender) is not session
         ):
+            if self.holders is not NO_OTHERS:
+                self._find_holder(sender, message, session)
             self._bind(sender, session, speaker)
         for to in message.recipients:
             if to.endswith(_EVENTS):
                 self._check_publisher(sender, to, session)
         return session, speaker
+
+    def _find_holder(self, sender: str, message: Message, session: LiveSession) -> None:
+        """Find out whether a session of another worker holds what nobody here is known to."""
+        is_own = addresses.is_under(sender, session.runtime_url)
+        if not is_own and self._table.owner_of(sender) is None:
+            self.holders.require((session.id, message.id, "from"), (sender,))
 
     def _bind(self, sender: str, session: LiveSession, speaker: Speaker) -> None:
         """Let the session speak as an address it has not used before, or refuse it."""

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from msgnode.bus.address_budget import source_of
 from msgnode.core.faults import FAULTS
+from msgnode.core.identity import Speaker
 
 TELLS_AGAIN = 60.0
 _TOLD_AT_MOST = 1_000
@@ -45,6 +46,13 @@ def source(address: str) -> str:
     ('source 192.0.2.1', 'source 2001:db8::/64', 'source unknown')
     """
     return f"source {source_of(address)}"
+
+
+def holders(speaker: Speaker) -> tuple[str, ...]:
+    """Who is charged for what waits for a session: its source and, if known, its subject."""
+    identity = speaker.identity
+    who = () if identity is None else (f"subject {identity.issuer} {identity.subject}",)
+    return (source(speaker.remote_address), *who)
 
 
 class _Holder:

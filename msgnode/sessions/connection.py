@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from msgnode.bus.ports import Listener
 from msgnode.core.errors import NodeError
@@ -83,6 +84,13 @@ class Connection:
     @property
     def speaker(self) -> Speaker:
         return self.session.speaker if self.session is not None else self._stranger
+
+    def speaker_in(self, session_id: str, runtime_url: str) -> Speaker:
+        """Who is behind this connection, as the speaker of a session."""
+        known = self.speaker
+        return Speaker(
+            session_id, runtime_url, known.origin, known.remote_address, identity=known.identity
+        )
 
     def identify(self, identity: Identity, proof: str) -> None:
         """Who is behind this connection was proved: bind its session, or the one to come."""
@@ -163,14 +171,7 @@ class Connection:
 
     def end(self, code: int, reason: str) -> None:
         """Close the socket from our side; nothing more is carried."""
-        if not self.is_carrying:
-            return
-        self._step(SocketEvent.CLOSE)
-        if self.state is SocketState.CLOSED:  # it was gone already
-            self._closed()
-        else:
-            self._stop()
-            self.link.close(code, reason)
+        self._give_up(partial(self.link.close, code, reason))
 
     @property
     def is_held_back(self) -> bool:
@@ -179,14 +180,7 @@ class Connection:
 
     def drop(self) -> None:
         """Give the socket up without a word: nobody answers."""
-        if not self.is_carrying:
-            return
-        self._step(SocketEvent.CLOSE)
-        if self.state is SocketState.CLOSED:  # it was gone already
-            self._closed()
-        else:
-            self._stop()
-            self.link.drop()
+        self._give_up(self.link.drop)
 
     def lost(self) -> None:
         """The socket is gone, whoever closed it.
@@ -200,6 +194,16 @@ class Connection:
         else:
             self._turns.go()
             self._carry_rest()
+
+    def _give_up(self, hang_up: Callable[[], None]) -> None:
+        if not self.is_carrying:
+            return
+        self._step(SocketEvent.CLOSE)
+        if self.state is SocketState.CLOSED:  # it was gone already
+            self._closed()
+        else:
+            self._stop()
+            hang_up()
 
     def _step(self, event: SocketEvent) -> None:
         self.state = after(SOCKET, self.state, event)

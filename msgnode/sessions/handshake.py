@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,13 +30,13 @@ from msgnode.core.errors import (
 )
 from msgnode.core.identity import Speaker
 from msgnode.core.messages import Message
-from msgnode.core.pending import Pending
 
 from . import rules, selection
 from .connection import Connection
 from .liveness import LivenessChecks
+from .locator import SessionLocator
 from .manager import SessionManager, SessionSettings
-from .rules import CloseCode, Event, State
+from .rules import CloseCode, Event
 from .runtime_urls import RuntimeUrls
 from .session import LiveSession
 from .store import SessionStore
@@ -52,8 +52,7 @@ class SessionHandshake:
     """Who gets a session, and which. Implements the bus's SessionDoor beside the SessionManager.
 
     `authorize_runtime(runtime URL, speaker, proof, is new)` raises if this proof opens no session
-    there; `barrier` waits until all workers know what this one has told them. With several
-    workers, `fetch` has a session of another one come here.
+    there; `barrier` waits until all workers know what this one has told them.
     """
 
     name = "session"
@@ -66,22 +65,21 @@ class SessionHandshake:
         store: SessionStore,
         authorize_runtime: Callable[[str, Speaker, str, bool], None],
         barrier: Barrier,
+        locator: SessionLocator,
         liveness: LivenessChecks,
         last_owners: LastOwnerCache,
     ) -> None:
         self.card = ComponentInfo(self.name, "component", ADDRESS)
-        self.fetch: Callable[[str], Awaitable[None]] | None = None
         self._settings = settings
         self._sessions = sessions
         self._table = table
         self._store = store
         self._authorize_runtime = authorize_runtime
         self._barrier = barrier
-        self._given_up: set[str] = set()
+        self._locator = locator
         self._urls = RuntimeUrls(
             settings, sessions, table, liveness, last_owners, self._end_for_room
         )
-        sessions.on_identified.append(self._has_come)
 
     # --- session frames ---------------------------------------------------------------------------
 
@@ -136,7 +134,7 @@ class SessionHandshake:
         left = selection.to_resume(siblings, caller.speaker, self._settings.resume)
         token = rules.new_token()
         if left is not None:
-            self._resume(self._here(left), caller, token, answer, fresh=True)
+            self._resume(self._locator.here(left), caller, token, answer, fresh=True)
             return
         self._enter_new(runtime_url, caller, token, answer)
 
@@ -180,7 +178,7 @@ class SessionHandshake:
             )
         self._check_name(runtime_url, caller)
         session.runtime_url = runtime_url
-        session.speaker = _speaker(session.id, runtime_url, caller)
+        session.speaker = caller.speaker_in(session.id, runtime_url)
         session.proof = caller.proof
         self._begin(session, caller, {}, None)
         session.attach(caller)  # what it was waiting for has been answered already
@@ -198,7 +196,8 @@ class SessionHandshake:
         self._urls.check(runtime_url, caller)
 
     def _end_for_room(self, session: Listener) -> None:
-        self._sessions.close(self._here(session), Event.END, "made room for a newer session")
+        here = self._locator.here(session)
+        self._sessions.close(here, Event.END, "made room for a newer session")
 
     def _reopen(self, message: Message, caller: Connection) -> None:
         runtime_url, token = rules.session_url(message.sender)
@@ -208,7 +207,7 @@ class SessionHandshake:
         answer = self._reply_to(message, caller)
         session = self._find(runtime_url, token)
         if session is not None:
-            self._resume(self._here(session), caller, token, answer, fresh=False)
+            self._resume(self._locator.here(session), caller, token, answer, fresh=False)
         else:
             # A token nobody has (any more). A stub of the field gets stuck on an error, so it is
             # given a fresh one and an empty session; nothing of anybody is resumed.
@@ -236,9 +235,6 @@ class SessionHandshake:
             asyncio.get_running_loop().call_soon(caller.banned)
             raise Forbidden(f"{runtime_url or 'This runtime'} is banned from this node.")
 
-    def _has_come(self, session: LiveSession) -> None:
-        self._given_up.discard(session.id)
-
     # --- steps ------------------------------------------------------------------------------------
 
     def _find(self, runtime_url: str, token: str) -> Listener | None:
@@ -246,32 +242,6 @@ class SessionHandshake:
             if rules.opens(token, session.token_hash):
                 return session
         return None
-
-    def _here(self, session: Listener) -> LiveSession:
-        """The session, once it is with this worker.
-
-        Raises:
-            Pending: it comes from another worker, or leaves for one.
-            Unavailable: it cannot be had.
-        """
-        live = self._sessions.sessions.get(session.id)
-        if live is not None and live.state is not State.LEAVING:
-            return live
-        if self.fetch is None or session.id in self._given_up:
-            self._given_up.discard(session.id)
-            raise Unavailable("The session is with a part of the node that does not answer.")
-        raise Pending("The session", partial(self._fetch, self.fetch, session.id))
-
-    def _fetch(
-        self, fetch: Callable[[str], Awaitable[None]], id_: str, known: Callable[[], None]
-    ) -> None:
-        def done(_: asyncio.Future[None]) -> None:
-            live = self._sessions.sessions.get(id_)
-            if live is None or live.state is State.LEAVING:
-                self._given_up.add(id_)
-            known()
-
-        asyncio.ensure_future(fetch(id_)).add_done_callback(done)
 
     def _new(self, runtime_url: str, token: str, caller: Connection) -> LiveSession:
         id_ = uuid.uuid4().hex
@@ -281,7 +251,7 @@ class SessionHandshake:
             token=token,
             token_hash=digest(token),
             handshake=caller.handshake,
-            speaker=_speaker(id_, runtime_url, caller),
+            speaker=caller.speaker_in(id_, runtime_url),
             outbox_bytes=self._settings.outbox_bytes,
             stores=self._settings.stores,
             proof=caller.proof,
@@ -303,7 +273,7 @@ class SessionHandshake:
         self._check_bans(session.runtime_url, caller)
         if session.speaker.identity is None:
             self._authorize_runtime(session.runtime_url, caller.speaker, caller.proof, False)
-        speaker = _speaker(session.id, session.runtime_url, caller)
+        speaker = caller.speaker_in(session.id, session.runtime_url)
         bound = session.speaker.identity
         if bound is not None and speaker.identity is None:
             speaker, caller.proof = replace(speaker, identity=bound), session.proof
@@ -374,13 +344,6 @@ class SessionHandshake:
             caller.link.write(messages.response(message.id, ADDRESS, to, body))
 
         return reply
-
-
-def _speaker(session_id: str, runtime_url: str, caller: Connection) -> Speaker:
-    known = caller.speaker
-    return Speaker(
-        session_id, runtime_url, known.origin, known.remote_address, identity=known.identity
-    )
 
 
 def _names(sender: str, token: str, session: LiveSession) -> bool:

@@ -7,7 +7,8 @@ Rules
 - A socket that sends anything within LIVENESS_TIMEOUT seconds of a ping is alive, and stays. One
   that sends nothing is dropped as at PING_TIMEOUT, its session detached.
 - Where it cannot be told (the node itself is not reading the socket, or cannot write to it, or its
-  worker does not answer), nothing is dropped, and the newcomer is told to try again.
+  server sends no pings for the node, or its worker does not answer), nothing is dropped, and the
+  newcomer is told to try again.
 - A socket is asked once at a time, however many newcomers wait for it.
 """
 

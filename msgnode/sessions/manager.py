@@ -341,11 +341,7 @@ class SessionManager:
 
     def _charge(self, session: LiveSession) -> None:
         """What waits for a session counts towards the budgets of its source and its subject."""
-        speaker = session.speaker
-        holders = [budgets.source(speaker.remote_address)]
-        if speaker.identity is not None:
-            holders.append(f"subject {speaker.identity.issuer} {speaker.identity.subject}")
-        session.outbox.charge_to(self.queues, tuple(holders))
+        session.outbox.charge_to(self.queues, budgets.holders(session.speaker))
 
     def _bind(self, session: LiveSession, socket: Socket) -> None:
         session.bound_at = time.time()

@@ -27,6 +27,8 @@ from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.csrf import csrf_exempt
 
+from msgnode.core.explanations import ERRORS
+
 from . import catalogue, packages
 from .catalogue import ServedStub
 
@@ -159,7 +161,9 @@ def _unknown(kind: str, rest: str) -> HttpResponse:
 
 def _problem(status: HTTPStatus, detail: str) -> HttpResponse:
     """Problem details (RFC 9457)."""
-    body = {"type": "about:blank", "title": status.phrase, "status": status, "detail": detail}
+    name, explanation = ERRORS[status]
+    link = reverse("problem", args=["errors", name])
+    body = {"type": link, "title": explanation.title, "status": status, "detail": detail}
     return JsonResponse(body, status=status, content_type="application/problem+json")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from msgnode.bus.address_budget import AddressBudget
@@ -16,6 +17,7 @@ from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import Body, Component, Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import retrieve_error
+from msgnode.core import addresses
 from msgnode.core.errors import BadMessage, Conflict, Forbidden, TooMany
 from msgnode.core.messages import Message
 
@@ -65,6 +67,14 @@ class SubscriptionComponent(Component):
             case "unsubscribe":
                 return self._unsubscribe(message.fields(), caller)
         raise BadMessage("The subscription manager takes subscribe and unsubscribe.")
+
+    def addresses_of(self, message: Message) -> list[str]:
+        with suppress(BadMessage):  # the answer says so
+            asked = rules.wanted(message.fields(), self._max_per_session)
+            return [
+                each for each in (*asked.exact, *asked.optional) if not addresses.is_event(each)
+            ]
+        return []
 
     # --- what others tell it ----------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.rates import Rates
 from msgnode.identity.service import IdentityService
+from msgnode.redis.directory import Directory
 from msgnode.redis.faults import Refused
 from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.manager import SessionManager
@@ -43,13 +44,17 @@ from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers import membership_store
 from msgnode.workers.counter_sync import CounterSync
+from msgnode.workers.directory_entries import DirectoryEntries
 from msgnode.workers.handover import Handover
+from msgnode.workers.homes import Homes
 from msgnode.workers.lease import Lease, margin_of, now
 from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import (
     CheckSocket,
     CounterReport,
     Goodbye,
+    HolderRequest,
+    HolderResponse,
     RpcRequest,
     RpcResponse,
     SocketChecked,
@@ -105,6 +110,7 @@ class Cluster:
         guard: ResponseGuard,
         liveness: LivenessChecks,
         lease: Lease,
+        directory: Directory,
     ) -> None:
         self.me = transport.me
         self.lease = lease
@@ -116,6 +122,9 @@ class Cluster:
         )
         self.counts = CounterSync(self.transport, counters)
         self.rpc = PeerRpc(self.transport)
+        self.entries = DirectoryEntries(directory, table, self.transport, self, self.replicator)
+        self.homes = Homes(directory, table, self.transport, self.knows_all)
+        self.entries.on_back = self.homes.forget_unknown
         self._limits = limits
         self._table = table
         self._sessions = sessions
@@ -158,6 +167,7 @@ class Cluster:
         limit = monotonic() + min(self._limits.timeout, _LAYER_PATIENCE)
         while True:
             try:
+                await self.entries.start()
                 await self.transport.start()
                 break
             except Exception as error:
@@ -165,8 +175,13 @@ class Cluster:
                     raise
                 log.info("The channel layer is not there yet: %s", error)
                 await asyncio.sleep(0.2)
-        self._jobs = [asyncio.create_task(job) for job in (self._watch(), self.counts.run())]
+        self._jobs = [
+            asyncio.create_task(job)
+            for job in (self._watch(), self.counts.run(), self.entries.run())
+        ]
         await self.transport.join(self._expected)
+        if self.transport.refused:  # what they left nobody has taken
+            await self._take_over(None, [])
         self.state = membership_store.READY
 
     def close(self) -> None:
@@ -187,6 +202,8 @@ class Cluster:
         self.counts.tell()
         self.transport.tell(Goodbye())
         await self.transport.stop()
+        await self.homes.stop()
+        await self.entries.stop()
         await asyncio.to_thread(_closing, membership_store.retire, self.me.epoch)
 
     async def fence(self) -> set[str]:
@@ -194,7 +211,14 @@ class Cluster:
         something of what was said."""
         for job in (*self._jobs, *self._takeovers):
             job.cancel()
+        await self.homes.stop()
+        await self.entries.stop()
         return await self.transport.silence()
+
+    @property
+    def meets_others(self) -> bool:
+        """Whether the ways to the other workers are there: the layer and the directory."""
+        return self.transport.hears_itself and self.entries.is_filled
 
     def knows_all(self) -> bool:
         """Whether it is known what the sessions of all workers listen to."""
@@ -235,9 +259,15 @@ class Cluster:
     def has_asked(self, session: Any, response: Response) -> bool:
         return self._guard.has_asked(session, response, perf_counter())
 
-    def said(self, peer: Peer, message: CounterReport | RpcRequest | RpcResponse) -> None:
+    def said(
+        self,
+        peer: Peer,
+        message: CounterReport | RpcRequest | RpcResponse | HolderRequest | HolderResponse,
+    ) -> None:
         if isinstance(message, CounterReport):
             self.counts.heard(peer, message)
+        elif isinstance(message, HolderRequest | HolderResponse):
+            self.homes.heard(peer, message)
         else:
             self.rpc.heard(peer, message)
 
@@ -293,6 +323,7 @@ class Cluster:
         remote.owned = set(self._allocation.holdings(session_id))
         remote.subscribed = set(self._subscriptions.holdings(session_id))
         self._sessions.release(session)
+        self.entries.gone(session_id)
         self._table.replace(session, remote, remote.owned, remote.subscribed)
         self._sessions.hand_off(session_id)
         self._allocation.hand_off(session_id)
@@ -311,6 +342,7 @@ class Cluster:
         self._sessions.adopt(session)
         self._store.moved(session)
         self.replicator.announce(session)
+        self.entries.place(session.id)
 
     async def take_over(self, session_id: str) -> None:
         await self._take_over([], [session_id])
@@ -399,8 +431,8 @@ class Cluster:
             self.replicator.forget(peer)
         self._dead.discard(epoch)
 
-    async def _take_over(self, epochs: list[str], ids: list[str]) -> None:
-        """Take sessions from the database, some at a time."""
+    async def _take_over(self, epochs: list[str] | None, ids: list[str]) -> None:
+        """Take sessions from the database, some at a time; None: all whose worker has ended."""
         with_gap = 0
         taking = self._store.take_over(epochs, ids)
         while (rows := await asyncio.to_thread(_closing, next, taking, None)) is not None:
@@ -424,6 +456,7 @@ class Cluster:
         self._put_in_place(session, remote, owned, subscribed)
         self._sessions.adopt(session)
         self.replicator.announce(session)
+        self.entries.place(session.id)
 
     def _put_in_place(
         self,

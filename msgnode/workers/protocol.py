@@ -13,6 +13,10 @@ from msgnode.bus.return_paths import ReturnPath
 from msgnode.core.identity import Speaker
 from msgnode.core.rates import Report
 
+PROTOCOL = 2
+"""The number of this protocol, said with each heartbeat; raised when what stands here changes, so
+that workers of two numbers have no link and do not misread each other."""
+
 
 class PeerMessage(msgspec.Struct, array_like=True, gc=False):
     """One message from a worker to another."""
@@ -199,12 +203,26 @@ class RequestFrame(Frame, tag=26):
     runtime_url: str
 
 
+class HolderRequest(PeerMessage, tag=27):
+    """Do you know who holds these addresses? By the directory sessions of yours do."""
+
+    number: int
+    addresses: list[str]
+
+
+class HolderResponse(PeerMessage, tag=28):
+    """Those of the addresses that somebody holds. Said after all that I said of them before."""
+
+    number: int
+    held: list[str]
+
+
 AnyMessage = (
     Frame | SessionUp | SessionDown | AddressAdded | AddressRemoved | SessionAddresses
     | SnapshotBegins | SnapshotEnds | BarrierRequest | BarrierAck | Ready | Backpressure
     | LostFrames | RequestSession | RequestRefused | TransferBegin | TransferEnd
     | SessionMoved | Goodbye | CounterReport | RpcRequest | RpcResponse
-    | ResponseFrame | CheckSocket | SocketChecked | RequestFrame
+    | ResponseFrame | CheckSocket | SocketChecked | RequestFrame | HolderRequest | HolderResponse
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

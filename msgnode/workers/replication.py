@@ -31,6 +31,8 @@ from .protocol import (
     CheckSocket,
     CounterReport,
     Frame,
+    HolderRequest,
+    HolderResponse,
     LostFrames,
     PeerMessage,
     RequestFrame,
@@ -104,7 +106,11 @@ class LocalSessions(Protocol):
         """A frame came for a session that has ended meanwhile."""
         ...
 
-    def said(self, peer: Peer, message: CounterReport | RpcRequest | RpcResponse) -> None:
+    def said(
+        self,
+        peer: Peer,
+        message: CounterReport | RpcRequest | RpcResponse | HolderRequest | HolderResponse,
+    ) -> None:
         """Another worker says what is not about a session."""
         ...
 
@@ -195,7 +201,9 @@ class TableReplicator:
                 for id_ in self._old.pop(peer.epoch, ()):
                     with FAULTS.kept_to("session"):
                         self._leave(id_, peer)
-            case CounterReport() | RpcRequest() | RpcResponse():
+            case (
+                CounterReport() | RpcRequest() | RpcResponse() | HolderRequest() | HolderResponse()
+            ):
                 self._local.said(peer, message)
             case CheckSocket(session):
                 self._local.check_socket(peer, session)

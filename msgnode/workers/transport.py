@@ -3,12 +3,15 @@ other (link.py). Knows nothing of what they say.
 
 Rules
 - A worker subscribes its inbox before it says that it is there. A beat in the workers' group says
-  it to all, several times in `patience` seconds. As often each peer is told over its link how far
-  that has come, so a lost last batch is noticed as well.
+  it to all, several times in `patience` seconds. As often a peer is told over its link how far that
+  has come, until it has acknowledged all, so that a lost last batch is noticed as well. A link on
+  which nothing is said costs nothing.
 - What is said in one turn of the event loop leaves together, as one batch for each peer.
 - A peer without a beat for `patience` seconds, or that does not settle in that time, is down:
   nobody waits for it, frames for it are dropped and remembered as lost. When it is heard of again
   a new stream begins with a snapshot.
+- A worker that speaks another protocol is not a peer, but is named by an alarm, once. One that
+  comes waits until the last of them has ended.
 - `barrier` is done when every peer that takes sessions has done what was said before it.
 """
 
@@ -31,6 +34,7 @@ from msgnode.redis.faults import Full
 from . import protocol
 from .peer import Peer
 from .protocol import (
+    PROTOCOL,
     BarrierAck,
     BarrierRequest,
     LostFrames,
@@ -48,6 +52,7 @@ LAYER_FULL = "redis-full"
 _ASK_AGAIN = 0.05  # seconds between two requests for the same lost batch
 _RETRY = 0.1  # seconds until a layer that refused is tried again
 _READER_PATIENCE = 5.0  # seconds that a full link may hold senders back
+_EPOCHS_KEPT = 10_000
 _ACKNOWLEDGED_PART = 64  # of a link's bytes: so much may come before it is acknowledged
 
 
@@ -63,6 +68,12 @@ class TransportClient(Protocol):
     def peer_down(self, peer: Peer) -> None:
         """It is not heard of; its sessions may come back with it."""
         ...
+
+
+def _remember(epochs: dict[str, None], epoch: str) -> None:
+    epochs[epoch] = None
+    if len(epochs) > _EPOCHS_KEPT:
+        epochs.pop(next(iter(epochs)))
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:
@@ -100,10 +111,13 @@ class PeerTransport:
         self.timeout = timeout
         self.peers: dict[str, Peer] = {}
         self.takes = True
+        self.protocol = PROTOCOL
+        self.refused: dict[str, None] = {}  # epochs that speak another protocol
         self.may_serve: Callable[[], bool] = lambda: True
         self.client: TransportClient
         self._layer = layer
-        self._group = f"node-{hashlib.sha256(secret.encode()).hexdigest()[:32]}"
+        self.node = hashlib.sha256(secret.encode()).hexdigest()[:32]
+        self._group = f"node-{self.node}"
         self._link_bytes = link_bytes
         self._raise_alarm = raise_alarm
         self._clear_alarm = clear_alarm
@@ -307,11 +321,15 @@ class PeerTransport:
 
     async def _heartbeat(self) -> None:
         for peer in self._up():  # the same way as the batches, so that it does not overtake them
-            self._answer(peer, published=[peer.out.stream, peer.out.published])
+            if peer.out.bytes:
+                self._answer(peer, published=[peer.out.stream, peer.out.published])
+            elif peer.unacknowledged:
+                self._answer(peer)
         await self._layer.group_send(
             self._group,
             {
                 "type": "worker.beat",
+                "protocol": self.protocol,
                 "inbox": self._inbox,
                 "is_ready": self._is_ready,
                 "takes": self._is_ready and self.takes,
@@ -388,7 +406,10 @@ class PeerTransport:
         if epoch in self._gone:
             return
         if message["type"] == "worker.beat":
-            self._on_heartbeat(message)
+            if message.get("protocol") == self.protocol:
+                self._on_heartbeat(message)
+            elif epoch not in self.refused:
+                self._refuse(message)
             return
         peer = self.peers.get(epoch)
         if peer is None or not peer.is_up:
@@ -397,9 +418,11 @@ class PeerTransport:
         self._acknowledged(peer, *message["have"])
         if "again" in message and not self._rewind(peer, *message["again"]):
             self._begin(peer)
-        if "published" in message and peer.incoming.hears_of(*message["published"]):
-            self._noticed(peer)
-            self._ask_again(peer)
+        if "published" in message:
+            peer.unacknowledged += 1  # our acknowledgement may have been lost
+            if peer.incoming.hears_of(*message["published"]):
+                self._noticed(peer)
+                self._ask_again(peer)
         if "number" in message:
             self._take_batch(peer, message["stream"], message["number"], message["words"])
 
@@ -420,6 +443,16 @@ class PeerTransport:
         peer.told_stream = beat["links"].get(self.me.epoch, 0)  # 0: to it we are down
         if peer.incoming.is_missing:
             self._ask_again(peer)
+
+    def _refuse(self, beat: dict[str, Any]) -> None:
+        """A worker that cannot be understood, of another version of the node."""
+        _remember(self.refused, beat["epoch"])
+        text = (
+            f"The worker {beat['name']} speaks the protocol {beat.get('protocol', 1)}, this one "
+            f"{self.protocol}: they do not meet. Stop the workers of the older version."
+        )
+        log.error(text)
+        self._raise_alarm("worker-protocol", beat["name"], text)
 
     def _acknowledged(self, peer: Peer, stream: int, until: int) -> None:
         if stream == peer.out.stream:
@@ -525,9 +558,7 @@ class PeerTransport:
     def forget(self, peer: Peer) -> None:
         """The peer has ended; nothing of it is heard any more."""
         self.peers.pop(peer.epoch, None)
-        self._gone[peer.epoch] = None
-        if len(self._gone) > 10_000:
-            self._gone.pop(next(iter(self._gone)))
+        _remember(self._gone, peer.epoch)
         peer.is_up = peer.is_ready = False
         peer.end()
         peer.out.begin()

@@ -28,6 +28,7 @@ from msgnode.core.errors import NodeError
 from msgnode.core.identity import Speaker
 
 from .language import Attribute, CannotEvaluate
+from .message_kind import kind_of_message
 from .parameters import NUMBER, text_of_scalar
 from .vocabulary import RATE, WEEKDAYS, Kind, kind_of
 
@@ -145,28 +146,6 @@ def number_form(value: Any) -> Any:
     if value.__class__ is float and math.isfinite(value):
         return value
     return Untold(f"{str(value)[:60]!r} is not a number")
-
-
-def kind_of_message(sender: str, to: str) -> str | None:
-    """The attribute msgType: the first line of docs/reference/policy.md, section 1.4, that fits."""
-    ends = (sender.rstrip("/"), to.rstrip("/"))
-    if ends[0].startswith("domain://registry.") or ends[1].startswith("domain://registry."):
-        return "registration"
-    for name, tails, both in _BY_END:
-        if all(e.endswith(tails) for e in ends) if both else any(e.endswith(tails) for e in ends):
-            return name
-    return None
-
-
-_BY_END: tuple[tuple[str, tuple[str, ...], bool], ...] = (
-    ("addressAllocation", ("/address-allocation",), True),
-    ("objectAllocation", ("/object-address-allocation", "/object-allocation"), False),
-    ("discovery", ("/discovery",), False),
-    ("globalRegistry", ("/graph-connector",), False),
-    ("identityManagement", ("/idm",), False),
-    ("p2pConnection", ("/ua",), False),
-    ("dataSync", ("/sm",), False),
-)
 
 
 def _domain(text: str) -> str:

@@ -27,5 +27,4 @@ urlpatterns = [
         SpectacularSwaggerSplitView.as_view(url_name="openapi", permission_classes=[]),
         name="api-docs",
     ),
-    path("api/problems/<slug:slug>", problems.page, name="registry-problem"),
 ]

@@ -30,6 +30,7 @@ from rest_framework.reverse import reverse
 from rest_framework.views import APIView
 
 from msgnode.core import errors
+from msgnode.core.explanations import ERRORS
 from registry import api, entries, rows
 from registry.api import Kind
 from registry.models import DataObject, Hyperty, StatusChange, User
@@ -41,8 +42,10 @@ from .paths import url_of
 KEY = OpenApiParameter("key", OpenApiTypes.STR, "path", pattern=r"^[A-Za-z0-9_-]{1,3300}$")
 GUID = OpenApiParameter("guid", OpenApiTypes.STR, "path", pattern=r"^[A-Za-z0-9_-]{43}$")
 PROBLEMS: dict[Any, Any] = {
-    (code, problems.CONTENT_TYPE): OpenApiResponse(serializers.ProblemSerializer, title)
-    for code, (_, title, _) in problems.PAGES.items()
+    (code, problems.CONTENT_TYPE): OpenApiResponse(
+        serializers.ProblemSerializer, error.explanation.title
+    )
+    for code, error in ERRORS.items()
     if code in (400, 401, 403, 404, 409, 410, 412, 429)
 }
 READS: dict[Any, Any] = {

@@ -7,53 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 
 from msgnode.bus.ports import DeliveryResult
-from msgnode.bus.table import RoutingTable
 from msgnode.core.decision import Decision, Effect
 from msgnode.core.errors import BadMessage, Unavailable
 from msgnode.core.pending import Pending
 from msgnode.core.record import Outcome, without_tokens
 from msgnode.traffic.columns import Columns
+from tests.bus.scene import ONE, TOKEN, TWO, Scene
 from tests.fakes import (
     FakeCaller,
     FakeComponent,
     FakeDoor,
     FakeEnforcer,
-    FakeRecorder,
     FakeSession,
-    pipeline,
 )
 
 PERMIT = Decision(Effect.PERMIT, passes=True, auth=True, deciding=("set", "policy", "rule"))
 DENY = Decision(Effect.DENY, passes=False, auth=False, deciding=("set", "policy", "rule"))
 FAKE = "domain://fake.localhost"
-TOKEN = "0f8fad5b-d9cb-469f-a165-70867728950e"
-
-
-class Scene:
-    """Two sessions and a pipeline between them."""
-
-    def __init__(self, *components: FakeComponent, **parts: Any) -> None:
-        self.table = RoutingTable()
-        self.sender = FakeSession("runtime://d/1", TOKEN)
-        self.target = FakeSession("runtime://d/2")
-        self.table.add_runtime(self.sender)
-        self.table.add_runtime(self.target)
-        self.caller = FakeCaller(self.sender)
-        self.recorder = FakeRecorder()
-        self.pipeline = pipeline(self.table, *components, recorder=self.recorder, **parts)
-
-    def say(self, type_: str = "create", to: Any = "runtime://d/2", **fields: Any) -> None:
-        frame = {"id": 1, "type": type_, "from": "runtime://d/1", "to": to, "body": {}, **fields}
-        self.pipeline.carry(json.dumps(frame).encode(), self.caller)
-
-    @property
-    def codes(self) -> list[int]:
-        return [answer["body"]["code"] for answer in self.caller.answers]
 
 
 def test_while_the_lease_is_not_certain_nothing_is_read_and_nothing_is_lost() -> None:
@@ -68,13 +44,78 @@ def test_while_the_lease_is_not_certain_nothing_is_read_and_nothing_is_lost() ->
     assert scene.recorder.rows == []
 
 
-def test_what_nobody_here_knows_is_404_only_if_it_is_known_what_all_workers_have() -> None:
-    for knows_all, code in ((True, 404), (False, 503)):
-        scene = Scene(knows_all=lambda: knows_all)  # noqa: B023  (called within the turn)
-        scene.say(to="hyperty://localhost/nobody")
-        scene.say()
-        assert scene.codes == [code]
-        assert len(scene.target.frames) == 1
+class FakeHolders:
+    """Other workers of which it is known, or not, who holds what."""
+
+    def __init__(self, is_known: bool = True) -> None:
+        self.answers = is_known
+        self.asked: list[tuple[str, ...]] = []
+        self.has_answered = False
+
+    def find(self, key: object, addresses: Collection[str]) -> None:
+        if not self.has_answered:
+            self.asked.append(tuple(addresses))
+            raise Pending("The holder", lambda known: None)
+
+    def require(self, key: object, addresses: Collection[str]) -> None:
+        self.find(key, addresses)
+        if not self.answers:
+            raise Unavailable("Whose it is cannot be found out.")
+
+    def is_known(self, address: str) -> bool:
+        return self.answers
+
+
+NOBODY = "hyperty://localhost/nobody"
+
+
+@pytest.mark.parametrize(("is_known", "code"), [(True, 404), (False, 503)])
+def test_w4_what_nobody_here_knows_is_404_only_once_the_others_were_asked(
+    is_known: bool, code: int
+) -> None:
+    scene = Scene(enforcer=(policies := FakeEnforcer()))
+    scene.pipeline.holders = holders = FakeHolders(is_known)
+    scene.say(to=NOBODY)
+    assert (scene.codes, len(scene.caller.held), policies.asked) == ([], 1, [])
+    holders.has_answered = True
+    scene.say(to=NOBODY)
+    assert (scene.codes, holders.asked) == ([code], [(NOBODY,)])
+
+
+def test_the_others_are_asked_once_for_all_recipients_and_never_for_what_is_known_or_silent() -> (
+    None
+):
+    scene = Scene()
+    scene.pipeline.holders = holders = FakeHolders()
+    scene.say()
+    scene.say(type_="response", to=NOBODY)
+    scene.say(type_="update", to="comm://localhost/1/changes")
+    assert holders.asked == []
+    assert len(scene.target.frames) == 1
+    scene.say(to=[NOBODY, TWO, "hyperty://localhost/2"])
+    assert holders.asked == [(NOBODY, "hyperty://localhost/2")]
+    assert len(scene.target.frames) == 1
+
+
+def test_what_a_component_needs_to_know_of_an_address_is_found_out_before_it_is_asked() -> None:
+    answered: list[dict[str, int]] = []
+
+    def answer() -> dict[str, int]:
+        answered.append({"code": 200})
+        return answered[-1]
+
+    component = FakeComponent(answer)
+    component.addresses_of = lambda message: [NOBODY, f"{TWO}/x"]  # type: ignore[method-assign]
+    scene = Scene(component)
+    scene.pipeline.holders = holders = FakeHolders(is_known=False)
+    scene.say(to=FAKE)
+    assert (holders.asked, answered) == ([(NOBODY,)], [])
+    holders.has_answered = True
+    scene.say(to=FAKE)
+    assert (scene.codes, answered) == ([503], [])
+    holders.answers = True
+    scene.say(to=FAKE)
+    assert (scene.codes, len(answered)) == ([503, 200], 1)
 
 
 def test_case_51_what_a_policy_blocks_is_answered_403_under_both_keys() -> None:
@@ -82,7 +123,7 @@ def test_case_51_what_a_policy_blocks_is_answered_403_under_both_keys() -> None:
         scene = Scene(enforcer=FakeEnforcer(**{side: DENY}))
         scene.say()
         (answer,) = scene.caller.answers
-        assert answer["from"] == "runtime://d/2"
+        assert answer["from"] == TWO
         assert answer["body"]["code"] == 403
         assert answer["body"]["desc"] == answer["body"]["description"]
         assert scene.target.frames == []
@@ -121,10 +162,10 @@ def test_a_session_frame_passes_the_policies_too() -> None:
 def test_policies_are_asked_once_in_and_once_out_for_each_recipient() -> None:
     enforcer = FakeEnforcer()
     scene = Scene(enforcer=enforcer)
-    other = FakeSession("runtime://d/3")
+    other = FakeSession("runtime://localhost/3")
     scene.table.subscribe("comm://d/1/changes", other)
     scene.table.subscribe("comm://d/1/changes", scene.target)
-    scene.say(to=["comm://d/1/changes", "runtime://d/2"])
+    scene.say(to=["comm://d/1/changes", TWO])
     assert [side for side, _ in enforcer.asked] == ["in", "out", "in", "out"]
 
 
@@ -133,7 +174,7 @@ def test_a_component_answers_at_once() -> None:
     scene.say(to=FAKE)
     assert scene.caller.answers == [
         {
-            "id": 1, "type": "response", "from": FAKE, "to": "runtime://d/1",
+            "id": 1, "type": "response", "from": FAKE, "to": ONE,
             "body": {"code": 200, "value": 7},
         }
     ]  # fmt: skip
@@ -201,11 +242,11 @@ def test_a_listener_without_room_is_said_to_the_sender() -> None:
 
 def test_each_recipient_has_one_row_and_a_refusal_has_one_too() -> None:
     scene = Scene(FakeComponent({"code": 200}))
-    scene.say(to=["runtime://d/2", FAKE, "comm://d/none"])
+    scene.say(to=[TWO, FAKE, "comm://d/none"])
     scene.pipeline.carry(b"nonsense", scene.caller)
     rows = scene.recorder.rows
     assert [(row.to, row.outcome, row.code) for row in rows] == [
-        ("runtime://d/2", Outcome.DELIVERED, 0),
+        (TWO, Outcome.DELIVERED, 0),
         (FAKE, Outcome.ANSWERED, 200),
         ("comm://d/none", Outcome.UNDELIVERABLE, 404),
         ("", Outcome.REFUSED, 400),
@@ -215,13 +256,13 @@ def test_each_recipient_has_one_row_and_a_refusal_has_one_too() -> None:
 @pytest.mark.parametrize(
     "frame",
     [
-        {"type": "re-open", "to": "mn:/session"}, {"type": "create", "to": "runtime://d/2"},
+        {"type": "re-open", "to": "mn:/session"}, {"type": "create", "to": TWO},
         {"type": "create", "to": "x"}, {"type": "telepathy", "to": "x"}, {"type": 7, "to": "x"},
     ],
 )  # fmt: skip
 def test_no_token_comes_into_the_record(frame: dict[str, Any]) -> None:
     scene = Scene()
-    message = {"id": 1, "from": f"runtime://d/1/{TOKEN}", "body": {}, **frame}
+    message = {"id": 1, "from": f"{ONE}/{TOKEN}", "body": {}, **frame}
     scene.pipeline.carry(json.dumps(message).encode(), scene.caller)
     scene.pipeline.carry(json.dumps(message).encode(), FakeCaller())
     stored = Columns()
@@ -242,7 +283,7 @@ def test_a_type_the_node_does_not_know_is_recorded_as_other() -> None:
 
 def test_whoever_has_no_session_is_answered_401() -> None:
     scene, stranger = Scene(), FakeCaller()
-    message = {"id": 1, "type": "create", "from": "runtime://d/9", "to": "runtime://d/2"}
+    message = {"id": 1, "type": "create", "from": "runtime://localhost/9", "to": TWO}
     scene.pipeline.carry(json.dumps(message).encode(), stranger)
     assert [each["body"]["code"] for each in stranger.answers] == [401]
     assert scene.target.frames == []
@@ -268,7 +309,11 @@ def test_a_listener_that_fails_is_told_of_a_gap_and_all_others_hear() -> None:
             raise RuntimeError("broken")
 
     scene = Scene()
-    crowd = [FakeSession("runtime://d/3"), Broken("runtime://d/4"), FakeSession("runtime://d/5")]
+    crowd = [
+        FakeSession("runtime://localhost/3"),
+        Broken("runtime://localhost/4"),
+        FakeSession("runtime://localhost/5"),
+    ]
     for each in crowd:
         scene.table.subscribe("comm://d/1/changes", each)
     scene.say("update", to="comm://d/1/changes")

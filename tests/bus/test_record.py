@@ -9,53 +9,21 @@ import pytest
 
 from msgnode.bus.pipeline import COPIES_AS_ONE
 from msgnode.bus.ports import DeliveryResult
-from msgnode.bus.table import RoutingTable
 from msgnode.core.decision import Decision, Direction, Effect
 from msgnode.core.identity import Identity, Speaker
 from msgnode.core.messages import Message
 from msgnode.core.pending import Pending
 from msgnode.core.record import Outcome
+from tests.bus.scene import ONE, TWO, Scene
 from tests.fakes import (
-    FakeCaller,
     FakeComponent,
     FakeDoor,
     FakeEnforcer,
-    FakeRecorder,
     FakeSession,
-    pipeline,
 )
 
-ONE, TWO, GROUP = "runtime://localhost/1", "runtime://localhost/2", "comm://localhost/1"
+GROUP = "comm://localhost/1"
 PERMIT = Decision(Effect.PERMIT, passes=True, auth=True, deciding=("set", "policy", "rule"))
-
-
-class Scene:
-    """Two sessions, a pipeline between them, and what it noted and answered."""
-
-    def __init__(self, *components: FakeComponent, **parts: Any) -> None:
-        self.table = RoutingTable()
-        self.sender, self.target = FakeSession(ONE), FakeSession(TWO)
-        self.table.add_runtime(self.sender)
-        self.table.add_runtime(self.target)
-        self.caller = FakeCaller(self.sender)
-        self.recorder = FakeRecorder()
-        self.tapped: list[tuple[Any, bytes]] = []
-        self.pipeline = pipeline(self.table, *components, recorder=self.recorder, **parts)
-        self.pipeline.tap = lambda record, body: self.tapped.append((record, body))
-
-    def say(self, type_: str = "create", to: Any = TWO, **fields: Any) -> int:
-        frame = {"id": 1, "type": type_, "from": ONE, "to": to, "body": {}, **fields}
-        text = json.dumps(frame).encode()
-        self.pipeline.carry(text, self.caller)
-        return len(text)
-
-    def row(self) -> Any:
-        (row,) = self.recorder.rows
-        return row
-
-    def answer(self) -> tuple[int, str]:
-        (answer,) = self.caller.answers
-        return answer["body"]["code"], answer["from"]
 
 
 def test_a_delivered_message_is_noted_whole_and_shown_to_who_watches() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from msgnode.bus.ports import NoPolicies
 from msgnode.bus.replies import Replies
+from msgnode.bus.writing import Findable
 from msgnode.core import messages
 from msgnode.core.errors import Conflict
 from tests.fakes import DOMAIN, FakeCaller, FakeComponent, FakeSession
@@ -50,6 +51,21 @@ async def test_an_answer_waits_for_its_own_barrier_only(is_committed: bool) -> N
     await turns()
     assert [each["body"]["code"] for each in caller.answers] == [200]
     assert (caller.pending, len(workers.barriers)) == (0, 1)
+
+
+async def test_an_answer_that_names_what_all_can_find_waits_for_that_alone() -> None:
+    workers, directory = Workers(), Workers()
+    caller, session = FakeCaller(), FakeSession("one")
+    answer: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
+    answer.set_result(Findable(OK))
+    replies = Replies(NoPolicies(), 5, workers.barrier)
+    replies.findable = directory.barrier
+    replies.ask(FakeComponent(answer), request(), session, caller)
+    await turns()
+    assert (caller.answers, len(directory.barriers), workers.barriers) == ([], 1, [])
+    directory.barriers[0].set_result(None)
+    await turns()
+    assert [each["body"]["code"] for each in caller.answers] == [200]
 
 
 async def test_a_refusal_waits_for_nobody() -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 from websockets.exceptions import InvalidStatus
 
 from tests.client import ALLOCATION, SM, Client, address, code, runtime
 from tests.conftest import Come
-from tests.node import Node, running
+from tests.node import Node, eventually, running
 
 BOTH = pytest.mark.parametrize("handshake", ["ws", "stub"])
 
@@ -255,6 +257,27 @@ async def test_a_reader_that_stalls_is_closed_and_told_of_its_gap_and_nobody_els
         assert gap["body"]["value"] == "gap"
         await reporter.send("update", f"{obj}/changes", {"value": "again"}, sender=obj)
         assert (await back.received_from(reporter))[-1]["body"]["value"] == "again"
+
+
+@pytest.mark.long
+async def test_a_socket_that_is_never_read_again_is_gone_in_time(
+    start_node: Callable[..., Node], come: Come
+) -> None:
+    # The sender is held back for 5 s at most, and answers no pings meanwhile.
+    node = start_node(PING_INTERVAL=1, PING_TIMEOUT=6)
+    talker, stalled = await come(to=node), await come(to=node)
+    line = stalled.socket.transport.get_extra_info("socket")
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+    mine, process = line.getsockname(), psutil.Process(node.pid)
+    stalled.socket.transport.pause_reading()
+    for _ in range(80):  # more than the kernel's buffers take
+        await talker.send("create", stalled.runtime_url, {"filling": "x" * 60_000})
+    async with asyncio.timeout(60):
+        while mine in [each.raddr for each in process.net_connections("tcp")]:
+            await eventually()  # no event tells who does not read
+    async with node.ws() as back:
+        assert code(await back.reopen(stalled.runtime_url, stalled.token)) == 200
+        assert await talker.settled() == []
 
 
 async def test_a_queue_that_runs_over_is_said_to_the_sender_and_to_the_owner(

@@ -53,6 +53,8 @@ FAULTS = [
         pytest.param(1002, close(code), id=f"close code {code}")
         for code in (0, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000)
     ),
+]
+LENGTHS = [
     pytest.param(1002, b"\x81\xfe\x00\x02" + KEY + b"\x4c\x87", id="length of 2 in 2 bytes"),
     pytest.param(1002, b"\x81\xfe\x00\x7d" + KEY, id="length of 125 in 2 bytes, head alone"),
     pytest.param(1002, b"\x81\xff" + struct.pack("!Q", 65535) + KEY, id="length of 65535 in 8"),
@@ -119,7 +121,20 @@ async def test_a_fault_of_the_protocol_closes_with_its_code_and_no_reset(
         assert await socket.rest() == b""
 
 
+@pytest.mark.parametrize(("code", "fault"), LENGTHS)
+@pytest.mark.usefixtures("reads_strictly")
+async def test_a_length_that_is_not_in_its_shortest_form_closes_with_its_code(
+    node: Node, code: int, fault: bytes
+) -> None:
+    async with opened(node) as socket:
+        await socket.write(fault)
+        opcode, payload = await socket.frame()
+        assert (opcode, int.from_bytes(payload[:2], "big")) == (8, code)
+        assert await socket.rest() == b""
+
+
 @pytest.mark.parametrize(("code", "fault"), [FAULTS[0], FAULTS[5], FAULTS[12]])
+@pytest.mark.usefixtures("closes_gently")
 async def test_the_code_reaches_a_client_that_goes_on_sending_and_reads_late(
     node: Node, code: int, fault: bytes
 ) -> None:
@@ -131,6 +146,7 @@ async def test_the_code_reaches_a_client_that_goes_on_sending_and_reads_late(
         assert await socket.rest() == b""
 
 
+@pytest.mark.usefixtures("reads_strictly")
 async def test_nothing_after_a_fault_is_heard_and_what_was_before_it_is(
     node: Node, come: Come
 ) -> None:
@@ -157,6 +173,7 @@ async def test_a_fault_before_any_session_is_answered_the_same(
         assert await socket.rest() == b""
 
 
+@pytest.mark.usefixtures("closes_gently")
 async def test_both_sides_closing_at_once_end_without_a_reset(node: Node) -> None:
     async with opened(node) as socket:
         closing = b'{"id":2,"type":"close","to":"mn:/session"}'

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.conf import settings
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.utils import timezone
@@ -16,17 +19,20 @@ from django.utils import timezone
 from msgnode.console import persons
 from msgnode.models import (
     AddressOwner,
+    Alarm,
     Allocation,
     AuditEntry,
+    Ban,
     ControlMessage,
     IdentityBinding,
     Session,
 )
-from policies.models import DecisionEntry
+from policies.models import DecisionEntry, NamedList
 from registry import api
 from registry.api import Kind
 from registry.models import DataObject, Hyperty, StatusChange
 from registry.models import User as RegistryUser
+from tests.node import ROOT
 
 pytestmark = pytest.mark.django_db
 
@@ -126,6 +132,40 @@ def test_erased_nothing_is_left_of_the_one_and_everything_of_the_other() -> None
     with pytest.raises(CommandError) as nothing:
         run("person_export", EMAIL)
     assert nothing.value.returncode == 1
+
+
+def test_what_names_a_person_elsewhere_is_told_and_loses_the_name() -> None:
+    user = live_of("alice")["user"]
+    Alarm.objects.create(kind="gap", subject="runtime://localhost/alice", text="lost")
+    Alarm.objects.create(kind="gap", subject="runtime://localhost/bob", text="lost")
+    ban = Ban.objects.create(value="runtime://localhost/mallory", reason="x", created_by="alice")
+    NamedList.objects.create(name="friends", members="bob@localhost\nalice@localhost")
+    NamedList.objects.create(name="others", members="bob@localhost")
+    LogEntry.objects.create(user=user, object_repr="a policy", action_flag=2, object_id="1")
+    told = run("person_export", EMAIL)
+    assert [row["subject"] for row in told["alarms"]] == ["runtime://localhost/alice"]
+    assert [row["name"] for row in told["named_lists"]] == ["friends"]
+    assert [row["value"] for row in told["msgnode.Ban"]] == ["runtime://localhost/mallory"]
+    assert len(told["console_history"]) == 1
+    done = run("person_erase", EMAIL, "--yes")
+    assert (done["alarms"], done["authors"]) == (1, 1)
+    assert Alarm.objects.get().subject == "runtime://localhost/bob"
+    ban.refresh_from_db()
+    assert ban.created_by == persons.ERASED
+    assert not LogEntry.objects.exists()
+
+
+def test_the_page_says_of_each_table_what_it_keeps_of_persons() -> None:
+    """One that is new belongs into the table of docs/security.md, or among those without."""
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    section = text.partition("## Personal data")[2].partition("\n## ")[0]
+    named = re.findall(r"`([a-z][a-z0-9_]*\.(?:[A-Z]\w+|\*))`", section)
+    assert len(named) == len(set(named))
+    known = {model._meta.label for model in apps.get_models()}
+    whole = {each.removesuffix(".*") for each in named if each.endswith(".*")}
+    said = {each for each in named if not each.endswith(".*")}
+    said |= {each for each in known if each.partition(".")[0] in whole}
+    assert said == known
 
 
 def test_a_dry_run_only_looks() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from io import StringIO
 
@@ -18,7 +19,7 @@ from msgnode.workers.worker_process import WorkerId
 pytestmark = pytest.mark.django_db
 
 LINK = {
-    **{"to": "host:2", "state": "up", "batches": 1234, "waiting_bytes": 0, "resent": 3},
+    **{"to": "host:2", "state": "up", "batches": 1234, "waiting_bytes": 4321, "resent": 3},
     **{"gaps": 2, "missed": 3, "lost": 7},
 }
 
@@ -54,6 +55,12 @@ def test_node_status_names_the_workers_and_their_links(workers: None) -> None:
     assert [line["state"] for line in joined] == ["ready", "not heard of"]
     assert joined[0]["links"] == [LINK]
     assert joined[0]["lease_seconds"] > 0 > joined[1]["lease_seconds"]
+    said = StringIO()
+    with pytest.raises(CommandError):
+        call_command("node_status", stdout=said)
+    one, other = (line for line in said.getvalue().splitlines() if " host:" in line and "," in line)
+    assert re.search(r"lease runs for [\d.]+ s, 1 of 1 links up, 4,321 bytes wait for others", one)
+    assert re.search(r"not heard of +0 sessions, lease ended [\d.]+ s ago", other)
 
 
 def test_signs_of_life_are_no_changes_of_an_operator(workers: None) -> None:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msgnode.core import message_types, messages
+from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import BadMessage, Forbidden
-from msgnode.core.messages import InvalidFrame
 
 # Text as JSON can carry it: half a surrogate pair is no text.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

@@ -120,6 +120,30 @@ async def test_what_was_given_up_at_one_worker_is_404_at_the_other(workers: Work
     assert code(await there.ask("create", held)) == 404
 
 
+async def test_w8_an_allocation_is_answered_while_another_worker_does_nothing(
+    workers: Workers,
+) -> None:
+    here, there = await workers.come(workers.one), await workers.come(workers.other)
+    with frozen(workers.other):
+        async with asyncio.timeout(PATIENCE * 2 / 3):  # before it is taken for down
+            (held,) = await here.allocate()
+    await there.send("create", held, {"value": 1})
+    assert (await here.expect(type="create"))["to"] == held
+
+
+async def test_an_address_is_its_sessions_at_a_worker_that_has_not_heard_of_it(
+    workers: Workers,
+) -> None:
+    here, there = await workers.come(workers.one), await workers.come(workers.other)
+    workers.link.delay = DELAY
+    (held,) = await here.allocate()
+    assert code(await there.ask("create", here.runtime_url, sender=held)) == 403
+    (held,) = await here.allocate()
+    assert code(await there.subscribe(f"{held}/subscription")) == 403
+    (held,) = await here.allocate()
+    assert code(await there.subscribe(held)) == 403
+
+
 async def test_a_frozen_worker_holds_back_who_sends_to_it_and_nothing_is_lost(
     workers: Workers,
 ) -> None:

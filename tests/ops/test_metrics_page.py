@@ -27,9 +27,9 @@ LINK = {"to": "other", "state": "up", "waiting_bytes": 0} | dict.fromkeys(
 @pytest.mark.django_db
 def test_the_page_has_every_metric_with_its_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     node: Any = Node()
-    monkeypatch.setattr(
-        node, "cluster", SimpleNamespace(transport=SimpleNamespace(figures=lambda: [LINK]))
-    )
+    transport = SimpleNamespace(figures=lambda: [LINK])
+    homes = SimpleNamespace(asked=0, not_known=0)
+    monkeypatch.setattr(node, "cluster", SimpleNamespace(transport=transport, homes=homes))
     found: dict[str, tuple[str, ...]] = {}
     for metric in [*NodeCollector(node).collect(), *metrics.of_the_node({})]:
         name = f"{metric.name}_total" if metric.type == "counter" else metric.name

@@ -7,8 +7,9 @@ import math
 import pytest
 
 from policies.authoring.cases import facts_of
-from policies.engine.attributes import Surroundings, Untold, kind_of_message, number_form, text_form
+from policies.engine.attributes import Surroundings, Untold, number_form, text_form
 from policies.engine.language import CannotEvaluate
+from policies.engine.message_kind import kind_of_message
 
 
 def facts(**case):

@@ -49,8 +49,8 @@ class Transport:
 class Protocol:
     """An open WebSocket."""
 
-    STATE_OPEN = state = 3
-    STATE_CLOSED = 0
+    may_write = True
+    has_closed = False
     receiver: Any = None
 
     def __init__(self, transport: Transport) -> None:

@@ -31,6 +31,7 @@ from msgnode.sessions.connection import Connection, ConnectionSettings
 from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.liveness import LivenessChecks
+from msgnode.sessions.locator import SessionLocator
 from msgnode.sessions.manager import SessionManager, SessionSettings
 from msgnode.sessions.rules import (
     SESSION,
@@ -144,6 +145,7 @@ class Sessions(RuleBasedStateMachine):
         self.manager = SessionManager(limits, self.table, store, lambda *_: None)
         self.door = SessionHandshake(
             limits, self.manager, self.table, store, lambda *_: None, no_barrier,
+            SessionLocator(self.manager),
             LivenessChecks(self.manager, 60), LastOwnerCache(),
         )  # fmt: skip
         self.seen: dict[str, LiveSession] = {}

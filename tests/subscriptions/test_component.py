@@ -59,6 +59,23 @@ def scene() -> Scene:
     return Scene()
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"resources": [OWN, CHANGES]}, [OWN]),
+        ({"resource": OWN, "childrenResources": ["x"]}, [f"{OWN}/x", OWN]),
+        ({"resources": ["no\naddress"]}, []),
+        ({}, []),
+    ],
+)
+def test_who_holds_an_address_must_be_known_where_not_everybody_may_subscribe_it(
+    scene: Scene, body: Any, expected: list[str]
+) -> None:
+    frame = {"id": 1, "type": "subscribe", "from": "runtime://d/1", "to": SM, "body": body}
+    message = messages.parse(json.dumps(frame).encode())
+    assert scene.component.addresses_of(message) == expected
+
+
 async def result(answer: Body | Future[Body]) -> int:
     body = answer if isinstance(answer, dict) else answer.result()
     code = body["code"]

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.bus.return_paths import ReturnPath
 from msgnode.redis.channel_layer import StreamChannelLayer
-from msgnode.workers.protocol import Backpressure
+from msgnode.workers.peer import Peer
+from msgnode.workers.protocol import PROTOCOL, Backpressure
 from tests.node import eventually
 from tests.workers.cluster import PATIENCE, Fellow, LossyLayer, Meet
 
@@ -99,6 +100,21 @@ async def test_a_worker_knows_by_itself_that_the_layer_does_not_work_for_it(
     await _until(lambda: one.transport.hears_itself)
 
 
+@pytest.mark.parametrize("protocol", [{}, {"protocol": 1}, {"protocol": PROTOCOL + 1}])
+async def test_a_worker_that_speaks_another_protocol_is_named_once_and_no_peer(
+    meet: Meet, layer: LossyLayer, protocol: dict[str, int]
+) -> None:
+    one, other = await meet(2)
+    beat = {"type": "worker.beat", "epoch": "another", "name": "of another version", **protocol}
+    for _ in range(3):
+        await layer.group_send(one.transport._group, beat)
+    await _until(lambda: "worker-protocol" in one.alarms)
+    await one.settled()
+    assert one.alarms == ["worker-protocol"]
+    assert list(one.transport.peers) == [other.transport.me.epoch]
+    assert not one.transport.knows({"another", other.transport.me.epoch})
+
+
 async def test_while_a_worker_is_down_it_is_not_known_what_all_have(
     meet: Meet, layer: LossyLayer
 ) -> None:
@@ -129,6 +145,46 @@ async def test_frames_come_in_order_and_a_fan_out_is_sent_once(meet: Meet) -> No
     await one.settled()
     for listener in listeners:
         assert listener.frames == [b"frame %d" % number for number in range(200)]
+
+
+async def test_links_on_which_nothing_is_said_cost_nothing_and_stay_up(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    workers = await meet(3)
+    sent: list[str] = []
+
+    def count(message: dict[str, Any]) -> bool:
+        sent.append(message["type"])
+        return False
+
+    await _until(lambda: all(not peer.out.bytes for one in workers for peer in _peers(one)))
+    layer.loses = count
+    await _until(lambda: sent.count("worker.beat") >= 15, 20)
+    assert sent.count("worker.batch") <= 6, "the last acknowledgements, one for each link"
+    assert all(peer.is_up for one in workers for peer in _peers(one))
+
+
+async def test_an_acknowledgement_that_was_lost_is_said_again(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    one, other = await meet(2)
+    (there,) = _peers(other)
+    (peer,) = _peers(one)
+    await _until(lambda: not peer.out.bytes)
+    number, lost = there.incoming.next, 0
+
+    def loses(message: dict[str, Any]) -> bool:
+        nonlocal lost
+        is_answer = message["type"] == "worker.batch" and message["epoch"] != one.transport.me.epoch
+        lost += is_answer and message["have"][1] > number
+        return is_answer
+
+    layer.loses = loses
+    one.enter()
+    await _until(lambda: lost > 2)
+    assert peer.out.bytes
+    layer.loses = lambda message: False
+    await _until(lambda: not peer.out.bytes)
 
 
 async def test_signs_of_life_do_not_overtake_what_was_sent_before(meet: Meet) -> None:
@@ -437,6 +493,10 @@ async def _do(deeds: list[Any]) -> None:
             await worker.settled()
     assert workers[0].seen() == workers[1].seen()
     await asyncio.gather(*(worker.transport.stop() for worker in workers))
+
+
+def _peers(worker: Fellow) -> list[Peer]:
+    return list(worker.transport.peers.values())
 
 
 async def _until(is_so: Any, seconds: float = 10.0) -> None:

@@ -1,5 +1,5 @@
-"""Two whole workers in one process, on a layer in memory and one database: what becomes of the
-sessions of one that is taken for dead, and of that worker. The same with real processes, Redis and
+"""Two whole workers in one process, on a layer in memory, one Redis and one database: what becomes
+of the sessions of one that is taken for dead, and of that worker. The same with real processes and
 PostgreSQL is in tests/e2e/test_frozen_worker.py."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from msgnode import models, node
 from msgnode.node import Node
 from msgnode.sessions.connection import Connection
 from msgnode.workers import membership_store
+from msgnode.workers.protocol import PROTOCOL
 from tests.client import ALLOCATION, address, runtime
 from tests.fakes import FakeLink
 from tests.node import eventually
@@ -25,7 +26,7 @@ from tests.node import eventually
 pytestmark = pytest.mark.django_db(transaction=True)
 
 LEASE = 1.5
-Start = Callable[[], Awaitable[Node]]
+Start = Callable[..., Coroutine[Any, Any, Node]]
 
 
 class Runtime:
@@ -76,18 +77,22 @@ async def until(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
 
 
 @pytest.fixture
-async def start(monkeypatch: pytest.MonkeyPatch, settings: Any) -> AsyncIterator[Start]:
-    settings.REDIS_URL = "redis://in-memory"
+async def start(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, redis_url: str
+) -> AsyncIterator[Start]:
+    settings.REDIS_URL = redis_url
     settings.NODE = {**settings.NODE, "WORKER_TIMEOUT": LEASE, "DRAIN_STAGGER": 0.0}
     settings.RECORD = {**settings.RECORD, "ON": False}
     pids = iter([os.getpid(), 1, os.getppid()])  # of processes that run
     started: list[Node] = []
 
-    async def start() -> Node:
+    async def start(protocol: int = PROTOCOL) -> Node:
         pid = next(pids)
         monkeypatch.setattr(node.os, "getpid", lambda: pid)
         worker = Node()
         monkeypatch.undo()
+        assert worker.cluster is not None
+        worker.cluster.transport.protocol = protocol
         await worker.start()
         started.append(worker)
         return worker
@@ -114,7 +119,7 @@ async def test_w1_a_worker_taken_for_dead_is_fenced_and_its_sessions_live_on(sta
     live, frozen = await start(), await start()
     assert live.cluster is not None
     assert frozen.cluster is not None
-    await until(live.knows_all)
+    await until(live.cluster.knows_all)
     caught, stays = await Runtime(frozen).open(), await Runtime(live).open()
     held = await caught.allocate()
     nobody = address()
@@ -144,7 +149,9 @@ async def test_w1_a_worker_taken_for_dead_is_fenced_and_its_sessions_live_on(sta
     assert await models.Allocation.objects.filter(address=held).aexists()
     assert await models.Alarm.objects.filter(kind="worker-fenced").aexists()
     again = await start()
-    await until(lambda: again.knows_all() and live.knows_all())
+    assert again.cluster is not None
+    for each in (again.cluster, live.cluster):
+        await until(each.knows_all)
     back = Runtime(again, caught.url)
     token_url = f"{caught.url}/{caught.token}"
     assert await back.ask("re-open", "mn:/session", sender=token_url) == {"code": 200}
@@ -163,3 +170,25 @@ async def test_a_session_is_not_taken_from_a_worker_that_holds_its_lease(start: 
     assert not live.sessions.sessions
     row = await models.Session.objects.aget(runtime_url=caught.url)
     assert row.epoch == silent.epoch
+
+
+async def test_a_worker_of_another_protocol_waits_for_those_before_it_and_takes_what_they_leave(
+    start: Start,
+) -> None:
+    before = await start(PROTOCOL - 1)
+    leaves = await Runtime(before).open()
+    held = await leaves.allocate()
+    coming = asyncio.create_task(start())
+    alarms = models.Alarm.objects.filter(kind="worker-protocol")
+    async with asyncio.timeout(30):
+        while not await alarms.filter(text__contains=before.worker).aexists():
+            await eventually()
+    assert (await leaves.ask("create", address()))["code"] == 404  # it takes no sessions yet
+    assert not coming.done()
+    await before.stop()
+    after = await asyncio.wait_for(coming, 30)
+    back, asks = Runtime(after, leaves.url), await Runtime(after).open()
+    token_url = f"{leaves.url}/{leaves.token}"
+    assert await back.ask("re-open", "mn:/session", sender=token_url) == {"code": 200}
+    asks.say("create", held, {"value": "found"})
+    await until(lambda: any(b'"found"' in frame for frame in back.link.frames))

@@ -30,9 +30,12 @@ class Command(Tool):
         for line in status["joined"]:
             links = line["links"]
             up = sum(link["state"] == "up" for link in links)
+            left = line["lease_seconds"]
+            lease = f"lease runs for {left} s" if left > 0 else f"lease ended {-left} s ago"
             self.stdout.write(
                 f"worker         {line['worker']:<24} {line['state']:<14} "
-                f"{line['sessions']:,} sessions, {up} of {len(links)} links up, "
+                f"{line['sessions']:,} sessions, {lease}, {up} of {len(links)} links up, "
+                f"{sum(link['waiting_bytes'] for link in links):,} bytes wait for others, "
                 f"{sum(link['gaps'] for link in links):,} losses noticed, "
                 f"{sum(link['lost'] for link in links):,} gaps signalled"
             )

@@ -1,0 +1,109 @@
+"""What belongs into an archive: database, own secret key, definitions, the list of the record.
+
+The provider's signing keys are in the database, sealed; the key that opens them is in the archive
+where the node made it itself (DATA_DIR/secret_key). Keys that the environment gives stay with
+whoever gives them. The record's files are large, never change once they are written, and are listed
+with their digests, so that any tool may copy them and `restore` can tell what is lacking. Logs,
+waiting tasks and caches are not kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+from pyarrow import fs
+
+from msgnode.console import definitions
+from msgnode.traffic.files import files_below, place
+
+from . import archive, postgresql, sqlite
+from .manifest import DEFINITIONS, RECORD, SECRET_KEY, Database, Manifest
+
+_BLOCK = 1024 * 1024
+
+
+class RecordFile(msgspec.Struct, forbid_unknown_fields=True):
+    """A file of the traffic record, below RECORD_URL."""
+
+    path: str
+    bytes: int
+    sha256: str = ""
+
+
+def make(output: Path, *, with_digests: bool = True) -> tuple[Manifest, int]:
+    """Back the node up into a file that is not there yet.
+
+    Args:
+        output: the archive.
+        with_digests: whether the files of the record are read for their digests.
+
+    Returns:
+        What the archive has, and its size in bytes.
+
+    Raises:
+        FileExistsError: there is a file of that name.
+        OSError, sqlite3.Error: the disk does not take it; then nothing is there.
+    """
+    if output.exists():
+        raise FileExistsError(f"{output} exists")
+    with archive.staging(output.parent) as folder:
+        database, names = _database(folder)
+        own = settings.OWN_SECRET_KEY
+        if own is not None:
+            (folder / SECRET_KEY).touch(mode=0o600)
+            (folder / SECRET_KEY).write_bytes(own.read_bytes())
+            names.append(SECRET_KEY)
+        found = msgspec.json.encode(definitions.collect())
+        (folder / DEFINITIONS).write_bytes(msgspec.json.format(found, indent=2))
+        (folder / RECORD).write_bytes(msgspec.json.encode(record_files(with_digests=with_digests)))
+        names += [DEFINITIONS, RECORD]
+        parts = {name: archive.digest_of(folder / name) for name in names}
+        manifest = Manifest(timezone.now(), settings.DOMAIN, database, parts)
+        return manifest, archive.write(output, folder, manifest)
+
+
+def _database(folder: Path) -> tuple[Database, list[str]]:
+    if connection.vendor == "sqlite":
+        return sqlite.dump(Path(connection.settings_dict["NAME"]), folder)
+    return postgresql.dump(folder)
+
+
+def record_files(*, with_digests: bool) -> list[RecordFile]:
+    """The files of the record that are whole now."""
+    system, root = place(settings.RECORD["URL"])
+    listed = []
+    for info in files_below(system, root):
+        if info.base_name.startswith(("_", ".")):
+            continue  # being written
+        try:
+            sha256 = _digest(system, info.path) if with_digests else ""
+        except FileNotFoundError:  # retention or a report was faster
+            continue
+        path = info.path.removeprefix(root).lstrip("/")
+        listed.append(RecordFile(path, int(info.size), sha256))
+    return sorted(listed, key=lambda each: each.path)
+
+
+def lacking(listed: list[RecordFile]) -> list[str]:
+    """Which files of an archive's list are not at RECORD_URL, or not as they were."""
+    system, root = place(settings.RECORD["URL"])
+    missing = []
+    for each in listed:
+        info = system.get_file_info(f"{root}/{each.path}")
+        is_there = info.type == fs.FileType.File and info.size == each.bytes
+        if not is_there or (each.sha256 and _digest(system, info.path) != each.sha256):
+            missing.append(each.path)
+    return missing
+
+
+def _digest(system: fs.FileSystem, path: str) -> str:
+    digest = hashlib.sha256()
+    with system.open_input_stream(path) as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

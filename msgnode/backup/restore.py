@@ -1,0 +1,185 @@
+"""From an archive to a node that can be started. What was there is kept; nothing is half done.
+
+SQLite: everything is checked in files beside the database first. Then a plan of renames is written
+down and carried out; after a restore that was killed in between, `finish` carries it out to its
+end, and the settings let no node start before. PostgreSQL: one transaction.
+"""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.migrations.loader import MigrationLoader
+
+from msgnode.identity.encryption import opens
+
+from . import archive, in_use, postgresql, sqlite
+from .contents import RecordFile, lacking
+from .manifest import RECORD, SECRET_KEY, ArchiveFault, Manifest, refuse_unknown
+
+_STAGED = ".restore"
+_PLAN = "plan.json"
+
+
+class Refused(Exception):
+    """It is not done, and nothing has changed; the text says why."""
+
+
+class Restored(NamedTuple):
+    """The archive's manifest, where the earlier state is, and which files the record lacks."""
+
+    manifest: Manifest
+    earlier: Path | None
+    lacking: list[str]
+
+
+class _Plan(msgspec.Struct):
+    """Renames: first what is set aside, then what takes its place."""
+
+    aside: list[tuple[str, str]]
+    into: list[tuple[str, str]]
+
+
+def check(file: Path) -> Manifest:
+    """Look whether an archive could be restored by this version. Changes nothing.
+
+    Raises:
+        ArchiveFault: it is damaged, or of another version.
+    """
+    with archive.staging(settings.DATA_DIR) as folder:
+        return _checked(file, folder)[0]
+
+
+def restore(file: Path, *, replace: bool) -> Restored:
+    """Restore this node from an archive.
+
+    Args:
+        file: what `backup` wrote.
+        replace: whether a database that is there is set aside (SQLite) or dropped (PostgreSQL).
+
+    Raises:
+        ArchiveFault: it is damaged, or of another version.
+        InUse: a node runs.
+        Refused: there is a database already, or the secrets in the archive cannot be read here.
+    """
+    with in_use.held(settings.DATA_DIR):
+        finish(settings.DATA_DIR)
+        with archive.staging(settings.DATA_DIR) as folder:
+            manifest, record = _checked(file, folder)
+            if connection.vendor == "sqlite":
+                earlier = _into_sqlite(folder, replace=replace)
+            else:
+                earlier = None
+                _into_postgresql(folder, manifest, replace=replace)
+    return Restored(manifest, earlier, lacking(record))
+
+
+def finish(data_dir: Path) -> bool:
+    """Carry a restore that was killed out to its end; whether there was one."""
+    unfinished = data_dir / settings.UNFINISHED_RESTORE
+    if not unfinished.exists():
+        return False
+    plan = msgspec.json.decode((unfinished / _PLAN).read_bytes(), type=_Plan)
+    for source, target in plan.aside:
+        if Path(source).exists() and not Path(target).exists():
+            Path(target).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            Path(source).rename(target)
+    for source, target in plan.into:
+        if Path(source).exists():
+            Path(source).replace(target)
+        archive.sync(Path(target).parent)
+    shutil.rmtree(unfinished)
+    return True
+
+
+def _checked(file: Path, folder: Path) -> tuple[Manifest, list[RecordFile]]:
+    manifest = archive.extract(file, folder)
+    applied = [(app, name) for app, name in manifest.database.migrations]
+    refuse_unknown(applied, MigrationLoader(None, ignore_no_migrations=True).disk_migrations or ())
+    if manifest.database.engine != connection.vendor:
+        raise ArchiveFault(
+            f"It is of a database of {manifest.database.engine}, and DATABASE_URL names one of "
+            f"{connection.vendor}. Restore it to its own kind, then use `manage.py move_to`."
+        )
+    try:
+        record = msgspec.json.decode((folder / RECORD).read_bytes(), type=list[RecordFile])
+    except (OSError, msgspec.DecodeError) as fault:
+        raise ArchiveFault(f"{RECORD} is damaged: {fault}") from None
+    if connection.vendor == "sqlite":
+        sqlite.check(folder / sqlite.PART, manifest.database)
+        key = folder / SECRET_KEY
+        further = [key.read_text()] if key.exists() and settings.OWN_SECRET_KEY else []
+        _refuse_sealed(sqlite.sealed_of(folder / sqlite.PART), *further)
+    return manifest, record
+
+
+def _refuse_sealed(sealed: list[str], *keys: str) -> None:
+    if not all(opens(each, *keys) for each in sealed):
+        raise Refused(
+            "The archive's signing keys were sealed with another key than SECRET_KEY or "
+            "KEY_ENCRYPTION_KEY of this environment: give the node the keys it had, or name the "
+            "one it had in SECRET_KEY_FALLBACKS."
+        )
+
+
+def _into_sqlite(folder: Path, *, replace: bool) -> Path | None:
+    database = Path(connection.settings_dict["NAME"])
+    is_there = database.exists() and database.stat().st_size > 0
+    if is_there:
+        in_use.refuse_workers()
+        connection.close()
+        if not replace:
+            raise Refused(f"{database} is there already; --replace sets it aside.")
+    sqlite.forget_workers(folder / sqlite.PART)
+    now = datetime.now(UTC)
+    aside = database.parent / f"before-restore-{now:%Y%m%dT%H%M%S}.{now.microsecond // 1000:03d}"
+    key: Path | None = settings.OWN_SECRET_KEY
+    staged = [(folder / sqlite.PART, database)]
+    if key is not None and (folder / SECRET_KEY).exists():
+        staged.append((folder / SECRET_KEY, key))
+    plan = _Plan([], [])
+    for suffix in ("", "-wal", "-shm", "-journal") if is_there else ():
+        plan.aside.append((f"{database}{suffix}", str(aside / f"{database.name}{suffix}")))
+    if len(staged) > 1 and is_there:  # without a database there is nothing that the key has sealed
+        plan.aside.append((str(key), str(aside / SECRET_KEY)))
+    for source, target in staged:
+        near = target.with_name(f"{_STAGED}.{target.name}")
+        near.unlink(missing_ok=True)
+        shutil.move(source, near)  # a rename, but where the two are on two disks
+        archive.sync(near.parent)
+        plan.into.append((str(near), str(target)))
+    (folder / "plan").mkdir(mode=0o700)
+    (folder / "plan" / _PLAN).write_bytes(msgspec.json.encode(plan))
+    archive.sync(folder / "plan")
+    (folder / "plan").rename(settings.DATA_DIR / settings.UNFINISHED_RESTORE)  # decided
+    archive.sync(settings.DATA_DIR)
+    finish(settings.DATA_DIR)
+    return aside if is_there else None
+
+
+def _into_postgresql(folder: Path, manifest: Manifest, *, replace: bool) -> None:
+    if postgresql.has_tables():
+        in_use.refuse_workers()
+        if not replace:
+            raise Refused("The database has tables already; --replace drops them.")
+    elif connection.in_atomic_block:
+        raise RuntimeError("A restore is a transaction of its own.")
+    with transaction.atomic(durable=True):
+        _refuse_sealed(postgresql.load(folder, manifest.database, replace=replace))
+
+
+def described(manifest: Manifest) -> dict[str, Any]:
+    """What an archive has, for people and programs."""
+    return {
+        "made_at": manifest.made_at,
+        "domain": manifest.domain,
+        "database": manifest.database.engine,
+        "rows": {table: number for table, number in manifest.database.rows.items() if number},
+        "parts": {name: part.bytes for name, part in manifest.parts.items()},
+    }

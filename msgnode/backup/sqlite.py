@@ -1,0 +1,101 @@
+"""An SQLite database as a part of an archive: copied while it is written, and looked at.
+
+The copy is of one moment: in WAL mode a reader keeps nobody from writing. It is a file of its own,
+without a write-ahead log.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from .manifest import ArchiveFault, Database, Migration
+
+PART = "node.sqlite3"
+
+
+def dump(database: Path, folder: Path) -> tuple[Database, list[str]]:
+    """Copy a database into a directory.
+
+    Returns:
+        What the copy has, and the names of its parts.
+
+    Raises:
+        sqlite3.Error: it cannot be read, or the disk does not take the copy.
+    """
+    copy = folder / PART
+    copy.touch(mode=0o600)
+    with (
+        closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as source,
+        closing(sqlite3.connect(copy)) as target,
+    ):
+        source.backup(target)
+        target.execute("PRAGMA journal_mode=DELETE")
+    return _look(copy), [PART]
+
+
+def check(copy: Path, said: Database) -> None:
+    """Compare a copy with what the manifest says of it, and have SQLite look through it.
+
+    Raises:
+        ArchiveFault: it is damaged, or another database.
+    """
+    try:
+        with closing(sqlite3.connect(copy)) as connection:
+            faults = [row[0] for row in connection.execute("PRAGMA integrity_check(1)")]
+        found = _look(copy)
+    except sqlite3.DatabaseError as fault:
+        raise ArchiveFault(f"{PART} is damaged: {fault}") from None
+    if faults != ["ok"]:
+        raise ArchiveFault(f"{PART} is damaged: {faults[0]}")
+    for table, number in said.rows.items():
+        if found.rows.get(table) != number:
+            raise ArchiveFault(
+                f"{PART} has {found.rows.get(table, 0)} rows in {table}, not {number}."
+            )
+    if found.migrations != said.migrations:
+        raise ArchiveFault(f"{PART} has other migrations than the manifest says.")
+
+
+def sealed_of(copy: Path) -> list[str]:
+    """What is encrypted in it."""
+    with closing(sqlite3.connect(copy)) as connection:
+        return [
+            row[0]
+            for table, column in SEALED
+            if table in _tables(connection)
+            for row in connection.execute(f"SELECT {column} FROM {table} WHERE {column} <> ''")  # noqa: S608
+        ]
+
+
+SEALED = (("msgnode_providerkey", "sealed"), ("msgnode_issuer", "client_secret"))
+"""Columns with what msgnode.identity.encryption has sealed."""
+
+
+def forget_workers(copy: Path) -> None:
+    """Take out the workers of the node that was backed up: none of them runs on this copy."""
+    with closing(sqlite3.connect(copy)) as connection:
+        if "msgnode_worker" in _tables(connection):
+            connection.execute("DELETE FROM msgnode_worker")
+            connection.commit()
+
+
+def _look(copy: Path) -> Database:
+    with closing(sqlite3.connect(copy)) as connection:
+        rows = {
+            table: connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0]  # noqa: S608
+            for table in _tables(connection)
+        }
+        migrations: list[Migration] = connection.execute(
+            "SELECT app, name FROM django_migrations ORDER BY app, name"
+        ).fetchall()
+    return Database("sqlite", [(app, name) for app, name in migrations], rows)
+
+
+def _tables(connection: sqlite3.Connection) -> list[str]:
+    found = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' "
+        "ORDER BY name"
+    )
+    return [row[0] for row in found]

@@ -1,0 +1,306 @@
+"""Every error code, close code and alarm: what it means, and what to do. Pure, data only.
+
+The node serves each as a page (msgnode/web/explained.py), to which the `type` of problem details,
+the console and Prometheus' alerts lead; the documentation has them all on one page. A test compares
+them with what the code raises, closes with and answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Explanation(NamedTuple):
+    """One page.
+
+    Attributes:
+        title: what has happened, in a few words.
+        meaning: when and why it comes.
+        remedy: what who meets it can do.
+    """
+
+    title: str
+    meaning: str
+    remedy: str
+
+
+class HttpError(NamedTuple):
+    """The page of an error code, and the name by which its address ends."""
+
+    name: str
+    explanation: Explanation
+
+
+ERRORS: Mapping[int, HttpError] = {
+    400: HttpError("bad-request", Explanation(
+        "The request cannot be read",
+        "The frame or the body is not what the protocol asks for: not JSON, a field missing or of "
+        "the wrong kind, an address that is none, a key that stands twice.",
+        "Correct what the text (`description`, `detail` or `errors`) names. Nothing has changed, "
+        "and the same request will fail again.",
+    )),
+    401: HttpError("not-identified", Explanation(
+        "Nobody is logged in, or there is no session",
+        "Over a WebSocket: the connection has not sent `open` yet, or the node asks for an "
+        "identity (ADMISSION) and the message has none that is good. Over HTTP: credentials are "
+        "missing, expired or revoked.",
+        "Send `open` first; get a new token of an issuer that the node believes; over HTTP send "
+        "the credentials of an account or an API key. Operators see under Issuers who is believed.",
+    )),
+    403: HttpError("forbidden", Explanation(
+        "The sender may not do this",
+        "The `from` is somebody else's, the address or entry belongs to another session, a policy "
+        "refuses the message, a ban stands, or the account lacks the permission.",
+        "Speak as your own runtime. Operators see in the decision log which rule refused, and "
+        "under Bans and Groups what is forbidden to whom.",
+    )),
+    404: HttpError("not-found", Explanation(
+        "Nothing is there",
+        "Nobody listens to the address, or there is no entry with this id: it was never there, its "
+        "session has ended, or it was purged.",
+        "Check the address; look the receiver up in the registry again, because runtimes get new "
+        "addresses when they come back without their session.",
+    )),
+    405: HttpError("method-not-allowed", Explanation(
+        "The resource has no such method",
+        "The HTTP method is none of those the address takes.",
+        "The header `Allow` names those it takes; /api/docs describes them.",
+    )),
+    406: HttpError("not-acceptable", Explanation(
+        "There is no such representation",
+        "The header `Accept` names only kinds that the node does not write.",
+        "Accept application/json.",
+    )),
+    408: HttpError("unavailable-hyperties", Explanation(
+        "What matches cannot be reached now",
+        "A search of the registry found hyperties, and all of them are disconnected. "
+        "REGISTRY_UNAVAILABLE_CODE may make it 500 for older runtimes.",
+        "Subscribe to the registration's changes and wait until one comes back.",
+    )),
+    409: HttpError("conflict", Explanation(
+        "The state does not allow it",
+        "The connection has a session already, the address is taken, or the entry was changed by "
+        "somebody else meanwhile.",
+        "Read the state again and decide anew; do not repeat the request as it was.",
+    )),
+    410: HttpError("gone", Explanation(
+        "It has ended for good",
+        "Its owner has revoked or ended it, or its own date has passed.",
+        "Nothing brings it back; its owner may make another.",
+    )),
+    412: HttpError("changed", Explanation(
+        "It is not as the request says",
+        "`If-Match` or `If-None-Match` names another state than the one that is there.",
+        "Read it again, decide anew, and send its new `ETag`.",
+    )),
+    413: HttpError("too-large", Explanation(
+        "The body is larger than the node reads",
+        "The body of the HTTP request has more than REGISTRY_MAX_BODY_BYTES.",
+        "Send less at a time.",
+    )),
+    415: HttpError("unsupported-media-type", Explanation(
+        "The body is of a kind not read here",
+        "`Content-Type` is not JSON.",
+        "Send application/json.",
+    )),
+    421: HttpError("misdirected", Explanation(
+        "Another worker is meant",
+        "The node's own probe has reached another worker than the one it belongs to. No client "
+        "sees this.",
+        "Operators: let nothing but the node's workers use its internal port.",
+    )),
+    429: HttpError("too-many", Explanation(
+        "A limit is reached",
+        "The session, the source address, the subject or the client has as much as it may have, or "
+        "asks more often than it may.",
+        "Wait as long as `Retry-After` says, or give back what is not needed. Operators find the "
+        "limit's name in the text and its setting under Limits in docs/operations.md.",
+    )),
+    500: HttpError("internal", Explanation(
+        "The node has a fault",
+        "Something has failed that should not. The cause is in the log, not in the answer.",
+        "Tell the operator. Operators: the log has a traceback at this time; a fault that repeats "
+        "raises the alarm faults-repeat.",
+    )),
+    502: HttpError("bad-gateway", Explanation(
+        "A foreign node or back-end gave no valid answer",
+        "A registry elsewhere, an issuer or another domain answered with what is no answer.",
+        "Try again later; operators look at Components and stubs which of them it was.",
+    )),
+    503: HttpError("unavailable", Explanation(
+        "The node cannot do it now",
+        "The receiver is away and its queue is full, a pool of addresses is empty, the database is "
+        "out of reach or its disk full, or the worker is at its limit or has lost its lease.",
+        "Try again later, with growing pauses. Operators: /health/ready and the alarms say what is "
+        "out of reach.",
+    )),
+    504: HttpError("timeout", Explanation(
+        "No answer in time",
+        "A component, a registry elsewhere or another domain did not answer within ANSWER_TIMEOUT.",
+        "It may have been done nevertheless: ask before you repeat what must not be done twice.",
+    )),
+}  # fmt: skip
+
+CLOSE_CODES: Mapping[int, Explanation] = {
+    1000: Explanation(
+        "Closed as asked",
+        "The runtime has sent `close`; its session has ended, and what it held is free.",
+        "Nothing. To begin again, open a new session.",
+    ),
+    1002: Explanation(
+        "A frame against RFC 6455",
+        "A reserved opcode or bit, a frame without mask, a control frame that is fragmented or too "
+        "long, a fragment out of turn, compression, or a close code that must not be sent.",
+        "Come back with `re-open`. The client's WebSocket library, or a proxy between, is broken.",
+    ),
+    1007: Explanation(
+        "A text that is not UTF-8",
+        "A text frame, or the reason of a closing frame, cannot be decoded.",
+        "Come back with `re-open`, and send UTF-8.",
+    ),
+    3001: Explanation(
+        "Come back",
+        "The node or this worker of it stops or begins again: an upgrade, a restart, a lost lease. "
+        "The session is kept.",
+        "Come back with `re-open` after a short pause of random length. What was sent meanwhile "
+        "waits; a loss is signalled as a gap.",
+    ),
+    3008: Explanation(
+        "Too slow",
+        "The client did not read, and more than OUTBOX_BYTES waited for it. Messages were lost.",
+        "Come back with `re-open`; a gap is signalled. Read faster, or subscribe to less.",
+    ),
+    4401: Explanation(
+        "Not identified",
+        "No session was opened within HANDSHAKE_TIMEOUT, nobody said who they are within "
+        "IDENTIFY_TIMEOUT, the token of the upgrade is not good, or the identity was revoked.",
+        "Log in again, and come back with `open` and a token that is good.",
+    ),
+    4403: Explanation(
+        "Refused",
+        "A ban stands, the page's origin is not one of WS_ORIGINS, or an operator has ended the "
+        "session.",
+        "Do not come back by yourself. Ask the operator, who finds the reason under Bans and in "
+        "the audit log.",
+    ),
+    4409: Explanation(
+        "Taken up by another connection",
+        "The session was resumed on a newer connection with its token, or of the same runtime URL "
+        "where that may be.",
+        "Nothing, if it was you. Do not come back: the two would put each other out in turns.",
+    ),
+    4413: Explanation(
+        "A frame was too large",
+        "It had more than MAX_FRAME_BYTES. It was not read.",
+        "Come back with `re-open`, but not with that frame: send it in parts, or by another way.",
+    ),
+    4429: Explanation(
+        "Full",
+        "A limit of sessions or connections is reached, or the runtime URL may still be in use.",
+        "Come back after a while. Operators see the limits in docs/operations.md.",
+    ),
+}
+
+ALARMS: Mapping[str, Explanation] = {
+    "path-broken": Explanation(
+        "A message to itself does not come back",
+        "A worker's probe through its own port, pipeline and database, or to another worker over "
+        "their link, was not answered within PROBE_TIMEOUT. The worker is not ready meanwhile.",
+        "Look at its log and at /health/ready, which names the check; the database and Redis are "
+        "the usual causes, then a machine without time to compute. It clears itself.",
+    ),
+    "faults-repeat": Explanation(
+        "Failures of one part repeat",
+        "Five failures of a part within a minute. Each ended what it belonged to and nothing else.",
+        "The log has a traceback for each. Report it with the version; it clears itself.",
+    ),
+    "unclean-stop": Explanation(
+        "A worker died",
+        "A worker ended without taking leave: killed, out of memory, a power cut. Sessions it had "
+        "may have missed messages, and were told of a gap.",
+        "Find out what ended it (the kernel's log names a lack of memory). Clear the alarm.",
+    ),
+    "gap": Explanation(
+        "A session lost messages",
+        "What waited for a session had no room or went with a worker. The runtime was told.",
+        "If it repeats for one runtime, its network or page is slow; for many, raise OUTBOX_BYTES "
+        "and GRACE_PERIOD. Clear the alarm.",
+    ),
+    "queue-budget": Explanation(
+        "One source or subject fills the queues",
+        "What waits for all its sessions has reached MAX_QUEUE_BYTES_PER_SOURCE; more is dropped, "
+        "and each session is told. Nobody else is touched.",
+        "Look at its sessions under Sessions; ban it if it does so on purpose, raise the limit if "
+        "it is a gateway of many users. Clear the alarm.",
+    ),
+    "pool-exhausted": Explanation(
+        "A pool of addresses is empty",
+        "All addresses of the scheme are lent; requests for one are answered 503.",
+        "Fill the pool under Address pools. It clears itself when one is free.",
+    ),
+    "worker-gap": Explanation(
+        "Messages between workers were lost on the way",
+        "A worker noticed a gap in what another sent, and asked for it again.",
+        "Now and then it is a reconnection. If it repeats, look at Redis and the network.",
+    ),
+    "worker-protocol": Explanation(
+        "Two workers speak different protocols",
+        "A worker of another version of the node runs beside this one, and the two cannot speak "
+        "with each other. They do not meet; the one that comes is not ready.",
+        "Bring all workers to one version, as docs/operations.md says for an upgrade. Clear the "
+        "alarm.",
+    ),
+    "worker-fenced": Explanation(
+        "A worker lost its lease",
+        "It could not renew its lease for WORKER_TIMEOUT: frozen, or cut off from the database. "
+        "It ended its sockets and began again; others have its sessions.",
+        "Find out what froze it; raise WORKER_TIMEOUT where the machine pauses by design. Clear "
+        "the alarm.",
+    ),
+    "worker-down": Explanation(
+        "A worker is not heard of",
+        "Nothing came from it for WORKER_TIMEOUT. What it misses is signalled as a gap.",
+        "Start it again, or look at the way between it and Redis. Clear the alarm.",
+    ),
+    "redis-away": Explanation(
+        "A worker does not reach Redis",
+        "Redis is out of reach or refuses the worker; the text says why. Its own sessions go on, "
+        "and it is not ready.",
+        "Bring Redis back, or correct REDIS_URL. It clears itself.",
+    ),
+    "redis-full": Explanation(
+        "Redis has no memory left",
+        "Messages between workers wait, then their senders are answered 503.",
+        "Raise its maxmemory (LINK_BYTES for each pair of workers is enough). It clears itself.",
+    ),
+    "issuer-out-of-reach": Explanation(
+        "An issuer's keys cannot be fetched",
+        "Known keys go on for IDENTITY_STALE_KEYS; tokens signed with newer ones are refused.",
+        "Look whether the issuer answers from this machine; give its keys by hand under Issuers if "
+        "it takes long. It clears itself.",
+    ),
+    "policy-indeterminate": Explanation(
+        "A policy could not be evaluated",
+        "A rule asks for what a message does not have, or fails. Such messages are refused unless "
+        "POLICY_DELIVER_INDETERMINATE says otherwise.",
+        "The decision log names the rules; try the message in the playground. Clear the alarm.",
+    ),
+    "record-not-written": Explanation(
+        "The traffic record is not written",
+        "Its disk is full, its place cannot be written, or it has reached RECORD_MAX_BYTES. Rows "
+        "wait in memory, then are lost and counted. Messages go on.",
+        "Make room, or shorten RECORD_RAW_DAYS. It clears itself.",
+    ),
+    "record-damaged": Explanation(
+        "Files of the record were left out of a report",
+        "They cannot be read, or lack what the ledger says they have. The report says it is not "
+        "whole.",
+        "Bring them back from a copy, or accept the report as it is. Clear the alarm.",
+    ),
+    "reports-late": Explanation(
+        "A report is late",
+        "It should have been made by now: the Celery worker or beat does not run, or Spark fails.",
+        "Look at Runs in the console, and at the logs of worker and beat. It clears itself.",
+    ),
+}

@@ -1,0 +1,55 @@
+"""Back the node up into one file."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+from django.db import DatabaseError
+from django.utils import timezone
+
+from msgnode.backup import contents
+from msgnode.backup.restore import described
+from msgnode.console.command_base import Tool, could_not_be_done
+
+
+class Command(Tool):
+    help = (
+        "Write the node's state into one archive, while the node runs or not: the database, the "
+        "secret key the node has made, definitions, the list of the traffic record's files. The "
+        "archive holds secrets and personal data, and is readable by its owner only."
+    )
+    example = (
+        "  manage.py backup --output /backups/monday.tar.gz\n"
+        "  manage.py backup --json\n"
+        "  rsync -a var/record/ /backups/record/     # the record's files, which are only listed"
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--output", type=Path, help="the archive (DATA_DIR/backups/<time>)")
+        parser.add_argument(
+            "--no-digests",
+            action="store_true",
+            help="list the record's files without reading them for their digests",
+        )
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        output: Path | None = options["output"]
+        if output is None:
+            name = f"{settings.DOMAIN}-{timezone.now():%Y%m%dT%H%M%SZ}.tar.gz"
+            output = settings.DATA_DIR / "backups" / name
+        try:
+            made, size = contents.make(output.absolute(), with_digests=not options["no_digests"])
+        except (OSError, sqlite3.Error, DatabaseError) as fault:
+            raise could_not_be_done(f"No backup was made: {fault}") from None
+        if options["json"]:
+            self.say_json({"archive": str(output), "bytes": size, **described(made)})
+            return
+        rows = sum(made.database.rows.values())
+        self.stdout.write(f"{output}: {size:,} bytes, {rows:,} rows of {made.database.engine}.")
+        if settings.OWN_SECRET_KEY is None:
+            self.stdout.write("SECRET_KEY is the environment's and not in it: keep that, too.")

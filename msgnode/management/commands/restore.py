@@ -1,0 +1,83 @@
+"""Restore the node from an archive of `backup`."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+from django.db import DatabaseError
+
+from msgnode.backup import in_use, restore
+from msgnode.backup.manifest import ArchiveFault
+from msgnode.console.command_base import Tool, could_not_be_done, not_as_it_should_be
+
+
+class Command(Tool):
+    help = (
+        "Restore a node that is stopped from an archive of `backup`. The archive is checked first: "
+        "one that is damaged or of another version is refused by name, and nothing changes (exit "
+        "status 1). An SQLite database that is there is set aside, not deleted."
+    )
+    example = (
+        "  manage.py restore /backups/monday.tar.gz --check\n"
+        "  manage.py restore /backups/monday.tar.gz --replace\n"
+        "  manage.py restore --finish"
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("archive", nargs="?", type=Path, help="what `backup` wrote")
+        choice = parser.add_mutually_exclusive_group()
+        choice.add_argument("--check", action="store_true", help="only look whether it could be")
+        choice.add_argument(
+            "--replace", action="store_true", help="although there is a database already"
+        )
+        choice.add_argument(
+            "--finish", action="store_true", help="end a restore that was interrupted"
+        )
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        file: Path | None = options["archive"]
+        if (file is None) != options["finish"]:
+            raise could_not_be_done("Name an archive, or --finish.")
+        try:
+            if file is None:
+                self._finish()
+            elif options["check"]:
+                self._tell(restore.Restored(restore.check(file), None, []), options, "could be")
+            else:
+                done = restore.restore(file, replace=options["replace"])
+                self._tell(done, options, "was")
+        except ArchiveFault as fault:
+            raise not_as_it_should_be(f"{file}: {fault} Nothing has changed.") from None
+        except (restore.Refused, in_use.InUse) as fault:
+            raise could_not_be_done(f"{fault} Nothing has changed.") from None
+        except (OSError, sqlite3.Error, DatabaseError) as fault:
+            raise could_not_be_done(f"Not restored: {fault}") from None
+
+    def _finish(self) -> None:
+        with in_use.held(settings.DATA_DIR):
+            was_unfinished = restore.finish(settings.DATA_DIR)
+        self.stdout.write("Restored." if was_unfinished else "No restore was interrupted.")
+
+    def _tell(self, done: restore.Restored, options: dict[str, Any], was: str) -> None:
+        earlier = str(done.earlier) if done.earlier else None
+        if options["json"]:
+            told = restore.described(done.manifest)
+            self.say_json({**told, "earlier": earlier, "record_lacks": done.lacking})
+            return
+        rows = sum(done.manifest.database.rows.values())
+        made_at = done.manifest.made_at
+        self.stdout.write(f"The state of {made_at:%F %T}Z, {rows:,} rows, {was} restored.")
+        if earlier:
+            self.stdout.write(f"What was here is in {earlier}.")
+        if done.lacking:
+            self.stdout.write(
+                f"{len(done.lacking)} files of the traffic record are not here, such as "
+                f"{done.lacking[0]}: copy them to RECORD_URL."
+            )
+        if done.manifest.domain != settings.DOMAIN:
+            self.stdout.write(f"It is of {done.manifest.domain}, and DOMAIN is {settings.DOMAIN}.")

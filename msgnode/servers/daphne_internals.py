@@ -1,0 +1,274 @@
+"""All uses of names that are Daphne's, autobahn's or Twisted's alone.
+
+requirements.txt pins the three narrowly, `INTERNALS` lists what is used, and a test fails where one
+of the names is gone or is called otherwise. So a new release is looked at here, and nowhere else.
+
+- NodeReactor: where a reset comes right behind data, uvloop reports the data once and closes its
+  handle. Twisted is never told of the loss, and the next wait for the socket raises RuntimeError in
+  whoever writes to it. Here that ends the one connection, as a loss does, and `is_reset` finds
+  those nobody writes to. Daphne keeps the reactor it finds; importing this file installs it.
+- InternalProtocol: autobahn reads a frame in many calls; plain texts are cut out of a read before,
+  and only while autobahn has nothing under way. A fault of the client is told to `fail`.
+- `run_timers_exactly`: autobahn's timers are cut to whole seconds. One of a second may run out at
+  once, and a client that answers a closing handshake within a millisecond is hung up on before it
+  has the code.
+- `write_now`: bytes go to a socket that has nothing waiting, without Twisted's turn of the loop.
+- `serve_with`: Daphne makes its factories and its endpoint from names of its module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet import main
+from twisted.internet.asyncioreactor import AsyncioSelectorReactor
+
+from msgnode.core.faults import FAULTS, RESET
+from msgnode.servers.text_frames import whole_texts
+
+_TCP_CLOSE = 7  # the kernel's state of a socket that was reset (Linux's tcp_states.h)
+
+
+class NodeReactor(AsyncioSelectorReactor):
+    """A reactor on which one broken socket is one lost connection."""
+
+    def __init__(self, eventloop: asyncio.AbstractEventLoop) -> None:
+        self._broken: set[Any] = set()
+        super().__init__(eventloop)
+
+    def addReader(self, reader: Any) -> None:  # noqa: N802 (Twisted's name)
+        try:
+            super().addReader(reader)
+        except RuntimeError:
+            self._lose(reader)
+
+    def addWriter(self, writer: Any) -> None:  # noqa: N802 (Twisted's name)
+        try:
+            super().addWriter(writer)
+        except RuntimeError:
+            self._lose(writer)
+
+    def _lose(self, selectable: Any) -> None:
+        """Not at once: whoever writes is in the middle of something."""
+        if selectable not in self._broken:
+            self._broken.add(selectable)
+            FAULTS.note(RESET)
+            self.callLater(0, self._lost, selectable)
+
+    def _lost(self, selectable: Any) -> None:
+        self._broken.discard(selectable)
+        with FAULTS.kept_to("connection"):
+            self._disconnectSelectable(selectable, main.CONNECTION_LOST, False)
+
+
+if "twisted.internet.reactor" not in sys.modules:
+    main.installReactor(NodeReactor(asyncio.new_event_loop()))
+
+import daphne.server as _stock  # noqa: E402
+from autobahn.websocket import protocol as _autobahn  # noqa: E402
+from daphne.http_protocol import HTTPFactory, WebRequest  # noqa: E402
+from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol  # noqa: E402
+from twisted.internet import abstract, reactor, tcp  # noqa: E402
+from twisted.web import http as _http  # noqa: E402
+
+_installed: Any = reactor  # the installed one, whose class Twisted's annotations do not know
+
+INTERNALS: tuple[tuple[Any, str, str], ...] = (
+    # methods: how each is called
+    (AsyncioSelectorReactor, "_disconnectSelectable", "(self, selectable, why, isRead, faildict)"),
+    (tcp.Connection, "writeSomeData", "(self, data)"),
+    (_autobahn.WebSocketProtocol, "_fail_connection", "(self, code, reason)"),
+    (
+        _autobahn.WebSocketProtocol,
+        "_max_message_size_exceeded",
+        "(self, msg_size, max_msg_size, reason)",
+    ),
+    (_autobahn.WebSocketServerProtocol, "_connectionMade", "(self)"),
+    (_autobahn.WebSocketProtocol, "sendCloseFrame", "(self, code, reasonUtf8, isReply)"),
+    (_autobahn.WebSocketProtocol, "dropConnection", "(self, abort)"),
+    (_autobahn.WebSocketProtocol, "onCloseHandshakeTimeout", "(self)"),
+    (
+        _autobahn.WebSocketServerProtocol,
+        "sendHttpErrorResponse",
+        "(self, code, reason, responseHeaders)",
+    ),
+    (WebSocketProtocol, "handle_reply", "(self, message)"),
+    (WebSocketProtocol, "serverReject", "(self)"),
+    (WebSocketProtocol, "check_timeouts", "(self)"),
+    (WebRequest, "check_timeouts", "(self)"),
+    (HTTPFactory, "buildProtocol", "(self, addr)"),
+    (_stock.Server, "create_application", "(self, protocol, scope)"),
+    (_stock.Server, "application_checker", "(self)"),
+    (_stock.Server, "timeout_checker", "(self)"),
+    (_stock.Server, "kill_all_applications", "(self)"),
+    (_stock.Server, "listen_success", "(self, port)"),
+    # names a module makes its parts from
+    (_stock, "WebSocketFactory", ""),
+    (_stock, "HTTPFactory", ""),
+    (_stock, "serverFromString", ""),
+    # attributes of instances, found in the source of the class that sets them
+    (abstract.FileDescriptor, "dataBuffer", "attribute"),
+    (abstract.FileDescriptor, "_tempDataBuffer", "attribute"),
+    (abstract.FileDescriptor, "_tempDataLen", "attribute"),
+    (abstract.FileDescriptor, "offset", "attribute"),
+    (abstract.FileDescriptor, "producerPaused", "attribute"),
+    (_autobahn.WebSocketServerProtocol, "CONFIG_ATTRS", "attribute"),
+    (_autobahn.WebSocketProtocol, "data", "attribute"),
+    (_autobahn.WebSocketProtocol, "state", "attribute"),
+    (_autobahn.WebSocketProtocol, "current_frame", "attribute"),
+    (_autobahn.WebSocketProtocol, "inside_message", "attribute"),
+    (_autobahn.WebSocketProtocol, "autoPingTimeoutCall", "attribute"),
+    (_autobahn.WebSocketProtocol, "wasClean", "attribute"),
+    (_autobahn.WebSocketProtocol, "closeHandshakeTimeout", "attribute"),
+    (_autobahn.WebSocketProtocol, "closeHandshakeTimeoutCall", "attribute"),
+    (WebSocketFactory, "_batched_timer", "attribute"),
+    (WebSocketProtocol, "muted", "attribute"),
+    (WebSocketProtocol, "last_ping", "attribute"),
+    (_stock.Server, "connections", "attribute"),
+    (_http._GenericHTTPChannelProtocol, "_channel", "attribute"),
+    (AsyncioSelectorReactor, "_asyncioEventloop", "attribute"),
+)
+"""(owner, name, how it is called: without defaults and types, "" for whatever it is)."""
+
+
+class InternalProtocol(WebSocketProtocol):
+    """Daphne's WebSocket protocol; whole text frames go to `receiver` once there is one."""
+
+    receiver: Callable[[bytes], None] | None = None
+    has_failed = False
+    data: bytes  # autobahn's: what has been read and not consumed
+
+    def _connectionMade(self) -> None:  # noqa: N802
+        """autobahn writes all options into a log line nobody reads: an eighth of an open."""
+        for name in self.CONFIG_ATTRS:
+            setattr(self, name, getattr(self.factory, name))
+        self.CONFIG_ATTRS: tuple[str, ...] = ()
+        super()._connectionMade()
+
+    def dataReceived(self, data: bytes) -> None:  # noqa: N802
+        """Give whole text frames to the receiver; autobahn gets everything else."""
+        if self.has_failed:
+            return
+        receiver = self.receiver
+        if receiver is None or not self._is_between_frames():
+            super().dataReceived(data)
+            return
+        if self.data:
+            data = self.data + data
+        texts, end, is_plain = whole_texts(data, self.maxMessagePayloadSize)
+        self.data = data[end:]
+        if texts:
+            self.last_ping = time.time()
+            for text in texts:
+                receiver(text)
+        if not is_plain:
+            super().dataReceived(b"")
+
+    def _is_between_frames(self) -> bool:
+        """Whether autobahn has nothing under way: no frame, no fragments, no ping of its own."""
+        return (
+            self.state == self.STATE_OPEN
+            and self.current_frame is None
+            and not self.inside_message
+            and self.autoPingTimeoutCall is None
+            and not self.muted
+        )
+
+    @property
+    def may_write(self) -> bool:
+        return bool(self.state == self.STATE_OPEN)
+
+    @property
+    def has_closed(self) -> bool:
+        return bool(self.state == self.STATE_CLOSED)
+
+    def fail(self, code: int, reason: str) -> None:
+        """The client has broken the protocol."""
+        super()._fail_connection(code, reason)
+
+    def too_large(self, limit: int) -> None:
+        """The client sends a message of more than so many bytes."""
+        raise NotImplementedError
+
+    def hear_no_more(self, patience: float) -> None:
+        """Throw away what comes; the client has so many seconds to hang up after it is told."""
+        self.has_failed = True
+        self.closeHandshakeTimeout = patience
+
+    def end_stream(self) -> None:
+        """Say the end of the stream to the client, and read on what it still sends."""
+        self.data = b""
+        self.transport.unregisterProducer()  # or Twisted waits for it with the end of writing
+        self.transport.loseWriteConnection()
+        self.transport.resumeProducing()
+
+    def _fail_connection(self, code: int = 1002, reason: str = "") -> None:
+        self.fail(code, reason)
+
+    def _max_message_size_exceeded(self, msg_size: int, max_msg_size: int, reason: str) -> None:
+        self.too_large(max_msg_size)
+
+
+class _Timers:
+    """Timers that run for as long as they are asked to."""
+
+    @staticmethod
+    def call_later(delay: float, called: Callable[..., None], *args: Any) -> Any:
+        return _installed.callLater(delay, called, *args)
+
+
+def run_timers_exactly(factory: Any) -> None:
+    """Give the protocols of a factory timers that run for as long as they are asked to."""
+    factory._batched_timer = _Timers
+
+
+def write_now(transport: Any, data: bytes) -> bytes:
+    """Write to the socket what it takes at once, if nothing waits before it; returns the rest."""
+    if transport.dataBuffer or transport._tempDataBuffer:
+        return data
+    sent = transport.writeSomeData(data)
+    return data[sent:] if isinstance(sent, int) else data  # else the connection is lost
+
+
+def tell_when_empty(transport: Any) -> None:
+    """Have Twisted say to the producer, by resumeProducing, when all bytes are sent."""
+    transport.producerPaused = True
+
+
+def unsent_bytes(transport: Any) -> int:
+    """Bytes that wait in a transport."""
+    return len(transport.dataBuffer) - int(transport.offset) + int(transport._tempDataLen)
+
+
+def channel_of(protocol: Any) -> Any:
+    """The HTTP channel behind what a factory of Twisted's makes."""
+    return getattr(protocol, "_channel", protocol)
+
+
+def event_loop() -> asyncio.AbstractEventLoop:
+    """The loop of the installed reactor."""
+    loop: asyncio.AbstractEventLoop = _installed._asyncioEventloop
+    return loop
+
+
+def serve_with(websockets: type[Any], http: type[Any], endpoint: Callable[..., Any]) -> None:
+    """Have Daphne make these factories and this endpoint when it runs."""
+    _stock.WebSocketFactory = websockets
+    _stock.HTTPFactory = http
+    _stock.serverFromString = endpoint
+
+
+def is_reset(transport: Any) -> bool:
+    """Whether the peer has reset a connection that is still taken for open."""
+    raw = getattr(transport, "socket", None)
+    if raw is None or not hasattr(socket, "TCP_INFO"):
+        return False
+    with contextlib.suppress(OSError):
+        return bool(raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE)
+    return False

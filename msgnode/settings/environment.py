@@ -1,0 +1,87 @@
+"""Reads the environment: which mode, where the node is, and what it may write."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from pathlib import Path
+from typing import Any
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR = Path(__file__).resolve().parent.parent.parent
+
+
+class _Environment(environ.Env):
+    """Names the variable whose value cannot be read."""
+
+    def get_value(self, var: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().get_value(var, *args, **kwargs)
+        except ValueError as fault:
+            raise ImproperlyConfigured(f"{var} cannot be read: {fault}") from None
+
+
+env = _Environment()
+if (BASE_DIR / ".env").is_file():
+    env.read_env(BASE_DIR / ".env")
+
+NODE_MODE: str = env("NODE_MODE", default="embedded")
+if NODE_MODE not in ("embedded", "production"):
+    raise ImproperlyConfigured(f"NODE_MODE is {NODE_MODE!r}; it is embedded or production.")
+
+HOST: str = env("HOST", default="127.0.0.1")
+PORT: int = env.int("PORT", default=8000)
+ASGI_SERVER: str = env("ASGI_SERVER", default="daphne")
+DOMAIN: str = env("DOMAIN", default="localhost").lower()
+# Where browsers find the node; the embedded OpenID provider's issuer is PUBLIC_URL + "/o".
+PUBLIC_URL: str = env(
+    "PUBLIC_URL",
+    default=f"http://localhost:{PORT}" if NODE_MODE == "embedded" else f"https://{DOMAIN}",
+).rstrip("/")
+WORKERS: int = env.int("WORKERS", default=1)
+DATA_DIR = Path(env("DATA_DIR", default=str(BASE_DIR / "var"))).resolve()
+# A restore that was killed: nothing starts on half of it, but for the restore that ends it.
+UNFINISHED_RESTORE = "restore.unfinished"
+if (DATA_DIR / UNFINISHED_RESTORE).exists() and sys.argv[1:2] != ["restore"]:
+    raise ImproperlyConfigured(
+        f"a restore of {DATA_DIR} was interrupted; end it with `manage.py restore --finish`."
+    )
+
+
+def _secret_key() -> str:
+    """The key of an embedded node: made once, kept readable by its owner only."""
+    path = DATA_DIR / "secret_key"
+    if not path.exists():
+        DATA_DIR.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(f".{secrets.token_hex(4)}")
+        try:
+            fresh.touch(mode=0o600)
+            fresh.write_text(secrets.token_urlsafe(48))
+            path.hardlink_to(fresh)  # fails if another process was first: then its key counts
+        except FileExistsError:
+            pass
+        except OSError as fault:
+            raise ImproperlyConfigured(f"DATA_DIR {DATA_DIR}: {fault}") from None
+        finally:
+            fresh.unlink(missing_ok=True)
+    return path.read_text()
+
+
+DEBUG = False
+SECRET_KEY: str = env("SECRET_KEY", default="")
+# Where the node keeps the key if it has made it itself.
+OWN_SECRET_KEY: Path | None = None
+if not SECRET_KEY and NODE_MODE == "embedded":
+    SECRET_KEY = _secret_key()
+    OWN_SECRET_KEY = DATA_DIR / "secret_key"
+ALLOWED_HOSTS: list[str] = env.list(
+    "ALLOWED_HOSTS",
+    default=["*"]
+    if NODE_MODE == "embedded" and HOST in ("127.0.0.1", "localhost", "::1")
+    else [DOMAIN, HOST],
+)
+CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+# Proxies in front that are believed when they name the client and the scheme (X-Forwarded-*).
+PROXIES: int = env.int("PROXIES", default=0 if NODE_MODE == "embedded" else 1)

@@ -1,0 +1,59 @@
+"""Limits of the node, and how sessions are resumed (docs/operations.md)."""
+
+from __future__ import annotations
+
+from .environment import NODE_MODE, env
+
+NODE: dict[str, float] = {
+    # sockets
+    "MAX_FRAME_BYTES": env.int("MAX_FRAME_BYTES", default=1024 * 1024),
+    "PING_INTERVAL": env.float("PING_INTERVAL", default=30.0),
+    "PING_TIMEOUT": env.float("PING_TIMEOUT", default=30.0),
+    "LIVENESS_TIMEOUT": env.float("LIVENESS_TIMEOUT", default=2.0),
+    "HANDSHAKE_TIMEOUT": env.float("HANDSHAKE_TIMEOUT", default=60.0),
+    "MAX_CONNECTIONS": env.int("MAX_CONNECTIONS", default=100_000),
+    "MAX_CONNECTIONS_PER_SOURCE": env.int("MAX_CONNECTIONS_PER_SOURCE", default=12_000),
+    # sessions
+    "MAX_SESSIONS": env.int("MAX_SESSIONS", default=200_000),
+    "MAX_SESSIONS_PER_RUNTIME": env.int("MAX_SESSIONS_PER_RUNTIME", default=16),
+    "GRACE_PERIOD": env.float("GRACE_PERIOD", default=120.0),
+    "OUTBOX_BYTES": env.int("OUTBOX_BYTES", default=4 * 1024 * 1024),
+    # bytes that wait for the sessions of one source address or one subject, and for all
+    "MAX_QUEUE_BYTES_PER_SOURCE": env.int("MAX_QUEUE_BYTES_PER_SOURCE", default=64 * 1024 * 1024),
+    "MAX_QUEUE_BYTES": env.int("MAX_QUEUE_BYTES", default=512 * 1024 * 1024),
+    "MAX_MESSAGES_PER_SECOND": env.int("MAX_MESSAGES_PER_SECOND", default=10_000),
+    "MAX_BYTES_PER_SECOND": env.int("MAX_BYTES_PER_SECOND", default=50_000_000),
+    "MAX_PENDING_ANSWERS": env.int("MAX_PENDING_ANSWERS", default=512),
+    "MAX_PENDING_ANSWERS_PER_SOURCE": env.int("MAX_PENDING_ANSWERS_PER_SOURCE", default=4_096),
+    "MAX_PENDING_ANSWERS_TOTAL": env.int("MAX_PENDING_ANSWERS_TOTAL", default=16_384),
+    "ANSWER_TIMEOUT": env.float("ANSWER_TIMEOUT", default=14.0),
+    # workers
+    "WORKER_TIMEOUT": env.float("WORKER_TIMEOUT", default=5.0),
+    "LINK_BYTES": env.int("LINK_BYTES", default=8 * 1024 * 1024),
+    # addresses and subscriptions
+    "MAX_ALLOCATION_BLOCK": env.int("MAX_ALLOCATION_BLOCK", default=1_000),
+    "MAX_ALLOCATIONS_PER_SESSION": env.int("MAX_ALLOCATIONS_PER_SESSION", default=100_000),
+    "MAX_SUBSCRIPTIONS_PER_SESSION": env.int("MAX_SUBSCRIPTIONS_PER_SESSION", default=20_000),
+    # of all sessions of one source address (IPv6: its /64) or one subject, in each worker
+    "MAX_ADDRESSES_PER_SOURCE": env.int("MAX_ADDRESSES_PER_SOURCE", default=500_000),
+    "MAX_LEARNED_PER_SESSION": env.int("MAX_LEARNED_PER_SESSION", default=1_000),
+    "MAX_OPEN_REQUESTS": env.int("MAX_OPEN_REQUESTS", default=10_000),
+    "RESPONSE_SECONDS": env.float("RESPONSE_SECONDS", default=600.0),
+    # keeping
+    "CLOSED_SESSION_DAYS": env.int("CLOSED_SESSION_DAYS", default=7),
+    "MAX_CLOSED_SESSIONS": env.int("MAX_CLOSED_SESSIONS", default=100_000),
+    "MAX_CLOSED_SESSIONS_PER_SOURCE": env.int("MAX_CLOSED_SESSIONS_PER_SOURCE", default=10_000),
+    # the message each worker sends itself: seconds between two, and until it is not ready
+    "PROBE_INTERVAL": env.float("PROBE_INTERVAL", default=3.0),
+    "PROBE_TIMEOUT": env.float("PROBE_TIMEOUT", default=5.0),
+    "DRAIN_SECONDS": env.float("DRAIN_SECONDS", default=5.0),
+    "DRAIN_STAGGER": env.float("DRAIN_STAGGER", default=2.0),
+}
+ALLOCATION_SCHEMES: list[str] = env.list(
+    "ALLOCATION_SCHEMES",
+    default=["hyperty", "comm", "connection", "context", "resource", "fs"],
+)
+RESUME: str = env("RESUME", default="when-idle" if NODE_MODE == "embedded" else "with-proof")
+SHARE_RUNTIME_URL: bool = env.bool("SHARE_RUNTIME_URL", default=NODE_MODE == "embedded")
+STRICT_RESPONSES: bool = env.bool("STRICT_RESPONSES", default=True)
+STORE_FOR_DETACHED: bool = env.bool("STORE_FOR_DETACHED", default=True)

@@ -1,0 +1,25 @@
+"""The attribute msgType: what a message is about, told by the ends of its addresses."""
+
+from __future__ import annotations
+
+
+def kind_of_message(sender: str, to: str) -> str | None:
+    """The attribute msgType: the first line of docs/reference/policy.md, section 1.4, that fits."""
+    ends = (sender.rstrip("/"), to.rstrip("/"))
+    if ends[0].startswith("domain://registry.") or ends[1].startswith("domain://registry."):
+        return "registration"
+    for name, tails, both in _BY_END:
+        if all(e.endswith(tails) for e in ends) if both else any(e.endswith(tails) for e in ends):
+            return name
+    return None
+
+
+_BY_END: tuple[tuple[str, tuple[str, ...], bool], ...] = (
+    ("addressAllocation", ("/address-allocation",), True),
+    ("objectAllocation", ("/object-address-allocation", "/object-allocation"), False),
+    ("discovery", ("/discovery",), False),
+    ("globalRegistry", ("/graph-connector",), False),
+    ("identityManagement", ("/idm",), False),
+    ("p2pConnection", ("/ua",), False),
+    ("dataSync", ("/sm",), False),
+)

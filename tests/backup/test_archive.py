@@ -1,0 +1,175 @@
+"""An archive is written whole or not at all, and read only if it is what it says."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msgnode.backup import archive
+from msgnode.backup.manifest import (
+    ArchiveFault,
+    Database,
+    Manifest,
+    decode,
+    encode,
+    refuse_unknown,
+)
+
+CONTENT = {"node.sqlite3": os.urandom(300_000), "tables/one": b"1\t2\n", "empty": b""}
+
+
+def make(place: Path, content: dict[str, bytes] = CONTENT) -> Path:
+    output = place / "made.tar.gz"
+    with archive.staging(place) as folder:
+        for name, text in content.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(text)
+        parts = {name: archive.digest_of(folder / name) for name in content}
+        archive.write(output, folder, manifest(parts))
+    return output
+
+
+def manifest(parts: dict[str, Any]) -> Manifest:
+    return Manifest(datetime.now(UTC), "localhost", Database("sqlite", [("a", "0001")], {}), parts)
+
+
+def extract(file: Path, place: Path) -> Manifest:
+    place.mkdir()
+    return archive.extract(file, place)
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    said = extract(make(tmp_path), tmp_path / "out")
+    assert {name: (tmp_path / "out" / name).read_bytes() for name in said.parts} == CONTENT
+    modes = {path.stat().st_mode & 0o077 for path in (tmp_path / "out").rglob("*")}
+    assert modes == {0}
+
+
+def test_an_archive_is_for_its_owner_only(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        assert make(tmp_path).stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(old)
+    assert [path.name for path in tmp_path.iterdir()] == ["made.tar.gz"]
+
+
+def test_a_name_that_is_taken_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "made.tar.gz").write_text("yesterday's")
+    with pytest.raises(FileExistsError):
+        make(tmp_path)
+    assert (tmp_path / "made.tar.gz").read_text() == "yesterday's"
+
+
+def test_what_a_killed_backup_left_is_removed_and_that_of_a_running_one_is_not(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / ".node-backup-1" / "tables").mkdir(parents=True)
+    with archive.staging(tmp_path) as running:
+        running.rename(tmp_path / ".node-backup-2")  # as if it were another process's
+        with archive.staging(tmp_path):
+            pass
+        assert {path.name for path in tmp_path.iterdir()} == {".node-backup-2"}
+    with archive.staging(tmp_path):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("keep", [0, 1, 100, -1000, -20, -1])
+def test_an_archive_that_was_cut_off_is_refused(tmp_path: Path, keep: int) -> None:
+    file = make(tmp_path)
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(ArchiveFault, match="damaged|begin|missing"):
+        extract(file, tmp_path / "out")
+
+
+def rewritten(file: Path, **changes: bytes | None) -> None:
+    """The same archive, with other members and its old manifest."""
+    with tarfile.open(file) as tar:
+        members = [(each.name, tar.extractfile(each).read()) for each in tar]  # type: ignore[union-attr]
+    with tarfile.open(file, "w:gz") as tar:
+        for name in dict.fromkeys([*dict(members), *changes]):
+            new = changes.get(name, dict(members).get(name))
+            if new is not None:
+                member = tarfile.TarInfo(name)
+                member.size = len(new)
+                tar.addfile(member, io.BytesIO(new))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"empty": b"x"}, "empty is damaged"),
+        ({"tables/one": b"1\t3\n"}, "tables/one is damaged"),
+        ({"node.sqlite3": CONTENT["node.sqlite3"][:-1]}, "node.sqlite3 is damaged"),
+        ({"tables/one": None}, "tables/one is missing"),
+        ({"more": b"x"}, "more is damaged: it is not in"),
+        ({"../more": b"x"}, "../more is damaged: it is not in"),
+        ({"manifest.json": b"{}"}, "manifest.json is not that of a backup"),
+        ({"manifest.json": b"\xff"}, "manifest.json is not that of a backup"),
+        ({"manifest.json": None}, "does not begin with manifest.json"),
+    ],
+)
+def test_the_part_that_is_wrong_is_named(
+    tmp_path: Path, changes: dict[str, bytes | None], named: str
+) -> None:
+    file = make(tmp_path)
+    rewritten(file, **changes)
+    with pytest.raises(ArchiveFault, match=named.replace("..", r"\.\.")):
+        extract(file, tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["../up", "/etc/passwd", "a/b/c", ".hidden", "manifest.json", ""])
+def test_a_part_that_would_lie_elsewhere_is_refused(name: str) -> None:
+    said = json.loads(encode(manifest({})))
+    said["parts"] = {name: {"bytes": 1, "sha256": ""}}
+    with pytest.raises(ArchiveFault, match="which no backup has"):
+        decode(json.dumps(said).encode())
+
+
+def test_a_link_is_no_part(tmp_path: Path) -> None:
+    file = make(tmp_path, {"one": b""})
+    with tarfile.open(file) as tar:
+        first = tar.extractfile("manifest.json").read()  # type: ignore[union-attr]
+    with tarfile.open(file, "w:gz") as tar:
+        member = tarfile.TarInfo("manifest.json")
+        member.size = len(first)
+        tar.addfile(member, io.BytesIO(first))
+        link = tarfile.TarInfo("one")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+    with pytest.raises(ArchiveFault, match="one is damaged"):
+        extract(file, tmp_path / "out")
+
+
+def test_a_later_format_is_named() -> None:
+    said = json.loads(encode(manifest({})))
+    said["format"] = 2
+    with pytest.raises(ArchiveFault, match="has format 2; this node reads 1"):
+        decode(json.dumps(said).encode())
+
+
+def test_migrations_that_are_not_known_are_named() -> None:
+    known = [("msgnode", "0001_initial"), ("msgnode", "0002_more")]
+    refuse_unknown(known[:1], known)
+    with pytest.raises(ArchiveFault, match=r"msgnode\.0003_later"):
+        refuse_unknown([*known, ("msgnode", "0003_later")], known)
+
+
+@given(st.binary(max_size=400) | st.recursive(
+    st.none() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(["kind", "format", "parts", "database"]), inner, max_size=4),
+).map(lambda value: json.dumps(value).encode()))  # fmt: skip
+def test_any_text_is_a_manifest_or_refused(text: bytes) -> None:
+    with pytest.raises(ArchiveFault):
+        decode(text)

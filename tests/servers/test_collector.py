@@ -1,0 +1,77 @@
+"""Collections look at what is new, and rings among what was kept are found all the same.
+
+Each in a process of its own: what is frozen is a matter of the whole interpreter.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+from tests.node import ROOT
+
+BEGIN = """
+    import asyncio, gc, weakref
+    from msgnode.servers import collector
+
+    class Ring:
+        def __init__(self):
+            self.itself = self
+
+    class Loop:
+        def __init__(self):
+            self.later = []
+
+        def call_later(self, seconds, called, *args):
+            self.later.append((seconds, called, args))
+
+    loop = Loop()
+    collector.Collector().start(loop)
+    [(seconds, look, args)] = loop.later
+"""
+
+
+def run(script: str) -> str:
+    program = textwrap.dedent(BEGIN) + textwrap.dedent(script)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_what_survives_a_collection_is_not_looked_at_again() -> None:
+    out = run("""
+        kept = [[] for _ in range(50_000)]
+        gc.collect()
+        print(gc.get_freeze_count() > 50_000, len(gc.get_objects()) < 5_000)
+    """)
+    assert out.split() == ["True", "True"]
+
+
+def test_a_frozen_ring_that_nobody_holds_goes_once_enough_has_come() -> None:
+    out = run("""
+        ring = Ring()
+        seen = weakref.ref(ring)
+        gc.collect()
+        del ring
+        gc.collect()
+        print(seen() is not None)
+        look(*args)
+        print(seen() is not None)
+        collector._WORTH_IT = 1_000
+        more = [[] for _ in range(3 * gc.get_freeze_count())]
+        gc.collect()
+        look(*args)
+        print(seen() is None)
+    """)
+    assert out.split() == ["True", "True", "True"]
+
+
+def test_it_goes_on_looking() -> None:
+    out = run("""
+        look(*args)
+        print(len(loop.later), loop.later[-1][0] == seconds)
+    """)
+    assert out.split() == ["2", "True"]

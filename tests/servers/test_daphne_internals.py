@@ -1,0 +1,74 @@
+"""The private names of Daphne, autobahn and Twisted that the node uses are still what they were."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from twisted.internet import abstract
+
+from msgnode.servers import daphne_internals
+from msgnode.servers.daphne_internals import INTERNALS
+
+ROOT = Path(__file__).parents[2]
+
+
+def drift(owner: Any, name: str, usage: str) -> str:
+    """What has changed about a name, "" if nothing."""
+    if usage == "attribute":
+        classes = inspect.getmro(owner)
+        if any(name in vars(each) for each in classes):
+            return ""
+        modules = {inspect.getmodule(each) for each in classes if each is not object}
+        sources = "".join(inspect.getsource(module) for module in modules if module is not None)
+        is_set = re.search(rf"self\.{name}\b[^=\n]*=[^=]|[\"\']{name}[\"\']", sources)
+        return "" if is_set else "is set nowhere"
+    found = getattr(owner, name, None)
+    if found is None:
+        return "is gone"
+    if not usage:
+        return ""
+    called = f"({', '.join(inspect.signature(found).parameters)})"
+    return "" if called == usage else f"is called {called} now"
+
+
+@pytest.mark.parametrize(("owner", "name", "usage"), INTERNALS, ids=[each[1] for each in INTERNALS])
+def test_a_private_name_is_what_it_was(owner: Any, name: str, usage: str) -> None:
+    assert drift(owner, name, usage) == ""
+
+
+def test_a_name_that_is_gone_or_called_otherwise_is_seen() -> None:
+    class Library:
+        kept = 1
+
+        def call(self, one: int) -> None: ...
+
+    assert drift(Library, "kept", "attribute") == drift(Library, "call", "(self, one)") == ""
+    assert drift(abstract.FileDescriptor, "left", "attribute") == "is set nowhere"
+    assert drift(Library, "gone", "(self)") == "is gone"
+    assert drift(Library, "call", "(self)") == "is called (self, one) now"
+
+
+def test_no_other_file_uses_a_private_name_of_theirs() -> None:
+    private = {name for _, name, _ in INTERNALS if name.startswith("_")}
+    own = Path(daphne_internals.__file__)
+    for file in (ROOT / "msgnode").rglob("*.py"):
+        if file != own:
+            used = set(re.findall(r"\.(_\w+)", file.read_text()))
+            assert not used & (private - {"_channel"}), file
+
+
+@pytest.mark.parametrize("name", ["daphne", "Twisted", "autobahn"])
+def test_what_has_private_names_is_pinned_to_the_releases_that_were_looked_at(name: str) -> None:
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    wanted = [Requirement(line.split("#")[0]) for line in lines if line.startswith(name)]
+    (pinned,) = wanted
+    assert pinned.specifier.contains(version(name))
+    year, month = (int(part) for part in version(name).split(".")[:2])
+    assert not pinned.specifier.contains(f"{year}.{month + 1}.0")
+    assert not pinned.specifier.contains(f"{year + 1}.0.0")

@@ -1,0 +1,219 @@
+"""Workers that find out from each other who holds an address, on a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from msgnode.core.errors import Unavailable
+from msgnode.core.pending import Pending
+from msgnode.redis.channel_layer import StreamChannelLayer
+from msgnode.redis.client import RedisClient
+from msgnode.redis.directory import Directory
+from msgnode.workers import homes
+from msgnode.workers.directory_entries import DirectoryEntries
+from msgnode.workers.homes import Homes
+from msgnode.workers.peer import Peer
+from msgnode.workers.protocol import HolderRequest, HolderResponse
+from tests.node import eventually
+from tests.workers.cluster import Fellow, LossyLayer
+
+ADDRESS = "hyperty://d/1"
+KEY = ("session", b"1")
+
+
+class Housed(Fellow):
+    """A worker that enters what its sessions hold in the directory."""
+
+    def __init__(self, layer: Any, name: str, secret: str, redis_url: str) -> None:
+        super().__init__(layer, name, secret)
+        directory = Directory(redis_url, self.transport.node)
+        self.entries = DirectoryEntries(
+            directory, self.table, self.transport, self, self.replicator
+        )
+        self.homes = Homes(directory, self.table, self.transport, lambda: True)
+        self.entries.on_back = self.homes.forget_unknown
+
+    async def start(self, *others: Fellow) -> Housed:
+        await self.entries.start()
+        await super().start(*others)
+        return self
+
+    def said(self, peer: Peer, message: Any) -> None:
+        if isinstance(message, HolderRequest | HolderResponse):
+            self.homes.heard(peer, message)
+        else:
+            super().said(peer, message)
+
+    async def told(self, *addresses: str, key: Any = KEY) -> None:
+        """Until it is known who holds addresses, if that has to be asked."""
+        known = asyncio.Event()
+        try:
+            self.homes.find(key, addresses)
+        except Pending as fact:
+            fact.when_known(known.set)
+            await asyncio.wait_for(known.wait(), 20)
+            self.homes.find(key, addresses)
+
+
+Meet = Callable[[], Awaitable[tuple[Housed, Housed, LossyLayer]]]
+
+
+@pytest.fixture
+async def pair(redis_url: str) -> AsyncIterator[tuple[Housed, Housed, LossyLayer]]:
+    layer = LossyLayer(StreamChannelLayer([redis_url]))
+    secret = uuid.uuid4().hex
+    one = await Housed(layer, "one", secret, redis_url).start()
+    other = await Housed(layer, "other", secret, redis_url).start(one)
+    yield one, other, layer
+    await asyncio.gather(*(each.transport.stop() for each in (one, other)))
+    await asyncio.gather(*(each.entries.stop() for each in (one, other)))
+    await layer.close()
+
+
+Pair = tuple[Housed, Housed, LossyLayer]
+
+
+async def test_w8_an_answer_waits_for_the_directory_and_for_no_other_worker(pair: Pair) -> None:
+    one, other, layer = pair
+    layer.loses = lambda message: "number" in message  # the other is told nothing
+    one.table.allocate(ADDRESS, one.enter())
+    everybody = one.transport.barrier()
+    assert everybody is not None
+    found = one.entries.barrier()
+    assert found is not None
+    await asyncio.wait_for(found, 10)
+    assert not everybody.done()
+    layer.loses = lambda message: False
+    await other.told(ADDRESS)
+    assert ADDRESS in other.table.owners
+
+
+async def test_w4_what_nobody_holds_is_known_after_one_question_each_time(pair: Pair) -> None:
+    one, _, _ = pair
+    for asked in (1, 2):
+        await one.told(ADDRESS)
+        assert one.homes.is_known(ADDRESS)
+        assert (one.homes.asked, one.homes.not_known) == (asked, 0)
+    with pytest.raises(Pending):  # "nobody" is of the message that asked
+        one.homes.find(("session", b"2"), [ADDRESS])
+
+
+async def test_w4_what_its_home_cannot_be_asked_for_is_not_known_and_soon_asked_again(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(homes, "LIMIT", 0.3)
+    one, other, layer = pair
+    layer.loses = lambda message: "number" in message
+    one.table.allocate(ADDRESS, one.enter())
+    await other.told(ADDRESS)
+    assert not other.homes.is_known(ADDRESS)
+    assert other.homes.is_known("hyperty://d/another")
+    with pytest.raises(Unavailable, match="cannot be found out"):
+        other.homes.require(KEY, [ADDRESS])
+    other.homes.find(KEY, [ADDRESS])  # not asked again at once
+    layer.loses = lambda message: False
+    async with asyncio.timeout(20):
+        while not other.homes.is_known(ADDRESS):
+            await eventually()
+    await other.told(ADDRESS)
+    assert ADDRESS in other.table.owners
+
+
+async def test_a_home_that_does_not_answer_holds_up_only_who_needs_it(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(homes, "LIMIT", 1000.0)
+    one, other, layer = pair
+    layer.loses = lambda message: "number" in message
+    one.table.allocate(ADDRESS, one.enter())
+    waits = asyncio.create_task(other.told(ADDRESS))
+    await asyncio.sleep(0)  # both are asked in one turn
+    await other.told("hyperty://d/another", key=("session", b"2"))
+    assert not waits.done()
+    layer.loses = lambda message: False
+    await asyncio.wait_for(waits, 20)
+    assert ADDRESS in other.table.owners
+
+
+async def test_w4_what_the_directory_still_names_and_its_home_does_not_is_nobodys(
+    pair: Pair,
+) -> None:
+    one, other, _ = pair
+    session = one.enter()
+    one.table.allocate(ADDRESS, session)
+    await one.settled()
+    one.entries.changed = lambda *_: None  # type: ignore[method-assign]
+    del one.table.owners[ADDRESS], other.table.owners[ADDRESS]
+    await other.told(ADDRESS)
+    assert other.homes.is_known(ADDRESS)
+
+
+async def test_of_a_session_that_moved_its_new_worker_is_asked(pair: Pair) -> None:
+    one, other, _ = pair
+    session = one.enter()
+    one.table.allocate(ADDRESS, session)
+    await one.settled()
+    one.entries.gone(session.id)
+    other.entries.place(session.id)
+    assert (moved := other.entries.barrier()) is not None
+    await moved
+    one.entries.left(session)  # of its own accord it says nothing of who came after
+    del one.table.owners[ADDRESS]
+    asked: list[Any] = []
+    other.homes.heard = lambda peer, message: asked.append(message)  # type: ignore[method-assign]
+    known = asyncio.Event()
+    with pytest.raises(Pending) as fact:
+        one.homes.find(KEY, [ADDRESS])
+    fact.value.when_known(known.set)
+    async with asyncio.timeout(10):
+        while not asked:
+            await eventually()
+    assert asked[0].addresses == [ADDRESS]
+    await asyncio.wait_for(known.wait(), 10)
+
+
+async def test_w11_an_engine_that_lost_its_data_says_nobody_only_once_it_is_filled_again(
+    pair: Pair, redis_url: str
+) -> None:
+    one, other, layer = pair
+    layer.loses = lambda message: "number" in message
+    one.table.allocate(ADDRESS, one.enter())
+    assert (found := one.entries.barrier()) is not None
+    await found
+    operator = RedisClient(redis_url)
+    await operator.start()
+    keys = await operator.execute("KEYS", f"msgnode:{one.transport.node}:*")
+    await operator.execute("DEL", *keys)
+    await operator.close()
+    await other.told("hyperty://d/another")
+    assert not other.homes.is_known("hyperty://d/another")
+    layer.loses = lambda message: False
+    running = [asyncio.create_task(each.entries.run()) for each in (one, other)]
+    async with asyncio.timeout(20):
+        while not other.homes.is_known("hyperty://d/another"):
+            await eventually()
+            await other.told("hyperty://d/another")
+    await other.told(ADDRESS)
+    assert ADDRESS in other.table.owners
+    for task in running:
+        task.cancel()
+
+
+async def test_what_ends_is_not_in_the_directory_any_more(pair: Pair, redis_url: str) -> None:
+    one, _, _ = pair
+    session = one.enter()
+    one.table.allocate(ADDRESS, session)
+    one.table.allocate("hyperty://d/2", session)
+    one.table.release(ADDRESS, session)
+    one.end(session)
+    await one.told(ADDRESS)  # behind all that was said
+    operator = RedisClient(redis_url)
+    await operator.start()
+    left = await operator.execute("KEYS", f"msgnode:{one.transport.node}:[as]:*")
+    await operator.close()
+    assert left == []
