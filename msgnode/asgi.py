@@ -21,8 +21,10 @@ from django.urls import path, re_path
 
 from msgnode.console.live.consumer import LiveConsumer
 from msgnode.console.live.source import Source
+from msgnode.devices.api import ROOT, switched_off
 from msgnode.node import Node, get_node
 from msgnode.sessions.consumer import SocketConsumer, StubConnectConsumer
+from msgnode.web.body_limit import BodyLimit
 from msgnode.web.proxies import BehindProxies
 
 
@@ -54,6 +56,18 @@ def websockets(node: Node) -> URLRouter:
     )
 
 
+def http(node: Node) -> Any:
+    """Django, and before it what devices ask for if the operator has switched that on."""
+    devices = node.device_api or switched_off
+    limit = int(settings.NODE["MAX_REQUEST_BYTES"])
+
+    async def route(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        is_device = scope["path"].startswith(f"{ROOT}/")
+        await (devices if is_device else _django)(scope, receive, send)
+
+    return BodyLimit(route, limit)
+
+
 async def _lifespan(scope: dict[str, Any], receive: Any, send: Any) -> None:
     while True:
         event = await receive()
@@ -68,7 +82,7 @@ async def _lifespan(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 application = BehindProxies(
     ProtocolTypeRouter(
-        {"http": _django, "websocket": websockets(get_node()), "lifespan": _lifespan}
+        {"http": http(get_node()), "websocket": websockets(get_node()), "lifespan": _lifespan}
     ),
     settings.PROXIES,
 )

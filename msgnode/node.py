@@ -44,6 +44,10 @@ from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
 from msgnode.core.faults import FAULTS
 from msgnode.core.rates import VISITS
+from msgnode.devices import forwarding
+from msgnode.devices.api import DeviceApi, DeviceSettings
+from msgnode.devices.devices import Devices
+from msgnode.devices.resumption import DeviceSessions
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.provider.clients import ensure_own_clients
 from msgnode.identity.service import IdentityService
@@ -86,6 +90,7 @@ from msgnode.workers.fencing import note_fencing
 from msgnode.workers.lease import Lease
 from msgnode.workers.lone import register_alone
 from msgnode.workers.membership_store import READY, STARTING, retire
+from msgnode.workers.session_calls import SessionCalls
 from msgnode.workers.transport import LAYER_AWAY, LAYER_FULL, PeerTransport, channel_layer
 from msgnode.workers.worker_process import WorkerId, this_host
 from policies.apps import PoliciesConfig
@@ -222,6 +227,7 @@ class Node:
             self.registries.domain.session_closed,
             self.identities.session_closed,
         ]
+        self.devices = self._devices() if settings.DEVICE_HTTP else None
         self.sessions.on_identified.append(self.identities.session_identified)
         self.sessions.on_handed_off += [
             self.identities.session_handed_off,
@@ -307,6 +313,7 @@ class Node:
         self.status = StatusReport(self.writer, self.worker, self.cards)
         self.talkers = Talkers(partial(self.taps.put, "talkers"))
         self.sampler = Sampler(self, self.worker, self.writer, self.talkers)
+        self.device_api = None if self.devices is None else self._device_api(self.devices)
         self.fault_alarms = FaultAlarms(FAULTS, self.worker, self.raise_alarm, self.clear_alarm)
         self.tail = Tail(settings.DATA_DIR, self.worker, partial(self.taps.put, "tail"))
 
@@ -354,6 +361,43 @@ class Node:
         cluster.rpc.answers = peer_queries.answers(self)
         PoliciesConfig.installed().messages_of_others = partial(peer_queries.passing, cluster.rpc)
         return cluster
+
+    def _devices(self) -> Devices:
+        """What devices without a WebSocket have their sessions by."""
+        limits: dict[str, Any] = settings.NODE
+        devices = Devices(
+            self.sockets,
+            self.sessions.queues,
+            buffer_bytes=limits["OUTBOX_BYTES"] // 4,
+            idle=limits["PING_TIMEOUT"],
+        )
+        self.sessions.on_closed.append(devices.session_closed)
+        self.sessions.on_handed_off.append(devices.session_left)
+        return devices
+
+    def _device_api(self, devices: Devices) -> DeviceApi:
+        """What devices ask for over HTTP."""
+        limits: dict[str, Any] = settings.NODE
+        api = DeviceApi(
+            DeviceSessions(
+                self.pipeline,
+                self.sessions,
+                self.handshake,
+                self.sockets,
+                self.connection_settings,
+                self.async_verifier.prove,
+                devices,
+            ),
+            DeviceSettings(
+                settings.WS_ORIGINS, int(limits["MAX_FRAME_BYTES"]), limits["GRACE_PERIOD"]
+            ),
+            None
+            if self.cluster is None
+            else SessionCalls(self.cluster.rpc, self.cluster.replicator),
+        )
+        if self.cluster is not None:
+            self.cluster.rpc.calls[forwarding.KIND] = api.answer
+        return api
 
     def _request_limits(self) -> RequestLimits:
         limits: dict[str, Any] = settings.NODE
@@ -454,6 +498,8 @@ class Node:
     async def drain(self) -> None:
         """Tell every session to come back, not all at once."""
         self.is_ready = False
+        if self.devices is not None:
+            self.devices.is_closed = True
         await self.path.stop()
         if self.cluster is not None:
             self.cluster.close()
@@ -483,6 +529,8 @@ class Node:
         The rows are left to whoever has them now. Waits for the database as long as that takes.
         """
         self.is_ready = False
+        if self.devices is not None:
+            self.devices.is_closed = True
         await self.sockets.end_all(CloseCode.GOING_AWAY, "this worker begins again: come back", 0.0)
         missed = await self.cluster.fence() if self.cluster is not None else set()
         for task in self._tasks:

@@ -95,7 +95,9 @@ def _is_other(item: pytest.Item) -> bool:
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory, template: Path, server: str) -> Iterator[Node]:
     """The shared node. Tests on it use runtime URLs of their own and leave it running."""
-    with running(tmp_path_factory.mktemp("node"), template, ASGI_SERVER=server) as shared:
+    with running(
+        tmp_path_factory.mktemp("node"), template, ASGI_SERVER=server, DEVICE_HTTP=True
+    ) as shared:
         yield shared
         assert shared.is_running(), shared.log()
 

@@ -76,6 +76,12 @@ def nodejs() -> str:
         _miss(lack)
 
 
+def needs_program(name: str) -> None:
+    """Skip the test without this program; `.ci/run` installs it."""
+    if shutil.which(name) is None:
+        _miss(NotAvailable(f"no {name}: install it"))
+
+
 # --- The servers ----------------------------------------------------------------------------------
 
 

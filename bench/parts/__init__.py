@@ -12,6 +12,7 @@ from bench.plan import Plan
 
 from . import (
     allocation,
+    devices,
     endings,
     fan_out,
     growth,
@@ -42,6 +43,7 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "single_requests_uvicorn": single_requests.measure_uvicorn,
     "single_requests_workers": single_requests.measure_workers,
     "idle_memory": idle_memory.measure,
+    "devices": devices.measure,
     "growth": growth.measure,
     "resumption": resumption.measure,
     "runtime_python_bus": runtime_python.measure_bus,

@@ -23,14 +23,17 @@ SHOWN = 25
 """Allocations and subscriptions on the page of a session; their lists have the rest."""
 
 
+HANDSHAKES = [("ws", "/ws"), ("stub-connect", "/stub/connect"), ("device", "/device/v1")]
+
+
 class HandshakeFilter(DropdownFilter):
-    """The two ways to connect, without asking the table which there are."""
+    """The ways to connect, without asking the table which there are."""
 
     title = "handshake"
     parameter_name = "handshake"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("ws", "/ws"), ("stub-connect", "/stub/connect")]
+        return HANDSHAKES
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Session]) -> QuerySet[Session]:
         return queryset.filter(handshake=self.value()) if self.value() else queryset
@@ -88,7 +91,7 @@ class SessionAdmin(WrittenByTheNode):
 
     @display(description="connects by")
     def connects_by(self, session: Session) -> str:
-        return "/ws" if session.handshake == "ws" else "/stub/connect"
+        return dict(HANDSHAKES).get(session.handshake, session.handshake)
 
     @display(
         description="state",

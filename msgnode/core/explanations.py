@@ -96,7 +96,8 @@ ERRORS: Mapping[int, HttpError] = {
     )),
     413: HttpError("too-large", Explanation(
         "The body is larger than the node reads",
-        "The body of the HTTP request has more than REGISTRY_MAX_BODY_BYTES.",
+        "The body of the HTTP request has more than MAX_REQUEST_BYTES, or than what is sent there "
+        "may have (REGISTRY_MAX_BODY_BYTES, MAX_FRAME_BYTES, 100 messages of a device).",
         "Send less at a time.",
     )),
     415: HttpError("unsupported-media-type", Explanation(
@@ -109,6 +110,11 @@ ERRORS: Mapping[int, HttpError] = {
         "The node's own probe has reached another worker than the one it belongs to. No client "
         "sees this.",
         "Operators: let nothing but the node's workers use its internal port.",
+    )),
+    422: HttpError("key-reused", Explanation(
+        "The Idempotency-Key was given with another body",
+        "A device has sent another request under this key within the last ten minutes.",
+        "Take a new key for each request, and the same one only for its repetition.",
     )),
     429: HttpError("too-many", Explanation(
         "A limit is reached",

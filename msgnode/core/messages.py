@@ -319,5 +319,3 @@ _MARKS = {
     for auth in (True, False)
     for asserted in (True, False)
 }
-
-

@@ -23,7 +23,7 @@ from typing import Any
 
 from msgnode.core.faults import FAULTS
 from msgnode.servers import daphne_internals as internals  # first: it installs the reactor
-from msgnode.servers.daphne_http import NodeHttpFactory, end_if_reset
+from msgnode.servers.daphne_http import NodeHttpFactory, NodeRequest, end_if_reset
 from msgnode.servers.daphne_internals import InternalProtocol
 from msgnode.servers.socket_link import (
     CLOSE_HANDSHAKE,
@@ -244,6 +244,7 @@ class NodeServer(Server):
     listening: socket.socket
     _port: Any = None
     request_patience = 60.0
+    max_request_bytes = 16 * 1024 * 1024
 
     def run(self) -> None:
         family = self.listening.family
@@ -261,6 +262,8 @@ class NodeServer(Server):
             extensions = scope.setdefault("extensions", {})
             extensions["msgnode.link"] = protocol.link
             extensions["websocket.http.response"] = {}
+        elif isinstance(protocol, NodeRequest):
+            scope.setdefault("extensions", {})["msgnode.writable"] = protocol.writable
         return super().create_application(protocol, scope)
 
     def application_checker(self) -> None:
@@ -331,6 +334,7 @@ class DaphneServing:
             server_name="",
         )
         self._server.request_patience = limits["HANDSHAKE_TIMEOUT"]
+        self._server.max_request_bytes = limits["MAX_REQUEST_BYTES"]
         self.stop_listening = self._server.stop_listening
         self.drained = self._server.drained
 

@@ -102,6 +102,8 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     (WebSocketProtocol, "serverReject", "(self)"),
     (WebSocketProtocol, "check_timeouts", "(self)"),
     (WebRequest, "check_timeouts", "(self)"),
+    (_http.Request, "gotLength", "(self, length)"),
+    (_http.Request, "handleContentChunk", "(self, data)"),
     (HTTPFactory, "buildProtocol", "(self, addr)"),
     (_stock.Server, "create_application", "(self, protocol, scope)"),
     (_stock.Server, "application_checker", "(self)"),

@@ -205,7 +205,7 @@ class SessionHandshake:
             self._open(message, caller)
             return
         answer = self._reply_to(message, caller)
-        session = self._find(runtime_url, token)
+        session = self.find(runtime_url, token)
         if session is not None:
             self._resume(self._locator.here(session), caller, token, answer, fresh=False)
         else:
@@ -237,7 +237,8 @@ class SessionHandshake:
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def _find(self, runtime_url: str, token: str) -> Listener | None:
+    def find(self, runtime_url: str, token: str) -> Listener | None:
+        """The session of a runtime that this token opens, at whichever worker; None for none."""
         for session in self._table.runtimes.get(runtime_url, ()):
             if rules.opens(token, session.token_hash):
                 return session

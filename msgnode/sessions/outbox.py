@@ -11,7 +11,7 @@ does not read. What a full socket has taken and not sent counts towards that bud
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from msgnode.bus.ports import DeliveryResult
@@ -158,6 +158,16 @@ class Outbox:
         frame = self._waiting.popleft()
         self._give(len(frame) + _OVERHEAD)
         return frame
+
+    def put_back(self, frames: Iterable[bytes]) -> None:
+        """Keep what a socket that is gone took and never sent, before all that waits."""
+        for frame in reversed(list(frames)):
+            size = len(frame) + _OVERHEAD
+            if not self._stores or not self._take(size):
+                self.has_gap = True
+                return
+            self._waiting.appendleft(frame)
+            self._bytes += size
 
     def clear(self) -> None:
         """Forget what is waiting."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from time import perf_counter
 
 import msgspec
@@ -35,6 +36,7 @@ class SessionState(msgspec.Struct):
     proof: str = ""
     has_said_who: bool = False
     requests: RequestState | None = None
+    history: bytes = b""
 
 
 def state_of(session: LiveSession) -> SessionState:
@@ -51,6 +53,7 @@ def state_of(session: LiveSession) -> SessionState:
         session.proof,
         session.has_said_who,
         _requests_of(session),
+        session.history(),
     )
 
 
@@ -84,6 +87,7 @@ def session_of(
     session.has_said_who = state.has_said_who
     session.outbox.has_gap = state.has_gap
     session.withdrawn = frozenset(state.withdrawn)
+    session.history = partial(bytes, state.history)
     return session
 
 

@@ -67,6 +67,7 @@ class LiveSession:
         "handshake",
         "has_asked",
         "has_said_who",
+        "history",
         "id",
         "learned",
         "outbox",
@@ -119,6 +120,7 @@ class LiveSession:
         self.ask_group: Callable[[str, bytes, frozenset[str], float], None] = self._ask_first_group
         self.has_asked: Callable[[str, str, str, float], bool] = _has_asked_nothing
         self.request_limits = request_limits
+        self.history: Callable[[], bytes] = bytes  # what its connection finds again elsewhere
         self._was_restored = was_restored  # from the database, which has no requests
         self.outbox = Outbox(outbox_bytes, stores, self._too_slow)
         self.deliver: Callable[[bytes], DeliveryResult] = self.outbox.put

@@ -7,6 +7,7 @@ from .environment import NODE_MODE, env
 NODE: dict[str, float] = {
     # sockets
     "MAX_FRAME_BYTES": env.int("MAX_FRAME_BYTES", default=1024 * 1024),
+    "MAX_REQUEST_BYTES": env.int("MAX_REQUEST_BYTES", default=16 * 1024 * 1024),
     "PING_INTERVAL": env.float("PING_INTERVAL", default=30.0),
     "PING_TIMEOUT": env.float("PING_TIMEOUT", default=30.0),
     "LIVENESS_TIMEOUT": env.float("LIVENESS_TIMEOUT", default=2.0),
@@ -57,3 +58,4 @@ RESUME: str = env("RESUME", default="when-idle" if NODE_MODE == "embedded" else 
 SHARE_RUNTIME_URL: bool = env.bool("SHARE_RUNTIME_URL", default=NODE_MODE == "embedded")
 STRICT_RESPONSES: bool = env.bool("STRICT_RESPONSES", default=True)
 STORE_FOR_DETACHED: bool = env.bool("STORE_FOR_DETACHED", default=True)
+DEVICE_HTTP: bool = env.bool("DEVICE_HTTP", default=False)

@@ -43,6 +43,7 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
+        "msgnode.devices.openapi.describe_devices",
         "msgnode.web.openapi.describe_refusals",
     ],
     "SWAGGER_UI_DIST": "SIDECAR",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,11 +19,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
+
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 RELEASE = "1.0.0"
 DEFAULT = "default"
 
+_IMPORT = re.compile(r"^import .*$", re.MULTILINE)
 # What a runtime may say of itself that does not decide which stub it can run.
 _CAPABILITIES = frozenset(
     {
@@ -41,6 +45,8 @@ class ServedStub:
     language   in the catalogue's enumeration     media_type of its script
     max_frame  the name of the setting that holds the node's largest frame
     kind       PROTOSTUB, or IDP_PROXY for the proxy of the node's identity provider
+    base       the file that its one import names, which is served in the place of that line
+    endpoint   where it connects to, below the node's address
     """
 
     name: str
@@ -52,6 +58,8 @@ class ServedStub:
     media_type: str
     max_frame: str = ""
     kind: str = "PROTOSTUB"
+    base: Path | None = None
+    endpoint: str = "ws"
 
     @property
     def is_idp_proxy(self) -> bool:
@@ -59,7 +67,18 @@ class ServedStub:
 
     @cached_property
     def source(self) -> str:
-        return self.path.read_text(encoding="utf-8")
+        text = self.path.read_text(encoding="utf-8")
+        if self.base is None:
+            return text
+        return _IMPORT.sub(lambda _: self.base_source, text, count=1)
+
+    @property
+    def base_source(self) -> str:
+        return "" if self.base is None else self.base.read_text(encoding="utf-8")
+
+    @property
+    def needs_websocket(self) -> bool:
+        return self.endpoint == "ws"
 
     @cached_property
     def digest(self) -> bytes:
@@ -68,6 +87,12 @@ class ServedStub:
     @property
     def version(self) -> str:
         return f"{RELEASE}+{self.digest.hex()[:12]}"
+
+    @property
+    def _transport(self) -> dict[str, bool]:
+        has_sockets = self.needs_websocket
+        known = {"ws": has_sockets, "wss": has_sockets}
+        return known if has_sockets else {"http": True, "https": True, **known}
 
     def suits(self, asked: frozenset[str]) -> bool:
         """Whether a runtime that is one of `asked` can run it; one that says nothing takes it."""
@@ -97,7 +122,7 @@ class ServedStub:
             "messageSchema": "",
             "messageSchemas": [],
             "configuration": configuration,
-            "constraints": {**dict.fromkeys(self.platforms, True), "ws": True, "wss": True},
+            "constraints": {**dict.fromkeys(self.platforms, True), **self._transport},
             "hypertyType": [],
             "dataObjects": [],
             "interworking": False,
@@ -130,6 +155,21 @@ SERVED = (
 )
 
 
+HTTP_STUB = ServedStub(
+    name="http",
+    path=_PACKAGE / "runtime" / "js" / "src" / "http-protostub.js",
+    base=_PACKAGE / "runtime" / "js" / "src" / "protostub.js",
+    language="JAVASCRIPT_ECMA6",
+    class_name="MessagingNodeProtoStub",
+    platforms=("browser", "node", "windowSandbox"),
+    suffix="ps.js",
+    media_type="text/javascript; charset=utf-8",
+    max_frame="maxFrame",
+    endpoint="device/v1",
+)
+"""Served where devices over HTTP are switched on."""
+
+
 IDP_PROXY = ServedStub(
     name=DEFAULT,
     path=_PACKAGE / "static" / "msgnode" / "idp-proxy.js",
@@ -146,7 +186,9 @@ def served(kind: str) -> tuple[ServedStub, ...]:
     """The entries of a type of the catalogue."""
     if kind == "idp-proxy":
         return (IDP_PROXY,)
-    return SERVED if kind in ("protocolstub", "protostub") else ()
+    if kind not in ("protocolstub", "protostub"):
+        return ()
+    return (*SERVED, HTTP_STUB) if settings.DEVICE_HTTP else SERVED
 
 
 def names(kind: str = "protocolstub") -> list[str]:
@@ -165,11 +207,12 @@ def select(constraints: Mapping[str, Any]) -> ServedStub | None:
     """The first stub that a runtime with these constraints can run.
 
     They stand in the object itself or under `constraints`. A true one that is no mere capability
-    names a kind of runtime; one that has neither `ws` nor `wss` can run none of our stubs.
+    names a kind of runtime; one that has neither `ws` nor `wss` takes the stub over HTTP, if it is
+    served.
     """
     inner = constraints.get("constraints")
     said = inner if isinstance(inner, Mapping) else constraints
-    if said.get("ws", True) is False and said.get("wss", True) is False:
-        return None
+    has_sockets = not (said.get("ws", True) is False and said.get("wss", True) is False)
     asked = frozenset(key for key, value in said.items() if value is True) - _CAPABILITIES
-    return next((stub for stub in SERVED if stub.suits(asked)), None)
+    fitting = (stub for stub in served("protocolstub") if stub.needs_websocket == has_sockets)
+    return next((stub for stub in fitting if stub.suits(asked)), None)

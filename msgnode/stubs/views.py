@@ -119,8 +119,11 @@ def _by_file_name(name: str, kind: str) -> tuple[ServedStub | None, str]:
 def _descriptor(request: HttpRequest, stub: ServedStub) -> dict[str, Any]:
     if stub.is_idp_proxy:
         return stub.descriptor(settings.DOMAIN, _provider())
-    url = f"{'wss' if request.is_secure() else 'ws'}://{request.get_host()}/ws"
+    scheme = ("ws" if stub.needs_websocket else "http") + ("s" if request.is_secure() else "")
+    url = f"{scheme}://{request.get_host()}/{stub.endpoint}"
     limit = int(settings.NODE["MAX_FRAME_BYTES"])
+    if not stub.needs_websocket:
+        limit -= len("[]")  # it posts lists
     return stub.descriptor(settings.DOMAIN, {"url": url, stub.max_frame: limit})
 
 

@@ -21,10 +21,12 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Hashable, Mapping
 from functools import partial
+from itertools import chain
 from time import monotonic
 from typing import Any
 
 from msgnode.bus.table import RoutingTable
+from msgnode.core.addresses import ancestors
 from msgnode.core.errors import Unavailable
 from msgnode.core.faults import FAULTS
 from msgnode.core.pending import Pending
@@ -96,10 +98,14 @@ class Homes:
             raise Pending("The holder of an address", partial(self._ask, key, missing))
 
     def require(self, key: Hashable, addresses: Collection[str]) -> None:
-        """The same, where nothing may be done without it. Raises Unavailable if it is not known."""
-        self.find(key, addresses)
-        for address in addresses:
-            if address not in self._table.owners and self._is_unknown(address):
+        """The same, where nothing may be done without it. Raises Unavailable if it is not known.
+
+        Who holds an address owns what lies below it, so the addresses above are asked for, too.
+        """
+        lines = {each: (each, *ancestors(each)) for each in addresses}
+        self.find(key, dict.fromkeys(chain.from_iterable(lines.values())))
+        for address, line in lines.items():
+            if any(each not in self._table.owners and self._is_unknown(each) for each in line):
                 raise Unavailable(f"Whose {address} is cannot be found out just now.")
 
     def forget_unknown(self) -> None:

@@ -37,6 +37,7 @@ class Peer:
         self.asked_again_at = 0.0
         self.full_since = 0.0
         self.tasks: list[asyncio.Task[None]] = []
+        self.calls: dict[int, asyncio.Future[bytes | None]] = {}  # see rpc.py
 
     def __repr__(self) -> str:
         return f"<Peer {self.name}>"
@@ -52,6 +53,10 @@ class Peer:
         tasks, self.tasks = self.tasks, []
         for task in tasks:
             task.cancel()
+        calls, self.calls = self.calls, {}
+        for call in calls.values():
+            if not call.done():
+                call.set_result(None)
 
     async def room(self) -> None:
         """Wait until there is room for more on the link, or the peer is down."""

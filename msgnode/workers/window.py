@@ -22,7 +22,14 @@ from msgnode.bus.return_paths import ReturnPath
 from msgnode.core.faults import FAULTS
 
 from . import protocol as words
-from .protocol import Frame, PeerMessage, RequestFrame, ResponseFrame
+from .protocol import (
+    Frame,
+    PeerMessage,
+    RequestFrame,
+    ResponseFrame,
+    RpcRequest,
+    RpcResponse,
+)
 
 BATCH_BYTES = 256 * 1024
 _WORD = 96  # bytes of memory a waiting word costs besides its text
@@ -189,6 +196,8 @@ class SendWindow:
 def _size(message: PeerMessage) -> int:
     if isinstance(message, Frame):
         return _WORD + len(message.frame) + _SESSION * (len(message.sessions) - 1)
+    if isinstance(message, RpcRequest | RpcResponse):
+        return _WORD + len(message.text)
     return _WORD
 
 

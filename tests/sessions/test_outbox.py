@@ -94,6 +94,22 @@ def test_an_outbox_that_keeps_nothing_drops_what_comes_without_a_socket() -> Non
     assert link.frames == [b"y"]
 
 
+def test_what_a_socket_never_sent_comes_before_what_waits() -> None:
+    outbox = Outbox(LIMIT, True, lambda: None)
+    link = FakeLink(2)
+    outbox.attach(link)
+    for frame in (b"1", b"2", b"3"):
+        outbox.put(frame)
+    outbox.put_back(link.frames)
+    outbox.detach()
+    outbox.put(b"4")
+    after = FakeLink()
+    outbox.attach(after)
+    assert after.frames == [b"1", b"2", b"3", b"4"]
+    assert outbox.waiting_bytes == 0
+    assert not outbox.has_gap
+
+
 def test_a_cleared_outbox_has_forgotten_what_waited() -> None:
     outbox = Outbox(LIMIT, True, lambda: None)
     outbox.put(b"x")

@@ -46,6 +46,8 @@ def half_way(
 ) -> tuple[ReportRun, list[psutil.Process]]:
     """Run, and act once the run writes a table and has entered nothing; Spark's processes."""
     family: list[psutil.Process] = []
+    # The session that other tests share may be a child of this process as well.
+    others = set(psutil.Process().children(recursive=True))
 
     def watch(seen: ReportRun) -> None:
         if family or not seen.step.startswith("rolling up"):
@@ -53,7 +55,7 @@ def half_way(
         # Spark writes there first.
         until(lambda: list(record.glob("roll-up/runs/*/*/_temporary")), 60, every=0.02)
         assert not list(record.glob("roll-up/ledger/*.json"))
-        family.extend(psutil.Process().children(recursive=True))
+        family.extend(set(psutil.Process().children(recursive=True)) - others)
         act(family)
 
     ended = report_runs.execute(run.pk, watch)

@@ -2,7 +2,7 @@
  * A Node.js runtime as a process: its stub on a bus that a test reads and writes as lines of JSON.
  *
  * Usage: node runtime_process.mjs CONFIG    (JSON with stubURL, loader and the stub's configuration)
- * Loaders: "activate" finds the global WebSocket class, "start" is given one.
+ * Loaders: "activate" finds the global WebSocket class, "start" is given one, "http" needs none.
  * Reads and writes as runtime_process.py does.
  */
 
@@ -17,6 +17,10 @@ const bus = {
 };
 
 let stub;
+if (loader === "http") {
+  await import("../../msgnode/runtime/js/src/http-protostub.js");
+  delete globalThis.WebSocket;
+}
 if (loader === "start") {
   config.WebSocket = globalThis.WebSocket;
   delete globalThis.WebSocket;

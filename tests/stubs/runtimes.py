@@ -28,7 +28,7 @@ Message = dict[str, Any]
 Wanted = Callable[[Message], bool]
 
 SECONDS = 30.0
-KINDS = ("python", "node-activate", "node-start", "browser")
+KINDS = ("python", "node-activate", "node-start", "browser", "node-http", "browser-http")
 _numbers = itertools.count(1)
 _HERE = Path(__file__).parent
 
@@ -122,8 +122,8 @@ class _Process:
 class _Page:
     """A runtime in a browser's page."""
 
-    LOAD = """async ({ stubURL, ...config }) => {
-        const { activate } = await import("/.well-known/protocolstub/default.ps.js");
+    LOAD = """async ({ stubURL, name, ...config }) => {
+        const { activate } = await import(`/.well-known/protocolstub/${name}.ps.js`);
         const arrivals = (window.arrivals = []);
         const outgoing = [];
         const bus = {
@@ -187,14 +187,17 @@ class Cast:
         return Runtime(self._bus(settings), url, stub_url)
 
     def _url(self) -> str:
+        if self._kind.endswith("-http"):
+            return f"http://127.0.0.1:{self._port}/device/v1"
         return f"ws://127.0.0.1:{self._port}/ws"
 
     def _bus(self, settings: Message) -> Bus:
-        if self._kind == "browser":
+        if self._kind.startswith("browser"):
             page = self._request.getfixturevalue("browser").new_page()
             self._stack.callback(page.close)
             page.goto(f"http://127.0.0.1:{self._port}/health/live")
-            return _Page(page, {"maxDelay": 500, **settings})
+            name = "http" if self._kind.endswith("-http") else "default"
+            return _Page(page, {"maxDelay": 500, "name": name, **settings})
         if self._kind == "python":
             command = [sys.executable, str(_HERE / "runtime_process.py")]
             settings = {"max_delay": 0.5, **settings}

@@ -6,10 +6,12 @@ import base64
 import hashlib
 import io
 import json
+import re
 import tarfile
 from typing import Any
 
 import pytest
+from django.conf import LazySettings
 from django.contrib.staticfiles import finders
 from django.test import Client
 
@@ -95,6 +97,23 @@ def test_case_52_constraints_select_a_stub(
     answer = chosen_by(http, constraints)
     assert answer.status_code == 200
     assert answer.json()["language"] == language
+
+
+def test_who_has_no_websocket_is_given_the_stub_over_http(
+    http: Client, settings: LazySettings
+) -> None:
+    without = {"browser": True, "ws": False, "wss": False}
+    assert chosen_by(http, without).status_code == 404
+    settings.DEVICE_HTTP = True
+    descriptor = chosen_by(http, without).json()
+    assert descriptor["configuration"]["url"] == "http://testserver/device/v1"
+    assert descriptor["constraints"]["ws"] is False
+    assert http.get("/.well-known/protocolstub/http").json() == descriptor
+    assert http.get("/.well-known/protocolstub/").json() == ["default", "python", "http"]
+    source = text(http, "/.well-known/protocolstub/http.ps.js")
+    assert not re.search("^import ", source, re.MULTILINE)
+    assert len(re.findall("^export default ", source, re.MULTILINE)) == 1
+    assert chosen_by(http, {"python": True, "ws": False, "wss": False}).status_code == 404
 
 
 def test_case_52_what_a_post_selects_can_be_fetched_by_its_name(http: Client) -> None:

@@ -33,11 +33,15 @@ def registration(runtime: Runtime, url: str, mail: str) -> dict[str, Any]:
     }
 
 
+DEVICES = {"DEVICE_HTTP": True, "PING_INTERVAL": 1, "PING_TIMEOUT": 3}
+"""A runtime over HTTP that went without a word is missed at PING_TIMEOUT."""
+
+
 @pytest.mark.parametrize("kind", [each for each in KINDS if each != "node-start"])
 def test_a_runtime_is_found_and_its_end_is_heard(
     kind: str, start_node: Callable[..., Node], request: pytest.FixtureRequest
 ) -> None:
-    node = start_node(GRACE_PERIOD=0.5, REGISTRY_CLOSE_GRACE=0)
+    node = start_node(GRACE_PERIOD=0.5, REGISTRY_CLOSE_GRACE=0, **DEVICES)
     mail, url = f"{uuid.uuid4().hex}@d.example", f"hyperty://localhost/{uuid.uuid4()}"
     with Cast("python", node.port, request) as others:
         bob = others.enter("bob")

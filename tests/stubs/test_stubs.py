@@ -1,8 +1,9 @@
-"""Cases 53 and 54 over real sockets: our stubs in Python, Node.js and Chromium on real nodes."""
+"""Cases 53 and 54 on real nodes: our stubs in Python, Node.js and Chromium, by socket and HTTP."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -20,6 +21,12 @@ QUEUED = 25
 def kind(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
+
+
+@pytest.fixture
+def start_node(start_node: Callable[..., Node]) -> Callable[..., Node]:
+    """Starts nodes that have everything a stub may need."""
+    return partial(start_node, DEVICE_HTTP=True)
 
 
 @pytest.fixture

@@ -49,15 +49,16 @@ class Housed(Fellow):
         else:
             super().said(peer, message)
 
-    async def told(self, *addresses: str, key: Any = KEY) -> None:
+    async def told(self, *addresses: str, key: Any = KEY, requires: bool = False) -> None:
         """Until it is known who holds addresses, if that has to be asked."""
+        ask = self.homes.require if requires else self.homes.find
         known = asyncio.Event()
         try:
-            self.homes.find(key, addresses)
+            ask(key, addresses)
         except Pending as fact:
             fact.when_known(known.set)
             await asyncio.wait_for(known.wait(), 20)
-            self.homes.find(key, addresses)
+            ask(key, addresses)
 
 
 Meet = Callable[[], Awaitable[tuple[Housed, Housed, LossyLayer]]]
@@ -93,6 +94,21 @@ async def test_w8_an_answer_waits_for_the_directory_and_for_no_other_worker(pair
     assert ADDRESS in other.table.owners
 
 
+async def test_whose_an_address_is_is_asked_for_what_lies_above_it_too(pair: Pair) -> None:
+    one, other, layer = pair
+    layer.loses = lambda message: "number" in message  # the other is told nothing yet
+    holder = one.enter()
+    one.table.allocate(ADDRESS, holder)
+    asking = asyncio.create_task(other.told(f"{ADDRESS}/children/subscription", requires=True))
+    await asyncio.sleep(0)
+    assert other.table.owner_of(f"{ADDRESS}/children/subscription") is None
+    layer.loses = lambda message: False
+    await asyncio.wait_for(asking, 20)
+    owner = other.table.owner_of(f"{ADDRESS}/children/subscription")
+    assert owner is not None
+    assert owner.id == holder.id
+
+
 async def test_w4_what_nobody_holds_is_known_after_one_question_each_time(pair: Pair) -> None:
     one, _, _ = pair
     for asked in (1, 2):
@@ -113,8 +129,9 @@ async def test_w4_what_its_home_cannot_be_asked_for_is_not_known_and_soon_asked_
     await other.told(ADDRESS)
     assert not other.homes.is_known(ADDRESS)
     assert other.homes.is_known("hyperty://d/another")
-    with pytest.raises(Unavailable, match="cannot be found out"):
-        other.homes.require(KEY, [ADDRESS])
+    for about in (ADDRESS, f"{ADDRESS}/subscription"):
+        with pytest.raises(Unavailable, match="cannot be found out"):
+            await other.told(about, key=about, requires=True)
     other.homes.find(KEY, [ADDRESS])  # not asked again at once
     layer.loses = lambda message: False
     async with asyncio.timeout(20):

@@ -139,3 +139,61 @@ def test_the_playground_shows_what_passes_here_and_elsewhere(settings: Any, tmp_
     others = ["there"] * 4
     shown = live_messages.messages_now(0.1, 3, lambda seconds, enough: others)
     assert shown == ["there"] * 3
+
+
+def other_of(one: Fellow, name: str) -> Any:
+    (peer,) = [each for each in one.transport.peers.values() if each.name == name]
+    return peer
+
+
+async def test_a_call_reaches_one_worker_and_is_answered(three: list[Fellow]) -> None:
+    one, other, third = three
+    other.rpc.calls = {"device": says(b" other")}
+    third.rpc.calls = {"device": says(b" third")}
+    large = b"x" * rpc.MAX_BYTES * 2
+    told = await one.rpc.call(other_of(one, "worker-1"), "device", large, 10)
+    assert told == large + b" other"
+    too_large = b"x" * (rpc.MAX_CALL_BYTES + 1)
+    assert await one.rpc.call(other_of(one, "worker-1"), "device", too_large, 10) is None
+
+
+async def test_a_call_ends_with_its_worker_or_its_time(three: list[Fellow]) -> None:
+    one, other, _ = three
+
+    async def never(_: bytes) -> bytes:
+        return await asyncio.get_running_loop().create_future()
+
+    async def fails(_: bytes) -> bytes:
+        raise ValueError("a fault")
+
+    other.rpc.calls = {"device": never, "fault": fails}
+    peer = other_of(one, "worker-1")
+    assert await one.rpc.call(peer, "device", b"", 0.2) is None
+    assert await one.rpc.call(peer, "fault", b"", 10) == b""
+    waiting = asyncio.create_task(one.rpc.call(peer, "device", b"", 60))
+    while not peer.calls:
+        await eventually()
+    one.transport.down(peer, "is cut off by the test")
+    async with asyncio.timeout(10):
+        assert await waiting is None
+    assert await one.rpc.call(peer, "device", b"", 60) is None
+
+
+async def test_of_too_many_calls_the_rest_is_told_so(
+    three: list[Fellow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other, _ = three
+    monkeypatch.setattr(rpc, "MOST_CALLS", 2)
+    enough = asyncio.Event()
+
+    async def slow(text: bytes) -> bytes:
+        await enough.wait()
+        return text
+
+    other.rpc.calls = {"device": slow}
+    peer = other_of(one, "worker-1")
+    calls = [asyncio.create_task(one.rpc.call(peer, "device", b"x", 10)) for _ in range(3)]
+    done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+    assert [each.result() for each in done] == [b""]
+    enough.set()
+    assert sorted([await each for each in calls]) == [b"", b"x", b"x"]  # type: ignore[type-var]

@@ -75,6 +75,7 @@ export function activate(stubURL, bus, config) {
 
 export default class MessagingNodeProtoStub {
   static activate = activate;
+  static Socket = undefined; // a class in the place of the global WebSocket
 
   #stubURL = "";
   #bus = null;
@@ -165,7 +166,7 @@ export default class MessagingNodeProtoStub {
 
   #dial() {
     clearTimeout(this.#timer);
-    const Socket = this.#config.WebSocket ?? globalThis.WebSocket;
+    const Socket = this.#config.WebSocket ?? MessagingNodeProtoStub.Socket ?? globalThis.WebSocket;
     let socket;
     try {
       if (!Socket) throw new Error("no WebSocket class here: give one as config.WebSocket");

@@ -1,0 +1,1 @@
+"""Devices without a WebSocket: sessions over HTTP, with server-sent events or long polls."""

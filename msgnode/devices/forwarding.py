@@ -1,0 +1,161 @@
+"""Requests about a session that another worker has: carried out there, answered here.
+
+The session stays where it is, whichever worker a request reaches. Bounds and times are those of
+calls between workers (msgnode/workers/rpc.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol
+
+import msgspec
+
+from msgnode.bus.ports import Listener
+from msgnode.core.errors import GatewayTimeout, Unavailable
+
+from .http import Exchange, Header
+
+KIND = "device"
+PATIENCE = 5.0
+"""Seconds that another worker may take, besides what the request itself waits for."""
+_FORWARDED = (b"authorization", b"idempotency-key", b"last-event-id")
+
+
+class OtherWorkers(Protocol):
+    """The workers of the node but this one."""
+
+    def hears(self, session_id: str) -> bool:
+        """Whether the worker that has a session is heard of."""
+        ...
+
+    async def call(self, session_id: str, kind: str, text: bytes, seconds: float) -> bytes | None:
+        """What that worker answers within so many seconds; None if it does not."""
+        ...
+
+
+class Request(msgspec.Struct, tag="request"):
+    """A request as it came, without what only the worker it came to needs."""
+
+    method: str
+    path: str
+    query: bytes
+    headers: list[tuple[bytes, bytes]]
+    source: str
+    body: bytes
+
+
+class Read(msgspec.Struct, tag="read"):
+    """A stream at another worker asks for what is to be said next.
+
+    Attributes:
+        token: of the device's session.
+        reader: names the stream; the first question `begins` it, and ends any other.
+        after: the position the stream has come to; the event id the client gave, at its begin.
+        wait: seconds to wait for news.
+    """
+
+    token: str
+    source: str
+    reader: str
+    begins: bool
+    after: str
+    wait: float
+
+
+class Answer(msgspec.Struct, tag="answer"):
+    """What is to be answered to a request."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+
+class Chunk(msgspec.Struct, tag="chunk"):
+    """What is to be written to a stream, and the position it has then."""
+
+    text: bytes
+    position: str
+    is_over: bool = False
+
+
+class Refusal(msgspec.Struct, tag="refusal"):
+    """A stream cannot go on. `is_elsewhere`: the session has left that worker."""
+
+    code: int
+    description: str
+    is_elsewhere: bool = False
+
+
+Asked = Request | Read
+Told = Answer | Chunk | Refusal
+_encode = msgspec.msgpack.Encoder().encode
+_told = msgspec.msgpack.Decoder(Told)
+read_question: msgspec.msgpack.Decoder[Asked] = msgspec.msgpack.Decoder(Asked)
+
+
+def write_answer(told: Told) -> bytes:
+    """An answer as it goes over the link."""
+    return _encode(told)
+
+
+async def request_of(exchange: Exchange, at_most: int) -> Request:
+    """A request to forward. Raises NodeError for a body that is too long."""
+    scope = exchange.scope
+    body = await exchange.body(at_most)
+    headers = [(name, value) for name, value in scope["headers"] if name in _FORWARDED]
+    query = scope.get("query_string", b"")
+    return Request(exchange.method, exchange.path, query, headers, exchange.source, body)
+
+
+async def ask(
+    workers: OtherWorkers, listener: Listener, asked: Asked, seconds: float
+) -> Told | None:
+    """Have the worker of a session answer; None if the session has left it.
+
+    Raises:
+        GatewayTimeout: it did not answer, and may have done what was asked.
+        Unavailable: it could not take the question.
+    """
+    text = await workers.call(listener.id, KIND, _encode(asked), seconds + PATIENCE)
+    if text is None:
+        raise GatewayTimeout("The worker of the node that has the session did not answer in time.")
+    if not text:
+        raise Unavailable("The worker of the node that has the session has too much to do.")
+    told = _told.decode(text)
+    return None if isinstance(told, Refusal) and told.is_elsewhere else told
+
+
+class Collected:
+    """An exchange with another worker: what is sent is kept, to be told it."""
+
+    def __init__(self, asked: Request) -> None:
+        self.status = 500
+        self.headers: list[Header] = []
+        self.body = b""
+        self._parts = [asked.body]
+        scope: dict[str, Any] = {
+            "type": "http",
+            "method": asked.method,
+            "path": asked.path,
+            "query_string": asked.query,
+            "headers": asked.headers,
+            "client": (asked.source, 0),
+        }
+        self.exchange = Exchange(scope, self._receive, self._send)
+
+    @property
+    def answer(self) -> Answer:
+        return Answer(self.status, self.headers, self.body)
+
+    async def _receive(self) -> dict[str, Any]:
+        if self._parts:
+            return {"type": "http.request", "body": self._parts.pop(), "more_body": False}
+        await asyncio.get_running_loop().create_future()  # who asked waits as long as it takes
+        raise AssertionError
+
+    async def _send(self, event: dict[str, Any]) -> None:
+        if event["type"] == "http.response.start":
+            self.status, self.headers = event["status"], list(event["headers"])
+        else:
+            self.body += event.get("body", b"")

@@ -1,0 +1,290 @@
+"""What the OpenAPI document of the node says of `/device/v1`, where that is switched on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+
+from .api import MAX_WAIT, ROOT, VERBS
+from .calls import MAX_MESSAGES
+from .downstream import AT_MOST
+
+_TAG = "devices"
+_SECURITY: list[dict[str, list[str]]] = [{"deviceSession": []}]
+
+
+def describe_devices(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """A hook of drf-spectacular, called with the finished document."""
+    if not settings.DEVICE_HTTP:
+        return result
+    components = result.setdefault("components", {})
+    components.setdefault("schemas", {}).update(_SCHEMAS)
+    components.setdefault("securitySchemes", {}).update(_SCHEMES)
+    result["paths"].update(_paths())
+    return result
+
+
+def _paths() -> dict[str, Any]:
+    return {
+        f"{ROOT}/sessions": {
+            "post": _operation(
+                "openDeviceSession",
+                "Open a session. An identity or access token says who the device is.",
+                {"201": _json("The session", "DeviceSession")},
+                body=_body("DeviceSessionRequest"),
+                security=[{"deviceIdentity": []}, {}],
+                refusals=("400", "401", "403", "409", "413", "429", "503", "504"),
+            )
+        },
+        f"{ROOT}/sessions/current": {
+            "put": _operation(
+                "keepDeviceSession",
+                "Keep the session or get it back; one that has ended is replaced by a fresh one.",
+                {"200": _json("The session", "DeviceSession")},
+                refusals=("401", "403", "409", "429", "503", "504"),
+            ),
+            "delete": _operation(
+                "closeDeviceSession",
+                "Close the session: its addresses are free.",
+                {"204": {"description": "Closed"}},
+                refusals=("401", "403", "429", "503", "504"),
+            ),
+        },
+        f"{ROOT}/messages": {
+            "post": _operation(
+                "postDeviceMessages",
+                f"Send one message, or a list of up to {MAX_MESSAGES}.",
+                {
+                    "200": _json("The response", "DeviceMessage"),
+                    "202": _json("No response yet, or none to come", "DeviceMessageAccepted"),
+                    "207": {
+                        "description": "What came of each message of a list",
+                        "content": {"application/json": {"schema": _array("DeviceMessageOutcome")}},
+                    },
+                },
+                body={
+                    "required": True,
+                    "content": {
+                        "application/json": {
+                            "schema": {"oneOf": [_ref("DeviceMessage"), _array("DeviceMessage")]}
+                        }
+                    },
+                },
+                parameters=[
+                    _WAIT,
+                    _query(
+                        "responses",
+                        {"type": "string", "enum": ["events"]},
+                        "All responses come as events.",
+                    ),
+                    _header("Idempotency-Key", "Names the request, so that it is carried once."),
+                ],
+                refusals=("400", "401", "403", "404", "413", "422", "429", "503", "504"),
+            )
+        },
+        f"{ROOT}/events": {
+            "get": _operation(
+                "streamDeviceEvents",
+                "Events `message`, `gap` and `close` as they come.",
+                {
+                    "200": {
+                        "description": "Server-sent events",
+                        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+                    }
+                },
+                parameters=[_header("Last-Event-ID", "Confirms all events up to this one.")],
+                refusals=("400", "401", "403", "429", "503", "504"),
+            )
+        },
+        f"{ROOT}/poll": {
+            "get": _operation(
+                "pollDeviceEvents",
+                "What there is, or what comes within `wait` seconds.",
+                {
+                    "200": _json("Messages", "DevicePoll"),
+                    "204": {"description": "Nothing came"},
+                },
+                parameters=[
+                    _query("after", {"type": "string"}, "Confirms all events up to this one."),
+                    _WAIT,
+                    _query("max", _number(AT_MOST), "Messages at most."),
+                ],
+                refusals=("400", "401", "403", "429", "503", "504"),
+            )
+        },
+        f"{ROOT}/resources/{{address}}": {
+            method.lower(): _resource(verb) for method, verb in VERBS.items()
+        },
+    }
+
+
+def _resource(verb: str) -> dict[str, Any]:
+    any_json: dict[str, Any] = {"content": {"application/json": {"schema": {}}}}
+    return _operation(
+        f"{verb}DeviceResource",
+        f"Send `{verb}` to an address.",
+        {
+            "200": {"description": "The body of the response", **any_json},
+            "202": _json("No response in time: it comes as an event", "DeviceMessageAccepted"),
+        },
+        body={"required": False, **any_json} if verb in ("create", "update") else None,
+        parameters=[
+            {
+                "name": "address",
+                "in": "path",
+                "required": True,
+                "description": "The address, percent-encoded.",
+                "schema": {"type": "string"},
+            },
+            _query("resource", {"type": "string"}, "`body.resource`; the address if not given."),
+            _query("from", {"type": "string"}, "The sender; the runtime if not given."),
+            _WAIT,
+        ],
+        refusals=("400", "401", "403", "404", "413", "429", "503", "504"),
+    )
+
+
+def _operation(
+    name: str,
+    description: str,
+    responses: dict[str, Any],
+    *,
+    body: dict[str, Any] | None = None,
+    parameters: list[dict[str, Any]] | None = None,
+    security: list[dict[str, list[str]]] | None = None,
+    refusals: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    problems = {
+        code: {
+            "description": _REFUSALS[code],
+            "content": {"application/problem+json": {"schema": _ref("DeviceProblem")}},
+        }
+        for code in refusals
+    }
+    operation = {
+        "operationId": name,
+        "description": description,
+        "tags": [_TAG],
+        "parameters": parameters or [],
+        "security": _SECURITY if security is None else security,
+        "responses": {**responses, **problems},
+    }
+    return operation if body is None else {**operation, "requestBody": body}
+
+
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _array(name: str) -> dict[str, Any]:
+    return {"type": "array", "maxItems": MAX_MESSAGES, "items": _ref(name)}
+
+
+def _json(description: str, name: str) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": _ref(name)}}}
+
+
+def _body(name: str) -> dict[str, Any]:
+    return {"required": True, "content": {"application/json": {"schema": _ref(name)}}}
+
+
+def _number(most: float) -> dict[str, Any]:
+    return {"type": "integer", "minimum": 0, "maximum": int(most)}
+
+
+def _query(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "description": description, "schema": schema}
+
+
+def _header(name: str, description: str) -> dict[str, Any]:
+    return {
+        "name": name, "in": "header", "description": description, "schema": {"type": "string"}
+    }  # fmt: skip
+
+
+_WAIT = _query("wait", _number(MAX_WAIT), "Seconds to wait.")
+_REFUSALS = {
+    "400": "The request or the message cannot be read",
+    "401": "No token, or one that opens nothing",
+    "403": "This device may not do this",
+    "404": "Nobody has the address",
+    "409": "The runtime URL is in use",
+    "413": "Too large",
+    "422": "The Idempotency-Key was given with another body",
+    "429": "Too many, or too fast: see Retry-After",
+    "503": "Not now: see Retry-After",
+    "504": "Not answered in time; a message may have been carried",
+}
+_SCHEMES = {
+    "deviceSession": {"type": "http", "scheme": "bearer", "bearerFormat": "mns_…"},
+    "deviceIdentity": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+}
+_TEXT = {"type": "string"}
+_ID = {"oneOf": [{"type": "string"}, {"type": "number"}]}
+_SCHEMAS: dict[str, Any] = {
+    "DeviceSessionRequest": {
+        "type": "object",
+        "required": ["runtimeURL"],
+        "properties": {"runtimeURL": _TEXT},
+    },
+    "DeviceSession": {
+        "type": "object",
+        "required": ["runtimeURL", "token", "idle", "grace", "links"],
+        "properties": {
+            "runtimeURL": _TEXT,
+            "token": _TEXT,
+            "idle": {"type": "number", "description": "Seconds without a request until detached."},
+            "grace": {"type": "number", "description": "Seconds a detached session is kept."},
+            "links": {"type": "object", "additionalProperties": _TEXT},
+            "resumed": {"type": "boolean"},
+        },
+    },
+    "DeviceMessage": {
+        "type": "object",
+        "required": ["type", "from", "to"],
+        "properties": {
+            "id": _ID,
+            "type": _TEXT,
+            "from": _TEXT,
+            "to": {"oneOf": [_TEXT, {"type": "array", "items": _TEXT}]},
+            "body": {"type": "object"},
+        },
+    },
+    "DeviceMessageAccepted": {"type": "object", "properties": {"id": {}}},
+    "DeviceMessageOutcome": {
+        "type": "object",
+        "required": ["id", "code"],
+        "properties": {
+            "id": {},
+            "code": {"type": "integer"},
+            "detail": _TEXT,
+            "message": _ref("DeviceMessage"),
+        },
+    },
+    "DevicePoll": {
+        "type": "object",
+        "required": ["next", "gap", "messages"],
+        "properties": {
+            "next": _TEXT,
+            "gap": {"type": "boolean"},
+            "messages": _array("DeviceMessage"),
+            "close": {
+                "type": "object",
+                "properties": {"code": {"type": "integer"}, "reason": _TEXT},
+            },
+        },
+    },
+    "DeviceProblem": {
+        "type": "object",
+        "required": ["type", "title", "status", "detail"],
+        "properties": {
+            "type": _TEXT,
+            "title": _TEXT,
+            "status": {"type": "integer"},
+            "detail": _TEXT,
+            "body": {"type": "object"},
+            "message": _ref("DeviceMessage"),
+        },
+    },
+}

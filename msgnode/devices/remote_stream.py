@@ -1,0 +1,81 @@
+"""A stream of events whose session another worker has: it asks there for what is to be said next.
+
+Each question names the position the stream has come to, so an answer that was lost is given again,
+and a session that changes its worker meanwhile goes on where it is then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from msgnode.core.errors import NodeError, NotIdentified
+from msgnode.sessions.rules import CloseCode
+
+from . import downstream
+from .devices import Device
+from .downstream import COMMENT_SECONDS, Downstream
+from .events import EventId, read_id
+from .forwarding import Chunk, Read
+from .http import Exchange
+from .link import Closed
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads: a device by its token, from an address. `read` asks wherever the session is."""
+
+    token: str
+    source: str
+    is_elsewhere: bool
+    read: Callable[[Read], Awaitable[Chunk]]
+
+
+async def stream(exchange: Exchange, after: EventId | None, reader: Reader) -> None:
+    """Answer with the device's events until the client or the session goes.
+
+    Raises:
+        NodeError: before anything was answered.
+    """
+    name = uuid.uuid4().hex
+    first = Read(reader.token, reader.source, name, True, str(after or ""), 0.0)
+    chunk = await reader.read(first)
+    async with downstream.answering(exchange) as client:
+        while not client.is_gone:
+            await client.write(chunk.text)
+            if chunk.is_over:
+                return
+            asked = Read(reader.token, reader.source, name, False, chunk.position, COMMENT_SECONDS)
+            question = asyncio.ensure_future(reader.read(asked))
+            try:
+                await client.wait_for(question)
+                if not question.done():
+                    return
+                chunk = question.result()
+            except NotIdentified as error:
+                chunk = _end(CloseCode.NORMAL, error)
+            except NodeError as error:
+                chunk = _end(CloseCode.GOING_AWAY, error)
+            finally:
+                question.cancel()
+
+
+async def read(device: Device, asked: Read) -> Chunk:
+    """What the stream of a device of this worker is to say next."""
+    buffer = device.buffer
+    with Downstream(device, asked.reader, asked.begins) as reading:
+        if asked.begins:
+            buffer.resume(read_id(asked.after))
+            return Chunk(b"", str(buffer.last_sent))
+        if reading.closed is None:
+            buffer.resume(read_id(asked.after), confirms=False)
+        if not reading.has_news:
+            await reading.wait(asked.wait)
+        text = downstream.chunk_of(reading, device)
+        return Chunk(text, str(buffer.last_sent), reading.is_over)
+
+
+def _end(code: int, error: NodeError) -> Chunk:
+    return Chunk(downstream.closing(Closed(code, error.description)), "", is_over=True)

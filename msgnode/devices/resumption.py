@@ -1,0 +1,130 @@
+"""The sessions of devices: opened, kept, resumed and ended by requests instead of frames.
+
+A session that lost its connection goes on with the next request, as a socket would `re-open` it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgnode.bus.pipeline import Pipeline
+from msgnode.bus.ports import Listener, Proof
+from msgnode.core.errors import NotIdentified
+from msgnode.sessions.connection import ConnectionSettings
+from msgnode.sessions.connection_limits import ConnectionLimits
+from msgnode.sessions.handshake import SessionHandshake
+from msgnode.sessions.manager import SessionManager
+from msgnode.sessions.rules import CloseCode
+
+from .connection import DeviceConnection
+from .devices import Device, Devices
+from .link import DeviceLink
+from .token import SessionKey
+
+ENDED = "The session has ended: open a new one."
+
+
+class DeviceSessions:
+    """One instance per worker. `prove` finds out who is behind an identity or access token."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        sessions: SessionManager,
+        door: SessionHandshake,
+        sockets: ConnectionLimits,
+        connection_settings: ConnectionSettings,
+        prove: Callable[[str], Awaitable[Proof]],
+        devices: Devices,
+    ) -> None:
+        self.devices = devices
+        self._pipeline = pipeline
+        self._sessions = sessions
+        self._door = door
+        self._sockets = sockets
+        self._connection_settings = connection_settings
+        self._prove = prove
+        self._resuming: dict[str, asyncio.Task[Device]] = {}
+
+    def find(self, key: SessionKey) -> Listener:
+        """The session that a token opens, at whichever worker. Raises NotIdentified."""
+        listener = self._door.find(*key)
+        if listener is None:
+            raise NotIdentified(ENDED)
+        return listener
+
+    def is_source_banned(self, source: str) -> bool:
+        return self._sessions.is_source_banned(source)
+
+    async def open(self, runtime_url: str, proof: str, source: str) -> SessionKey:
+        """Open a session. Raises NodeError."""
+        found = await self._prove(proof) if proof else None
+        connection = self._connect(source, self.devices.link())
+        if found is not None:
+            connection.identify(found.identity, found.digest)
+        answer = await self._session_frame(connection, "open", runtime_url)
+        self._enter(connection, source)
+        return SessionKey(connection.last_runtime_url, str(answer["runtimeToken"]))
+
+    async def replace(self, key: SessionKey, source: str) -> SessionKey:
+        """A fresh session in the place of one that has ended, as `re-open` gives it."""
+        connection = self._connect(source, self.devices.link())
+        answer = await self._session_frame(connection, "re-open", f"{key.runtime_url}/{key.token}")
+        self._enter(connection, source)
+        return SessionKey(connection.last_runtime_url, str(answer.get("runtimeToken", key.token)))
+
+    async def device(self, listener: Listener, key: SessionKey, source: str) -> Device:
+        """The device of a session, which goes on here if it was not here. Raises NodeError."""
+        device = self.devices.of_session(listener.id)
+        if device is not None and device.is_here:
+            device.connection.active_at = time.monotonic()
+            return device
+        task = self._resuming.get(listener.id)
+        if task is None:
+            task = asyncio.create_task(self._resume(listener, key, source))
+            self._resuming[listener.id] = task
+            task.add_done_callback(lambda _: self._resuming.pop(listener.id, None))
+        return await asyncio.shield(task)
+
+    async def close(self, device: Device) -> None:
+        """The device says good-bye."""
+        session = device.connection.session
+        if session is not None:
+            await device.connection.session_frame("close", session.runtime_url)
+
+    async def _resume(self, listener: Listener, key: SessionKey, source: str) -> Device:
+        connection = self._connect(source, self.devices.link(listener))
+        answer = await self._session_frame(connection, "re-open", f"{key.runtime_url}/{key.token}")
+        if answer.get("runtimeToken", key.token) != key.token:  # it ended meanwhile
+            connection.end(CloseCode.NORMAL, "the session has ended")
+            connection.lost()
+            raise NotIdentified(ENDED)
+        return self._enter(connection, source)
+
+    def _connect(self, source: str, link: DeviceLink) -> DeviceConnection:
+        self._sockets.check(source)
+        return DeviceConnection(
+            link, source, self._sessions, self._pipeline.carry, self._connection_settings
+        )
+
+    async def _session_frame(
+        self, connection: DeviceConnection, type_: str, sender: str
+    ) -> dict[str, Any]:
+        """Open or resume by a frame; a connection that gets no session is closed."""
+        try:
+            return await connection.session_frame(type_, sender)
+        except BaseException:
+            connection.end(CloseCode.NORMAL, "no session")
+            connection.lost()
+            raise
+
+    def _enter(self, connection: DeviceConnection, source: str) -> Device:
+        try:
+            return self.devices.enter(connection, source)
+        except NotIdentified:
+            connection.end(CloseCode.NORMAL, "the session has ended")
+            connection.lost()
+            raise

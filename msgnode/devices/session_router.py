@@ -1,0 +1,141 @@
+"""Which worker carries out a device's request: the one that has the session, wherever it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from msgnode.bus.ports import Listener
+from msgnode.core.errors import NodeError, NotIdentified, Unavailable
+
+from . import forwarding, remote_stream, token
+from .connection import Refused
+from .devices import Device
+from .forwarding import Answer, Chunk, Collected, OtherWorkers, Read, Refusal, Request
+from .http import Exchange, Receive, Send
+from .remote_stream import Reader
+from .resumption import DeviceSessions
+from .token import SessionKey
+
+MOVES = 5
+"""Times that a session may change its worker while a request looks for it."""
+_PAUSE = 0.05
+Handle = Callable[[Exchange, Device], Awaitable[None]]
+
+
+class SessionRouter:
+    """One instance per worker. `application` answers whole requests, `workers` are the others."""
+
+    def __init__(
+        self,
+        sessions: DeviceSessions,
+        workers: OtherWorkers | None,
+        max_body: int,
+        application: Callable[[dict[str, object], Receive, Send], Awaitable[None]],
+    ) -> None:
+        self._sessions = sessions
+        self._workers = workers
+        self._max_body = max_body
+        self._application = application
+
+    async def device(self, exchange: Exchange) -> Device:
+        """The device whose request this is, with this worker from now on. Raises NodeError."""
+        return await self._device(key_of(exchange), exchange.source)
+
+    async def route(self, exchange: Exchange, seconds: float, handle: Handle) -> None:
+        """Have a request, which waits for `seconds` at most, handled where its session is.
+
+        Raises:
+            NodeError: it is refused.
+        """
+        key = key_of(exchange)
+        request: Request | None = None
+        for _ in range(MOVES):
+            others = self._others_with(listener := self._sessions.find(key))
+            if others is None:
+                if request is not None:  # its body has been read
+                    exchange.receive = Collected(request).exchange.receive
+                await handle(exchange, await self._device(key, exchange.source))
+                return
+            if request is None:
+                request = await forwarding.request_of(exchange, self._max_body)
+            told = await forwarding.ask(others, listener, request, seconds)
+            if isinstance(told, Answer):
+                await _pass_on(exchange, told)
+                return
+            if isinstance(told, Refusal):
+                raise Refused(told.code, told.description)
+            await asyncio.sleep(_PAUSE)
+        raise _on_its_way()
+
+    def reader(self, exchange: Exchange) -> Reader:
+        """A stream of the events of the session. Raises NotIdentified."""
+        key = key_of(exchange)
+
+        async def read(asked: Read) -> Chunk:
+            for _ in range(MOVES):
+                others = self._others_with(listener := self._sessions.find(key))
+                if others is None:
+                    return await remote_stream.read(await self._device(key, asked.source), asked)
+                told = await forwarding.ask(others, listener, asked, asked.wait)
+                if isinstance(told, Chunk):
+                    return told
+                if isinstance(told, Refusal):
+                    raise Refused(told.code, told.description)
+                await asyncio.sleep(_PAUSE)
+            raise _on_its_way()
+
+        is_elsewhere = self._others_with(self._sessions.find(key)) is not None
+        return Reader(exchange.bearer(), exchange.source, is_elsewhere, read)
+
+    async def answer(self, text: bytes) -> bytes:
+        """Answer another worker, to which a request came whose session is here."""
+        return forwarding.write_answer(await self._answer(forwarding.read_question.decode(text)))
+
+    async def _answer(self, asked: forwarding.Asked) -> forwarding.Told:
+        try:
+            if isinstance(asked, Read):
+                key = _read_key(asked.token)
+                if not self._sessions.find(key).is_here:
+                    return Refusal(503, "", is_elsewhere=True)
+                return await remote_stream.read(await self._device(key, asked.source), asked)
+            collected = Collected(asked)
+            exchange = collected.exchange
+            if not self._sessions.find(key_of(exchange)).is_here:
+                return Refusal(503, "", is_elsewhere=True)
+            await self._application(exchange.scope, exchange.receive, exchange.send)
+            return collected.answer
+        except NodeError as error:
+            return Refusal(error.code, error.description)
+
+    async def _device(self, key: SessionKey, source: str) -> Device:
+        return await self._sessions.device(self._sessions.find(key), key, source)
+
+    def _others_with(self, listener: Listener) -> OtherWorkers | None:
+        """The other workers, if one of them has the session and is heard of."""
+        others = None if listener.is_here else self._workers
+        return others if others is not None and others.hears(listener.id) else None
+
+
+def key_of(exchange: Exchange) -> SessionKey:
+    """What opens the session of a request. Raises NotIdentified."""
+    return _read_key(exchange.bearer())
+
+
+def _read_key(text: str) -> SessionKey:
+    key = token.read(text)
+    if key is None:
+        raise NotIdentified("The header Authorization must bring a device's session token.")
+    return key
+
+
+def _on_its_way() -> Unavailable:
+    return Unavailable("The session is on its way from one worker of the node to another.")
+
+
+async def _pass_on(exchange: Exchange, told: Answer) -> None:
+    """Give the answer of another worker, with the headers that are said here of every answer."""
+    said = {name for name, _ in told.headers}
+    headers = told.headers + [each for each in exchange.headers if each[0] not in said]
+    await exchange.send({"type": "http.response.start", "status": told.status, "headers": headers})
+    await exchange.send({"type": "http.response.body", "body": told.body})

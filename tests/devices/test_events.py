@@ -1,0 +1,154 @@
+"""The events of a device: order, confirmation, bounds and gaps, whatever is done in what order."""
+
+from __future__ import annotations
+
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from msgnode.devices.events import HISTORY_BYTES, OVERHEAD, EventBuffer, EventId, read_id
+
+LIMIT = 2_000
+
+
+def test_events_are_numbered_and_come_in_order() -> None:
+    buffer = EventBuffer(LIMIT, None)
+    for frame in (b"a", b"b", b"c"):
+        buffer.append(frame)
+    assert [(id_.number, frame) for id_, frame in buffer.take(2, 100)] == [(1, b"a"), (2, b"b")]
+    assert [(id_.number, frame) for id_, frame in buffer.take(2, 100)] == [(3, b"c")]
+    assert not buffer.has_unsent
+
+
+def test_what_was_not_confirmed_comes_again() -> None:
+    buffer = EventBuffer(LIMIT, None)
+    for frame in (b"a", b"b", b"c"):
+        buffer.append(frame)
+    first, *_ = buffer.take(3, 100)
+    buffer.resume(first[0])
+    assert [frame for _, frame in buffer.take(3, 100)] == [b"b", b"c"]
+    assert not buffer.take_gap()
+
+
+def test_an_id_of_another_buffer_is_a_gap_and_loses_nothing_that_is_here() -> None:
+    buffer = EventBuffer(LIMIT, None)
+    buffer.append(b"a")
+    buffer.resume(EventId("elsewhere", 7))
+    assert buffer.take_gap()
+    assert not buffer.take_gap()
+    assert [frame for _, frame in buffer.take(3, 100)] == [b"a"]
+
+
+def test_an_id_that_was_never_given_is_a_gap() -> None:
+    buffer = EventBuffer(LIMIT, None)
+    buffer.append(b"a")
+    buffer.resume(EventId(buffer.epoch, 2))
+    assert buffer.take_gap()
+
+
+def test_one_event_larger_than_a_portion_is_still_taken() -> None:
+    buffer = EventBuffer(LIMIT, None)
+    buffer.append(b"x" * 500)
+    buffer.append(b"y")
+    assert [len(frame) for _, frame in buffer.take(9, 10)] == [500]
+
+
+def test_an_id_is_read_as_it_was_written() -> None:
+    id_ = EventId("3f9c", 12)
+    assert read_id(str(id_)) == id_
+    assert [read_id(text) for text in ("", "-", "-1", "a-", "a-x", "a-²", "a" * 70 + "-1")] == (
+        [None] * 7
+    )
+
+
+def test_what_was_sent_and_given_up_unconfirmed_is_a_gap_for_who_has_no_id() -> None:
+    buffer = EventBuffer(LIMIT, None)
+    for _ in range(10):
+        buffer.append(b"x" * 500)
+        buffer.take(1, 10**9)
+    buffer.rewind()
+    assert buffer.take_gap()
+    buffer.rewind()
+    assert not buffer.take_gap()
+
+
+def test_of_a_long_history_the_newest_goes_along_and_the_rest_is_a_gap() -> None:
+    buffer = EventBuffer(10 * HISTORY_BYTES, None)
+    for _ in range(20):
+        buffer.append(b"x" * 10_000)
+    buffer.take(20, 10**9)
+    moved = EventBuffer(10 * HISTORY_BYTES, None)
+    moved.unpack(buffer.pack())
+    moved.resume(EventId(buffer.epoch, 18))
+    assert not moved.take_gap()
+    assert [id_.number for id_, _ in moved.take(9, 10**9)] == [19, 20]
+    moved.resume(EventId(buffer.epoch, 3))
+    assert moved.take_gap()
+
+
+class Reading(RuleBasedStateMachine):
+    """A device that takes, confirms and comes back, beside a list of all that was ever kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.buffer = EventBuffer(LIMIT, None)
+        self.kept: list[bytes] = []
+        self.next = 1  # what the device expects, if nothing is lost
+        self.newest = 0  # what it was sent at most
+        self.confirmed = 0
+
+    @rule(size=st.integers(0, 900))
+    def keep(self, size: int) -> None:
+        frame = b"%d " % len(self.kept) + b"x" * size
+        self.buffer.append(frame)
+        self.kept.append(frame)
+
+    @rule(at_most=st.integers(1, 5), size=st.integers(1, 1_500))
+    def take(self, at_most: int, size: int) -> None:
+        for id_, frame in self.buffer.take(at_most, size):
+            assert id_.number == self.next
+            assert frame == self.kept[id_.number - 1]
+            self.next += 1
+            self.newest = max(self.newest, id_.number)
+
+    @rule(share=st.floats(0, 1))
+    def come_back(self, share: float) -> None:
+        """Confirms something between what it confirmed before and the newest it was sent."""
+        after = self.confirmed + int((self.newest - self.confirmed) * share)
+        self.buffer.resume(EventId(self.buffer.epoch, after))
+        if self.buffer.take_gap():  # what followed was sent once, and given up for others
+            gone = self.newest - after
+            assert sum(len(each) for each in self.kept[after:]) + gone * OVERHEAD > 0
+            taken = self.buffer.take(1, 1)
+            if taken:
+                self.next = taken[0][0].number + 1
+                self.newest = max(self.newest, taken[0][0].number)
+            else:
+                self.next = len(self.kept) + 1
+        else:
+            self.next = after + 1
+        self.confirmed = after
+
+    @rule()
+    def move(self) -> None:
+        """The session goes to another worker: what was not sent with its queue."""
+        unsent, packed = self.buffer.give_back(), self.buffer.pack()
+        self.buffer = EventBuffer(LIMIT, None)
+        self.buffer.unpack(packed)
+        for frame in unsent:
+            self.buffer.append(frame)
+
+    @invariant()
+    def counts_hold(self) -> None:
+        events = list(self.buffer._events)
+        assert self.buffer.waiting_bytes == sum(len(each) + OVERHEAD for each in events)
+        unsent = events[self.buffer._next - self.buffer._first :]
+        assert self.buffer.unsent_bytes == sum(len(each) + OVERHEAD for each in unsent)
+
+    @invariant()
+    def only_what_was_never_sent_may_exceed_the_limit(self) -> None:
+        assert self.buffer.waiting_bytes <= max(LIMIT, self.buffer.unsent_bytes)
+
+
+Reading.TestCase.settings = hypothesis_settings(max_examples=60, deadline=None)
+TestReading = Reading.TestCase

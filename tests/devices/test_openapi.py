@@ -1,0 +1,73 @@
+"""The requests of devices, asked by their description: no answer is a fault, or not described."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from django.conf import LazySettings
+from drf_spectacular.generators import SchemaGenerator
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+
+from tests.client import runtime
+from tests.node import Node
+
+NAMES = (
+    "not_a_server_error", "status_code_conformance", "content_type_conformance",
+    "response_schema_conformance",
+)  # fmt: skip
+SESSIONS, MESSAGES = "POST /device/v1/sessions", "POST /device/v1/messages"
+RESOURCE = "/device/v1/resources/{address}"
+ASKED = [SESSIONS, MESSAGES, "GET /device/v1/poll", "PUT /device/v1/sessions/current"]
+ASKED += [f"{method} {RESOURCE}" for method in ("GET", "PUT", "PATCH", "DELETE")]
+
+
+def test_the_document_has_devices_only_where_they_are_switched_on(settings: LazySettings) -> None:
+    settings.DEVICE_HTTP = False
+    assert not _paths()
+    settings.DEVICE_HTTP = True
+    assert _paths() == {
+        "/device/v1/events": {"get"},
+        "/device/v1/messages": {"post"},
+        "/device/v1/poll": {"get"},
+        "/device/v1/resources/{address}": {"get", "put", "patch", "delete"},
+        "/device/v1/sessions": {"post"},
+        "/device/v1/sessions/current": {"put", "delete"},
+    }
+
+
+def _paths() -> dict[str, set[str]]:
+    document = SchemaGenerator().get_schema(request=None, public=True)
+    found = {path: set(each) for path, each in document["paths"].items()}
+    return {path: each for path, each in found.items() if path.startswith("/device/")}
+
+
+@pytest.mark.long
+@pytest.mark.any_server
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize("label", ASKED)
+def test_a_request_is_answered_as_it_is_described(
+    node: Node, label: str, mode: GenerationMode
+) -> None:
+    base = f"http://127.0.0.1:{node.port}"
+    with httpx.Client(base_url=base, trust_env=False) as http:
+        schema = schemathesis.openapi.from_dict(http.get("/api/schema?format=json").json())
+        opened = http.post("/device/v1/sessions", json={"runtimeURL": runtime()}).json()
+    (operation,) = [
+        found for each in schema.get_all_operations() if (found := each.ok()).label == label
+    ]
+    known = schemathesis.checks.CHECKS  # filled when a schema is loaded
+    checks = [check for name in NAMES for check in known.get_by_names([name])]
+    headers = {} if label == SESSIONS else {"Authorization": f"Bearer {opened['token']}"}
+
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def ask(case: Any) -> None:
+        if isinstance(case.query, dict) and isinstance(case.query.get("wait", 25), int):
+            case.query["wait"] = 0
+        case.call_and_validate(base_url=base, headers=headers, checks=checks)
+
+    ask()

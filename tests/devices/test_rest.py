@@ -1,0 +1,493 @@
+"""Devices over HTTP (docs/connectors.md), against a real node."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from tests.client import SM, Client, Frame, address, runtime
+from tests.conftest import Come
+from tests.node import Node, eventually
+
+from .client import Device
+
+StartNode = Callable[..., Node]
+ALLOCATION = "domain://msg-node.localhost/address-allocation"
+
+
+async def test_case_01_a_message_to_a_device_appears_on_its_stream(node: Node, come: Come) -> None:
+    talker = await come()
+    async with Device(node) as device, device.events() as events:
+        assert events.response.headers["content-type"] == "text/event-stream"
+        await talker.send("create", device.runtime_url, {"value": "Grüße\nline"})
+        heard = await events.message()
+    assert (heard["from"], heard["body"]["value"]) == (talker.runtime_url, "Grüße\nline")
+
+
+async def test_case_02_the_same_by_poll(node: Node, come: Come) -> None:
+    talker = await come()
+    async with Device(node) as device:
+        waiting = asyncio.create_task(device.poll())
+        await talker.send("create", device.runtime_url, {"value": 7})
+        answer = (await waiting).json()
+        assert [each["body"]["value"] for each in answer["messages"]] == [7]
+        assert answer["gap"] is False
+        again = await device.poll(answer["next"], wait=0)
+        assert again.status_code == 204
+
+
+async def _respond(client: Client, asked: Frame, body: object) -> None:
+    await client.send("response", asked["from"], body, id=asked["id"], sender=asked["to"])
+
+
+@pytest.mark.parametrize("token", ["nonsense", "mns_", "mns_cnVudGltZTovL2QvMQ.t0k"])
+async def test_case_03_a_token_that_opens_nothing_is_401(node: Node, token: str) -> None:
+    async with Device(node) as device:
+        device.token = token
+        answer = await device.poll(wait=0)
+    assert answer.status_code == 401
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["status"] == 401
+
+
+async def test_case_03_the_token_of_another_session_speaks_for_that_one_only(node: Node) -> None:
+    async with Device(node) as device, Device(node) as other:
+        message = {"id": 1, "type": "create", "from": device.runtime_url, "to": other.runtime_url}
+        answer = await other.post(message)
+    assert answer.status_code == 403
+
+
+async def test_case_04_a_request_with_wait_is_answered_in_the_body(node: Node) -> None:
+    async with Device(node) as device:
+        answer = await device.send(
+            "create", ALLOCATION, {"value": {"number": 2}, "scheme": "hyperty"}, wait=10
+        )
+        assert answer.status_code == 200, answer.text
+        body = answer.json()["body"]
+        assert len(body["value"]["allocated"]) == 2
+        assert (await device.poll(wait=0)).status_code == 204  # and nowhere else
+
+
+async def test_case_04_a_slow_answer_is_202_and_comes_by_the_downstream(
+    node: Node, come: Come
+) -> None:
+    slow = await come()
+    async with Device(node) as device, device.events() as events:
+        answer = await device.send("read", slow.runtime_url, wait=1, id_="slow-1")
+        assert (answer.status_code, answer.json()) == (202, {"id": "slow-1"})
+        asked = await slow.receive()
+        await _respond(slow, asked, {"code": 200, "value": "late"})
+        heard = await events.message()
+    assert (heard["id"], heard["body"]["value"]) == ("slow-1", "late")
+
+
+async def test_case_05_what_wants_no_answer_is_202(node: Node, come: Come) -> None:
+    listener = await come()
+    async with Device(node) as device:
+        (mine,) = await device.allocate()
+        await listener.subscribe(f"{mine}/changes")
+        update = {"id": 1, "type": "update", "from": mine, "to": f"{mine}/changes"}
+        answer = await device.post({**update, "body": {"value": 1}}, wait=10)
+        assert answer.status_code == 202
+        assert (await listener.expect(type="update"))["body"]["value"] == 1
+
+
+async def test_case_06_one_bad_message_of_a_hundred_is_refused_alone(
+    node: Node, come: Come
+) -> None:
+    listener = await come()
+    async with Device(node) as device:
+        messages = [
+            {"id": n, "type": "create", "from": device.runtime_url, "to": listener.runtime_url}
+            for n in range(100)
+        ]
+        messages[41] = {"id": 41, "type": "create", "to": 5}  # type: ignore[dict-item]
+        answer = await device.post(messages)
+        assert answer.status_code == 207
+        codes = {each["id"]: each["code"] for each in answer.json()}
+        heard = [(await listener.receive())["id"] for _ in range(99)]
+    assert heard == [n for n in range(100) if n != 41]
+    assert [n for n in codes if codes[n] == 400] == [41]
+    assert {codes[n] for n in codes if n != 41} == {202}
+
+
+async def test_case_07_what_is_too_large_is_413_and_changes_nothing(node: Node, come: Come) -> None:
+    listener = await come()
+    async with Device(node) as device:
+        one = {"id": 1, "type": "create", "from": device.runtime_url, "to": listener.runtime_url}
+        assert (await device.post([one] * 101)).status_code == 413
+        large = {**one, "body": {"value": "x" * (1024 * 1024)}}
+        assert (await device.post(large)).status_code == 413
+        assert (await device.post({**one, "id": "last"})).status_code == 202
+        assert (await listener.receive())["id"] == "last"
+
+
+async def test_case_08_a_stream_that_breaks_off_goes_on_without_loss_or_repetition(
+    node: Node, come: Come
+) -> None:
+    talker = await come()
+    async with Device(node) as device:
+        heard: list[int] = []
+        last = ""
+        for round_ in range(5):
+            async with device.events(last) as events:
+                for n in range(10):
+                    await talker.send("create", device.runtime_url, {"value": round_ * 20 + n})
+                for _ in range(7):  # three are left behind
+                    heard.append((await events.message())["body"]["value"])
+                last = events.last_id
+            for n in range(10, 20):
+                await talker.send("create", device.runtime_url, {"value": round_ * 20 + n})
+        async with device.events(last) as events:
+            while len(heard) < 100:
+                heard.append((await events.message())["body"]["value"])
+    assert heard == list(range(100))
+
+
+async def test_case_08_an_id_of_another_epoch_is_a_gap(node: Node) -> None:
+    async with Device(node) as device, device.events("0badc0de-7") as events:
+        assert (await events.next())[0] == "gap"
+
+
+async def test_case_09_a_second_stream_ends_the_first(node: Node, come: Come) -> None:
+    talker = await come()
+    async with Device(node) as device, device.events() as first, device.events() as second:
+        name, data = await first.next()
+        assert (name, data["code"]) == ("close", 4409)
+        assert await first.next() == ("end", None)
+        await talker.send("create", device.runtime_url, {"value": 1})
+        assert (await second.message())["body"]["value"] == 1
+
+
+async def test_case_10_deleting_the_session_frees_its_addresses(node: Node, come: Come) -> None:
+    talker = await come()
+    async with Device(node) as device:
+        (mine,) = await device.allocate()
+        gone = await device.http.delete("/sessions/current", headers=device.headers)
+        assert gone.status_code == 204
+        assert (await talker.ask("read", mine))["body"]["code"] == 404
+        assert (await device.poll(wait=0)).status_code == 401
+
+
+async def test_case_11_a_repeated_key_is_answered_alike_and_carried_once(
+    node: Node, come: Come
+) -> None:
+    listener = await come()
+    async with Device(node) as device:
+        key = {"Idempotency-Key": "k1"}
+        several = [
+            device.send("create", listener.runtime_url, {"value": 1}, **key) for _ in range(3)
+        ]
+        answers = await asyncio.gather(*several)
+        assert {(each.status_code, each.text) for each in answers} == {(202, '{"id":1}')}
+        other = await device.send("create", listener.runtime_url, {"value": 2}, **key)
+        assert other.status_code == 422
+        await device.send("create", listener.runtime_url, {"value": 3}, id_="end")
+        heard = [(await listener.receive())["body"]["value"] for _ in range(2)]
+    assert heard == [1, 3]
+
+
+@pytest.mark.long
+async def test_a_thousand_addresses_of_one_device_are_heard_in_order(
+    node: Node, come: Come
+) -> None:
+    talker = await come()
+    async with Device(node) as device:
+        addresses = await device.allocate(1_000)
+        async with device.events() as events:
+            for n, to in enumerate(addresses):
+                await talker.send("create", to, {"value": n})
+            heard = [await events.message() for _ in addresses]
+    assert [each["to"] for each in heard] == addresses
+    assert [each["body"]["value"] for each in heard] == list(range(1_000))
+
+
+async def test_case_13_a_node_that_stops_says_so_on_the_stream(
+    start_node: Callable[..., Node],
+) -> None:
+    node = start_node(DEVICE_HTTP=True)
+    async with Device(node) as device, device.events() as events, Device(node) as poller:
+        waiting = asyncio.create_task(events.next())
+        polled = asyncio.create_task(poller.poll(wait=25))
+        assert (await poller.http.put("/sessions/current", headers=poller.headers)).is_success
+        node.terminate()
+        name, data = await waiting
+        answer = await polled
+    assert (name, data["code"]) == ("close", 3001)
+    assert answer.status_code == 503 or answer.json()["close"]["code"] == 3001
+    assert await asyncio.to_thread(node.status) == 0
+
+
+async def test_case_14_no_token_stands_in_what_the_node_wrote(
+    start_node: Callable[..., Node],
+) -> None:
+    node = start_node(DEVICE_HTTP=True)
+    async with Device(node) as device:
+        await device.send("create", runtime())
+        await device.poll(wait=0)
+        secret = device.token.rpartition(".")[2]
+    node.terminate()
+    assert await asyncio.to_thread(node.status) == 0
+    for path in node.data_dir.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            assert secret.encode() not in content, path
+            assert device.token.encode() not in content, path
+
+
+async def test_responses_as_events_keep_their_place(node: Node, come: Come) -> None:
+    talker = await come()
+    async with Device(node) as device, device.events() as events:
+        messages = [
+            {"id": n, "type": "read", "from": device.runtime_url, "to": address()} for n in range(3)
+        ]
+        answer = await device.http.post(
+            "/messages", params={"responses": "events"}, json=messages, headers=device.headers
+        )
+        assert [each["code"] for each in answer.json()] == [202] * 3
+        await talker.send("create", device.runtime_url, {"value": 1})
+        heard = [await events.message() for _ in range(4)]
+    assert [each["id"] for each in heard[:3]] == [0, 1, 2]
+    assert {each["body"]["code"] for each in heard[:3]} == {404}
+
+
+async def test_requests_of_one_id_are_answered_each(node: Node) -> None:
+    async with Device(node) as device:
+        message = {"id": 1, "type": "read", "from": device.runtime_url, "to": address()}
+        answers = (await device.post([message] * 5, wait=5)).json()
+    assert [each["code"] for each in answers] == [404] * 5
+
+
+async def test_case_15_from_the_address_of_another_is_403(node: Node, come: Come) -> None:
+    other = await come()
+    (theirs,) = await other.allocate()
+    async with Device(node) as device:
+        answer = await device.post(
+            {"id": 1, "type": "create", "from": theirs, "to": other.runtime_url}
+        )
+    assert answer.status_code == 403
+    assert answer.json()["body"]["code"] == 403
+
+
+async def test_case_16_only_pages_of_listed_origins_may_call(
+    start_node: Callable[..., Node],
+) -> None:
+    node = start_node(DEVICE_HTTP=True, WS_ORIGINS="https://app.example")
+    device = Device(node)
+    assert (await device.open(Origin="https://evil.example")).status_code == 403
+    answer = await device.open(Origin="https://app.example")
+    assert answer.status_code == 201
+    assert answer.headers["access-control-allow-origin"] == "https://app.example"
+    assert "access-control-allow-credentials" not in answer.headers
+    asked = await device.http.options("/messages", headers={"Origin": "https://app.example"})
+    assert asked.status_code == 204
+    assert "authorization" in asked.headers["access-control-allow-headers"]
+    await device.http.aclose()
+
+
+async def test_case_17_reading_a_resource_gives_the_body_a_message_would(
+    node: Node, come: Come
+) -> None:
+    owner = await come()
+    (mine,) = await owner.allocate()
+    async with Device(node) as device:
+        asking = asyncio.create_task(
+            device.http.get(f"/resources/{mine.replace('/', '%2F')}", headers=device.headers)
+        )
+        asked = await owner.receive()
+        assert (asked["type"], asked["to"], asked["body"]["resource"]) == ("read", mine, mine)
+        await _respond(owner, asked, {"code": 200, "value": {"t": 20}})
+        answer = await asking
+        assert (answer.status_code, answer.json()["value"]) == (200, {"t": 20})
+        nobody = await device.http.put(
+            f"/resources/{address()}", json={"t": 1}, headers=device.headers
+        )
+        assert nobody.status_code == 404
+
+
+async def test_case_19_a_device_that_floods_is_held_back_like_a_socket(
+    start_node: Callable[..., Node],
+) -> None:
+    node = start_node(DEVICE_HTTP=True, MAX_MESSAGES_PER_SECOND=50)
+    async with node.ws() as listener, Device(node) as device:
+        await listener.open(runtime())
+        to = listener.runtime_url
+        message = {"id": 1, "type": "create", "from": device.runtime_url, "to": to}
+        began = time.monotonic()
+        answer = await device.post([message] * 100)
+        assert time.monotonic() - began > 0.5  # 50 messages beyond the first second's 50
+        assert {each["code"] for each in answer.json()} == {202}
+        at_once = [device.post([message] * 10) for _ in range(12)]
+        codes = {answer.status_code for answer in await asyncio.gather(*at_once)}
+        assert codes == {207, 429}  # so many requests may wait, and no more
+
+
+async def test_a_device_that_is_silent_is_detached_and_finds_what_came_meanwhile(
+    start_node: Callable[..., Node],
+) -> None:
+    node = start_node(DEVICE_HTTP=True, PING_TIMEOUT=0.5)
+    async with node.ws() as talker, Device(node) as device:
+        await talker.open(runtime())
+        await device.poll(wait=0)
+        await talker.send("create", device.runtime_url, {"value": 1})
+        while 'msgnode_sessions{state="detached"} 1' not in node.text("/metrics"):
+            await eventually()
+        await talker.send("create", device.runtime_url, {"value": 2})
+        answer = await device.poll()
+        assert [each["body"]["value"] for each in answer.json()["messages"]] == [1, 2]
+        assert answer.json()["gap"] is False
+
+
+async def test_a_session_goes_on_after_the_node_was_killed(
+    start_node: Callable[..., Node],
+) -> None:
+    node = start_node(DEVICE_HTTP=True)
+    async with Device(node) as device:
+        first = await device.poll(wait=0)
+        assert first.status_code == 204
+        node.kill()
+        await asyncio.to_thread(node.start)
+        answer = await device.http.put("/sessions/current", headers=device.headers)
+        assert (answer.status_code, answer.json()["resumed"]) == (200, True)
+        lost = await device.poll("0badc0de-3", wait=0)
+        assert lost.json()["gap"] is True
+
+
+async def test_what_was_not_sent_before_a_clean_restart_is_a_gap_and_never_lost_in_silence(
+    start_node: Callable[..., Node],
+) -> None:
+    node = start_node(DEVICE_HTTP=True, DRAIN_SECONDS=1)
+    async with node.ws() as talker, Device(node) as device:
+        await talker.open(runtime())
+        assert (await device.poll(wait=0)).status_code == 204
+        await talker.send("create", device.runtime_url, {"value": 1})
+        await talker.ask("read", SM)  # what was sent before it has been carried
+        node.terminate()
+        assert await asyncio.to_thread(node.status) == 0
+        await asyncio.to_thread(node.start)
+        answer = (await device.poll()).json()
+        assert [each["body"]["value"] for each in answer["messages"]] == ["gap"]
+
+
+async def test_an_operator_who_ends_the_session_is_the_last_word_of_its_stream(
+    start_node: Callable[..., Node],
+) -> None:
+    node = start_node(DEVICE_HTTP=True)
+    async with Device(node) as device, device.events() as events:
+        waiting = asyncio.create_task(events.next())
+        await asyncio.to_thread(node.manage, "shell", "-c", END_ALL)
+        name, data = await waiting
+        assert (name, data["code"]) == ("close", 4403)
+        assert (await device.poll(wait=0)).status_code == 401
+
+
+END_ALL = """
+from msgnode.models import Session
+from msgnode.storage import control
+for session in Session.objects.all():
+    control.post("session.end", session=session.pk.hex)
+"""
+
+
+async def test_a_node_without_devices_says_that_they_are_switched_off(
+    start_node: Callable[..., Node],
+) -> None:
+    node = start_node()
+    answer = await Device(node).open()
+    assert answer.status_code == 404
+    assert "DEVICE_HTTP" in answer.json()["detail"]
+
+
+async def test_a_session_that_is_gone_is_replaced_by_a_fresh_one(node: Node) -> None:
+    async with Device(node) as device:
+        await device.http.delete("/sessions/current", headers=device.headers)
+        answer = await device.http.put("/sessions/current", headers=device.headers)
+        assert (answer.status_code, answer.json()["resumed"]) == (200, False)
+        device.take(answer)
+        assert (await device.poll(wait=0)).status_code in (200, 204)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/sessions", 405),
+        ("PUT", "/messages", 405),
+        ("GET", "/nothing", 404),
+        ("GET", "/poll?wait=26", 400),
+        ("GET", "/poll?max=-1", 400),
+        ("GET", "/poll?after=x", 400),
+    ],
+)
+async def test_a_request_that_cannot_be_read_is_told_what_is_wrong(
+    node: Node, method: str, path: str, status: int
+) -> None:
+    async with Device(node) as device:
+        answer = await device.http.request(method, path, headers=device.headers)
+    assert answer.status_code == status
+    assert answer.json()["detail"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"runtimeURL": 5}', b'{"runtimeURL": "x"}'])
+async def test_a_session_needs_the_url_of_a_runtime(node: Node, body: bytes) -> None:
+    async with httpx.AsyncClient(trust_env=False) as http:
+        answer = await http.post(f"http://127.0.0.1:{node.port}/device/v1/sessions", content=body)
+    assert answer.status_code == 400
+
+
+async def test_a_stream_that_is_not_read_is_bounded_and_harms_nobody(
+    start_node: Callable[..., Node],
+) -> None:
+    """Case 12: a reader that stalls (its socket is open and nothing is read)."""
+    node = start_node(DEVICE_HTTP=True, OUTBOX_BYTES=262_144)
+    async with node.ws() as talker, Device(node) as device, node.ws() as bystander:
+        await talker.open(runtime())
+        await bystander.open(runtime())
+        reader, writer = await asyncio.open_connection("127.0.0.1", node.port, limit=1024)
+        head = "GET /device/v1/events HTTP/1.1\r\nHost: localhost\r\n"
+        writer.write(f"{head}Authorization: Bearer {device.token}\r\n\r\n".encode())
+        await reader.readline()
+        for n in range(200):
+            await talker.send("create", device.runtime_url, {"value": "x" * 50_000, "n": n})
+        await bystander.send("create", talker.runtime_url, {"value": "heard"})
+        await talker.expect(type="create", sender=bystander.runtime_url)
+        while 'msgnode_sessions{state="detached"} 1' not in node.text("/metrics"):
+            await eventually()
+        writer.close()
+        values: list[str] = []
+        answer = (await device.poll(wait=5)).json()
+        while "gap" not in values and not answer["gap"]:
+            assert len(values) < 200, "the loss was not told"
+            values += [each["body"]["value"] for each in answer["messages"]]
+            answer = (await device.poll(answer["next"], wait=5)).json()
+
+
+async def test_a_frozen_device_costs_its_own_session_only(
+    start_node: Callable[..., Node], tmp_path: object
+) -> None:
+    node = start_node(DEVICE_HTTP=True)
+    async with node.ws() as talker, Device(node) as device:
+        await talker.open(runtime())
+        command = [
+            "curl", "-sN", "-H", "Host: localhost", "-H", f"Authorization: Bearer {device.token}",
+            f"http://127.0.0.1:{node.port}/device/v1/events",
+        ]  # fmt: skip
+        curl = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        assert curl.stdout is not None
+        await curl.stdout.readline()
+        os.kill(curl.pid, signal.SIGSTOP)
+        try:
+            for n in range(20):
+                await talker.send("create", device.runtime_url, {"value": n})
+            assert (await talker.ask("read", SM))["body"]["code"] >= 400
+        finally:
+            curl.kill()
+            await curl.wait()
+        answer = await device.poll()
+        values = [each["body"]["value"] for each in answer.json()["messages"]]
+    assert values == list(range(20)) or values == []
