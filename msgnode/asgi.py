@@ -46,11 +46,13 @@ def websockets(node: Node) -> URLRouter:
         "origins": settings.WS_ORIGINS,
         "probe": node.probe,
     }
+    live = LiveConsumer.as_asgi(**Source(node).wiring())
     return URLRouter(
         [
             path("ws", SocketConsumer.as_asgi(**wiring)),
             path("stub/connect", StubConnectConsumer.as_asgi(**wiring)),
-            path("admin/live/", LiveConsumer.as_asgi(**Source(node).wiring())),
+            path("admin/live/", live),
+            path("admin/live/session/<uuid:session>/", live),
             re_path("", _refuse),
         ]
     )

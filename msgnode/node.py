@@ -56,6 +56,7 @@ from msgnode.monitoring.component_status import StatusReport
 from msgnode.monitoring.fault_alarms import FaultAlarms
 from msgnode.monitoring.path_probe import PathProbe
 from msgnode.monitoring.sampler import Sampler
+from msgnode.monitoring.session_watch import SessionWatch
 from msgnode.monitoring.tail import Tail
 from msgnode.monitoring.talkers import Talkers
 from msgnode.monitoring.taps import Taps
@@ -312,7 +313,10 @@ class Node:
         )
         self.status = StatusReport(self.writer, self.worker, self.cards)
         self.talkers = Talkers(partial(self.taps.put, "talkers"))
-        self.sampler = Sampler(self, self.worker, self.writer, self.talkers)
+        self.watch = SessionWatch(
+            self.sessions.sessions, self.worker, partial(self.taps.put, "sessions")
+        )
+        self.sampler = Sampler(self, self.worker, self.writer, self.talkers, self.watch)
         self.device_api = None if self.devices is None else self._device_api(self.devices)
         self.fault_alarms = FaultAlarms(FAULTS, self.worker, self.raise_alarm, self.clear_alarm)
         self.tail = Tail(settings.DATA_DIR, self.worker, partial(self.taps.put, "tail"))

@@ -4,24 +4,30 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('msgnode', '0007_worker_lease'),
+        ("msgnode", "0007_worker_lease"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='NodeSample',
+            name="NodeSample",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('worker', models.CharField(max_length=64)),
-                ('span', models.PositiveSmallIntegerField(help_text='Seconds: 60 or 3600.')),
-                ('at', models.DateTimeField(help_text='The end of the span.')),
-                ('figures', models.JSONField(help_text='As msgnode.monitoring.samples.Sample.')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("worker", models.CharField(max_length=64)),
+                ("span", models.PositiveSmallIntegerField(help_text="Seconds: 60 or 3600.")),
+                ("at", models.DateTimeField(help_text="The end of the span.")),
+                ("figures", models.JSONField(help_text="As msgnode.monitoring.samples.Sample.")),
             ],
             options={
-                'ordering': ('at',),
-                'constraints': [models.UniqueConstraint(fields=('span', 'at', 'worker'), name='sample_once')],
+                "ordering": ("at",),
+                "constraints": [
+                    models.UniqueConstraint(fields=("span", "at", "worker"), name="sample_once")
+                ],
             },
         ),
     ]

@@ -23,6 +23,7 @@ from msgnode.core.faults import FAULTS
 from msgnode.core.histogram import Histogram
 from msgnode.identity.service import IdentityService
 from msgnode.monitoring.sampler import Sampler
+from msgnode.monitoring.session_watch import SessionWatch
 from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.manager import SessionManager
@@ -61,6 +62,8 @@ class MeasuredNode(Protocol):
     def times_fenced(self) -> int: ...
     @property
     def sampler(self) -> Sampler: ...
+    @property
+    def watch(self) -> SessionWatch: ...
 
 
 class Sample(msgspec.Struct, array_like=True):

@@ -14,17 +14,23 @@ import msgspec
 from msgnode.core.faults import FAULTS
 from msgnode.monitoring.collector import Family, MeasuredNode, families
 from msgnode.monitoring.sampler import WorkerFigures
+from msgnode.monitoring.session_watch import SessionFigures
 from msgnode.workers.rpc import MAX_BYTES, PeerRpc
 from policies.authoring import live_messages
 
 T = TypeVar("T")
 
-_METRICS, _PASSING, _FIGURES = "metrics", "passing", "figures"
+_METRICS, _PASSING, _FIGURES, _SESSIONS = "metrics", "passing", "figures", "sessions"
 
 
 class _Watch(msgspec.Struct):
     seconds: float
     enough: int
+
+
+class _Look(msgspec.Struct):
+    sessions: list[str]
+    is_whole: bool
 
 
 def answers(node: MeasuredNode) -> dict[str, Callable[[bytes], Awaitable[bytes]]]:
@@ -43,7 +49,11 @@ def answers(node: MeasuredNode) -> dict[str, Callable[[bytes], Awaitable[bytes]]
         step = msgspec.msgpack.decode(text, type=int)
         return msgspec.msgpack.encode(node.sampler.figures(step))
 
-    return {_METRICS: metrics, _PASSING: passing, _FIGURES: figures}
+    async def sessions(text: bytes) -> bytes:
+        look = msgspec.msgpack.decode(text, type=_Look)
+        return msgspec.msgpack.encode(node.watch.ask(look.sessions, look.is_whole))
+
+    return {_METRICS: metrics, _PASSING: passing, _FIGURES: figures, _SESSIONS: sessions}
 
 
 def metrics(rpc: PeerRpc, seconds: float) -> dict[str, list[Family] | None]:
@@ -62,6 +72,21 @@ async def figures(rpc: PeerRpc, step: int, seconds: float) -> dict[str, WorkerFi
     """
     told = await rpc.ask(_FIGURES, msgspec.msgpack.encode(step), seconds)
     return {worker: _decoded(answer, WorkerFigures) for worker, answer in told.items()}
+
+
+async def sessions(
+    rpc: PeerRpc, ids: list[str], is_whole: bool, seconds: float
+) -> dict[str, list[SessionFigures] | None]:
+    """What those of some sessions do that the other workers have, by the workers' names.
+
+    Args:
+        rpc: asks them.
+        ids: of the sessions.
+        is_whole: all seconds that are kept, not only the last.
+        seconds: to wait at most; None is said for a worker that did not answer by then.
+    """
+    told = await rpc.ask(_SESSIONS, msgspec.msgpack.encode(_Look(ids, is_whole)), seconds)
+    return {worker: _decoded(answer, list[SessionFigures]) for worker, answer in told.items()}
 
 
 def passing(rpc: PeerRpc, seconds: float, enough: int) -> list[msgspec.Raw]:

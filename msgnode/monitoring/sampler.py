@@ -26,6 +26,7 @@ from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.manager import SessionManager
 
 from .samples import HOUR, MINUTE, Rings, Sample
+from .session_watch import SessionWatch
 from .talkers import TOP, Talker, Talkers
 
 log = logging.getLogger(__name__)
@@ -73,12 +74,19 @@ class Sampler:
     """One a worker."""
 
     def __init__(
-        self, node: SampledNode, worker: str, writer: Writer, talkers: Talkers, every: float = 1.0
+        self,
+        node: SampledNode,
+        worker: str,
+        writer: Writer,
+        talkers: Talkers,
+        watch: SessionWatch,
+        every: float = 1.0,
     ) -> None:
         self._node = node
         self._worker = worker
         self._writer = writer
         self._talkers = talkers
+        self._watch = watch
         self._every = every
         self.rings = Rings()
         self._before = self._totals()
@@ -99,6 +107,7 @@ class Sampler:
     def take(self) -> None:
         """Take a sample, and have what is over written down."""
         self._talkers.turn()
+        self._watch.turn()
         for span, sample in self.rings.add(self._sample()).items():
             self._writer.submit(Call(partial(self._save, span, sample)))
 

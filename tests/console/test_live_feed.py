@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,7 +18,7 @@ from django.test import Client
 from msgnode.console import roles
 from msgnode.console.live import access, consumer
 from msgnode.console.live.consumer import LiveConsumer
-from msgnode.console.live.feed import GONE, NOT_KNOWN, Feed, FeedFull
+from msgnode.console.live.feed import GONE, MOST_OF_ONE, NOT_KNOWN, Feed, FeedFull
 
 LIMIT = 10.0
 
@@ -25,14 +26,15 @@ LIMIT = 10.0
 class Page:
     """A browser's page at the socket, without a server between."""
 
-    def __init__(self, feed: Feed, key: str = "k", **more: Any) -> None:
+    def __init__(self, feed: Feed, key: str = "k", session: Any = None, **more: Any) -> None:
         self.said: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.heard: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._feed = feed
         self._key = key
         self._more = more
+        self._route = {"kwargs": {"session": session} if session else {}}
 
-    async def history(self, length: str) -> list[dict[str, Any]]:
+    async def history(self, topic: str, length: str) -> list[dict[str, Any]]:
         if length == "away":
             raise DatabaseError
         return {"minutes": [{"at": 1.0}]}[length]
@@ -40,7 +42,8 @@ class Page:
     async def serve(self, headers: list[tuple[bytes, bytes]] | None = None) -> None:
         cookie = f"{django_settings.SESSION_COOKIE_NAME}={self._key}".encode()
         own = [(b"host", b"n:1"), (b"origin", b"http://n:1"), (b"cookie", cookie)]
-        scope = {"type": "websocket", "headers": own if headers is None else headers}
+        scope = {"type": "websocket", "headers": own if headers is None else headers,
+                 "url_route": self._route}  # fmt: skip
         allowed: Callable[[list[str]], set[str]] = set
         served = LiveConsumer(**{"feed": self._feed, "history": self.history,
                                  "allowed": allowed, **self._more})  # fmt: skip
@@ -77,8 +80,8 @@ def make_feed(
     look: Callable[[], dict[str, Any]] = dict,
     **more: Any,
 ) -> Feed:
-    async def gather() -> dict[str, Any]:
-        return {"node": {"messages": 7}}
+    async def gather(topics: set[str]) -> dict[str, dict[str, Any]]:
+        return {topic: {"topic": topic, "node": {"messages": 7}} for topic in topics}
 
     return Feed(gather, look, allowed, **{"every": 0.05, "look_every": 0.1, **more})
 
@@ -203,6 +206,32 @@ async def test_fifty_pages_are_told_the_same_and_there_is_a_limit() -> None:
     for page in (*pages, late):
         await page.said.put({"type": "websocket.disconnect"})
     await asyncio.wait_for(asyncio.gather(*serving), LIMIT)
+
+
+async def test_the_pages_of_one_log_in_leave_room_for_those_of_others() -> None:
+    feed = make_feed(every=30.0)
+    pages = [Page(feed, "mine") for _ in range(MOST_OF_ONE + 5)]
+    serving = [asyncio.create_task(page.serve()) for page in pages]
+    for number, page in enumerate(pages):
+        assert (await page.next())["type"] == "websocket.accept"
+        if number >= MOST_OF_ONE:
+            assert (await page.next())["code"] == consumer.BUSY
+    async with open_page(feed, "other") as other:
+        assert feed.watching == MOST_OF_ONE + 1
+        assert other.heard.qsize() <= 1
+    for page in pages:
+        await page.said.put({"type": "websocket.disconnect"})
+    await asyncio.wait_for(asyncio.gather(*serving), LIMIT)
+
+
+async def test_a_page_of_a_session_is_told_of_it_and_of_nothing_else() -> None:
+    feed = make_feed(look=lambda: {"alarms": []})
+    session = uuid.uuid4()
+    async with open_page(feed, session=session) as one, open_page(feed) as overview:
+        assert {(await one.text())["topic"] for _ in range(3)} == {session.hex}
+        told = await one.text()
+        assert "alarms" not in told
+        assert (await overview.text())["topic"] == ""
 
 
 async def test_charts_are_answered_and_a_database_that_is_away_says_so() -> None:

@@ -1,4 +1,4 @@
-"""`/admin/live/`: the socket of a console's page, as a Channels consumer.
+"""`/admin/live/…`: the socket of a console's page, as a Channels consumer.
 
 Rules
 - It is opened by a page of this node, with the console's log-in and the right to see sessions; all
@@ -26,11 +26,12 @@ from msgnode.sessions.asgi_link import AsgiLink
 from msgnode.sessions.outbox import Link
 
 from . import access
-from .feed import Feed, FeedFull
+from .feed import OVERVIEW, Feed, FeedFull
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-History = Callable[[str], Awaitable[list[dict[str, Any]]]]
+History = Callable[[str, str], Awaitable[list[dict[str, Any]]]]
+"""The points of the charts of a topic, of a length."""
 
 AHEAD = 3
 PATIENCE = 30.0
@@ -60,6 +61,7 @@ class LiveConsumer(AsyncConsumer):
         self._allowed = allowed
         self._patience = patience
         self.key = ""
+        self.topic = OVERVIEW
         self.missed = 0
         self._unheard = 0
         self._heard_at = monotonic()
@@ -74,6 +76,9 @@ class LiveConsumer(AsyncConsumer):
         if not await self._may_watch(scope):
             await send({"type": "websocket.close", "code": 4403})
             return
+        session = (scope.get("url_route") or {}).get("kwargs", {}).get("session")
+        if session is not None:
+            self.topic = session.hex
         await send({"type": "websocket.accept"})
         native = (scope.get("extensions") or {}).get("msgnode.link")
         self._link = link = native or AsgiLink(send)
@@ -152,7 +157,7 @@ class LiveConsumer(AsyncConsumer):
         """The points of the charts of that length, None if the database does not answer."""
         with FAULTS.kept_to("console"):
             try:
-                points: list[dict[str, Any]] | None = await self._history(length)
+                points: list[dict[str, Any]] | None = await self._history(self.topic, length)
             except KeyError:
                 self.end(BAD, "no such length")
                 return

@@ -1,4 +1,7 @@
-"""One feed a worker: gathers the figures once a second and hands the same text to all who watch.
+"""One feed a worker: gathers figures once a second and hands them to all who watch.
+
+What a page shows is its topic: OVERVIEW, or the id of a session. All pages of a topic are handed
+the same text.
 
 Rules
 - Nothing is gathered while nobody watches.
@@ -27,7 +30,10 @@ EVERY = 1.0
 LOOK_EVERY = 2.0
 UNKNOWN = 60.0
 MOST = 100
-"""Consoles that may watch one worker at a time."""
+"""Pages that may watch one worker at a time."""
+MOST_OF_ONE = 20
+"""Of them, pages of one log-in: who opens pages without end shuts out nobody else."""
+OVERVIEW = ""
 
 
 class Watcher(Protocol):
@@ -35,6 +41,8 @@ class Watcher(Protocol):
 
     key: str
     """The log-in it belongs to."""
+    topic: str
+    """What it shows."""
 
     def offer(self, text: str) -> None:
         """Take a text, or miss it."""
@@ -56,14 +64,14 @@ class Feed:
     """Gathers and hands out.
 
     Args:
-        gather: the figures of this second.
-        look: alarms and lights; blocks, and raises DatabaseError.
+        gather: the figures of this second, by topic.
+        look: alarms and lights, for the overview; blocks, and raises DatabaseError.
         allowed: those of some log-ins that may still watch; blocks, and raises DatabaseError.
     """
 
     def __init__(
         self,
-        gather: Callable[[], Awaitable[dict[str, Any]]],
+        gather: Callable[[set[str]], Awaitable[dict[str, dict[str, Any]]]],
         look: Callable[[], dict[str, Any]],
         allowed: Callable[[list[str]], set[str]],
         every: float = EVERY,
@@ -93,7 +101,8 @@ class Feed:
 
     def join(self, watcher: Watcher) -> None:
         """Begin to offer texts. Raises FeedFull."""
-        if len(self._watchers) >= self._most:
+        own = sum(each.key == watcher.key for each in self._watchers)
+        if len(self._watchers) >= self._most or own >= MOST_OF_ONE:
             raise FeedFull
         self._watchers.add(watcher)
         self._loop = asyncio.get_running_loop()
@@ -117,13 +126,14 @@ class Feed:
                 if began - self._looked_at >= self._look_every:
                     self._looked_at = began
                     await self._look_again()
-                self._hand_out(await self._gather())
+                self._hand_out(await self._gather({each.topic for each in self._watchers}))
             await asyncio.sleep(max(0.05, self._every - (monotonic() - began)))
 
     async def _look_again(self) -> None:
         keys = [watcher.key for watcher in self._watchers]
+        with_overview = any(watcher.topic == OVERVIEW for watcher in self._watchers)
         try:
-            may, self._standing = await asyncio.to_thread(self._blocking_look, keys)
+            may, self._standing = await asyncio.to_thread(self._blocking_look, keys, with_overview)
         except DatabaseError as error:
             self.is_database_here = False
             log.warning("The console cannot ask the database: %s", type(error).__name__)
@@ -134,23 +144,30 @@ class Feed:
         self._known_at = monotonic()
         self._end(set(keys) - may, GONE, "no longer allowed")
 
-    def _blocking_look(self, keys: list[str]) -> tuple[set[str], dict[str, Any]]:
-        return self._allowed(keys), self._look()
+    def _blocking_look(
+        self, keys: list[str], with_overview: bool
+    ) -> tuple[set[str], dict[str, Any]]:
+        return self._allowed(keys), self._look() if with_overview else {}
 
-    def _hand_out(self, figures: dict[str, Any]) -> None:
-        self.texts += 1
+    def _hand_out(self, figures: dict[str, dict[str, Any]]) -> None:
+        texts = {topic: self._text(topic, told) for topic, told in figures.items()}
+        self.texts += len(texts)
+        for watcher in tuple(self._watchers):
+            text = texts.get(watcher.topic)
+            if text is not None:  # else it came while the figures were gathered
+                with FAULTS.kept_to("console"):
+                    watcher.offer(text)
+
+    def _text(self, topic: str, told: dict[str, Any]) -> str:
         whole = {
             "type": "now",
             "at": time(),
             "database": self.is_database_here,
             "watching": len(self._watchers),
-            **figures,
-            **self._standing,
+            **told,
+            **(self._standing if topic == OVERVIEW else {}),
         }
-        text = msgspec.json.encode(whole).decode()
-        for watcher in tuple(self._watchers):
-            with FAULTS.kept_to("console"):
-                watcher.offer(text)
+        return msgspec.json.encode(whole).decode()
 
     def _end(self, keys: set[str], code: int, why: str) -> None:
         for watcher in [each for each in self._watchers if each.key in keys]:

@@ -1,5 +1,5 @@
 /**
- * The charts of the overview, with the Chart.js of the console, and their twins as tables.
+ * The charts of pages that move, with the Chart.js of the console, and their twins as tables.
  *
  * Lines differ in dash as well as in colour (those of Okabe and Ito), and the theme is followed when it
  * is switched. A table is filled when it is opened.
@@ -12,6 +12,8 @@ const SERIES = {
   failures: [["refused", "refused", "#d55e00", []], ["undeliverable", "undeliverable", "#cc79a7", [6, 3]]],
   latency: [["p50", "p50", "#0072b2", []], ["p99", "p99", "#d55e00", [2, 2]]],
   load: [["cpu", "processor", "#009e73", []]],
+  session: [["messages", "from the session", "#0072b2", []], ["copies", "to the session", "#e69f00", [6, 3]], ["failed", "failed", "#d55e00", [2, 2]]],
+  volume: [["bytes_in", "from the session", "#0072b2", []], ["bytes_out", "to the session", "#e69f00", [6, 3]], ["waiting", "waiting", "#cc79a7", [2, 2]]],
 };
 const ROWS = 60;
 const isDark = () => document.documentElement.classList.contains("dark");

@@ -9,6 +9,7 @@
 
 import { mergeDetail } from "../live_list.js";
 import { Charts } from "./charts.js";
+import { keep, line, link, mark } from "./parts.js";
 import { LiveSocket } from "./socket.js";
 import { bytes, count, figure, time } from "./words.js";
 
@@ -88,14 +89,6 @@ function showLights({ lights = [], database }) {
   }));
 }
 
-/** A sign that is told apart without its colour. */
-function mark(how) {
-  const sign = document.createElement("span");
-  sign.setAttribute("aria-hidden", "true");
-  sign.textContent = how === "well" ? "●" : "▲";
-  return sign;
-}
-
 function showTop(name, rows, cells) {
   const body = $(`[data-top="${name}"]`);
   const empty = name === "readers" ? "Nothing waits for anybody." : "Nothing passes.";
@@ -148,39 +141,6 @@ function showAlarms({ alarms, alarms_standing: standing }) {
     parts.push(more);
   }
   keep($("#alarms"), parts);
-}
-
-/** Exchange what stands in a place only if it differs, and not under the keyboard's focus. */
-function keep(place, parts) {
-  if (place.contains(document.activeElement)) return;
-  const fresh = document.createElement(place.tagName);
-  fresh.append(...parts);
-  if (place.innerHTML !== fresh.innerHTML) place.replaceChildren(...fresh.childNodes);
-}
-
-function line(cells) {
-  const row = document.createElement("tr");
-  cells.forEach((cell, index) => {
-    const element = document.createElement(index ? "td" : "th");
-    if (index) element.className = "console-right";
-    else {
-      element.scope = "row";
-      element.className = "console-wrap";
-    }
-    if (cells.length === 1) element.colSpan = 5;
-    element.append(cell);
-    row.append(element);
-  });
-  return row;
-}
-
-function link(text, url) {
-  if (!url) return text;
-  const anchor = document.createElement("a");
-  anchor.className = "text-link";
-  anchor.href = url;
-  anchor.textContent = text;
-  return anchor;
 }
 
 function sessionUrl(session) {
