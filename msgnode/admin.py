@@ -4,6 +4,7 @@ from django.contrib import admin
 
 from msgnode.console import (  # noqa: F401
     accounts,
+    alarm_rules,
     alarms,
     allocations,
     audit_log,

@@ -27,13 +27,14 @@ from .auditing import HIDDEN, UNINTERESTING
 
 MODELS = {
     "ban": "msgnode.Ban",
+    "alarmrule": "msgnode.AlarmRule",
     "policyset": "policies.PolicySet",
     "policy": "policies.Policy",
     "rule": "policies.Rule",
     "namedlist": "policies.NamedList",
     "policytest": "policies.PolicyTest",
 }
-ALONE = frozenset({"ban", "rule", "namedlist", "policytest"})
+ALONE = frozenset({"alarmrule", "ban", "rule", "namedlist", "policytest"})
 """Kinds of rows that no others hang from."""
 NEEDED = {"add": "delete", "change": "change", "delete": "add"}
 """The right that taking back needs, by what was done."""
@@ -97,7 +98,7 @@ def _restore(entry: AuditEntry) -> None:
         row.full_clean(validate_unique=act == "change")
         row.save(force_insert=act == "delete")
     model_admin: Any = admin.site._registry.get(model)
-    if hasattr(model_admin, "publish") and kind == "ban":
+    if hasattr(model_admin, "publish") and kind in ("ban", "alarmrule"):
         model_admin.publish()
 
 

@@ -14,6 +14,7 @@ import msgspec
 from msgnode.core.faults import FAULTS
 from msgnode.monitoring.collector import Family, MeasuredNode, families
 from msgnode.monitoring.sampler import WorkerFigures
+from msgnode.monitoring.samples import Sample
 from msgnode.monitoring.session_watch import SessionFigures
 from msgnode.workers.rpc import MAX_BYTES, PeerRpc
 from policies.authoring import live_messages
@@ -21,6 +22,7 @@ from policies.authoring import live_messages
 T = TypeVar("T")
 
 _METRICS, _PASSING, _FIGURES, _SESSIONS = "metrics", "passing", "figures", "sessions"
+_SAMPLE = "sample"
 
 
 class _Watch(msgspec.Struct):
@@ -53,7 +55,16 @@ def answers(node: MeasuredNode) -> dict[str, Callable[[bytes], Awaitable[bytes]]
         look = msgspec.msgpack.decode(text, type=_Look)
         return msgspec.msgpack.encode(node.watch.ask(look.sessions, look.is_whole))
 
-    return {_METRICS: metrics, _PASSING: passing, _FIGURES: figures, _SESSIONS: sessions}
+    async def sample(_: bytes) -> bytes:
+        return msgspec.msgpack.encode(list(node.sampler.rings.seconds)[-1:])
+
+    return {
+        _METRICS: metrics,
+        _PASSING: passing,
+        _FIGURES: figures,
+        _SESSIONS: sessions,
+        _SAMPLE: sample,
+    }
 
 
 def metrics(rpc: PeerRpc, seconds: float) -> dict[str, list[Family] | None]:
@@ -72,6 +83,12 @@ async def figures(rpc: PeerRpc, step: int, seconds: float) -> dict[str, WorkerFi
     """
     told = await rpc.ask(_FIGURES, msgspec.msgpack.encode(step), seconds)
     return {worker: _decoded(answer, WorkerFigures) for worker, answer in told.items()}
+
+
+async def samples(rpc: PeerRpc, seconds: float) -> dict[str, list[Sample] | None]:
+    """The last sample of the other workers by their names, None of one that did not answer."""
+    told = await rpc.ask(_SAMPLE, seconds=seconds)
+    return {worker: _decoded(answer, list[Sample]) for worker, answer in told.items()}
 
 
 async def sessions(

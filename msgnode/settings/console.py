@@ -124,6 +124,8 @@ def unfold(domain: str) -> dict[str, Any]:
                         _item("Workers", "device_hub", "msgnode_worker"),
                         _item("Components and stubs", "lan", "msgnode_componentstatus"),
                         _item("Alarms", "notifications", "msgnode_alarm"),
+                        _item("Alarm rules", "add_alert", "msgnode_alarmrule"),
+                        _item("Notices of alarms", "outgoing_mail", "msgnode_alarmnotice"),
                         _item("Control messages", "outbox", "msgnode_controlmessage"),
                         _item("Audit log", "history", "msgnode_auditentry"),
                     ],

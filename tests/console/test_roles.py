@@ -33,6 +33,8 @@ PAGES = {
     "spark_last_day": "spark.view_report",
     "msgnode_auditentry_take_back": "msgnode.view_auditentry",
     "spark_roll_up_now": "spark.add_reportrun",
+    "msgnode_alarmrule_send_test": "msgnode.change_alarmrule",
+    "msgnode_alarmrule_silence": "msgnode.change_alarmrule",
     "msgnode_session_end_one": "msgnode.change_session",
     "msgnode_session_ban_for_an_hour": "msgnode.add_ban",
     "msgnode_session_ban_runtime": "msgnode.add_ban",
