@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
-from msgnode.models import Alarm, Allocation, Subscription
+from msgnode.models import Alarm, Allocation, AuditEntry, Subscription
 
 from . import key_figures
 from .admission_summary import admission_summary
+from .lists import BOUND
 from .policy_summary import policy_summary
 
 SEES = "msgnode.view_session"
@@ -67,6 +69,10 @@ def key_numbers(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]
         _number("Allocated addresses", Allocation.objects.count(), _list("allocation")),
         _number("Subscriptions", Subscription.objects.count(), _list("subscription")),
     ]
+    if request.user.has_perm("msgnode.view_auditentry"):
+        context["numbers"].append(
+            _number("Changes in 24 hours", _changes(now), f"{_list('auditentry')}?hours=24")
+        )
     context["alarms"] = standing[:5]
     context["more_alarms"] = len(standing) > 5
     context["alarms_url"] = f"{_list('alarm')}?standing=yes"
@@ -76,6 +82,11 @@ def key_numbers(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]
     context["admission"] = admission_summary()
     context["counted_at"] = now
     return context
+
+
+def _changes(now: datetime) -> int:
+    """What operators have changed since yesterday; counted no further than a list is."""
+    return AuditEntry.objects.filter(at__gte=now - timedelta(hours=24))[:BOUND].count()
 
 
 def _list(model: str) -> str:

@@ -14,6 +14,7 @@ from unfold.contrib.filters.admin import DropdownFilter, RangeDateTimeFilter
 from unfold.decorators import action, display
 
 from msgnode.models import Session
+from policies.authoring.drafts import paths_of_rules
 from policies.models import DecisionEntry
 
 from .end_sessions import end
@@ -219,7 +220,11 @@ def _refusals(request: HttpRequest, session: Session) -> list[DecisionEntry] | N
     if not request.user.has_perm("policies.view_decisionentry"):
         return None
     rows = DecisionEntry.objects.filter(session=session.pk.hex, passes=False)
-    return list(rows.defer("message", "facts")[:REFUSALS])
+    refusals = list(rows.defer("message", "facts")[:REFUSALS])
+    rules = {path: pk for pk, path in paths_of_rules().items()} if refusals else {}
+    for each in refusals:
+        each.rule_pk = rules.get(each.path)  # type: ignore[attr-defined]  # for the template
+    return refusals
 
 
 def _refusals_url(session: Session) -> str:

@@ -15,12 +15,13 @@ from django.urls import reverse
 from django.utils import timezone
 
 from msgnode.console import key_figures
+from msgnode.core.explanations import ALARMS
 from msgnode.models import Alarm, NodeSample
 from msgnode.monitoring.sampler import Reader, WorkerFigures
 from msgnode.monitoring.samples import Sample, by_time, of_all_workers, percentile
 from msgnode.monitoring.talkers import TOP, Talker
 
-ALARMS = 5
+ALARMS_SHOWN = 5
 STEP = {"minutes": 5, "day": 300, "week": 3600}
 """Seconds of a point of a chart, by its length."""
 _LENGTH = {"day": timedelta(hours=24), "week": timedelta(days=7)}
@@ -70,10 +71,10 @@ def kept_history(length: str, bounds: Sequence[float]) -> list[dict[str, Any]]:
 def standing() -> dict[str, Any]:
     """Alarms and lights, from the database. Blocks. Raises DatabaseError."""
     now = timezone.now()
-    alarms = list(Alarm.objects.filter(cleared_at=None).order_by("-last_at")[: ALARMS + 1])
-    more = len(alarms) > ALARMS
+    alarms = list(Alarm.objects.filter(cleared_at=None).order_by("-last_at")[: ALARMS_SHOWN + 1])
+    more = len(alarms) > ALARMS_SHOWN
     return {
-        "alarms": [_alarm(each) for each in alarms[:ALARMS]],
+        "alarms": [_alarm(each) for each in alarms[:ALARMS_SHOWN]],
         "alarms_standing": Alarm.objects.filter(cleared_at=None).count() if more else len(alarms),
         "lights": lights(now),
     }
@@ -88,6 +89,7 @@ def lights(now: datetime) -> list[dict[str, str]]:
     silent = [line["worker"] for line in workers if line["state"] == "not heard of"]
     components = key_figures.components(now)
     gone = [line["name"] for line in components if not line["is_heard"]]
+    died = kinds["unclean-stop"] + kinds["worker-down"]
     redis = sorted(kind for kind in kinds if kind.startswith("redis"))
     reports = kinds["reports-late"]
     workers_url, components_url = _list("worker"), _list("componentstatus")
@@ -95,9 +97,9 @@ def lights(now: datetime) -> list[dict[str, str]]:
         _light("Database", "", "answers", ""),
         _light(
             "Workers",
-            f"{len(silent)} of {len(workers)} not heard of" if silent else "",
+            _workers_fault(len(silent), len(workers), died),
             f"{len(workers)} heard of",
-            workers_url,
+            f"{_list('alarm')}?standing=yes" if died and not silent else workers_url,
         ),
         _light(
             "Links",
@@ -119,6 +121,13 @@ def lights(now: datetime) -> list[dict[str, str]]:
             reverse("admin:spark_reportrun_changelist"),
         ),
     ]
+
+
+def _workers_fault(silent: int, known: int, died: int) -> str:
+    """What is wrong with the workers: one that died is known no more, but its alarm stands."""
+    if silent:
+        return f"{silent} of {known} not heard of"
+    return f"{died} alarm{'' if died == 1 else 's'} of one that died" if died else ""
 
 
 def point(sample: Sample, bounds: Sequence[float]) -> dict[str, Any]:
@@ -188,6 +197,7 @@ def _alarm(alarm: Alarm) -> dict[str, Any]:
     return {
         "url": reverse("admin:msgnode_alarm_change", args=[alarm.pk]),
         "kind": alarm.kind,
+        "help": reverse("problem", args=["alarms", alarm.kind]) if alarm.kind in ALARMS else "",
         "text": alarm.text,
         "subject": alarm.subject,
         "count": alarm.count,

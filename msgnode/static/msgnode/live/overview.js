@@ -120,10 +120,10 @@ function showAlarms({ alarms, alarms_standing: standing }) {
   if (alarms.length) {
     const list = document.createElement("ul");
     list.className = "console-alarms";
-    for (const { url, kind, text, subject, count: times, at } of alarms) {
+    for (const { url, kind, help, text, subject, count: times, at } of alarms) {
       const item = document.createElement("li");
       const name = document.createElement("strong");
-      name.textContent = `▲ ${kind}`;
+      name.append("▲ ", link(kind, help));
       const detail = document.createElement("span");
       detail.append(`${count(times)}× · `, time(at));
       item.append(name, link(subject ? `${text} (${subject})` : text, url), detail);
