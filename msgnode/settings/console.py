@@ -131,6 +131,13 @@ def unfold(domain: str) -> dict[str, Any]:
                     ],
                 },
                 {
+                    "title": "Interfaces",
+                    "items": [
+                        _document("Messages (AsyncAPI)", "forum", "messages"),
+                        _document("HTTP (OpenAPI)", "api", "api-docs"),
+                    ],
+                },
+                {
                     "title": "Accounts",
                     "collapsible": True,
                     "items": [
@@ -158,6 +165,11 @@ def _page(title: str, icon: str, name: str, permission: str) -> dict[str, Any]:
         "link": reverse_lazy(f"admin:{name}"),
         "permission": lambda request: request.user.has_perm(permission),
     }
+
+
+def _document(title: str, icon: str, name: str) -> dict[str, Any]:
+    """A page of the node that needs no account."""
+    return {"title": title, "icon": icon, "link": reverse_lazy(name)}
 
 
 def _item(title: str, icon: str, page: str) -> dict[str, Any]:
