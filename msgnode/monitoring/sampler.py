@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from msgnode import models
-from msgnode.bus.ports import CountingRecorder
+from msgnode.bus.recording import CountingRecorder
 from msgnode.bus.writing import Call, Writer
 from msgnode.core.faults import FAULTS
 from msgnode.core.record import Outcome
