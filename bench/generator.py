@@ -28,6 +28,7 @@ from .loads.relay import AcrossLoad, RelayLoad
 from .loads.resumption import ResumptionLoad
 from .loads.single_requests import EchoLoad, SingleRequestsLoad, SubscribersLoad
 from .loads.stalling import StallingLoad
+from .loads.steady import SteadyLoad
 from .processes import raise_file_limit
 
 
@@ -43,6 +44,7 @@ async def serve(port: int, server_pid: int) -> None:
         "hold": HoldingLoad(port, server_pid),
         "resume": ResumptionLoad(port, server_pid),
         "stall": StallingLoad(port, server_pid),
+        "steady": SteadyLoad(port, server_pid),
         "drain": DrainingLoad(port, server_pid),
         "end": EndingsLoad(port, server_pid),
         "register": RegistrationLoad(port, server_pid),

@@ -31,6 +31,7 @@ from . import (
     runtime_python,
     single_requests,
     stalled_reader,
+    watched_overview,
     watched_relay,
     workers,
 )
@@ -55,6 +56,7 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "policed_relay": policed_relay.measure,
     "recorded_relay": recorded_relay.measure,
     "watched_relay": watched_relay.measure,
+    "watched_overview": watched_overview.measure,
     "guarded_relay": guarded_relay.measure,
     "identity": identity.measure,
     "identified_relay": identified_relay.measure,
