@@ -149,6 +149,7 @@ class PolicySetAdmin(DraftAdmin):
             path("import-file/", view(pages.import_page), name="policies_import"),
             path("export-file/", view(pages.export_file), name="policies_export"),
             path("shadow/", view(pages.shadow_report), name="policies_shadow"),
+            path("replay/", view(pages.replay_page), name="policies_replay"),
             path("playground/", view(pages.playground), name="policies_playground"),
             *super().get_urls(),
         ]

@@ -114,6 +114,7 @@ def unfold(domain: str) -> dict[str, Any]:
                         _item("Versions", "published_with_changes", "policies_version"),
                         _page("Playground", "science", "policies_playground", _POLICIES),
                         _page("Shadow report", "visibility", "policies_shadow", _POLICIES),
+                        _page("Replay of the record", "replay", "policies_replay", _POLICIES),
                         _item("Decision log", "gavel", "policies_decisionentry"),
                         _item("Rule hits", "bar_chart", "policies_rulehits"),
                     ],

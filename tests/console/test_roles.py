@@ -26,6 +26,7 @@ PAGES = {
     "policies_check_typed": "policies.view_policyset",
     "policies_import": "policies.add_policyset",
     "policies_export": "policies.view_policyset",
+    "policies_replay": "policies.view_policyset",
     "policies_shadow": "policies.view_policyset",
     "policies_playground": "policies.view_policyset",
     "policies_publish": "policies.view_version",
