@@ -149,6 +149,8 @@ class Node:
         self.sessions = SessionManager(
             session_settings, self.table, self.session_store, self.raise_alarm
         )
+        if self.record is not None:
+            self.sessions.steps.listeners.append(self.record.note_session)
         self.sockets = ConnectionLimits(
             limits["MAX_CONNECTIONS"],
             limits["MAX_CONNECTIONS_PER_SOURCE"],

@@ -34,6 +34,7 @@ from . import (
     watched_overview,
     watched_relay,
     workers,
+    year,
 )
 
 PARTS: dict[str, Callable[[Plan], PartResult]] = {
@@ -62,6 +63,7 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "identified_relay": identified_relay.measure,
     "registry": registry.measure,
     "reports": reports.measure,
+    "year": year.measure,
     "runtime_bus": runtime_js.measure_bus,
     "runtime_latency": runtime_js.measure_latency,
 }
