@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from .files import files_below, folder_of, place
+from .files import files_below, folder_of
+from .places import place
 
 COLUMNS = ("type", "sender", "to", "runtime")
 MOST_ROWS = 2_000_000
