@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from .files import files_below, folder_of
 from .places import place
@@ -58,8 +57,6 @@ def kinds(url: str, until: datetime, hours: int, most: int) -> Kinds:
     for back in range(hours):
         hour = newest - timedelta(hours=back)
         folder = f"{root}/{folder_of(int(hour.timestamp()))}"
-        if system.get_file_info(folder).type is fs.FileType.NotFound:
-            continue
         for file in files_below(system, folder):
             if not file.path.endswith(".parquet") or file.base_name.startswith("_"):
                 continue

@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("msgnode", "0008_samples"),
+        ("msgnode", "0009_samples"),
     ]
 
     operations = [
