@@ -62,6 +62,7 @@ from msgnode.monitoring.tail import Tail
 from msgnode.monitoring.talkers import Talkers
 from msgnode.monitoring.taps import Taps
 from msgnode.policy.service import PolicyService
+from msgnode.qos.service import QosService
 from msgnode.redis.directory import Directory
 from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.bans import BanList
@@ -224,6 +225,17 @@ class Node:
         )
         self.registration_news = RegistrationNews(
             self.domain, self.table, self.enforcer, self.recorder
+        )
+        self.qos = QosService(
+            self.domain,
+            settings.QOS,
+            self.fence_check,
+            self.lease.refused,
+            self.epoch,
+            limits["GRACE_PERIOD"],
+            self.table,
+            self.enforcer,
+            self.recorder,
         )
         self.sessions.on_closed += [
             self.allocation.session_closed,
@@ -443,6 +455,7 @@ class Node:
             registries.domain,
             registries.global_,
             self.identities.connector,
+            self.qos.connector,
         ]
 
     def cards(self) -> list[ComponentInfo]:
@@ -493,6 +506,7 @@ class Node:
             self.policy.write(),
             self.identities.watch(),
             *self.registries.jobs(),
+            *self.qos.jobs(),
             watch_reports(),
         )
         self._tasks = [asyncio.create_task(job) for job in jobs]
@@ -527,6 +541,7 @@ class Node:
             self._give_sessions_away,
             self._store_sessions,
             self.registries.stop,
+            self.qos.stop,
             self.identities.stop,
             self._close_record,
             self.writer.stop,
