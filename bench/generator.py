@@ -26,6 +26,7 @@ from .loads.nats import NatsRelayLoad
 from .loads.registrations import RegistrationLoad
 from .loads.relay import AcrossLoad, RelayLoad
 from .loads.resumption import ResumptionLoad
+from .loads.sensors import SensorsLoad
 from .loads.single_requests import EchoLoad, SingleRequestsLoad, SubscribersLoad
 from .loads.stalling import StallingLoad
 from .loads.steady import SteadyLoad
@@ -42,6 +43,7 @@ async def serve(port: int, server_pid: int) -> None:
         "allocate": AllocationLoad(port, server_pid),
         "devices": DevicesLoad(port, server_pid),
         "hold": HoldingLoad(port, server_pid),
+        "sensors": SensorsLoad(port, server_pid),
         "resume": ResumptionLoad(port, server_pid),
         "stall": StallingLoad(port, server_pid),
         "steady": SteadyLoad(port, server_pid),

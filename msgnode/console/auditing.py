@@ -36,8 +36,8 @@ LEFT_OUT = frozenset(
         *("msgnode.Session", "msgnode.Allocation", "msgnode.Subscription", "msgnode.PoolAddress"),
         "msgnode.Revocation",  # worded by console.issuers; people who log out leave them, too
         *("msgnode.ControlMessage", "msgnode.ComponentStatus", "msgnode.Alarm"),
-        "msgnode.AlarmNotice",
-        *("msgnode.Worker", "msgnode.IdentityBinding", "msgnode.NodeSample"),
+        *("msgnode.AlarmNotice", "msgnode.NodeSample"),
+        *("msgnode.Worker", "msgnode.WorkerClaim", "msgnode.IdentityBinding"),
         # written by the node and by reports
         *("policies.DecisionEntry", "policies.RuleHits", "spark.Report"),
         *("qos.Reservation", "qos.RelayAllocation", "qos.Usage", "qos.SupervisorLease"),

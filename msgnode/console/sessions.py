@@ -37,7 +37,9 @@ SHOWN = 25
 """Allocations and subscriptions on the page of a session; their lists have the rest."""
 
 
-HANDSHAKES = [("ws", "/ws"), ("stub-connect", "/stub/connect"), ("device", "/device/v1")]
+HANDSHAKES = [
+    ("ws", "/ws"), ("stub-connect", "/stub/connect"), ("device", "/device/v1"), ("mqtt", "MQTT"),
+]  # fmt: skip
 
 
 class HandshakeFilter(DropdownFilter):

@@ -280,6 +280,20 @@ ALARMS: Mapping[str, Explanation] = {
         "Messages between workers wait, then their senders are answered 503.",
         "Raise its maxmemory (LINK_BYTES for each pair of workers is enough). It clears itself.",
     ),
+    "push-refused": Explanation(
+        "A push service refuses the node's wake-ups",
+        "It answered 400, 401 or 403: the browser subscribed with another key, or SECRET_KEY has "
+        "changed since. Devices that sleep are not woken.",
+        "Have pages subscribe with the key of /device/v1/push/key; look at PUSH_CONTACT. Clear the "
+        "alarm.",
+    ),
+    "mqtt-broker-away": Explanation(
+        "The MQTT broker is out of reach",
+        "The text says why. Sessions of devices behind it are kept for GRACE_PERIOD, and what "
+        "comes for them waits; sensors' objects keep their last value. The broker keeps what it "
+        "has acknowledged.",
+        "Bring the broker back, or correct MQTT_URL. It clears itself.",
+    ),
     "issuer-out-of-reach": Explanation(
         "An issuer's keys cannot be fetched",
         "Known keys go on for IDENTITY_STALE_KEYS; tokens signed with newer ones are refused.",

@@ -93,6 +93,7 @@ def unfold(domain: str) -> dict[str, Any]:
                     "items": [
                         _item("Address pools", "inventory_2", "msgnode_addresspool"),
                         _item("Bans", "block", "msgnode_ban"),
+                        _item("Sensor topics", "sensors", "msgnode_mqtttopic"),
                     ],
                 },
                 {

@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("msgnode", "0009_samples"),
+        ("msgnode", "0010_samples"),
     ]
 
     operations = [

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("msgnode", "0008_session_resumptions"),
+        ("msgnode", "0009_mqtt"),
     ]
 
     operations = [
