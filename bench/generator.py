@@ -29,6 +29,7 @@ from .loads.resumption import ResumptionLoad
 from .loads.sensors import SensorsLoad
 from .loads.single_requests import EchoLoad, SingleRequestsLoad, SubscribersLoad
 from .loads.stalling import StallingLoad
+from .loads.steady import SteadyLoad
 from .processes import raise_file_limit
 
 
@@ -45,6 +46,7 @@ async def serve(port: int, server_pid: int) -> None:
         "sensors": SensorsLoad(port, server_pid),
         "resume": ResumptionLoad(port, server_pid),
         "stall": StallingLoad(port, server_pid),
+        "steady": SteadyLoad(port, server_pid),
         "drain": DrainingLoad(port, server_pid),
         "end": EndingsLoad(port, server_pid),
         "register": RegistrationLoad(port, server_pid),

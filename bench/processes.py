@@ -59,7 +59,7 @@ class Server:
         self.name = name
         self.port = port
         self._command = [program, *arguments]
-        self._environment = {**os.environ, **(environment or {})}
+        self.environment = {**os.environ, **(environment or {})}
         self.log = log
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -74,7 +74,7 @@ class Server:
             self._process = subprocess.Popen(
                 self._command,
                 cwd=ROOT,
-                env=self._environment,
+                env=self.environment,
                 stdout=log,
                 stderr=log,
             )

@@ -4,9 +4,10 @@ from django.contrib import admin
 
 from msgnode.console import (  # noqa: F401
     accounts,
+    alarm_rules,
     alarms,
     allocations,
-    audit,
+    audit_log,
     bans,
     clients,
     components,

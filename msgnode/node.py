@@ -61,11 +61,17 @@ from msgnode.identity import service_accounts
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.provider.clients import ensure_own_clients
 from msgnode.identity.service import IdentityService
-from msgnode.monitoring import fault_alarms, path_probe, peer_queries
+from msgnode.monitoring import alarm_rules, fault_alarms, path_probe, peer_queries
+from msgnode.monitoring.alarm_rules import AlarmRules
 from msgnode.monitoring.component_status import StatusReport
 from msgnode.monitoring.fault_alarms import FaultAlarms
 from msgnode.monitoring.path_probe import PathProbe
+from msgnode.monitoring.sampler import Sampler
+from msgnode.monitoring.samples import Sample
+from msgnode.monitoring.session_watch import SessionWatch
 from msgnode.monitoring.tail import Tail
+from msgnode.monitoring.talkers import Talkers
+from msgnode.monitoring.taps import Taps
 from msgnode.policy.service import PolicyService
 from msgnode.qos.service import QosService
 from msgnode.redis.directory import Directory
@@ -276,6 +282,7 @@ class Node:
             guard=self.guard,
             check_lease=self.lease.check,
         )
+        self.taps = Taps(self._set_tap)
         self.probe = ProbeDoor(self.domain, settings.SECRET_KEY, self.table)
         self.probe.pipeline = Pipeline(
             domain=self.domain,
@@ -328,19 +335,28 @@ class Node:
             {
                 **control_handlers.handlers(),
                 "policies.published": self.policy.published,
+                alarm_rules.CHANGED: lambda payload: self.alarm_rules.changed(payload),
                 registration_news.KIND: self.registration_news.tell,
                 **self.identities.control_handlers(),
                 TOPICS_CHANGED: self._topics_changed,
             },
         )
         self.status = StatusReport(self.writer, self.worker, self.cards)
+        self.talkers = Talkers(partial(self.taps.put, "talkers"))
+        self.watch = SessionWatch(
+            self.sessions.sessions, self.worker, partial(self.taps.put, "sessions")
+        )
+        self.sampler = Sampler(self, self.worker, self.writer, self.talkers, self.watch)
+        self.alarm_rules = AlarmRules(
+            self._samples, self._leads, self.writer, self.sampler.bounds, settings.DATA_DIR
+        )
         self.webhooks = self._webhooks() if settings.DEVICE_WEBHOOKS else None
         self.wakeups: PushWakeups | None = None
         if self.devices is not None and settings.DEVICE_PUSH:
             self.wakeups = self._wakeups(self.devices)
         self.device_api = None if self.devices is None else self._device_api(self.devices)
         self.fault_alarms = FaultAlarms(FAULTS, self.worker, self.raise_alarm, self.clear_alarm)
-        self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap)
+        self.tail = Tail(settings.DATA_DIR, self.worker, partial(self.taps.put, "tail"))
 
     def _transport(self) -> PeerTransport:
         limits: dict[str, Any] = settings.NODE
@@ -563,6 +579,8 @@ class Node:
             self.control.run(),
             self.status.run(),
             self.fault_alarms.run(),
+            self.sampler.run(),
+            self.alarm_rules.run(),
             self.policy.watch(),
             self.policy.write(),
             self.identities.watch(),
@@ -713,6 +731,21 @@ class Node:
         """Raise an alarm from the event loop."""
         log.warning("Alarm: %s", text, extra={"kind": kind})
         self.writer.submit(Together(alarms.raise_alarms, alarms.Raised(kind, subject, text)))
+
+    def _leads(self) -> bool:
+        """Whether this worker does what one of all does."""
+        peers = () if self.cluster is None else self.cluster.transport.peers.values()
+        return all(self.epoch <= peer.epoch for peer in peers if peer.is_up)
+
+    async def _samples(self) -> tuple[list[Sample], bool]:
+        """The last sample of each worker that answers, and whether all do."""
+        told = list(self.sampler.rings.seconds)[-1:]
+        if self.cluster is None:
+            return told, True
+        others = await peer_queries.samples(self.cluster.rpc, seconds=1.0)
+        for samples in others.values():
+            told += samples or ()
+        return told, None not in others.values()
 
     def _set_tap(self, tap: MessageObserver | None) -> None:
         self.pipeline.watch(tap)

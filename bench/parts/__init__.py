@@ -32,6 +32,8 @@ from . import (
     sensors,
     single_requests,
     stalled_reader,
+    watched_overview,
+    watched_relay,
     workers,
     year,
 )
@@ -56,6 +58,8 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "policy": policy.measure,
     "policed_relay": policed_relay.measure,
     "recorded_relay": recorded_relay.measure,
+    "watched_relay": watched_relay.measure,
+    "watched_overview": watched_overview.measure,
     "guarded_relay": guarded_relay.measure,
     "identity": identity.measure,
     "identified_relay": identified_relay.measure,

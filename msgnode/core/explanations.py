@@ -318,6 +318,18 @@ ALARMS: Mapping[str, Explanation] = {
         "whole.",
         "Bring them back from a copy, or accept the report as it is. Clear the alarm.",
     ),
+    "threshold": Explanation(
+        "An operator's limit is passed",
+        "A figure of the node has been beyond the limit of an alarm rule for as long as the rule "
+        "says; the subject is the rule's name.",
+        "The text says what to look at. The rule is under Alarm rules. It clears itself.",
+    ),
+    "notice-failed": Explanation(
+        "Somebody could not be told of an alarm",
+        "A mail or a webhook of an alarm rule failed eight times over an hour; the text says why.",
+        "Look at EMAIL_URL, or whether the webhook answers, and try the rule under Alarm rules. It "
+        "clears itself when that one can be told again.",
+    ),
     "reports-late": Explanation(
         "A report is late",
         "It should have been made by now: the Celery worker or beat does not run, or Spark fails.",

@@ -25,6 +25,8 @@ from msgnode.devices.mqtt.connector import CONNECTED, STANDBY, MqttConnector
 from msgnode.devices.push import PushWakeups
 from msgnode.devices.webhook import Webhooks
 from msgnode.identity.service import IdentityService
+from msgnode.monitoring.sampler import Sampler
+from msgnode.monitoring.session_watch import SessionWatch
 from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.manager import SessionManager
@@ -67,6 +69,10 @@ class MeasuredNode(Protocol):
     def lease(self) -> Lease: ...
     @property
     def times_fenced(self) -> int: ...
+    @property
+    def sampler(self) -> Sampler: ...
+    @property
+    def watch(self) -> SessionWatch: ...
 
 
 class Sample(msgspec.Struct, array_like=True):
