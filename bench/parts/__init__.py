@@ -29,9 +29,13 @@ from . import (
     resumption,
     runtime_js,
     runtime_python,
+    sensors,
     single_requests,
     stalled_reader,
+    watched_overview,
+    watched_relay,
     workers,
+    year,
 )
 
 PARTS: dict[str, Callable[[Plan], PartResult]] = {
@@ -43,6 +47,7 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "single_requests_workers": single_requests.measure_workers,
     "idle_memory": idle_memory.measure,
     "devices": devices.measure,
+    "sensors": sensors.measure,
     "growth": growth.measure,
     "resumption": resumption.measure,
     "runtime_python_bus": runtime_python.measure_bus,
@@ -53,11 +58,14 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "policy": policy.measure,
     "policed_relay": policed_relay.measure,
     "recorded_relay": recorded_relay.measure,
+    "watched_relay": watched_relay.measure,
+    "watched_overview": watched_overview.measure,
     "guarded_relay": guarded_relay.measure,
     "identity": identity.measure,
     "identified_relay": identified_relay.measure,
     "registry": registry.measure,
     "reports": reports.measure,
+    "year": year.measure,
     "runtime_bus": runtime_js.measure_bus,
     "runtime_latency": runtime_js.measure_latency,
 }

@@ -13,6 +13,7 @@ from msgnode.bus.return_paths import ReturnPath
 from msgnode.core import redaction
 from msgnode.core.identity import Identity, Speaker
 
+from .flow_control import FlowControl
 from .outbox import Link, Outbox
 from .rules import SESSION, CloseCode, Event, State, after
 
@@ -33,7 +34,15 @@ class Socket(Protocol):
     def link(self) -> Link: ...
 
     @property
+    def flow(self) -> FlowControl: ...
+
+    @property
     def is_held_back(self) -> bool: ...
+
+    @property
+    def closed_with(self) -> int:
+        """The code the node has closed it with; 0 if it has not."""
+        ...
 
     def set_identity(self, identity: Identity | None, proof: str) -> None:
         """Who is behind it has been proved, or is not known any more."""
@@ -73,7 +82,9 @@ class LiveSession:
         "outbox",
         "proof",
         "request_limits",
+        "opened_at",
         "requests",
+        "resumptions",
         "runtime_url",
         "socket",
         "speaker",
@@ -110,6 +121,8 @@ class LiveSession:
         self.proof = proof  # digest of the token behind the speaker's identity
         self.state = state
         self.bound_at = 0.0
+        self.opened_at = time.time()
+        self.resumptions = 0
         self.socket: Socket | None = None
         self._slow_timer: asyncio.TimerHandle | None = None
         self.detached_at = time.monotonic()

@@ -27,6 +27,11 @@ CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_SCHEDULE = {
     "purge the decision log": {"task": "policies.purge", "schedule": 3600.0},
     "purge what is kept no longer": {"task": "msgnode.purge", "schedule": 3600.0},
+    "tell of alarms": {
+        "task": "msgnode.send_notices",
+        "schedule": 10.0,
+        "options": {"expires": 10.0},
+    },
     "renew the provider's signing key": {
         "task": "msgnode.rotate_provider_key",
         "schedule": 3600.0,
@@ -46,6 +51,7 @@ CELERY_BEAT_SCHEDULE = {
     "daily traffic report": {"task": "spark.daily", "schedule": crontab("20", "0")},
     "weekly traffic report": {"task": "spark.weekly", "schedule": crontab("40", "0", "1")},
     "monthly traffic report": {"task": "spark.monthly", "schedule": crontab("0", "1", "*", "1")},
+    "yearly traffic report": {"task": "spark.yearly", "schedule": crontab("0", "2", "*", "1", "1")},
     "take up waiting report runs": {"task": "spark.sweep", "schedule": 60.0},
     "delete old traffic rows and reports": {"task": "spark.retention", "schedule": 3600.0},
 }
