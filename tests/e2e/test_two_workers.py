@@ -131,6 +131,31 @@ async def test_w8_an_allocation_is_answered_while_another_worker_does_nothing(
     assert (await here.expect(type="create"))["to"] == held
 
 
+async def test_w8_a_session_is_opened_while_another_worker_does_nothing(workers: Workers) -> None:
+    there = await workers.come(workers.other)
+    with frozen(workers.other):
+        async with asyncio.timeout(PATIENCE * 2 / 3):  # before it is taken for down
+            here = await workers.come(workers.one)
+    await there.send("create", here.runtime_url, {"value": 1})
+    assert (await here.expect(type="create"))["to"] == here.runtime_url
+
+
+async def test_a_session_is_resumed_at_a_worker_that_has_not_heard_of_it(workers: Workers) -> None:
+    there = await workers.come(workers.other)
+    workers.link.delay = DELAY
+    here = await workers.come(workers.one)
+    await there.send("create", f"{here.runtime_url}/sm", {"value": 1})
+    assert (await here.expect(type="create"))["to"] == f"{here.runtime_url}/sm"
+    (held,) = await (late := await workers.come(workers.one)).allocate()
+    await late.socket.close()
+    back = await workers.clients.enter_async_context(workers.other.ws())
+    answer = await back.reopen(late.runtime_url, late.token)
+    assert code(answer) == 200
+    assert "runtimeToken" not in answer["body"], "the session was lost"
+    await there.send("create", held, {"value": 2})
+    assert (await back.expect(type="create"))["to"] == held
+
+
 async def test_an_address_is_its_sessions_at_a_worker_that_has_not_heard_of_it(
     workers: Workers,
 ) -> None:
