@@ -27,6 +27,7 @@ pytestmark = pytest.mark.xdist_group("two workers")
 
 DELAY = 0.25
 PATIENCE = 15  # seconds: a worker that a test freezes is not taken for dead before
+REGISTRY = "domain://registry.localhost/"
 LETTER = "x" * 100_000
 ENOUGH = 300  # letters: more than all buffers of the way hold together
 SMALL = 65_536  # bytes: buffers of a client's socket
@@ -136,6 +137,7 @@ async def test_w8_a_session_is_opened_while_another_worker_does_nothing(workers:
     with frozen(workers.other):
         async with asyncio.timeout(PATIENCE * 2 / 3):  # before it is taken for down
             here = await workers.come(workers.one)
+            assert code(await here.ask("read", REGISTRY, {"resource": "nobody"})) == 404
     await there.send("create", here.runtime_url, {"value": 1})
     assert (await here.expect(type="create"))["to"] == here.runtime_url
 
