@@ -22,7 +22,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
-from .client import RedisClient
+from .cluster_client import client_of
 from .faults import RedisFault, Unreachable
 
 EXPIRY = 3600
@@ -85,7 +85,7 @@ class Directory:
         self.expiry = expiry
         self.on_connected: Callable[[], None] = lambda: None
         self.is_failing = False
-        self._client = RedisClient(url, "msgnode-directory")
+        self._client = client_of(url, "msgnode-directory")
         self._client.on_connected = lambda is_new: self.on_connected()
         self._prefix = f"msgnode:{node}"
         self._milliseconds = int(expiry * 1000)

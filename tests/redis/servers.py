@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import redis
@@ -50,6 +50,74 @@ class RedisServer:
             self.process.kill()
             self.process.wait()
             self.process = None
+
+
+class RedisCluster:
+    """Three masters that share the slots, one of them with a replica."""
+
+    def __init__(self, place: Path, *options: str) -> None:
+        self.servers = []
+        for number in range(4):
+            own = place / f"server {number}"
+            own.mkdir()
+            enabled = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000")
+            self.servers.append(RedisServer(own, *enabled, *options))
+
+    @property
+    def url(self) -> str:
+        first, second, *_ = self.servers
+        return f"redis+cluster://127.0.0.1:{first.port},127.0.0.1:{second.port}"
+
+    def start(self) -> None:
+        """Start, and wait until they are one (at most thirty seconds)."""
+        for each in self.servers:
+            each.start()
+        clients = [redis.Redis(port=each.port, socket_timeout=5) for each in self.servers]
+        first, *others = clients
+        *masters, replica = clients
+        share = 16384 // len(masters) + 1
+        for number, master in enumerate(masters):
+            slots = range(number * share, min((number + 1) * share, 16384))
+            master.execute_command("CLUSTER ADDSLOTS", *slots)
+        for other in self.servers[1:]:
+            first.execute_command("CLUSTER MEET", "127.0.0.1", other.port)
+        first_id = first.execute_command("CLUSTER MYID").decode()
+        self._wait(lambda: all(len(_slots(each)) == 3 for each in clients))
+        replica.execute_command("CLUSTER REPLICATE", first_id)
+        self._wait(lambda: _is_whole(others) and "master_link_status:up" in _replication(replica))
+        for client in clients:
+            client.close()
+
+    def stop(self) -> None:
+        for each in self.servers:
+            each.stop()
+
+    @staticmethod
+    def _wait(is_so: Callable[[], bool]) -> None:
+        limit = time.monotonic() + 30
+        while not is_so():
+            assert time.monotonic() < limit, "the servers did not become a cluster"
+            time.sleep(0.05)
+
+
+def _slots(client: redis.Redis) -> list[object]:
+    found: list[object] = client.execute_command("CLUSTER SLOTS")
+    return found
+
+
+def _is_whole(clients: list[redis.Redis]) -> bool:
+    """Whether each knows of all slots, and of the replica."""
+    state = [each.execute_command("CLUSTER INFO") for each in clients]
+    is_ok = all("cluster_state:ok" in str(each) or _is_ok(each) for each in state)
+    return is_ok and all(any(len(row) > 3 for row in _slots(each)) for each in clients)  # type: ignore[arg-type]
+
+
+def _is_ok(info: object) -> bool:
+    return isinstance(info, dict) and info.get("cluster_state") == "ok"
+
+
+def _replication(client: redis.Redis) -> str:
+    return "\n".join(f"{name}:{value}" for name, value in client.info("replication").items())
 
 
 @contextlib.contextmanager
