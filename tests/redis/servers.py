@@ -6,9 +6,16 @@ import contextlib
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 import redis
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from tests.node import free_port
 from tests.services import redis_program
@@ -128,3 +135,58 @@ def running(place: Path, *options: str, password: str = "") -> Iterator[RedisSer
         yield server
     finally:
         server.stop()
+
+
+@contextlib.contextmanager
+def sentinel(place: Path, master: int) -> Iterator[int]:
+    """The port of a sentinel that watches the master on a port as `nodes`."""
+    port = free_port()
+    configuration = place / "sentinel.conf"
+    configuration.write_text(
+        f"port {port}\nbind 127.0.0.1\ndir {place}\n"
+        f"sentinel monitor nodes 127.0.0.1 {master} 1\n"
+        "sentinel down-after-milliseconds nodes 500\nsentinel failover-timeout nodes 2000\n"
+    )
+    command = [redis_program(), str(configuration), "--sentinel"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def certificate_for_loopback(place: Path) -> tuple[Path, Path]:
+    """Files of a certificate for 127.0.0.1 that vouches for itself, and of its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), True)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+        .sign(key, hashes.SHA256())
+    )
+    certificate, private = place / "certificate.pem", place / "key.pem"
+    certificate.write_bytes(made.public_bytes(Encoding.PEM))
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return certificate, private
+
+
+@contextlib.contextmanager
+def with_tls(place: Path) -> Iterator[str]:
+    """The URL of a server that takes TLS only. Raises ServerEnded if it was built without."""
+    certificate, key = certificate_for_loopback(place)
+    port = free_port()
+    tls = (
+        *("--tls-port", str(port), "--tls-cert-file", str(certificate)),
+        *("--tls-key-file", str(key), "--tls-auth-clients", "no"),
+    )
+    with running(place, *tls):
+        yield f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}"
