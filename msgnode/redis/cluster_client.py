@@ -15,8 +15,6 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgnode.core.digest import digest
-
 from .client import TIMEOUT, RedisClient
 from .connection import Part
 from .faults import RedisFault, Unreachable
@@ -57,8 +55,7 @@ class ClusterClient:
     @property
     def run_id(self) -> str:
         """Which processes of Redis the masters are."""
-        ids = sorted(each.run_id for each in self._masters.values())
-        return digest(" ".join(ids))
+        return " ".join(sorted(each.run_id for each in self._masters.values()))
 
     async def close(self) -> None:
         """End the connections, and do not come back."""

@@ -1,4 +1,4 @@
-"""Two workers over each kind of Redis that REDIS_URL may name; what is said of one that will not do.
+"""Two workers over each kind of Redis that REDIS_URL may name; what is said of one that is wrong.
 
 What the client does with each kind is in tests/redis.
 """
