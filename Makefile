@@ -10,14 +10,11 @@ BIN := $(VENV)/bin
 PACKAGES := msgnode policies registry spark
 SOURCES := $(PACKAGES) manage.py $(wildcard tests bench docs)
 PARALLEL := -n auto --dist loadgroup
-# Until the suite has passed three times in a row without one, a failure in shared checks is tried
-# twice more, shown and counted.
-AGAIN := $(if $(CI),--reruns 2 -raR)
 # make's own notes would stand between the lines of the node.
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev lock run test test-long test-again coverage mutants lint types imports drawing docs check audit sbom bench clean
+.PHONY: help setup setup-dev lock run test test-long test-again coverage mutants lint types imports drawing docs check audit sbom wheel bench clean
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,10 +42,10 @@ run: $(VENV)/.run  ## Start a node in the foreground (PORT HOST DOMAIN DATA_DIR 
 	@$(BIN)/python manage.py run
 
 test: $(VENV)/.dev  ## Run the tests, without the long ones
-	$(BIN)/python -m pytest $(PARALLEL) -m "not long" $(AGAIN) $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not long" $(ARGS)
 
 test-long: $(VENV)/.dev  ## Run the long tests
-	$(BIN)/python -m pytest $(PARALLEL) -m long $(AGAIN) $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m long $(ARGS)
 
 test-again: $(VENV)/.dev  ## Run what a change touches twenty times under load
 	$(BIN)/python -m tests.again $(ARGS)
@@ -89,6 +86,10 @@ sbom: $(VENV)/.dev  ## Write what a node consists of to var/sbom.json (CycloneDX
 	@$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application --output-reproducible \
 		--validate --output-file var/sbom.json requirements.lock
 	@echo "The bill of materials is var/sbom.json."
+
+wheel: $(VENV)/.dev  ## Make the wheel of the node in dist/
+	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/messaging_node-*.whl
 
 bench: $(VENV)/.dev  ## Measure the node (PART= names one measurement)
 	@PART="$(PART)" $(BIN)/python -m bench $(ARGS)

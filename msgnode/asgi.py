@@ -1,4 +1,4 @@
-"""The ASGI application: HTTP to Django, WebSockets to the session room.
+"""The ASGI application: HTTP to Django, WebSockets to the session room. ROLE=web: Django alone.
 
 Neutral to the server: `msgnode.servers.main` starts the node before it listens; a server that
 speaks the lifespan protocol has it started here.
@@ -19,8 +19,10 @@ from channels.routing import ProtocolTypeRouter, URLRouter
 from django.conf import settings
 from django.urls import path, re_path
 
+from msgnode.core.http_limits import HTTP_LIMITS
 from msgnode.devices.api import ROOT, switched_off
 from msgnode.node import Node, get_node
+from msgnode.redis.limits_storage import limits_storage
 from msgnode.sessions.consumer import SocketConsumer, StubConnectConsumer
 from msgnode.web.body_limit import BodyLimit
 from msgnode.web.proxies import BehindProxies
@@ -77,9 +79,24 @@ async def _lifespan(scope: dict[str, Any], receive: Any, send: Any) -> None:
             return
 
 
+def _of_a_worker(node: Node) -> dict[str, Any]:
+    return {"http": http(node), "websocket": websockets(node), "lifespan": _lifespan}
+
+
+def _of_the_web_process() -> dict[str, Any]:
+    """What has no node in it; sockets and devices are the workers'."""
+    limit = int(settings.NODE["MAX_REQUEST_BYTES"])
+    return {"http": BodyLimit(_django, limit), "websocket": _refuse}
+
+
+if settings.REDIS_URL:
+    HTTP_LIMITS.share(
+        limits_storage(settings.REDIS_URL, f"{settings.DOMAIN} {settings.SECRET_KEY}")
+    )
+
 application = BehindProxies(
     ProtocolTypeRouter(
-        {"http": http(get_node()), "websocket": websockets(get_node()), "lifespan": _lifespan}
+        _of_the_web_process() if settings.ROLE == "web" else _of_a_worker(get_node())
     ),
     settings.PROXIES,
 )

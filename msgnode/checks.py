@@ -8,6 +8,7 @@ E010 REGISTRY_ACCESS is one of its words       E011 REGISTRY_UNAVAILABLE_CODE is
 E012 numbers of the registry are positive      E013 POLICY_TIME_ZONE is a time zone
 E014 numbers of the policies are not negative  E015 registries elsewhere have a URL of HTTP
 E020 ADMISSION and ADMISSION_DOMAINS name modes of admission
+W001 PING_TIMEOUT is longer than a reader may be behind
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, register
+from django.core.checks import CheckMessage, Error, Warning, register
+
+from msgnode.sessions.session import READER_PATIENCE
 
 RESUME_WORDS = ("always", "when-idle", "with-proof")
 MODES = ("anonymous", "identified", "strict")
@@ -118,6 +121,13 @@ def _limits() -> Iterator[CheckMessage]:
                 hint="One legal frame must not be more than a session may have waiting.",
                 id="msgnode.E005",
             )
+    if limits["PING_TIMEOUT"] <= READER_PATIENCE:
+        yield Warning(
+            f"PING_TIMEOUT ({limits['PING_TIMEOUT']}) is not more than the {READER_PATIENCE} "
+            "seconds in which a slow reader may catch up.",
+            hint="A reader that is behind answers no ping, and would be dropped before that.",
+            id="msgnode.W001",
+        )
 
 
 def _registry() -> Iterator[CheckMessage]:

@@ -28,11 +28,11 @@ from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import (
     Component,
     ComponentInfo,
-    CountingRecorder,
     Listener,
     MessageObserver,
     NoPolicies,
 )
+from msgnode.bus.recording import CountingRecorder
 from msgnode.bus.replies import Replies
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.routes import ComponentBook
@@ -43,7 +43,6 @@ from msgnode.connectors.embedded_registry import EmbeddedRegistry
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
 from msgnode.core.faults import FAULTS
-from msgnode.core.rates import VISITS
 from msgnode.devices import forwarding
 from msgnode.devices.api import DeviceApi, DeviceSettings
 from msgnode.devices.devices import Devices
@@ -341,7 +340,7 @@ class Node:
             self.raise_alarm,
             self.pipeline.bounce,
             self.identities,
-            {"policies": self.enforcer.information.rates, "requests": VISITS},
+            {"policies": self.enforcer.information.rates},
             self.guard,
             self.liveness,
             self.lease,
@@ -599,7 +598,7 @@ class Node:
         self.writer.submit(Together(alarms.raise_alarms, alarms.Raised(kind, subject, text)))
 
     def _set_tap(self, tap: MessageObserver | None) -> None:
-        self.pipeline.tap = tap
+        self.pipeline.watch(tap)
 
     def clear_alarm(self, kind: str, subject: str) -> None:
         """The cause is gone; from the event loop."""

@@ -1,17 +1,58 @@
-"""Which tests may be tried a second time: only those marked `retry_in_ci(reason="…")`, and only
-where CI is set. Each second try is printed as RERUN and counted at the end.
+"""Which tests may be tried a second time: only those that wait for real servers, each with its
+reason, and only where CI is set. Each second try is printed as RERUN and counted at the end.
 
-A failure that nobody sees again is a race that passes most builds, so the mark is for what a test
-cannot help: a server of others that is slow on a starved machine. `make test-again` finds races.
+A failure that nobody sees again is a race that passes most builds. So whatever runs in the tests'
+own process fails at once, and what waits for a server that a starved machine starts or schedules
+late may be tried once more: by what it uses (`BY_FIXTURE`), by the room whose tests start servers
+themselves (`BY_ROOM`), or marked `retry_in_ci(reason="…")`. `make test-again` finds races.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 MARK = "retry_in_ci"
+
+_NODE = "waits for a node, which is a process of its own"
+_WORKERS = "waits for several workers, their leases and links"
+_SERVICE = "waits for a server of others"
+_BROWSER = "waits for a browser"
+
+BY_FIXTURE: Mapping[str, str] = {
+    "chromium": _BROWSER,
+    "spark": "waits for Spark",
+    "redis_url": _SERVICE,
+    "postgres_url": _SERVICE,
+    "nodejs": "waits for Node.js",
+    "node": _NODE,
+    "start_node": _NODE,
+    "idnode": _NODE,
+    "issuer": _SERVICE,
+    "template": _NODE,
+}
+BY_ROOM: Mapping[str, str] = {
+    "msgnode/runtime/python/tests": "waits for sandboxes, which are processes of their own",
+    "tests/adversary": _NODE,
+    "tests/backup/test_backup.py": _NODE,
+    "tests/backup/test_postgresql.py": _SERVICE,
+    "tests/conformance/test_liveness.py": _WORKERS,
+    "tests/e2e": _WORKERS,
+    "tests/fuzz": _NODE,
+    "tests/launch": "waits for processes that it starts",
+    "tests/redis": _SERVICE,
+    "tests/runtime": "waits for runtimes, which are processes of their own",
+    "tests/servers/test_collector.py": "waits for a process that it starts",
+    "tests/spark": "waits for Spark",
+    "tests/stubs": "waits for runtimes, which are processes of their own",
+    "tests/test_deployment.py": "waits for processes that it starts",
+    "tests/traffic/test_recorder.py": "waits for a process that it starts",
+    "tests/workers": _WORKERS,
+}
+_LONG = "starts several servers, or is about much at once"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -21,19 +62,32 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("flaky") is not None:
             raise pytest.UsageError(f'{item.nodeid}: mark it {MARK}(reason="…") instead of flaky')
-        mark = item.get_closest_marker(MARK)
-        if mark is None:
-            continue
-        reason = mark.kwargs.get("reason")
-        if mark.args or set(mark.kwargs) != {"reason"} or not str(reason).strip():
-            raise pytest.UsageError(f"{item.nodeid}: {MARK} takes a reason, and nothing else")
-        if os.environ.get("CI"):
+        reason = _reason(item, config.rootpath)
+        if reason and os.environ.get("CI"):
             item.add_marker(pytest.mark.flaky(reruns=1))
             item.user_properties.append((MARK, reason))
+
+
+def _reason(item: pytest.Item, top: Path) -> str:
+    """Why a test may be tried once more, "" if it may not."""
+    mark = item.get_closest_marker(MARK)
+    if mark is not None:
+        reason = str(mark.kwargs.get("reason", "")).strip()
+        if mark.args or set(mark.kwargs) != {"reason"} or not reason:
+            raise pytest.UsageError(f"{item.nodeid}: {MARK} takes a reason, and nothing else")
+        return reason
+    used = getattr(item, "fixturenames", ())
+    by_fixture = next((why for name, why in BY_FIXTURE.items() if name in used), "")
+    if by_fixture:
+        return by_fixture
+    place = item.path.relative_to(top) if item.path.is_relative_to(top) else item.path
+    rooms = {str(each) for each in (place, *place.parents)}
+    by_room = next((why for room, why in BY_ROOM.items() if room in rooms), "")
+    return by_room or (_LONG if item.get_closest_marker("long") is not None else "")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -68,6 +68,14 @@ def test_limits_that_contradict_each_other_are_named(settings: Any) -> None:
     assert ids() == ["msgnode.E005"]
 
 
+@pytest.mark.parametrize(("seconds", "expected"), [(5.0, ["msgnode.W001"]), (5.1, [])])
+def test_a_ping_that_gives_up_before_a_slow_reader_may_is_warned_of(
+    settings: Any, seconds: float, expected: list[str]
+) -> None:
+    settings.NODE = {**settings.NODE, "PING_TIMEOUT": seconds}
+    assert ids() == expected
+
+
 @pytest.mark.parametrize(
     ("group", "name", "value", "expected"),
     [

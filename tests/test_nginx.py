@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -14,19 +15,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-from django.utils import timezone
 from websockets.sync.client import connect
 
 from tests.node import ROOT, Node, free_port
+from tests.production import certificate, nginx_configuration
 
 pytestmark = pytest.mark.long
 
@@ -34,54 +30,6 @@ NGINX = os.environ.get("NGINX") or shutil.which("nginx", path=f"{os.environ['PAT
 needs_nginx = pytest.mark.skipif(
     NGINX is None, reason="no nginx: install one (apt-get install nginx-light) or name it in NGINX"
 )
-
-
-def certificate(place: Path) -> None:
-    """A certificate for localhost that signs itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = timezone.now()
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    (place / "fullchain.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    (place / "key.pem").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-
-
-def configuration(place: Path, node_port: int, http: int, https: int) -> str:
-    """The file as it is, with this test's names, ports and certificate."""
-    text = (ROOT / "deploy" / "nginx.conf").read_text()
-    for ours, theirs in {
-        "node.example.org": "localhost",
-        "127.0.0.1:8000": f"127.0.0.1:{node_port}",
-        "listen 80;": f"listen 127.0.0.1:{http};",
-        "listen 443 ssl;": f"listen 127.0.0.1:{https} ssl;",
-        "/etc/ssl/node/": f"{place}/",
-    }.items():
-        assert ours in text, ours
-        text = text.replace(ours, theirs)
-    folders = "".join(
-        f"{kind}_temp_path {place}/{kind};\n"
-        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    return (
-        f"daemon off; pid {place}/pid; error_log {place}/error.log;\nevents {{}}\n"
-        f"http {{ access_log {place}/access.log;\n{folders}{text}\n}}\n"
-    )
 
 
 class Front:
@@ -105,7 +53,9 @@ def front(tmp_path: Path, start_node: Callable[..., Node]) -> Iterator[Front]:
     certificate(place)
     node = start_node(PROXIES=1, ALLOWED_HOSTS="localhost")
     http, https = free_port(), free_port()
-    (place / "nginx.conf").write_text(configuration(place, node.port, http, https))
+    (place / "nginx.conf").write_text(
+        nginx_configuration(place, (node.port, free_port(), free_port()), http, https)
+    )
     process = subprocess.Popen([str(NGINX), "-p", str(place), "-c", str(place / "nginx.conf")])
     try:
         found = Front(node, https, http, place)
@@ -173,9 +123,10 @@ def test_the_configuration_names_what_the_node_needs() -> None:
     """Where no nginx is: the lines without which a node behind it goes wrong."""
     text = (ROOT / "deploy" / "nginx.conf").read_text()
     for line in (
-        "merge_slashes off;", "proxy_pass http://node;", "proxy_http_version 1.1;",
+        "merge_slashes off;", "proxy_pass http://node;", "proxy_pass http://web;",
+        "proxy_http_version 1.1;",
         "proxy_set_header X-Forwarded-For   $remote_addr;",
         "proxy_set_header X-Forwarded-Proto $scheme;", "proxy_set_header Upgrade",
     ):  # fmt: skip
         assert line in text, line
-    assert "proxy_pass http://node/;" not in text
+    assert not re.search(r"proxy_pass http://\w+/", text)

@@ -2,6 +2,9 @@
 
 import pytest
 
+from tests.node import ROOT
+from tests.retries import BY_FIXTURE, BY_ROOM
+
 FAILS_ONCE = """
 import pytest
 tries = []
@@ -14,9 +17,11 @@ def test_fails_once():
 MARKED = '@pytest.mark.retry_in_ci(reason="the browser starts slowly")'
 
 
-def run(pytester: pytest.Pytester, mark: str) -> pytest.RunResult:
-    pytester.makepyfile(FAILS_ONCE.format(mark=mark))
-    pytester.makeini("[pytest]\naddopts = --strict-markers")
+def run(pytester: pytest.Pytester, mark: str, place: str = "test_it.py") -> pytest.RunResult:
+    file = pytester.path / place
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(FAILS_ONCE.format(mark=mark))
+    pytester.makeini("[pytest]\naddopts = --strict-markers\nmarkers = long")
     others = [word for name in ("randomly", "django", "asyncio") for word in ("-p", f"no:{name}")]
     return pytester.runpytest_inprocess("-p", "tests.retries", *others)
 
@@ -60,3 +65,28 @@ def test_whoever_gives_no_reason_or_wants_more_tries_is_refused(
     result = run(pytester, mark)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*test_fails_once: *retry_in_ci*"])
+
+
+@pytest.mark.parametrize(
+    ("mark", "place", "reason"),
+    [
+        ("", "tests/spark/test_it.py", "waits for Spark"),
+        ("@pytest.mark.long", "test_it.py", "starts several servers, or is about much at once"),
+        ('@pytest.mark.usefixtures("start_node")', "test_it.py", "waits for a node, *"),
+    ],
+)
+def test_in_ci_what_waits_for_real_servers_is_tried_once_more_with_its_reason(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, mark: str, place: str, reason: str
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    pytester.makeconftest("import pytest\n\n@pytest.fixture\ndef start_node(): pass\n")
+    result = run(pytester, mark, place)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines([f"RERUN *::test_fails_once: {reason}", "tried again: 1"])
+
+
+def test_every_room_and_fixture_that_has_a_reason_exists() -> None:
+    assert [room for room in BY_ROOM if not (ROOT / room).exists()] == []
+    sources = [*(ROOT / "tests").rglob("*.py")]
+    defined = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    assert [name for name in BY_FIXTURE if f"def {name}(" not in defined] == []

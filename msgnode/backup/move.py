@@ -28,6 +28,8 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.models import Field, JSONField, Model
 from psycopg.types.json import Jsonb
 
+from msgnode.launch.error_messages import without_password
+
 from . import in_use
 
 TARGET = "move_target"
@@ -57,6 +59,11 @@ def move(url: str, say: Say) -> dict[str, int]:
         CannotMove: the text says what keeps it.
         InUse: a node runs on the source.
     """
+    if not re.match(r"(postgres|postgresql|postgis|pgsql)://", url):
+        raise CannotMove(
+            f"{without_password(url)!r} is no URL of a PostgreSQL database, such as "
+            "postgres://user:password@host/name."
+        )
     if connection.vendor != "sqlite":
         raise CannotMove("DATABASE_URL names no SQLite database; only from one can be moved.")
     with in_use.held(settings.DATA_DIR):

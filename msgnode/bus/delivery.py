@@ -6,9 +6,10 @@ every copy but its own (stubs of the field write their session URL into `via`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from functools import lru_cache
 
-from msgnode.core import copies
 from msgnode.core.faults import FAULTS
 from msgnode.core.messages import Message
 from msgnode.core.record import Outcome
@@ -22,6 +23,9 @@ Beside = Response | ReturnPath | None
 SILENT_TAILS = ("/changes", "/status")
 _AT_ONCE = 256  # listeners of one frame in one turn of the loop
 _BYTES_AT_ONCE = 1024 * 1024  # and bytes, all copies together
+
+_ESCAPE = re.compile(rb"\\\\|\\u00([2-7][0-9a-fA-F])")
+"""Two backslashes, or a character of ASCII as JSON escapes it."""
 
 
 def hand_over(
@@ -41,9 +45,13 @@ def hand_over(
             pass
         return fan_out.outcome
     token = sender.token
-    public = copies.without_token(frame, token) if token else frame
+    public = without_token(frame, token) if token else frame
     listener = listeners[0]
-    taken = _give(listener, frame if listener is sender else public, beside)
+    copy = frame if listener is sender else public
+    try:
+        taken = listener.deliver(copy) if beside is None else _give(listener, copy, beside)
+    except Exception as error:
+        taken = _failed(listener, error)
     if taken is DeliveryResult.WRITTEN:
         return Outcome.DELIVERED, 1
     if taken is DeliveryResult.BEHIND:
@@ -52,16 +60,11 @@ def hand_over(
     return (Outcome.QUEUED, 1) if taken is DeliveryResult.QUEUED else (Outcome.DROPPED, 0)
 
 
-def _give(listener: Listener, frame: bytes, beside: Beside) -> DeliveryResult:
-    """Hand a frame to one listener; one that cannot take it is ended, whatever the reason."""
-    try:
-        if beside is None:
-            return listener.deliver(frame)
-        if isinstance(beside, Response):
-            return listener.deliver_response(frame, beside)
-        return listener.deliver_request(frame, beside)
-    except Exception as error:
-        return _failed(listener, error)
+def _give(listener: Listener, frame: bytes, beside: Response | ReturnPath) -> DeliveryResult:
+    """Hand a frame to one listener, and what goes beside it."""
+    if isinstance(beside, Response):
+        return listener.deliver_response(frame, beside)
+    return listener.deliver_request(frame, beside)
 
 
 def _failed(listener: Listener, error: Exception) -> DeliveryResult:
@@ -84,7 +87,7 @@ class FanOut:
     ) -> None:
         token = sender.token
         self._frame = frame
-        self._public = copies.without_token(frame, token) if token else frame
+        self._public = without_token(frame, token) if token else frame
         self._listeners = listeners
         self._sender = sender
         self._beside = beside
@@ -112,9 +115,13 @@ class FanOut:
         return (Outcome.QUEUED, self._queued) if self._queued else (Outcome.DROPPED, 0)
 
     def _hand_over(self, listeners: tuple[Listener, ...]) -> None:
-        frame, public, sender = self._frame, self._public, self._sender
+        frame, public, sender, beside = self._frame, self._public, self._sender, self._beside
         for listener in listeners:
-            taken = _give(listener, frame if listener is sender else public, self._beside)
+            copy = frame if listener is sender else public
+            try:
+                taken = listener.deliver(copy) if beside is None else _give(listener, copy, beside)
+            except Exception as error:
+                taken = _failed(listener, error)
             if taken is DeliveryResult.QUEUED:
                 self._queued += 1
             elif taken is DeliveryResult.DROPPED:
@@ -130,3 +137,35 @@ def expects_answer(message: Message, to: str) -> bool:
     if message.is_response:
         return False
     return not (message.type == "update" and to.endswith(SILENT_TAILS))
+
+
+def without_token(frame: bytes, token: bytes) -> bytes:
+    """The frame without a session token, for everybody but the session itself.
+
+    Stubs of the field mark messages with their session URL (`<runtime URL>/<token>`), which opens
+    the session to whoever knows it. A token is random, so its text can be cut out anywhere, also
+    where characters of it are written as escapes of JSON.
+    """
+    escaped = b"\\" in frame and b"\\u00" in frame  # one byte is found faster than four
+    if not escaped and token not in frame:
+        return frame
+    if b"/" + token in frame and b"\\/" + token not in frame:  # as stubs write it
+        frame = frame.replace(b"/" + token, b"")
+    plain = _ESCAPE.sub(_unescaped, frame) if escaped else frame
+    if token.lower() not in plain.lower():
+        return frame
+    return _spellings(token).sub(lambda found: found[1] or b"", frame)
+
+
+@lru_cache(maxsize=256)
+def _spellings(token: bytes) -> re.Pattern[bytes]:
+    """A token as JSON may write it, with the slash before it; or two backslashes, which stay."""
+    chars = (
+        rb"(?:%b|\\u00(?:%02x|%02x))" % (re.escape(bytes([char])), char, bytes([char]).upper()[0])
+        for char in token
+    )
+    return re.compile(rb"(\\\\)|(?:\\?/|%2f|\\u002f)?" + b"".join(chars), re.IGNORECASE)
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    return bytes([int(found[1], 16)]) if found[1] else found[0]

@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 from typing import Protocol
 
+from msgnode.core.messages import Message
+
+from . import delivery, routes
+from .ports import Requester
+from .routes import ComponentBook, Nowhere, Route, ToComponent
+from .table import RoutingTable
+
 
 class Holders(Protocol):
     """What this worker can find out of the others. `key` names the message that needs it."""
@@ -60,3 +67,35 @@ class NoOthers:
 
 
 NO_OTHERS = NoOthers()
+
+
+def find_holders(
+    holders: Holders,
+    message: Message,
+    session: Requester,
+    components: ComponentBook,
+    table: RoutingTable,
+    domain: str,
+) -> Route | None:
+    """Find out who holds what this message is for or about, where nobody here knows.
+
+    Returns:
+        The route to its last recipient, if that had to be chosen.
+    """
+    route: Route | None = None
+    missing: list[str] = []
+    needed: list[str] = []
+    for to in message.recipients:
+        if to in table.owners or not delivery.expects_answer(message, to):
+            continue
+        route = routes.choose(message, to, components, table, domain, session)
+        if isinstance(route, Nowhere):
+            missing.append(to)
+        elif isinstance(route, ToComponent):
+            named = route.component.addresses_of(message)
+            needed += [each for each in named if table.owner_of(each) is None]
+    if missing:
+        holders.find((session.id, message.id, "to"), missing)
+    if needed:
+        holders.require((session.id, message.id, "about"), needed)
+    return route

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from time import perf_counter, time
+from time import perf_counter
 from typing import assert_never
 
 from msgnode.core import messages
@@ -28,14 +28,13 @@ from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
 from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import Forbidden, InternalFault, NodeError, NotFound, Unavailable
 from msgnode.core.identity import Speaker
-from msgnode.core.message_types import TYPES
 from msgnode.core.messages import Message
 from msgnode.core.pending import Pending
-from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
+from msgnode.core.record import Outcome
 
 from . import delivery, routes
 from .delivery import FanOut
-from .holders import NO_OTHERS, Holders
+from .holders import NO_OTHERS, Holders, find_holders
 from .ports import (
     Authorizer,
     Caller,
@@ -46,7 +45,8 @@ from .ports import (
     Requester,
     SessionDoor,
 )
-from .refusals import NotPermitted, row_of_fault
+from .recording import Rows
+from .refusals import SESSION_ADDRESS, NotPermitted, Refusals
 from .replies import Replies
 from .response_guard import ResponseGuard
 from .return_paths import ReturnPath
@@ -54,8 +54,6 @@ from .routes import ComponentBook, Nowhere, Route, ToComponent, ToSessions
 from .table import RoutingTable
 
 log = logging.getLogger(__name__)
-
-SESSION_ADDRESS = "mn:/session"
 
 COPIES_AS_ONE = 8
 """So many copies for further listeners of one address count as one message's bytes: a copy is only
@@ -96,11 +94,15 @@ class Pipeline:
         self._authorizer = authorizer
         self._door = session_door
         self._enforcer = enforcer
-        self._recorder = recorder
+        self._rows = Rows(recorder)
+        self._refusals = Refusals(self._address, self._rows)
         self._answers = answers
         self._guard = guard
         self._is_strict = guard.is_strict
-        self.tap: MessageObserver | None = None
+
+    def watch(self, tap: MessageObserver | None) -> None:
+        """Show every message to an observer, or (None) to nobody."""
+        self._rows.tap = tap
 
     def carry(self, frame: bytes, caller: Caller) -> None:
         """Take one frame from a caller. Never raises; whoever expects an answer gets one.
@@ -113,7 +115,7 @@ class Pipeline:
         try:
             message = messages.parse(frame)
         except InvalidFrame as fault:
-            self._refuse_frame(fault, frame, caller, began)
+            self._refusals.frame(fault, frame, caller, began)
             return
         if message.recipients[0] == SESSION_ADDRESS:
             caller.carry_on(self._at_the_door(message, frame, caller, began))
@@ -124,7 +126,9 @@ class Pipeline:
             session, speaker = self._authorizer.authorize(message, caller)
             route = None
             if self.holders is not NO_OTHERS:
-                route = self._find_holders_of(message, session)
+                route = find_holders(
+                    self.holders, message, session, self._components, self._table, self._domain
+                )
             if len(message.recipients) == 1:
                 message, decision = self._taken_in(message, speaker)
         except Exception as error:
@@ -152,12 +156,14 @@ class Pipeline:
         try:
             self._check_lease()
             self._authorizer.authenticate(message, caller)
-            decision = self._enforced(message, caller.speaker, Direction.IN)
+            decision = self._enforcer.enforce(message, caller.speaker, Direction.IN)
+            if not decision.passes:
+                raise NotPermitted(decision)
             self._door.handle(message, caller)
         except Exception as error:
             self._not_carried(error, message, frame, caller, decision, began)
         else:
-            self._note(message, SESSION_ADDRESS, caller.speaker, decision, began,
+            self._rows.note(message, SESSION_ADDRESS, caller.speaker, decision, began,
                        Outcome.ANSWERED, component="session")  # fmt: skip
         yield from ()
 
@@ -174,10 +180,10 @@ class Pipeline:
         if isinstance(error, Pending):
             caller.hold(frame, error)
         elif isinstance(error, NodeError):
-            self._refuse(message, caller, error, decision, began)
+            self._refusals.message(message, caller, error, decision, began)
         else:
             log.error("A message could not be admitted.", exc_info=error)
-            self._refuse(message, caller, InternalFault(), decision, began)
+            self._refusals.message(message, caller, InternalFault(), decision, began)
 
     def _to_each(
         self, message: Message, session: Requester, speaker: Speaker, caller: Caller, began: float
@@ -228,14 +234,18 @@ class Pipeline:
                 route = routes.choose(
                     message, to, self._components, self._table, self._domain, session
                 )
-            out = self._enforced(message, speaker, Direction.OUT)
+            out = self._enforcer.enforce(message, speaker, Direction.OUT)
+            if not out.passes:
+                raise NotPermitted(out)
             if out.auth or not decision.auth:
                 decision = out
             match route:
                 case ToSessions(found):
                     asserted = speaker.identity is not None
                     frame = message.forwarded(to, decision.auth, asserted, out.body)
-                    path = self._remember_way_back(message, session, found)
+                    path = None
+                    if len(self._table.runtimes.get(session.runtime_url, ())) > 1:
+                        path = self._remember_way_back(message, session, found)
                     if len(found) > 1:
                         caller.charge(0, len(frame) * (len(found) - 1) // COPIES_AS_ONE)
                     if message.is_response:
@@ -274,11 +284,11 @@ class Pipeline:
         except NodeError as error:
             if isinstance(error, NotPermitted):
                 decision = error.decision
-            outcome, code = self._undelivered(message, to, error, caller)
+            outcome, code = self._refusals.undelivered(message, to, error, caller)
         except Exception:
             log.exception("A message could not be delivered.")
-            outcome, code = self._undelivered(message, to, InternalFault(), caller)
-        self._note(message, to, speaker, decision, began, outcome,
+            outcome, code = self._refusals.undelivered(message, to, InternalFault(), caller)
+        self._rows.note(message, to, speaker, decision, began, outcome,
                    listeners, component, code)  # fmt: skip
         return None
 
@@ -298,137 +308,24 @@ class Pipeline:
         code = 0
         if outcome is Outcome.DROPPED:
             full = Unavailable(f"{to} is not connected, and its queue is full.")
-            outcome, code = self._undelivered(message, to, full, caller)
-        self._note(message, to, speaker, decision, began, outcome, listeners, code=code)
-
-    def _find_holders_of(self, message: Message, session: Requester) -> Route | None:
-        """Find out who holds what this message is for or about, where nobody here knows.
-
-        Returns:
-            The route to its last recipient, if that had to be chosen.
-        """
-        table = self._table
-        route: Route | None = None
-        missing: list[str] = []
-        needed: list[str] = []
-        for to in message.recipients:
-            if to in table.owners or not delivery.expects_answer(message, to):
-                continue
-            route = routes.choose(message, to, self._components, table, self._domain, session)
-            if isinstance(route, Nowhere):
-                missing.append(to)
-            elif isinstance(route, ToComponent):
-                named = route.component.addresses_of(message)
-                needed += [each for each in named if table.owner_of(each) is None]
-        if missing:
-            self.holders.find((session.id, message.id, "to"), missing)
-        if needed:
-            self.holders.require((session.id, message.id, "about"), needed)
-        return route
+            outcome, code = self._refusals.undelivered(message, to, full, caller)
+        self._rows.note(message, to, speaker, decision, began, outcome, listeners, code=code)
 
     def _taken_in(self, message: Message, speaker: Speaker) -> tuple[Message, Decision]:
         """The message after the policies on its way in, which may have rewritten it."""
-        decision = self._enforced(message, speaker, Direction.IN)
+        decision = self._enforcer.enforce(message, speaker, Direction.IN)
+        if not decision.passes:
+            raise NotPermitted(decision)
         if decision.body is not None:
             message = message.with_body(decision.body)
         return message, decision
-
-    def _enforced(self, message: Message, speaker: Speaker, direction: Direction) -> Decision:
-        decision = self._enforcer.enforce(message, speaker, direction)
-        if decision.passes:
-            return decision
-        raise NotPermitted(decision)
 
     def _remember_way_back(
         self, message: Message, session: Listener, found: tuple[Listener, ...]
     ) -> ReturnPath | None:
         """With several sessions of one runtime URL, the answer must find the one that asked."""
-        runtime_url = session.runtime_url
-        if message.is_response or len(self._table.runtimes.get(runtime_url, ())) < 2:
+        if message.is_response:
             return None
-        path = ReturnPath(message.sender, message.id_key, session.id, runtime_url)
+        path = ReturnPath(message.sender, message.id_key, session.id, session.runtime_url)
         self._table.return_paths.remember(path, found[0].id if len(found) == 1 else "")
         return path
-
-    # --- what is not delivered --------------------------------------------------------------------
-
-    def _undelivered(
-        self, message: Message, to: str, error: NodeError, caller: Caller
-    ) -> tuple[Outcome, int]:
-        """Answer the sender where one is expected; the outcome and the code for the record."""
-        if isinstance(error, NotPermitted):
-            outcome = Outcome.BLOCKED
-        elif isinstance(error, NotFound):
-            outcome = Outcome.UNDELIVERABLE
-        else:
-            outcome = Outcome.DROPPED
-        if not delivery.expects_answer(message, to) and outcome is not Outcome.BLOCKED:
-            return outcome, 0
-        if not message.is_response:
-            caller.put(messages.reply(message, messages.error_body(error), sender=to))
-        return outcome, error.code
-
-    def _refuse(
-        self, message: Message, caller: Caller, error: NodeError, decision: Decision, began: float
-    ) -> None:
-        """A whole message is refused: 401, 403 and the like, from the address it was meant for."""
-        outcome = Outcome.REFUSED
-        if isinstance(error, NotPermitted):
-            decision, outcome = error.decision, Outcome.BLOCKED
-        to = message.recipients[0]
-        if not message.is_response:
-            is_stub_business = outcome is Outcome.BLOCKED and to == SESSION_ADDRESS
-            sender = self._address if is_stub_business else ""  # stubs swallow mn:/session's errors
-            caller.put(messages.reply(message, messages.error_body(error), sender=sender))
-        self._note(message, to, caller.speaker, decision, began, outcome, code=error.code)
-
-    def _refuse_frame(
-        self, fault: InvalidFrame, frame: bytes, caller: Caller, began: float
-    ) -> None:
-        """Answer what is no message, as far as its parts are known.
-
-        Never from mn:/session: stubs of the field swallow what comes from there. A response is not
-        answered even then, or two nodes would answer each other for ever.
-        """
-        sender = self._address if fault.to in ("", SESSION_ADDRESS) else fault.to
-        to = fault.sender or caller.speaker.runtime_url
-        if not fault.is_response:
-            caller.put(messages.response(fault.id, sender, to, messages.error_body(fault)))
-        record = row_of_fault(fault, frame, caller.speaker, began)
-        self._recorder.note(record)
-        if self.tap is not None:
-            self.tap(record, b"")
-
-    def _note(
-        self,
-        message: Message,
-        to: str,
-        speaker: Speaker,
-        decision: Decision,
-        began: float,
-        outcome: Outcome,
-        listeners: int = 0,
-        component: str = "",
-        code: int = 0,
-    ) -> None:
-        record = TrafficRecord(
-            time(),
-            speaker.session_id,
-            message.id.decode(),
-            message.type if message.type in TYPES else OTHER_TYPE,
-            message.sender,
-            to,
-            len(message.frame),
-            listeners,
-            outcome,
-            component,
-            code,
-            decision.effect,
-            decision.deciding[-1] if decision.deciding else "",
-            speaker.identity is not None,
-            perf_counter() - began,
-            speaker.runtime_url,
-        )
-        self._recorder.note(record)
-        if self.tap is not None:
-            self.tap(record, message.body)

@@ -17,11 +17,10 @@ from enum import Enum
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
-from msgnode.core.histogram import Histogram
 from msgnode.core.identity import Identity, Speaker
 from msgnode.core.messages import Message
 from msgnode.core.pending import Pending
-from msgnode.core.record import Outcome, TrafficRecord
+from msgnode.core.record import TrafficRecord
 
 from .return_paths import ReturnPath
 
@@ -342,26 +341,3 @@ class NoPolicies:
     def enforce(self, message: Message, speaker: Speaker, direction: Direction) -> Decision:
         """No policy applies to any message."""
         return NOT_APPLICABLE
-
-
-class CountingRecorder:
-    """Counts messages by type and outcome, bytes, and seconds.
-
-    Args:
-        onward: keeps each row, if there is one.
-    """
-
-    def __init__(self, onward: Recorder | None = None) -> None:
-        self.messages: dict[tuple[str, Outcome], int] = {}
-        self.bytes = 0
-        self.latencies = Histogram((20e-6, 50e-6, 100e-6, 300e-6, 1e-3, 3e-3, 10e-3, 0.1))
-        self._onward = onward.note if onward is not None else None
-
-    def note(self, record: TrafficRecord) -> None:
-        """Count a row, and pass it on."""
-        key = (record.type, record.outcome)
-        self.messages[key] = self.messages.get(key, 0) + 1
-        self.bytes += record.size
-        self.latencies.observe(record.latency)
-        if self._onward is not None:
-            self._onward(record)

@@ -1,14 +1,22 @@
-"""What is refused: a message that a policy blocks, and a frame that is no message."""
+"""What is not delivered: a frame that is no message, a message refused, or one nobody takes.
+
+The sender is answered where an answer is expected, and the refusal is noted.
+"""
 
 from __future__ import annotations
 
-from time import perf_counter, time
-
+from msgnode.core import messages
 from msgnode.core.decision import Decision
 from msgnode.core.envelope import InvalidFrame
-from msgnode.core.errors import Forbidden
-from msgnode.core.identity import Speaker
-from msgnode.core.record import Outcome, TrafficRecord
+from msgnode.core.errors import Forbidden, NodeError, NotFound
+from msgnode.core.messages import Message
+from msgnode.core.record import Outcome
+
+from . import delivery
+from .ports import Caller
+from .recording import Rows
+
+SESSION_ADDRESS = "mn:/session"
 
 
 class NotPermitted(Forbidden):
@@ -22,28 +30,56 @@ class NotPermitted(Forbidden):
         self.decision = decision
 
 
-def row_of_fault(
-    fault: InvalidFrame, frame: bytes, speaker: Speaker, began: float
-) -> TrafficRecord:
-    """The row of the traffic record for a frame that is no message, as far as its parts are known.
+class Refusals:
+    """One instance per pipeline.
 
     Args:
-        fault: what is wrong with the frame.
-        frame: the frame as it came.
-        speaker: who sent it.
-        began: `perf_counter` when it was taken.
+        address: of the node.
+        rows: where each refusal is noted.
     """
-    return TrafficRecord(
-        at=time(),
-        session=speaker.session_id,
-        id=fault.id.decode(),
-        type="",
-        sender=fault.sender,
-        to=fault.to,
-        size=len(frame),
-        listeners=0,
-        outcome=Outcome.REFUSED,
-        code=fault.code,
-        latency=perf_counter() - began,
-        runtime=speaker.runtime_url,
-    )
+
+    def __init__(self, address: str, rows: Rows) -> None:
+        self._address = address
+        self._rows = rows
+
+    def frame(self, fault: InvalidFrame, frame: bytes, caller: Caller, began: float) -> None:
+        """Answer what is no message, as far as its parts are known.
+
+        Never from mn:/session: stubs of the field swallow what comes from there. A response is not
+        answered even then, or two nodes would answer each other for ever.
+        """
+        sender = self._address if fault.to in ("", SESSION_ADDRESS) else fault.to
+        to = fault.sender or caller.speaker.runtime_url
+        if not fault.is_response:
+            caller.put(messages.response(fault.id, sender, to, messages.error_body(fault)))
+        self._rows.note_fault(fault, frame, caller.speaker, began)
+
+    def message(
+        self, message: Message, caller: Caller, error: NodeError, decision: Decision, began: float
+    ) -> None:
+        """A whole message is refused: 401, 403 and the like, from the address it was meant for."""
+        outcome = Outcome.REFUSED
+        if isinstance(error, NotPermitted):
+            decision, outcome = error.decision, Outcome.BLOCKED
+        to = message.recipients[0]
+        if not message.is_response:
+            is_stub_business = outcome is Outcome.BLOCKED and to == SESSION_ADDRESS
+            sender = self._address if is_stub_business else ""  # stubs swallow mn:/session's errors
+            caller.put(messages.reply(message, messages.error_body(error), sender=sender))
+        self._rows.note(message, to, caller.speaker, decision, began, outcome, code=error.code)
+
+    def undelivered(
+        self, message: Message, to: str, error: NodeError, caller: Caller
+    ) -> tuple[Outcome, int]:
+        """Answer the sender where one is expected; the outcome and the code for the record."""
+        if isinstance(error, NotPermitted):
+            outcome = Outcome.BLOCKED
+        elif isinstance(error, NotFound):
+            outcome = Outcome.UNDELIVERABLE
+        else:
+            outcome = Outcome.DROPPED
+        if not delivery.expects_answer(message, to) and outcome is not Outcome.BLOCKED:
+            return outcome, 0
+        if not message.is_response:
+            caller.put(messages.reply(message, messages.error_body(error), sender=to))
+        return outcome, error.code

@@ -58,7 +58,7 @@ class ComponentBook:
     def find(self, address: str) -> Component | None:
         """The component that answers at an address, if it is one's."""
         found = self._exact.get(address)
-        if found is not None or not _is_node_address(address):
+        if found is not None or address.partition(":")[0].lower() not in addresses.NODE_SCHEMES:
             return found
         plain = _plain(address)
         found = self._exact.get(plain)
@@ -97,7 +97,7 @@ def choose(
         if asked is not None:
             return ToSessions((asked,))
     listeners = table.listeners(to)
-    if listeners and _is_runtime_address(to):
+    if listeners and to.partition(":")[0].lower() in addresses.RUNTIME_SCHEMES:
         listeners = _hearers(to, listeners, table, domain, sender)
     if listeners:
         return ToSessions(listeners)
@@ -152,16 +152,6 @@ def _reason(to: str, domain: str) -> str:
     if address.domain and address.home != domain:
         return f"Nobody listens to {to}, and no stub leads to the domain {address.domain}."
     return f"Nobody listens to {to}."
-
-
-def _is_node_address(address: str) -> bool:
-    scheme = address.partition(":")[0]
-    return scheme in addresses.NODE_SCHEMES or scheme.lower() in addresses.NODE_SCHEMES
-
-
-def _is_runtime_address(address: str) -> bool:
-    scheme = address.partition(":")[0]
-    return scheme in addresses.RUNTIME_SCHEMES or scheme.lower() in addresses.RUNTIME_SCHEMES
 
 
 def _plain(address: str) -> str:

@@ -71,7 +71,7 @@ def fault_of(
         missing = _missing(envelope, id_, type_, recipients)
         if missing:
             return f"The message lacks {', '.join(missing)}."
-    if id_ and (not is_scalar(id_) or len(id_) > MAX_ID_LENGTH):
+    if id_ and (id_[0] not in _SCALAR_START or len(id_) > MAX_ID_LENGTH):
         return f"The id must be a number, a text or a boolean of at most {MAX_ID_LENGTH} bytes."
     if type_ not in TYPES and (len(type_) > MAX_TYPE_LENGTH or not type_.isprintable()):
         return (
@@ -82,11 +82,12 @@ def fault_of(
         return "The body must be a JSON object."
     if len(recipients) > MAX_RECIPIENTS:
         return f"The list `to` has more than {MAX_RECIPIENTS} recipients."
-    if envelope.sender and (why := addresses.fault(envelope.sender)):
-        return f"The address in `from` {why}."
+    sender = envelope.sender
+    if len(sender) > addresses.MAX_LENGTH or not sender.isprintable():
+        return f"The address in `from` {addresses.fault(sender)}."
     for to in recipients:
-        if why := addresses.fault(to):
-            return f"An address in `to` {why}."
+        if not to or len(to) > addresses.MAX_LENGTH or not to.isprintable():
+            return f"An address in `to` {addresses.fault(to)}."
     return ""
 
 

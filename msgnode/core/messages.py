@@ -167,7 +167,7 @@ class Message:
         """
         try:
             if body is None:
-                body, said = self.body, self.said
+                body, said = self.body, self._said or self.said
             else:
                 said = _read(body)
             crosses = said.accessToken is EMPTY or may_cross(said.accessToken, self.sender, to)

@@ -204,7 +204,7 @@ class Rates:
 
 
 class LockedRates(Rates):
-    """Counters that threads share."""
+    """Counters that threads share; other workers are told nothing of them."""
 
     def __init__(self, clock: Callable[[], float] = time, max_keys: int = MAX_KEYS) -> None:
         super().__init__(clock, max_keys)
@@ -222,19 +222,6 @@ class LockedRates(Rates):
         with self._lock:
             return super().grant(key, window, limit)
 
-    def take_changed(self) -> list[Counter]:
+    def clear(self) -> None:
         with self._lock:
-            return super().take_changed()
-
-    def everything(self) -> list[Counter]:
-        with self._lock:
-            return super().everything()
-
-    def hear(self, worker: str, reports: Iterable[Report]) -> None:
-        with self._lock:
-            super().hear(worker, reports)
-
-
-VISITS = LockedRates()
-"""Requests over HTTP by kind of limit and client: API, log-in, keys. One a process, because views
-have no worker to ask; a node of several workers has them tell each other of it."""
+            super().clear()

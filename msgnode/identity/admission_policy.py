@@ -33,6 +33,8 @@ class AdmissionPolicy:
     def __init__(self, mode: Mode, domains: Mapping[str, Mode]) -> None:
         self.default = mode
         self.domains = dict(domains)
+        self.is_open = not any((mode, *self.domains.values()))
+        """Whether nobody has to show anything."""
 
     def of(self, runtime_url: str) -> Mode:
         """The mode for a session of this runtime."""

@@ -26,7 +26,7 @@ from rest_framework.exceptions import AuthenticationFailed, Throttled
 from rest_framework.request import Request
 
 from msgnode.core.digest import digest
-from msgnode.core.rates import VISITS
+from msgnode.core.http_limits import HTTP_LIMITS, WINDOW
 from msgnode.models import ApiKey
 from msgnode.web.proxies import address_of
 
@@ -52,7 +52,6 @@ SCOPES: Mapping[str, tuple[str, frozenset[str]]] = {
 MARK = "mnk"
 OVERLAP = timedelta(hours=24)
 
-_WINDOW = 60
 _MISSES_PER_MINUTE = 60
 _NOTED_EVERY = timedelta(minutes=1)
 
@@ -94,15 +93,15 @@ class ApiKeyAuthentication(BaseAuthentication):
         given = given.strip()
         if kind.lower() not in self.kinds or not given.startswith(f"{MARK}_"):
             return None
-        address = ("wrong key", address_of(request._request))
-        if VISITS.count(address, _WINDOW) >= _MISSES_PER_MINUTE:
-            raise Throttled(wait=_WINDOW)
+        misses = ("wrong key", address_of(request._request), _MISSES_PER_MINUTE)
+        if HTTP_LIMITS.is_spent(*misses):
+            raise Throttled(wait=WINDOW)
         key = find(given)
         if key is None:
-            VISITS.note(address, _WINDOW)
+            HTTP_LIMITS.take(*misses)
             raise AuthenticationFailed("This key is not known, has expired or was switched off.")
-        if VISITS.note(("key", key.prefix), _WINDOW) > settings.API_KEYS["PER_MINUTE"]:
-            raise Throttled(wait=_WINDOW)
+        if HTTP_LIMITS.take("key", key.prefix, settings.API_KEYS["PER_MINUTE"]):
+            raise Throttled(wait=WINDOW)
         _note_use(key, request._request)
         return ServiceAccount(key), key
 

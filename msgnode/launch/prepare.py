@@ -13,6 +13,7 @@ import resource
 import secrets
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -149,7 +150,8 @@ def make_operator(say: Callable[[str], Any]) -> None:
         users.objects.create_superuser(username=OPERATOR, password=password)
     finally:
         connection.close()
+    program = Path(sys.argv[0]).name
     say(
         f"console account: {OPERATOR}, password {password} (said only now; "
-        f"`manage.py changepassword {OPERATOR}` sets another)"
+        f"`{program} changepassword {OPERATOR}` sets another)"
     )

@@ -23,6 +23,8 @@ from typing import IO, Any
 
 from supervisor.xmlrpc import SupervisorTransport
 
+from msgnode.resources import HOME
+
 from .error_messages import StartFailed, cause_in
 
 _SOCKET_LENGTH = 90  # the kernel takes 107 characters, and supervisord adds its process id
@@ -72,11 +74,12 @@ class Programs:
                 *(sys.executable, "-m", "supervisor.supervisord"),
                 *("--configuration", str(self.configuration)),
             ],
-            cwd=self.configuration.parent,
+            cwd=HOME,
             env={
                 **os.environ,
                 **environment,
                 "NODE_PYTHON": sys.executable,
+                "NODE_HOME": str(HOME),
                 "NODE_DATA_DIR": str(self.data_dir),
                 "NODE_CONTROL_SOCKET": str(self._socket),
                 "NODE_STOP_SECONDS": str(int(self.stop_seconds) + 1),

@@ -16,7 +16,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from msgnode.bus.ports import CountingRecorder
+from msgnode.bus.recording import CountingRecorder
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS

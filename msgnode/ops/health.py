@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import DatabaseError, connection
+from django.db.models.functions import Now
 from django.http import HttpRequest, JsonResponse
 
+from msgnode.models import Worker
 from msgnode.node import get_node
 
 
@@ -14,13 +17,16 @@ def live(request: HttpRequest) -> JsonResponse:
 
 
 def ready(request: HttpRequest) -> JsonResponse:
-    """Whether this worker serves: 200, else 503 and what is wrong.
+    """Whether this process serves: 200, else 503 and what is wrong.
 
-    It does when the routing table is loaded, it holds its lease, the database answers, what it says
-    to all workers comes back and what it holds is in their directory, its message to itself comes
-    back and its background jobs run.
-    `workers` counts this worker and those it is joined to.
+    A worker does when the routing table is loaded, it holds its lease, the database answers, what
+    it says to all workers comes back and what it holds is in their directory, its message to itself
+    comes back and its background jobs run. `workers` counts it and those it is joined to.
+    The web process serves when the database answers, and counts the workers that hold a lease.
     """
+    if settings.ROLE == "web":
+        workers = _leased_workers()
+        return _answer({"database": workers is not None}, workers or 0)
     node = get_node()
     checks = {
         "node": node.is_ready,
@@ -30,12 +36,24 @@ def ready(request: HttpRequest) -> JsonResponse:
         "path": not node.path.problem,
         "jobs": node.runs_all_jobs,
     }
+    others = node.cluster.transport.number_ready if node.cluster is not None else 0
+    return _answer(checks, 1 + others)
+
+
+def _answer(checks: dict[str, bool], workers: int) -> JsonResponse:
     is_ready = all(checks.values())
-    workers = 1 + (node.cluster.transport.number_ready if node.cluster is not None else 0)
     body = {
         "status": "ready" if is_ready else "not ready", "checks": checks, "workers": workers
     }  # fmt: skip
     return JsonResponse(body, status=200 if is_ready else 503)
+
+
+def _leased_workers() -> int | None:
+    """How many workers hold a lease, None if the database does not say."""
+    try:
+        return Worker.objects.filter(lease_until__gte=Now()).count()
+    except DatabaseError:
+        return None
 
 
 def _database_answers() -> bool:

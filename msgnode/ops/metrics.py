@@ -3,16 +3,17 @@
 Whichever worker is asked, asks the others over their links, PATIENCE seconds at most, so that one
 scrape of a shared port has the whole node. Numbers of a worker carry its name as the label
 `worker`; a node that has no REDIS_URL is one worker, and its numbers carry none. `?worker=this`
-asks for the worker that answers alone.
+asks for the worker that answers alone. The web process tells only what it takes itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from django.conf import settings
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
@@ -31,6 +32,8 @@ def metrics(request: HttpRequest) -> HttpResponse:
     asked = request.GET.get("worker", "")
     if asked not in ("", "this"):
         return HttpResponseBadRequest("`worker` is `this`, or is left out.", "text/plain")
+    if settings.ROLE == "web":
+        return _of_the_web_process()
     node = get_node()
     own = families(node)
     if node.cluster is None:
@@ -41,6 +44,14 @@ def metrics(request: HttpRequest) -> HttpResponse:
             told |= peer_queries.metrics(node.cluster.rpc, PATIENCE)
     registry = CollectorRegistry()
     registry.register(_All(told))
+    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+
+
+def _of_the_web_process() -> HttpResponse:
+    """What this process takes; a worker tells the rest of the node."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
 

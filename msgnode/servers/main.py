@@ -1,4 +1,4 @@
-"""Starts a worker of the node: `python -m msgnode.servers.main`.
+"""Starts a worker of the node: `python -m msgnode.servers.main`; with ROLE=web, the web process.
 
 Loads the routing table, listens on HOST:PORT, and stops on SIGTERM or SIGINT: sessions are told to
 come back (3001), what is under way is committed, status 0. ASGI_SERVER names the server.
@@ -13,20 +13,16 @@ import logging
 import os
 import shutil
 import signal
-import socket
 import sys
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import uvloop
 
-from msgnode.servers.base import Serving
 from msgnode.servers.collector import Collector
+from msgnode.servers.start import listening_socket, serving
 
 log = logging.getLogger("msgnode.servers.main")
 
-_BACKLOG = 4096
 _NO_SPACE = 1024 * 1024
 _SWITCH_INTERVAL = 0.001
 """Seconds the writer's thread may keep the interpreter: the loop gives it away at every system call
@@ -47,27 +43,13 @@ def main() -> int:
     import django
 
     django.setup()
+    from django.conf import settings
+
+    if settings.ROLE == "web":
+        from msgnode.servers.web import WebProcess
+
+        return WebProcess().run()
     return Worker().run()
-
-
-def listening_socket(host: str, port: int, is_shared: bool) -> socket.socket:
-    """A socket that listens.
-
-    A shared one several workers may have, each with connections of its own.
-    """
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if is_shared:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    if family == socket.AF_INET6:
-        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    made.bind(address)
-    made.listen(_BACKLOG)
-    made.setblocking(False)
-    return made
 
 
 class Worker:
@@ -86,7 +68,7 @@ class Worker:
         self._is_fenced = False
         self._node.times_fenced = _times_fenced()
         self._node.lease.on_lost = self._fence
-        self._serving = _serving(settings.ASGI_SERVER)(application, settings.NODE)
+        self._serving = serving(settings.ASGI_SERVER)(application, settings.NODE)
         self._loop = self._serving.loop
         self._shares_port = settings.WORKERS > 1
         self._address = settings.HOST, settings.PORT
@@ -169,17 +151,6 @@ def _times_fenced() -> int:
     """How often this process has begun again, which it tells itself."""
     told = [word.removeprefix(_FENCED) for word in sys.argv if word.startswith(_FENCED)]
     return int(told[0]) if told and told[0].isdigit() else 0
-
-
-def _serving(name: str) -> Callable[[Any, dict[str, Any]], Serving]:
-    """The server of that name; the other is not imported, which Twisted would not take well."""
-    if name == "uvicorn":
-        from msgnode.servers.uvicorn import UvicornServing
-
-        return UvicornServing
-    from msgnode.servers.daphne import DaphneServing
-
-    return DaphneServing
 
 
 if __name__ == "__main__":

@@ -224,19 +224,16 @@ class Connection:
     def _carry_one(self, frame: bytes) -> None:
         """What a frame raises is this connection's end, and nobody else's business."""
         try:
-            self._take(frame)
+            self.flow.frame_read(len(frame))
+            self._carry(frame, self)
+            if self.state is _READING and (self._turns.under_way or self.flow.must_wait()):
+                self._hold()
         except Exception as error:
-            FAULTS.note("connection", error)
-            self.end(CloseCode.GOING_AWAY, "the node failed at a frame")
+            self._fail(error)
 
-    def _take(self, frame: bytes) -> None:
-        self.flow.frame_read(len(frame))
-        self._carry(frame, self)
-        if self.state is _READING and self._must_wait():
-            self._hold()
-
-    def _must_wait(self) -> bool:
-        return bool(self._turns) or self.flow.must_wait()
+    def _fail(self, error: Exception) -> None:
+        FAULTS.note("connection", error)
+        self.end(CloseCode.GOING_AWAY, "the node failed at a frame")
 
     def _may_take_step(self) -> bool:
         """A sender that is still there waits for readers that are behind, and for answers."""
@@ -257,7 +254,7 @@ class Connection:
         self._turns.go()
         if self.state is _LOST:
             self._carry_rest()
-        elif self.state is _HELD and not self._must_wait():
+        elif self.state is _HELD and not self._turns.under_way and not self.flow.must_wait():
             self._step(SocketEvent.RELEASE)
             while self._waiting and self.state is _READING:
                 self._carry_one(self._waiting.popleft())
@@ -267,7 +264,7 @@ class Connection:
 
     def _carry_rest(self) -> None:
         """Carry what a socket that is gone has left, as far as the facts are known."""
-        while self.state is _LOST and not self._turns and not self.flow.unknown_facts:
+        while self.state is _LOST and not self._turns.under_way and not self.flow.unknown_facts:
             if not self._waiting:
                 self._step(SocketEvent.CARRIED)
                 self._closed()

@@ -115,7 +115,7 @@ class FlowControl:
         if self.pending_answers >= self._limits.max_pending:
             return True
         answers = self._limits.answers
-        if answers is not None and answers.is_full(self._source):
+        if answers is not None and answers.pending and answers.is_full(self._source):
             if not self._in_line:
                 self._in_line = True
                 answers.when_less(self._source, self._source_has_room)

@@ -49,11 +49,18 @@ class StubConnection(Connection):
         super().__init__(*arguments)
         self._door = door
 
-    def _take(self, frame: bytes) -> None:
-        command = _command(frame) if self.session is None or b'"cmd"' in frame else None
-        if self.refusal is not None or (command is None and self.session is not None):
-            super()._take(frame)  # a refused one is answered with its refusal
-        elif command is not None and command.cmd == "disconnect" and self.session is not None:
+    def _carry_one(self, frame: bytes) -> None:
+        try:
+            command = _command(frame) if self.session is None or b'"cmd"' in frame else None
+            if self.refusal is not None or (command is None and self.session is not None):
+                super()._carry_one(frame)  # a refused one is answered with its refusal
+            else:
+                self._obey(command)
+        except Exception as error:
+            self._fail(error)
+
+    def _obey(self, command: _Command | None) -> None:
+        if command is not None and command.cmd == "disconnect" and self.session is not None:
             self._disconnect(command)
         elif command is not None and command.cmd == "connect" and self.session is None:
             self._connect(command)

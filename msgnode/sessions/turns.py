@@ -15,7 +15,7 @@ from .turn_line import LINE
 
 
 class Turns:
-    """The messages of one connection that are under way, the oldest first.
+    """The messages of one connection; `under_way` are those not finished yet, the oldest first.
 
     Args:
         may_go_on: whether the next step may be taken now; if not, `go` is called later.
@@ -25,15 +25,12 @@ class Turns:
     def __init__(self, may_go_on: Callable[[], bool], finished: Callable[[], None]) -> None:
         self._may_go_on = may_go_on
         self._finished = finished
-        self._under_way: deque[Iterator[None]] = deque()
+        self.under_way: deque[Iterator[None]] = deque()
         self._is_in_line = False
-
-    def __bool__(self) -> bool:
-        return bool(self._under_way)
 
     def add(self, steps: Iterator[None]) -> None:
         """Take the steps of a message, behind those that are under way."""
-        self._under_way.append(steps)
+        self.under_way.append(steps)
         self.go()
 
     def go(self) -> None:
@@ -44,21 +41,21 @@ class Turns:
         if self._is_in_line:
             return
         LINE.enter()
-        while self._under_way and self._may_go_on():
+        while self.under_way and self._may_go_on():
             if LINE.must_wait:
                 self._is_in_line = True
                 LINE.wait(self._next_turn)
                 return
             try:
-                next(self._under_way[0])
+                next(self.under_way[0])
             except StopIteration:
-                self._under_way.popleft()
+                self.under_way.popleft()
             except Exception as error:
                 FAULTS.note("message", error)
-                self._under_way.popleft()
+                self.under_way.popleft()
 
     def _next_turn(self) -> None:
         self._is_in_line = False
         self.go()
-        if not self._under_way:
+        if not self.under_way:
             self._finished()

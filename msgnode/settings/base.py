@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from django.core.exceptions import ImproperlyConfigured
 
+from msgnode.resources import SHARED
+
 from . import console
 from .environment import *  # noqa: F403
 from .environment import BASE_DIR, DATA_DIR, DOMAIN, PORT, env
@@ -61,7 +63,7 @@ ASGI_APPLICATION = "msgnode.asgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [SHARED / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [

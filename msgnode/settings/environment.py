@@ -10,6 +10,8 @@ from typing import Any
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
+from msgnode.resources import HOME
+
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
 
@@ -24,13 +26,17 @@ class _Environment(environ.Env):
 
 
 env = _Environment()
-if (BASE_DIR / ".env").is_file():
-    env.read_env(BASE_DIR / ".env")
+if (HOME / ".env").is_file():
+    env.read_env(HOME / ".env")
 
 NODE_MODE: str = env("NODE_MODE", default="embedded")
 if NODE_MODE not in ("embedded", "production"):
     raise ImproperlyConfigured(f"NODE_MODE is {NODE_MODE!r}; it is embedded or production.")
 
+# What `python -m msgnode.servers.main` is: a worker with all of the node, or console and API alone.
+ROLE: str = env("ROLE", default="node")
+if ROLE not in ("node", "web"):
+    raise ImproperlyConfigured(f"ROLE is {ROLE!r}; it is node or web.")
 HOST: str = env("HOST", default="127.0.0.1")
 PORT: int = env.int("PORT", default=8000)
 ASGI_SERVER: str = env("ASGI_SERVER", default="daphne")
@@ -41,7 +47,7 @@ PUBLIC_URL: str = env(
     default=f"http://localhost:{PORT}" if NODE_MODE == "embedded" else f"https://{DOMAIN}",
 ).rstrip("/")
 WORKERS: int = env.int("WORKERS", default=1)
-DATA_DIR = Path(env("DATA_DIR", default=str(BASE_DIR / "var"))).resolve()
+DATA_DIR = Path(env("DATA_DIR", default=str(HOME / "var"))).resolve()
 # A restore that was killed: nothing starts on half of it, but for the restore that ends it.
 UNFINISHED_RESTORE = "restore.unfinished"
 if (DATA_DIR / UNFINISHED_RESTORE).exists() and sys.argv[1:2] != ["restore"]:

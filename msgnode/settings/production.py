@@ -28,3 +28,6 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = env.bool("SECURE_HSTS_INCLUDE_SUBDOMAINS", defa
 SECURE_HSTS_PRELOAD = env.bool("SECURE_HSTS_PRELOAD", default=True)
 SESSION_COOKIE_SECURE = True
 CSRF_COOKIE_SECURE = True
+# The same at each of its ports: a page may come from any worker, or from the web process.
+SESSION_COOKIE_NAME = "node_session"
+CSRF_COOKIE_NAME = "node_csrf"

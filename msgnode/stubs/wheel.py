@@ -19,6 +19,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgnode.resources import SHARED
+
 VERSION = "1.0.0"
 NAME = "hyperty_runtime"
 FILE_NAME = f"{NAME}-{VERSION}-py3-none-any.whl"
@@ -56,7 +58,7 @@ def build() -> bytes:
     readme = (_ROOT / "msgnode/runtime/python/README.md").read_text(encoding="utf-8")
     files[f"{info}/METADATA"] = (_METADATA + readme).encode()
     files[f"{info}/WHEEL"] = _WHEEL.encode()
-    files[f"{info}/LICENSE"] = (_ROOT / "LICENSE").read_bytes()
+    files[f"{info}/LICENSE"] = (SHARED / "LICENSE").read_bytes()
     record = "".join(f"{name},sha256={_hash(data)},{len(data)}\n" for name, data in files.items())
     files[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
     target = io.BytesIO()

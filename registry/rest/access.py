@@ -17,13 +17,11 @@ from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from msgnode.core.rates import VISITS
+from msgnode.core.http_limits import HTTP_LIMITS
 from registry import api
 
 READ_PERMISSION = "registry.view_hyperty"
 WRITE_PERMISSION = "registry.change_hyperty"
-
-_WINDOW = 60
 
 
 class RegistryAccess(BasePermission):
@@ -60,7 +58,7 @@ class RegistryThrottle(BaseThrottle):
             else self.get_ident(request)
         )  # fmt: skip
         rate = int(settings.REGISTRY[f"{kind}_PER_MINUTE"])
-        self._wait = VISITS.grant((kind, who), _WINDOW, rate)
+        self._wait = HTTP_LIMITS.take(kind, who, rate)
         return self._wait == 0
 
     def wait(self) -> float:

@@ -137,6 +137,19 @@ def test_what_cannot_be_restored_is_named_and_changes_nothing(
     status, said = fails(old, "backup", "--output", str(archive))
     assert (status, "exists" in said) == (2, True), said
 
+    missing = tmp_path / "not there"
+    for place, words in ((missing, "there is no file"), (tmp_path, "is a directory")):
+        status, said = fails(other, "restore", str(place), "--replace")
+        assert (status, words in said, str(place) in said) == (2, True, True), said
+        assert "Errno" not in said
+
+    status, said = fails(other, "move_to", "nonsense")
+    assert status == 2
+    assert said.strip().splitlines() == [
+        "CommandError: 'nonsense' is no URL of a PostgreSQL database, such as "
+        "postgres://user:password@host/name."
+    ]
+
     assert before == (rows(other.data_dir / "node.sqlite3"), before[1])
     assert not [path for path in other.data_dir.iterdir() if "restore" in path.name]
 

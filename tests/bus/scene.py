@@ -24,7 +24,7 @@ class Scene:
         self.recorder = FakeRecorder()
         self.tapped: list[tuple[Any, bytes]] = []
         self.pipeline = pipeline(self.table, *components, recorder=self.recorder, **parts)
-        self.pipeline.tap = lambda record, body: self.tapped.append((record, body))
+        self.pipeline.watch(lambda record, body: self.tapped.append((record, body)))
 
     def say(self, type_: str = "create", to: Any = TWO, **fields: Any) -> int:
         """Send a message; its bytes."""

@@ -180,7 +180,6 @@ def test_of_ever_new_workers_only_so_many_are_remembered():
 
 def test_threads_lose_no_count():
     rates = LockedRates(Clock())
-    rates.share()
 
     def visit() -> None:
         for _ in range(2000):

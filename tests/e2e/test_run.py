@@ -54,6 +54,7 @@ def test_a_port_in_use_is_named_at_once(tmp_path: Path) -> None:
         ("DATABASE_URL", "postgres://node:secret@127.0.0.1:1/node", "the database refuses"),
         ("REDIS_URL", "redis://:secret@127.0.0.1:1/0", "Redis at redis://:…@127.0.0.1:1/0"),
         ("NODE_MODE", "prod", "NODE_MODE is 'prod'"),
+        ("ROLE", "www", "ROLE is 'www'"),
     ],
 )
 def test_a_broken_setting_is_named(tmp_path: Path, name: str, value: str, said: str) -> None:

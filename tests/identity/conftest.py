@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 from oauth2_provider.models import get_application_model
 
-from msgnode.core.rates import VISITS
+from msgnode.core.http_limits import HTTP_LIMITS
 from msgnode.identity.provider import keys as provider_keys
 from msgnode.models import ProviderKey
 from tests.identity.relying_party import BACK, RelyingParty
@@ -17,7 +17,7 @@ from tests.identity.relying_party import BACK, RelyingParty
 
 @pytest.fixture(autouse=True)
 def _nobody_was_here() -> None:
-    VISITS.clear()
+    HTTP_LIMITS.clear()
 
 
 @pytest.fixture

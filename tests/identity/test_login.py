@@ -1,14 +1,11 @@
-"""The brake of an address that tries to log in too often, at this worker and the others."""
+"""The brake of an address that tries to log in too often."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 from django.test import Client
-
-from msgnode.core.rates import VISITS
 
 pytestmark = pytest.mark.django_db
 
@@ -38,10 +35,3 @@ def test_an_address_that_tries_many_names_has_to_wait_and_its_neighbour_has_not(
 def test_both_doors_count_together() -> None:
     codes = [tries(path, "a").status_code for path in ("/login/", "/admin/login/") * 2]
     assert codes == [200] * LIMIT + [429]
-
-
-def test_tries_at_another_worker_count() -> None:
-    window = int(time.time() // 60)
-    VISITS.hear("another worker", [(("login", "192.0.2.1"), 60, window, LIMIT, LIMIT)])
-    assert tries("/login/", "a").status_code == 429
-    assert tries("/login/", "a", "192.0.2.2").status_code == 200

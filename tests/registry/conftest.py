@@ -12,7 +12,7 @@ import pytest
 from django.http import HttpResponse
 from django.test import Client
 
-from msgnode.core.rates import VISITS
+from msgnode.core.http_limits import HTTP_LIMITS
 from registry import store
 
 
@@ -39,7 +39,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture(autouse=True)
 def fresh_rates() -> None:
     """No test leaves less of the rate limit to the next."""
-    VISITS.clear()
+    HTTP_LIMITS.clear()
 
 
 class Field:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from msgnode.core.faults import FAULTS
-from msgnode.servers.daphne import DaphneLink
+from msgnode.servers.daphne_link import DaphneLink
 
 
 class Transport:

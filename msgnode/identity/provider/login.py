@@ -19,10 +19,8 @@ from django.shortcuts import render
 from django.urls import Resolver404, resolve
 from oauth2_provider.models import get_application_model
 
-from msgnode.core.rates import VISITS
+from msgnode.core.http_limits import HTTP_LIMITS, WINDOW
 from msgnode.web.proxies import address_of
-
-_WINDOW = 60
 
 
 class Login(LoginView):
@@ -46,9 +44,9 @@ def console_login(request: HttpRequest) -> HttpResponse:
 
 def too_many_tries(request: HttpRequest) -> HttpResponse | None:
     """The refusal, if this address has tried too often within a minute."""
-    if VISITS.note(("login", address_of(request)), _WINDOW) <= settings.LOGINS_PER_MINUTE:
+    if not HTTP_LIMITS.take("login", address_of(request), settings.LOGINS_PER_MINUTE):
         return None
-    return _refusal(request, _WINDOW)
+    return _refusal(request, WINDOW)
 
 
 def locked_out(request: HttpRequest, *_: Any) -> HttpResponse:

@@ -19,12 +19,11 @@ from urllib.parse import unquote
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
-from msgnode.core.rates import VISITS, Key
+from msgnode.core.http_limits import HTTP_LIMITS, WINDOW
 from msgnode.web.proxies import address_of
 
 Answer = Callable[..., HttpResponse]
 
-_WINDOW = 60
 _OF_ADDRESS = 4
 _MAX_NAME = 100
 _GUESSES = frozenset({"invalid_client", "invalid_grant"})
@@ -34,24 +33,27 @@ def throttled(view: Answer) -> Answer:
     """A view of the provider, for those who have not failed too often."""
 
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        keys = _keys(request)
-        limit: int = settings.PROVIDER["FAILURES_PER_MINUTE"]
-        limits = (limit, _OF_ADDRESS * limit)
-        if any(VISITS.count(key, _WINDOW) >= most for key, most in zip(keys, limits, strict=True)):
+        limits = _limits(request)
+        if any(HTTP_LIMITS.is_spent(*limit) for limit in limits):
             return _refusal()
         response = view(request, *args, **kwargs)
         if _was_wrong(response):
-            for key in keys:
-                VISITS.note(key, _WINDOW)
+            for limit in limits:
+                HTTP_LIMITS.take(*limit)
         return response
 
     answer.csrf_exempt = True  # type: ignore[attr-defined]  # clients have no cookie
     return answer
 
 
-def _keys(request: HttpRequest) -> tuple[Key, Key]:
+def _limits(request: HttpRequest) -> tuple[tuple[str, str, int], ...]:
+    """What counts a failure of this request: kind, who, and how many there may be in a minute."""
     address = address_of(request)
-    return ("client", _client(request)[:_MAX_NAME], address), ("clients", address)
+    most: int = settings.PROVIDER["FAILURES_PER_MINUTE"]
+    return (
+        ("client", f"{address} {_client(request)[:_MAX_NAME]}", most),
+        ("clients", address, _OF_ADDRESS * most),
+    )
 
 
 def _client(request: HttpRequest) -> str:
@@ -82,6 +84,6 @@ def _refusal() -> HttpResponse:
     text = "Too many requests of this client from this address have failed: wait a minute."
     error = {"error": "slow_down", "error_description": text}
     response = JsonResponse(error, status=HTTPStatus.TOO_MANY_REQUESTS)
-    response["Retry-After"] = str(_WINDOW)
+    response["Retry-After"] = str(WINDOW)
     response["Cache-Control"] = "no-store"
     return response

@@ -55,7 +55,9 @@ class Command(Tool):
             raise not_as_it_should_be(f"{file}: {fault} Nothing has changed.") from None
         except (restore.Refused, in_use.InUse) as fault:
             raise could_not_be_done(f"{fault} Nothing has changed.") from None
-        except (OSError, sqlite3.Error, DatabaseError) as fault:
+        except OSError as fault:
+            raise could_not_be_done(f"{_in_words(fault, file)} Nothing has changed.") from None
+        except (sqlite3.Error, DatabaseError) as fault:
             raise could_not_be_done(f"Not restored: {fault}") from None
 
     def _finish(self) -> None:
@@ -81,3 +83,14 @@ class Command(Tool):
             )
         if done.manifest.domain != settings.DOMAIN:
             self.stdout.write(f"It is of {done.manifest.domain}, and DOMAIN is {settings.DOMAIN}.")
+
+
+def _in_words(fault: OSError, archive: Path | None) -> str:
+    """What is missing or refused, by its name."""
+    named = Path(fault.filename) if fault.filename else None
+    if named is None or not fault.strerror:
+        return f"Not restored: {fault}."
+    what = "the archive" if named == archive else "the file"
+    if isinstance(fault, FileNotFoundError):
+        return f"Not restored: there is no file {named}."
+    return f"Not restored: {what} {named} cannot be read or written ({fault.strerror.lower()})."

@@ -27,6 +27,7 @@ from msgnode.launch.error_messages import StartFailed
 from msgnode.launch.make_parent import Make
 from msgnode.launch.programs import Programs
 from msgnode.launch.redis import own_redis
+from msgnode.resources import SHARED
 
 START_SECONDS = 90.0
 LOOK_SECONDS = 1.0
@@ -48,7 +49,7 @@ class Command(BaseCommand):
             signal.signal(signal.SIGHUP, self._told_to_stop)
         limits = settings.NODE
         stop_seconds = limits["DRAIN_STAGGER"] + 2 * limits["DRAIN_SECONDS"] + 5
-        programs = Programs(settings.BASE_DIR / "supervisord.conf", settings.DATA_DIR, stop_seconds)
+        programs = Programs(SHARED / "supervisord.conf", settings.DATA_DIR, stop_seconds)
         try:
             with prepare.hold(settings.DATA_DIR, stop_seconds + 10) as lock:
                 if settings.WORKERS > 1 and not settings.REDIS_URL:
@@ -68,7 +69,7 @@ class Command(BaseCommand):
             REDIS_URL=redis.url, NODE_REDIS=redis.program, NODE_REDIS_CONF=str(redis.configuration)
         )
         sys.stdout.flush()
-        os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606  (ourselves again)
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  (ourselves again)
 
     def _prepare(self) -> None:
         prepare.raise_file_limit()

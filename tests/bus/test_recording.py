@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgnode.bus.ports import CountingRecorder
+from msgnode.bus.recording import CountingRecorder
 from msgnode.core.record import Outcome, TrafficRecord
 from tests.fakes import FakeRecorder
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgnode.core.copies import without_token
+from msgnode.bus.delivery import without_token
 
 TEXT = st.text(max_size=20)
 TOKEN = "0f8fad5b-d9cb-469f-a165-70867728950e"

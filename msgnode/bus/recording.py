@@ -1,0 +1,120 @@
+"""Rows of the traffic record: made, counted, shown to who looks on, and passed on to be kept."""
+
+from __future__ import annotations
+
+from time import perf_counter, time
+
+from msgnode.core.decision import Decision
+from msgnode.core.envelope import InvalidFrame
+from msgnode.core.histogram import Histogram
+from msgnode.core.identity import Speaker
+from msgnode.core.message_types import TYPES
+from msgnode.core.messages import Message
+from msgnode.core.record import OTHER_TYPE, Outcome, TrafficRecord
+
+from .ports import MessageObserver, Recorder
+
+
+class CountingRecorder:
+    """Counts messages by type and outcome, bytes, and seconds.
+
+    Args:
+        onward: keeps each row, if there is one.
+    """
+
+    def __init__(self, onward: Recorder | None = None) -> None:
+        self.messages: dict[tuple[str, Outcome], int] = {}
+        self.bytes = 0
+        self.latencies = Histogram((20e-6, 50e-6, 100e-6, 300e-6, 1e-3, 3e-3, 10e-3, 0.1))
+        self._onward = onward.note if onward is not None else None
+
+    def note(self, record: TrafficRecord) -> None:
+        """Count a row, and pass it on."""
+        key = (record.type, record.outcome)
+        self.messages[key] = self.messages.get(key, 0) + 1
+        self.bytes += record.size
+        self.latencies.observe(record.latency)
+        if self._onward is not None:
+            self._onward(record)
+
+
+class Rows:
+    """One instance per pipeline; `tap` is shown each row, and the body as it came."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.tap: MessageObserver | None = None
+        self._keep = recorder.note
+
+    def note(
+        self,
+        message: Message,
+        to: str,
+        speaker: Speaker,
+        decision: Decision,
+        began: float,
+        outcome: Outcome,
+        listeners: int = 0,
+        component: str = "",
+        code: int = 0,
+    ) -> None:
+        """Note what became of a message at one recipient.
+
+        Args:
+            message: the message.
+            to: the recipient.
+            speaker: who said it.
+            decision: of the policies.
+            began: `perf_counter` when it was taken.
+            outcome: what became of it.
+            listeners: how many accepted it.
+            component: who answered, if a component did.
+            code: of the answer, 0 without one.
+        """
+        record = TrafficRecord(
+            time(),
+            speaker.session_id,
+            message.id.decode(),
+            message.type if message.type in TYPES else OTHER_TYPE,
+            message.sender,
+            to,
+            len(message.frame),
+            listeners,
+            outcome,
+            component,
+            code,
+            decision.effect,
+            decision.deciding[-1] if decision.deciding else "",
+            speaker.identity is not None,
+            perf_counter() - began,
+            speaker.runtime_url,
+        )
+        self._keep(record)
+        if self.tap is not None:
+            self.tap(record, message.body)
+
+    def note_fault(self, fault: InvalidFrame, frame: bytes, speaker: Speaker, began: float) -> None:
+        """Note a frame that is no message, as far as its parts are known.
+
+        Args:
+            fault: what is wrong with the frame.
+            frame: the frame as it came.
+            speaker: who sent it.
+            began: `perf_counter` when it was taken.
+        """
+        record = TrafficRecord(
+            at=time(),
+            session=speaker.session_id,
+            id=fault.id.decode(),
+            type="",
+            sender=fault.sender,
+            to=fault.to,
+            size=len(frame),
+            listeners=0,
+            outcome=Outcome.REFUSED,
+            code=fault.code,
+            latency=perf_counter() - began,
+            runtime=speaker.runtime_url,
+        )
+        self._keep(record)
+        if self.tap is not None:
+            self.tap(record, b"")

@@ -1,0 +1,24 @@
+"""The command line of the node: `manage.py` in a checkout, `messaging-node` when installed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Run the command that the arguments name."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgnode.settings")
+    from django.conf import settings
+    from django.core.exceptions import ImproperlyConfigured
+    from django.core.management import execute_from_command_line
+
+    try:
+        settings.DEBUG  # noqa: B018  (reads the settings: a fault there is a line, not a traceback)
+    except (ImproperlyConfigured, OSError) as fault:
+        sys.exit(f"{Path(sys.argv[0]).name}: {fault}")
+    from msgnode.console.actor import acting_as
+
+    with acting_as(f"manage.py {sys.argv[1] if len(sys.argv) > 1 else ''}"):
+        execute_from_command_line(sys.argv)

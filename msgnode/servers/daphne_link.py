@@ -1,0 +1,101 @@
+"""A Link over one of Daphne's WebSockets.
+
+Frames go to the consumer without a queue, and to the socket without a copy; it knows when the
+socket is full and can stop reading it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgnode.servers import daphne_internals as internals  # first: it installs the reactor
+from msgnode.servers.daphne_internals import InternalProtocol
+from msgnode.servers.socket_link import CLOSE_PATIENCE, SocketLink
+
+from twisted.internet import reactor as _reactor  # isort: skip
+from twisted.internet.interfaces import IPushProducer  # isort: skip
+from zope.interface import implementer  # isort: skip
+
+reactor: Any = _reactor
+
+
+@implementer(IPushProducer)
+class DaphneLink(SocketLink):
+    """A link over one of Daphne's protocols.
+
+    It is full as soon as the kernel does not take everything; Twisted calls resumeProducing when
+    its buffer has run empty.
+    """
+
+    def __init__(self, protocol: InternalProtocol) -> None:
+        super().__init__()
+        self._protocol = protocol
+        self._transport = protocol.transport
+        self._early: list[bytes] = []
+
+    async def run(self, receiver: Callable[[bytes], None]) -> None:
+        self._transport.unregisterProducer()  # the HTTP channel's, from before the upgrade
+        self._transport.registerProducer(self, True)
+        self._protocol.receiver = receiver
+        for frame in self._early:
+            receiver(frame)
+        self._early.clear()
+        await self._closed.wait()
+
+    def _send(self, data: bytes) -> None:
+        """To the socket at once where nothing waits before it.
+
+        That saves Twisted's wait for a writable socket.
+        """
+        transport = self._transport
+        if not transport.connected or not self._protocol.may_write:
+            return
+        rest = internals.write_now(transport, data)
+        if not rest:
+            return
+        transport.write(rest)  # which finds out by itself if the connection is lost
+        if not self.is_paused and transport.connected:
+            internals.tell_when_empty(transport)
+            self.full()
+
+    @property
+    def unsent_bytes(self) -> int:
+        return internals.unsent_bytes(self._transport)
+
+    def _begin_close(self, code: int, reason: str) -> None:
+        protocol = self._protocol
+        was_paused = self.is_paused
+        if protocol.may_write:
+            protocol.sendClose(code, reason)
+        self.closing()
+        self.resume_reading()  # or the peer's half of the closing handshake is never read
+        if was_paused:
+            # Nobody reads what is in the buffer, so the closing frame behind it is never sent.
+            reactor.callLater(CLOSE_PATIENCE, self._drop)
+
+    def pause_reading(self) -> None:
+        self._transport.pauseProducing()
+
+    def resume_reading(self) -> None:
+        if self._protocol.state in (self._protocol.STATE_OPEN, self._protocol.STATE_CLOSING):
+            self._transport.resumeProducing()
+
+    def keep(self, frame: bytes) -> None:
+        """A frame that came before the consumer asked for any."""
+        self._early.append(frame)
+
+    def pauseProducing(self) -> None:  # noqa: N802 (Twisted's name)
+        self.full()
+
+    def resumeProducing(self) -> None:  # noqa: N802 (Twisted's name)
+        self.drained()
+        if self._transport.disconnecting:
+            self._transport.startWriting()  # Twisted forgets to hang up when it resumes a producer
+
+    def stopProducing(self) -> None:  # noqa: N802 (Twisted's name)
+        self.full()
+
+    def _drop(self) -> None:
+        if not self._protocol.has_closed:
+            self._transport.abortConnection()

@@ -1,0 +1,42 @@
+"""What every process of the node begins with: its socket, and the server that ASGI_SERVER names."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from msgnode.servers.base import Serving
+
+_BACKLOG = 4096
+
+
+def listening_socket(host: str, port: int, is_shared: bool) -> socket.socket:
+    """A socket that listens.
+
+    A shared one several workers may have, each with connections of its own.
+    """
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_shared:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if family == socket.AF_INET6:
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    made.bind(address)
+    made.listen(_BACKLOG)
+    made.setblocking(False)
+    return made
+
+
+def serving(name: str) -> Callable[[Any, dict[str, Any]], Serving]:
+    """The server of that name; the other is not imported, which Twisted would not take well."""
+    if name == "uvicorn":
+        from msgnode.servers.uvicorn import UvicornServing
+
+        return UvicornServing
+    from msgnode.servers.daphne import DaphneServing
+
+    return DaphneServing

@@ -1,0 +1,58 @@
+"""The console and the API in a process of their own: `ROLE=web python -m msgnode.servers.main`.
+
+It has no node in it: no lease, no sessions, no routing table. What it changes reaches the workers
+through the database, as from every process that is no worker. It listens on HOST:PORT, and stops on
+SIGTERM or SIGINT when the requests that are under way are answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+
+from django.conf import settings
+
+from msgnode.asgi import application
+from msgnode.servers.collector import Collector
+from msgnode.servers.start import listening_socket, serving
+
+log = logging.getLogger("msgnode.servers.web")
+
+
+class WebProcess:
+    """Its server, its start and its stop."""
+
+    def __init__(self) -> None:
+        self._serving = serving(settings.ASGI_SERVER)(application, settings.NODE)
+        self._loop = self._serving.loop
+        self._stopping: asyncio.Task[None] | None = None
+
+    def run(self) -> int:
+        """Serve until a signal; the exit status."""
+        Collector().start(self._loop)
+        gc.enable()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._stop)
+        try:
+            listening = listening_socket(settings.HOST, settings.PORT, is_shared=False)
+        except OSError as error:
+            log.critical("Cannot listen on %s:%s: %s", settings.HOST, settings.PORT, error)
+            return 1
+        log.info("The web process is ready.")
+        self._serving.run(listening)
+        return 0
+
+    def _stop(self) -> None:
+        if self._stopping is None:
+            self._stopping = self._loop.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        log.info("The web process stops.")
+        self._serving.stop_listening()
+        try:
+            if not await self._serving.drained(settings.NODE["DRAIN_SECONDS"]):
+                log.warning("Some requests were not answered in time.")
+        finally:
+            self._serving.stop()
