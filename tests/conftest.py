@@ -21,7 +21,11 @@ from tests.template import migrated_database
 
 Come = Callable[..., Awaitable[Client]]
 
-settings.register_profile("default", deadline=None, derandomize=True, max_examples=100)
+OWN_NODES = ("idnode", "strict", "narrow", "relay")
+"""Fixtures that start a node for several tests, besides `node`, which nearly all of them use."""
+
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
@@ -85,11 +89,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     repeated = {item for item in items if item.get_closest_marker("any_server") and _is_other(item)}
     config.hook.pytest_deselected(items=list(repeated))
     items[:] = [item for item in items if item not in repeated]
+    for item in items:
+        _keep_together(item)
 
 
 def _is_other(item: pytest.Item) -> bool:
     call = getattr(item, "callspec", None)
-    return call is not None and call.params.get("server", "daphne") != "daphne"
+    return call is not None and "uvicorn" in call.params.values()
+
+
+def _keep_together(item: pytest.Item) -> None:
+    """Tests that share a node of their own run in one process, which starts it, and not in each."""
+    shared = next((name for name in OWN_NODES if name in getattr(item, "fixturenames", ())), "")
+    if shared and item.get_closest_marker("xdist_group") is None:
+        place = "" if shared == "idnode" else f" of {item.path.name}"
+        item.add_marker(pytest.mark.xdist_group(f"{shared}{place}"))
 
 
 @pytest.fixture(scope="session")

@@ -4,12 +4,15 @@ mutmut (its settings are in pyproject.toml) changes the bus, the rules of sessio
 engine in one small way at a time and runs the fast tests that reach the place. A mutant that no
 test kills is listed, with its change, unless `survivors.toml` says why it may live. Results are
 kept in mutants/, so a run that was stopped goes on; a name such as `msgnode.bus.table.*` runs these
-anew. The exit status is 1 if fewer than 80 % were killed or one survives without a reason.
+anew. `--sample 200` runs so many, chosen at random, and says what that tells of all. The exit
+status is 1 if fewer than 80 % were killed or one survives without a reason.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import random
 import re
 import subprocess
 import sys
@@ -17,6 +20,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import sqrt
 from pathlib import Path
 
 from mutmut.mutation.diff_apply import get_diff_for_mutant
@@ -49,11 +53,19 @@ class Reason:
         return survivor.file == self.file and self.change.search(survivor.change) is not None
 
 
-def main(names: list[str]) -> int:
-    program = [sys.executable, "-m", "mutmut", "run", "--max-children", "1", *names]
-    if subprocess.run(program, cwd=ROOT, check=False).returncode:
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--sample", type=int, default=0, help="so many mutants, chosen at random")
+    parser.add_argument("--seed", type=int, default=0, help="of that choice")
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args(words)
+    names, chosen = options.names, None
+    if options.sample:
+        chosen = sample(options.sample, options.seed)
+        names = sorted(chosen)
+    if mutmut(*names):
         return 1
-    numbers, survivors = results()
+    numbers, survivors = results(chosen)
     reasons = list(read_reasons())
     open_ones = [each for each in survivors if not any(why.covers(each) for why in reasons)]
     for each in open_ones:
@@ -63,17 +75,56 @@ def main(names: list[str]) -> int:
         dead, alive = numbers[file, "killed"], numbers[file, "survived"]
         killed, total = killed + dead, total + dead + alive
         print(f"{file}: {dead} of {dead + alive} killed, {numbers[file, 'not run']} not run")
+    low, high = interval(killed, total)
     print(f"{killed} of {total} killed, {len(open_ones)} survivors without a reason")
+    if chosen is not None:
+        print(f"of all mutants {low:.0%} to {high:.0%} (19 times out of 20)")
     return 0 if total and killed >= WANTED * total and not open_ones else 1
 
 
-def results() -> tuple[Counter[tuple[str, str]], list[Survivor]]:
-    """What became of the mutants: how many by file and fate, and those that lived."""
+def mutmut(*names: str) -> int:
+    """Run mutmut for these mutants, or all; the exit status."""
+    program = [sys.executable, "-m", "mutmut", "run", "--max-children", "1", *names]
+    return subprocess.run(program, cwd=ROOT, check=False).returncode
+
+
+def sample(number: int, seed: int) -> set[str]:
+    """Names of mutants chosen at random, each as likely as every other."""
+    mutmut("none of them")  # it makes the mutants before it finds that nothing is to be done
+    names = sorted(name for _, fates in kept() for name in fates)
+    return set(random.Random(seed).sample(names, min(number, len(names))))
+
+
+def interval(killed: int, total: int) -> tuple[float, float]:
+    """Wilson's interval for the share of all, from a sample, at 95 %.
+
+    >>> low, high = interval(90, 100)
+    >>> f"{low:.3f} {high:.3f}"
+    '0.826 0.945'
+    """
+    if not total:
+        return 0.0, 1.0
+    z, share = 1.96, killed / total
+    middle = (share + z * z / (2 * total)) / (1 + z * z / total)
+    half = z * sqrt(share * (1 - share) / total + (z / (2 * total)) ** 2) / (1 + z * z / total)
+    return middle - half, middle + half
+
+
+def kept() -> Iterator[tuple[str, dict[str, int | None]]]:
+    """Each file that has mutants, and what became of them by their names."""
+    for found in sorted(MADE.rglob("*.meta")):
+        file = str(found.relative_to(MADE)).removesuffix(".meta")
+        yield file, json.loads(found.read_text())["exit_code_by_key"]
+
+
+def results(chosen: set[str] | None = None) -> tuple[Counter[tuple[str, str]], list[Survivor]]:
+    """What became of the mutants (chosen): how many by file and fate, and those that lived."""
     numbers: Counter[tuple[str, str]] = Counter()
     survivors = []
-    for kept in sorted(MADE.rglob("*.meta")):
-        file = str(kept.relative_to(MADE)).removesuffix(".meta")
-        for name, status in json.loads(kept.read_text())["exit_code_by_key"].items():
+    for file, fates in kept():
+        for name, status in fates.items():
+            if chosen is not None and name not in chosen:
+                continue
             if status in _NOT_RUN:
                 numbers[file, "not run"] += 1
             elif status in _SURVIVED | _UNREACHED:

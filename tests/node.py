@@ -38,6 +38,7 @@ class Node:
 
     def __init__(self, data_dir: Path, **settings: object) -> None:
         self.data_dir = data_dir
+        self.root = ROOT  # of the checkout that runs
         self.port = free_port()
         self._environment = {
             **{name: value for name, value in os.environ.items() if name not in _DROPPED},
@@ -68,7 +69,7 @@ class Node:
         """What a management command prints, run with the node's settings."""
         done = subprocess.run(
             [sys.executable, "manage.py", *words],
-            cwd=ROOT,
+            cwd=self.root,
             env=self._environment,
             check=True,
             capture_output=True,
@@ -83,7 +84,7 @@ class Node:
         with (self.data_dir / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "msgnode.servers.main"],
-                cwd=ROOT,
+                cwd=self.root,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

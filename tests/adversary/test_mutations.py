@@ -21,7 +21,7 @@ from tests.client import Client, address, code
 from tests.fuzz.test_garbage import Garbage
 from tests.node import Node, eventually
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200), pytest.mark.any_server]
 
 FRAMES = int(os.environ.get("MUTATED_FRAMES", "20000"))
 CLIENTS = 8

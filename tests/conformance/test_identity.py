@@ -306,6 +306,7 @@ async def test_case_77_a_revoked_token_is_refused_at_once(
     assert (await said(pair, later))["type"] == "create"
 
 
+@pytest.mark.long
 async def test_case_78_a_new_key_is_fetched_once_and_unknown_ones_hardly_ever(
     start_node: Callable[..., Node], make_issuer: Callable[..., Issuer], come: Come
 ) -> None:

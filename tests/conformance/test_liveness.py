@@ -120,6 +120,7 @@ async def test_a_newcomer_takes_the_place_of_a_frozen_socket_and_never_that_of_a
 
 
 @pytest.mark.usefixtures("asks")
+@pytest.mark.long
 async def test_many_newcomers_at_once_ask_one_socket_and_one_of_them_is_served(
     start_node: Callable[..., Node], start: Start
 ) -> None:
@@ -136,6 +137,7 @@ async def test_many_newcomers_at_once_ask_one_socket_and_one_of_them_is_served(
 
 @BOTH
 @pytest.mark.usefixtures("asks")
+@pytest.mark.long
 async def test_where_all_sockets_of_a_runtime_have_died_the_next_open_finds_room(
     start_node: Callable[..., Node], start: Start, handshake: str
 ) -> None:
@@ -158,6 +160,7 @@ async def test_where_all_sockets_of_a_runtime_have_died_the_next_open_finds_room
 
 
 @pytest.mark.usefixtures("asks")
+@pytest.mark.long
 async def test_who_is_thawed_is_served_again(start_node: Callable[..., Node], start: Start) -> None:
     alone = start_node(SHARE_RUNTIME_URL="false", RESUME="with-proof")
     url = runtime()

@@ -306,6 +306,7 @@ async def test_case_42_every_form_of_a_record_has_the_same_answer(
     assert (await alice.ask("delete", to, guid=GUID))["Code"] == 400
 
 
+@pytest.mark.long
 async def test_a_session_that_dies_with_its_runtime_disconnects_after_the_grace(
     start_node: Callable[..., Node], come: Come
 ) -> None:

@@ -15,6 +15,8 @@ from tests.services import redis_server
 
 from .browser import log_in, operated
 
+pytestmark = pytest.mark.any_server
+
 SECOND = 1.0
 MACHINE = 1.0  # what a busy machine may add
 

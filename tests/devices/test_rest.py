@@ -47,6 +47,7 @@ async def _respond(client: Client, asked: Frame, body: object) -> None:
 
 
 @pytest.mark.parametrize("token", ["nonsense", "mns_", "mns_cnVudGltZTovL2QvMQ.t0k"])
+@pytest.mark.any_server
 async def test_case_03_a_token_that_opens_nothing_is_401(node: Node, token: str) -> None:
     async with Device(node) as device:
         device.token = token
@@ -56,6 +57,7 @@ async def test_case_03_a_token_that_opens_nothing_is_401(node: Node, token: str)
     assert answer.json()["status"] == 401
 
 
+@pytest.mark.any_server
 async def test_case_03_the_token_of_another_session_speaks_for_that_one_only(node: Node) -> None:
     async with Device(node) as device, Device(node) as other:
         message = {"id": 1, "type": "create", "from": device.runtime_url, "to": other.runtime_url}
@@ -63,6 +65,7 @@ async def test_case_03_the_token_of_another_session_speaks_for_that_one_only(nod
     assert answer.status_code == 403
 
 
+@pytest.mark.any_server
 async def test_case_04_a_request_with_wait_is_answered_in_the_body(node: Node) -> None:
     async with Device(node) as device:
         answer = await device.send(
@@ -74,6 +77,7 @@ async def test_case_04_a_request_with_wait_is_answered_in_the_body(node: Node) -
         assert (await device.poll(wait=0)).status_code == 204  # and nowhere else
 
 
+@pytest.mark.any_server
 async def test_case_04_a_slow_answer_is_202_and_comes_by_the_downstream(
     node: Node, come: Come
 ) -> None:
@@ -87,6 +91,7 @@ async def test_case_04_a_slow_answer_is_202_and_comes_by_the_downstream(
     assert (heard["id"], heard["body"]["value"]) == ("slow-1", "late")
 
 
+@pytest.mark.any_server
 async def test_case_05_what_wants_no_answer_is_202(node: Node, come: Come) -> None:
     listener = await come()
     async with Device(node) as device:
@@ -98,6 +103,7 @@ async def test_case_05_what_wants_no_answer_is_202(node: Node, come: Come) -> No
         assert (await listener.expect(type="update"))["body"]["value"] == 1
 
 
+@pytest.mark.any_server
 async def test_case_06_one_bad_message_of_a_hundred_is_refused_alone(
     node: Node, come: Come
 ) -> None:
@@ -165,6 +171,7 @@ async def test_case_09_a_second_stream_ends_the_first(node: Node, come: Come) ->
         assert (await second.message())["body"]["value"] == 1
 
 
+@pytest.mark.any_server
 async def test_case_10_deleting_the_session_frees_its_addresses(node: Node, come: Come) -> None:
     talker = await come()
     async with Device(node) as device:
@@ -175,6 +182,7 @@ async def test_case_10_deleting_the_session_frees_its_addresses(node: Node, come
         assert (await device.poll(wait=0)).status_code == 401
 
 
+@pytest.mark.any_server
 async def test_case_11_a_repeated_key_is_answered_alike_and_carried_once(
     node: Node, come: Come
 ) -> None:
@@ -194,6 +202,7 @@ async def test_case_11_a_repeated_key_is_answered_alike_and_carried_once(
 
 
 @pytest.mark.long
+@pytest.mark.any_server
 async def test_a_thousand_addresses_of_one_device_are_heard_in_order(
     node: Node, come: Come
 ) -> None:
@@ -224,6 +233,7 @@ async def test_case_13_a_node_that_stops_says_so_on_the_stream(
     assert await asyncio.to_thread(node.status) == 0
 
 
+@pytest.mark.any_server
 async def test_case_14_no_token_stands_in_what_the_node_wrote(
     start_node: Callable[..., Node],
 ) -> None:
@@ -241,6 +251,7 @@ async def test_case_14_no_token_stands_in_what_the_node_wrote(
             assert device.token.encode() not in content, path
 
 
+@pytest.mark.any_server
 async def test_responses_as_events_keep_their_place(node: Node, come: Come) -> None:
     talker = await come()
     async with Device(node) as device, device.events() as events:
@@ -257,6 +268,7 @@ async def test_responses_as_events_keep_their_place(node: Node, come: Come) -> N
     assert {each["body"]["code"] for each in heard[:3]} == {404}
 
 
+@pytest.mark.any_server
 async def test_requests_of_one_id_are_answered_each(node: Node) -> None:
     async with Device(node) as device:
         message = {"id": 1, "type": "read", "from": device.runtime_url, "to": address()}
@@ -264,6 +276,7 @@ async def test_requests_of_one_id_are_answered_each(node: Node) -> None:
     assert [each["code"] for each in answers] == [404] * 5
 
 
+@pytest.mark.any_server
 async def test_case_15_from_the_address_of_another_is_403(node: Node, come: Come) -> None:
     other = await come()
     (theirs,) = await other.allocate()
@@ -275,6 +288,7 @@ async def test_case_15_from_the_address_of_another_is_403(node: Node, come: Come
     assert answer.json()["body"]["code"] == 403
 
 
+@pytest.mark.any_server
 async def test_case_16_only_pages_of_listed_origins_may_call(
     start_node: Callable[..., Node],
 ) -> None:
@@ -291,6 +305,7 @@ async def test_case_16_only_pages_of_listed_origins_may_call(
     await device.http.aclose()
 
 
+@pytest.mark.any_server
 async def test_case_17_reading_a_resource_gives_the_body_a_message_would(
     node: Node, come: Come
 ) -> None:
@@ -328,6 +343,7 @@ async def test_case_19_a_device_that_floods_is_held_back_like_a_socket(
         assert codes == {207, 429}  # so many requests may wait, and no more
 
 
+@pytest.mark.long
 async def test_a_device_that_is_silent_is_detached_and_finds_what_came_meanwhile(
     start_node: Callable[..., Node],
 ) -> None:
@@ -344,6 +360,7 @@ async def test_a_device_that_is_silent_is_detached_and_finds_what_came_meanwhile
         assert answer.json()["gap"] is False
 
 
+@pytest.mark.long
 async def test_a_session_goes_on_after_the_node_was_killed(
     start_node: Callable[..., Node],
 ) -> None:
@@ -359,6 +376,8 @@ async def test_a_session_goes_on_after_the_node_was_killed(
         assert lost.json()["gap"] is True
 
 
+@pytest.mark.any_server
+@pytest.mark.long
 async def test_what_was_not_sent_before_a_clean_restart_is_a_gap_and_never_lost_in_silence(
     start_node: Callable[..., Node],
 ) -> None:
@@ -375,6 +394,8 @@ async def test_what_was_not_sent_before_a_clean_restart_is_a_gap_and_never_lost_
         assert [each["body"]["value"] for each in answer["messages"]] == ["gap"]
 
 
+@pytest.mark.any_server
+@pytest.mark.long
 async def test_an_operator_who_ends_the_session_is_the_last_word_of_its_stream(
     start_node: Callable[..., Node],
 ) -> None:
@@ -395,6 +416,7 @@ for session in Session.objects.all():
 """
 
 
+@pytest.mark.any_server
 async def test_a_node_without_devices_says_that_they_are_switched_off(
     start_node: Callable[..., Node],
 ) -> None:
@@ -404,6 +426,7 @@ async def test_a_node_without_devices_says_that_they_are_switched_off(
     assert "DEVICE_HTTP" in answer.json()["detail"]
 
 
+@pytest.mark.any_server
 async def test_a_session_that_is_gone_is_replaced_by_a_fresh_one(node: Node) -> None:
     async with Device(node) as device:
         await device.http.delete("/sessions/current", headers=device.headers)
@@ -424,6 +447,7 @@ async def test_a_session_that_is_gone_is_replaced_by_a_fresh_one(node: Node) -> 
         ("GET", "/poll?after=x", 400),
     ],
 )
+@pytest.mark.any_server
 async def test_a_request_that_cannot_be_read_is_told_what_is_wrong(
     node: Node, method: str, path: str, status: int
 ) -> None:
@@ -434,12 +458,14 @@ async def test_a_request_that_cannot_be_read_is_told_what_is_wrong(
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"runtimeURL": 5}', b'{"runtimeURL": "x"}'])
+@pytest.mark.any_server
 async def test_a_session_needs_the_url_of_a_runtime(node: Node, body: bytes) -> None:
     async with httpx.AsyncClient(trust_env=False) as http:
         answer = await http.post(f"http://127.0.0.1:{node.port}/device/v1/sessions", content=body)
     assert answer.status_code == 400
 
 
+@pytest.mark.long
 async def test_a_stream_that_is_not_read_is_bounded_and_harms_nobody(
     start_node: Callable[..., Node],
 ) -> None:
@@ -467,6 +493,7 @@ async def test_a_stream_that_is_not_read_is_bounded_and_harms_nobody(
             answer = (await device.poll(answer["next"], wait=5)).json()
 
 
+@pytest.mark.long
 async def test_a_frozen_device_costs_its_own_session_only(
     start_node: Callable[..., Node], tmp_path: object
 ) -> None:

@@ -17,7 +17,7 @@ from tests.e2e.pair import OwnRedis, Pair
 from tests.issuer import Issuer, enter
 from tests.node import Node, eventually
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.any_server]
 
 IDM = "domain://idm.localhost"
 

@@ -19,7 +19,7 @@ from tests.e2e.pair import Pair
 from tests.node import Node, running
 from tests.waiting import until
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.any_server]
 
 SETTINGS = {"PROBE_INTERVAL": 0.2, "PROBE_TIMEOUT": 2}
 ALARMS = "SELECT kind, subject, cleared_at IS NULL FROM msgnode_alarm WHERE kind = 'path-broken'"

@@ -14,6 +14,8 @@ from websockets.asyncio.client import connect
 from msgnode.launch.address import Address, write_address
 from tests.node import ROOT, Node
 
+pytestmark = pytest.mark.any_server
+
 _RANDOM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -43,6 +45,7 @@ def test_the_first_conversation_goes_as_the_readme_prints_it(node: Node) -> None
     assert _with_names_for_what_is_random(said) == _with_names_for_what_is_random(printed)
 
 
+@pytest.mark.long
 def test_the_first_conversation_finds_the_node_that_runs_in_data_dir(
     node: Node, tmp_path: Path
 ) -> None:
@@ -58,6 +61,7 @@ def test_the_first_conversation_finds_the_node_that_runs_in_data_dir(
     assert done.stdout.count("alice >") == printed.count("alice >") > 0
 
 
+@pytest.mark.long
 def test_the_first_conversation_may_be_cut_short_by_its_reader(node: Node) -> None:
     command = f"{sys.executable} manage.py first_conversation | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(

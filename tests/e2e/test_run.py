@@ -16,6 +16,7 @@ from tests.e2e.launched import Launched
 from tests.services import free_port
 
 
+@pytest.mark.long
 def test_it_says_ready_once_everything_answers_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with Launched(tmp_path / "data", free_port()) as node:
         line = node.ready()

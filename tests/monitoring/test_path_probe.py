@@ -100,6 +100,7 @@ def _metric(node: Node, name: str) -> float:
     return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
 
 
+@pytest.mark.long
 async def test_a_worker_whose_commits_stand_still_is_not_ready_until_they_go_on(
     start_node: Callable[..., Node],
 ) -> None:

@@ -14,7 +14,7 @@ from tests.node import Node
 
 from .conftest import Parties
 
-pytestmark = pytest.mark.xdist_group("ownership")
+pytestmark = [pytest.mark.xdist_group("ownership"), pytest.mark.any_server]
 
 COUNTER = "msgnode_responses_unasked_total"
 
@@ -162,6 +162,7 @@ async def test_an_answer_of_who_moved_meanwhile_arrives(parties: Parties) -> Non
     assert code(await alice.answer(1)) == 200
 
 
+@pytest.mark.long
 async def test_who_asks_too_much_forgets_the_oldest_of_his_own_requests_only(
     start_node: Callable[..., Node], come: Come
 ) -> None:
@@ -181,6 +182,7 @@ async def test_who_asks_too_much_forgets_the_oldest_of_his_own_requests_only(
     assert f"{COUNTER} {30 - len(kept)}.0" in node.text("/metrics")
 
 
+@pytest.mark.long
 async def test_a_response_that_comes_too_late_is_dropped(
     start_node: Callable[..., Node], come: Come
 ) -> None:
@@ -193,6 +195,7 @@ async def test_a_response_that_comes_too_late_is_dropped(
     assert all(code(each) == 200 for each in await alice.received_from(bob))
 
 
+@pytest.mark.long
 async def test_the_setting_relaxes_it(start_node: Callable[..., Node], come: Come) -> None:
     node = start_node(STRICT_RESPONSES="false")
     alice, bob = await come(to=node), await come(to=node)

@@ -18,7 +18,7 @@ from tests.runtime import talkers
 from tests.runtime.talkers import Talker, talker
 from tests.runtime.tls_front import certificate, tls_front
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.any_server]
 
 PAIRS = [("nodejs", "chromium"), ("python", "nodejs"), ("python", "chromium")]
 pairs = pytest.mark.parametrize(("one", "other"), PAIRS, ids=["-".join(pair) for pair in PAIRS])

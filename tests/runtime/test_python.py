@@ -18,6 +18,8 @@ from msgnode.runtime.python.messages import Message
 from tests.node import Node
 from tests.stubs.runtimes import Cast
 
+pytestmark = pytest.mark.any_server
+
 SECONDS = 20.0
 
 

@@ -35,7 +35,12 @@ POLICIES = [
         ],
     }
 ]
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(600),
+    pytest.mark.any_server,
+]
 OBSERVERS = 5
 
 

@@ -13,6 +13,8 @@ from tests.accessibility import axe_faults
 from tests.node import Node
 from tests.stubs.test_stubs import END_ALL
 
+pytestmark = pytest.mark.any_server
+
 DESKTOP = {"viewport": {"width": 1280, "height": 900}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 
@@ -110,6 +112,7 @@ def test_a_broken_line_loses_nothing_for_who_listens_nor_for_who_speaks(
     assert page.locator(".steps .done").count() == 5
 
 
+@pytest.mark.long
 def test_the_page_goes_on_after_the_node_was_killed(
     start_node: Callable[..., Node], visit: Callable[..., Any]
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.accessibility import axe_faults
 from tests.node import Node
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.any_server]
 
 ALICE = """
 from django.contrib.auth.models import User

@@ -106,6 +106,7 @@ def test_case_53_54_a_node_that_restarts_in_peace_leaves_no_gap(
     assert "gap" not in alice.statuses() + bob.statuses()
 
 
+@pytest.mark.any_server
 def test_case_53_54_via_keeps_messages_from_going_round(
     node: Node, cast_on: Callable[[Node], Cast]
 ) -> None:
@@ -125,6 +126,7 @@ def test_case_53_54_via_keeps_messages_from_going_round(
     assert values(alice, address) == []
 
 
+@pytest.mark.any_server
 def test_case_53_54_disconnect_frees_what_the_runtime_held_and_a_message_connects_again(
     node: Node, cast_on: Callable[[Node], Cast]
 ) -> None:
@@ -138,6 +140,7 @@ def test_case_53_54_disconnect_frees_what_the_runtime_held_and_a_message_connect
     assert alice.statuses() == ["created", *once, "disconnected", *once]
 
 
+@pytest.mark.any_server
 def test_case_53_54_status_events_stay_in_the_runtime(
     node: Node, cast_on: Callable[[Node], Cast]
 ) -> None:
@@ -149,6 +152,7 @@ def test_case_53_54_status_events_stay_in_the_runtime(
     assert [each["to"] for each in alice.seen].count(status) == 3
 
 
+@pytest.mark.any_server
 def test_an_operator_ends_the_session_and_the_stub_does_not_return(
     start_node: Callable[..., Node], cast_on: Callable[[Node], Cast]
 ) -> None:

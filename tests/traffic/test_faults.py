@@ -18,7 +18,7 @@ import pytest
 
 from tests.node import Node
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(120), pytest.mark.any_server]
 BUFFER = 2_000
 MESSAGES = 6_000
 

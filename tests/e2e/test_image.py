@@ -1,0 +1,135 @@
+"""The image that deploy/image/build makes: built from scratch, started, ready.
+
+It takes root, buildah, mmdebstrap, Debian's archive and the packages' index. Where a machine has
+not all of these (a container that may not mount, no network), the test says which, and is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import httpx
+import pytest
+
+from tests.node import ROOT, free_port
+from tests.services import needs_program
+from tests.waiting import until
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
+
+NAME = "localhost/messaging-node:test"
+ARCHIVE = "http://deb.debian.org/debian/dists/bookworm/Release"
+
+
+def buildah(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["buildah", *words], capture_output=True, text=True, timeout=200, check=check
+    )
+
+
+@pytest.fixture
+def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """buildah with images and containers of its own; skipped where it may do nothing."""
+    needs_program("buildah")
+    needs_program("mmdebstrap")
+    if os.geteuid() != 0:
+        pytest.skip("an image is built by root")
+    for driver in ("overlay", "vfs"):
+        place = tmp_path / driver
+        file = tmp_path / f"{driver}.conf"
+        file.write_text(
+            f'[storage]\ndriver = "{driver}"\n'
+            f'graphroot = "{place}/graph"\nrunroot = "{place}/run"\n'
+        )
+        monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(file))
+        made = buildah("from", "scratch", check=False)
+        mounted = buildah("mount", made.stdout.strip(), check=False)
+        if mounted.returncode == 0:
+            shutil.copy("/bin/true", mounted.stdout.strip())
+            break
+    else:
+        pytest.skip(f"buildah may not mount here: {made.stderr}{mounted.stderr}")
+    buildah("rm", "--all")
+    try:
+        with urllib.request.urlopen(ARCHIVE, timeout=20):  # noqa: S310
+            pass
+    except OSError as fault:
+        pytest.skip(f"{ARCHIVE} is out of reach: {fault}")
+    yield
+    buildah("rm", "--all", check=False)
+    buildah("rmi", "--all", "--force", check=False)
+
+
+def mirror() -> str:
+    """Options by which the container sees the places on this machine that pip is told of."""
+    told = subprocess.run(
+        ["python3", "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=60,
+        check=False,
+    ).stdout  # fmt: skip
+    places = {unquote(urlsplit(each).path) for each in re.findall(r"file://[^\s']+", told)}
+    places |= set(re.findall(r"(?<=[ '])/[^\s']+", told))
+    folders = {path if Path(path).is_dir() else str(Path(path).parent) for path in places}
+    tops = {"/".join(path.split("/")[:3]) for path in folders if Path(path).is_dir()}
+    return " ".join(f"--volume {top}:{top}:ro" for top in sorted(tops))
+
+
+def test_it_is_built_from_scratch_and_gets_ready(storage: None, tmp_path: Path) -> None:
+    built = subprocess.run(
+        [ROOT / "deploy" / "image" / "build", NAME],
+        env={**os.environ, "RUN_OPTIONS": mirror(), "TMPDIR": str(tmp_path)},
+        cwd=ROOT, capture_output=True, text=True, timeout=900, check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stdout + built.stderr
+    told = json.loads(buildah("inspect", "--type", "image", NAME).stdout)["OCIv1"]["config"]
+    assert told["User"] == "10001:10001"
+    assert told["Cmd"] == ["messaging-node", "run"]
+
+    container = buildah("from", NAME).stdout.strip()
+    port = free_port()
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                *("buildah", "run", "--isolation", "chroot", "--env", f"PORT={port}"),
+                *("--env", "DOMAIN=image.example", container, "--", *told["Cmd"]),
+            ],
+            stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip
+    try:
+
+        def is_ready() -> bool:
+            assert process.poll() is None, log.read_text()
+            try:
+                answer = httpx.get(
+                    f"http://127.0.0.1:{port}/health/ready", headers={"Host": "image.example"},
+                    trust_env=False,
+                )  # fmt: skip
+            except httpx.TransportError:
+                return False
+            return answer.status_code == 200
+
+        until(is_ready, 120, log.read_text)
+        until(lambda: "ready: page" in log.read_text(), 120, log.read_text)
+        owners = {path.stat().st_uid for path in data_of(container).iterdir()}
+        assert owners == {10001}
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(20)
+
+
+def data_of(container: str) -> Path:
+    """Where the node of a container has written, seen from outside."""
+    return Path(buildah("mount", container).stdout.strip()) / "var" / "lib" / "messaging-node"
