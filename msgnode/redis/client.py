@@ -57,10 +57,15 @@ class RedisClient:
         self._why = "not connected"
         self._again: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._has_no_room = False  # when it connected last
 
     async def start(self) -> None:
-        """Connect for the first time. Raises RedisFault."""
+        """Connect for the first time. Raises RedisFault, also where there is no room to write."""
+        self._is_closed = False
         await self._connect()
+        if self._has_no_room:
+            await self.close()
+            raise faults.of_reply("OOM")
 
     @property
     def is_connected(self) -> bool:
@@ -172,12 +177,14 @@ class RedisClient:
         memory = _section(await connection.execute("INFO", "memory"))
         server = _section(await connection.execute("INFO", "server"))
         replication = _section(await connection.execute("INFO", "replication"))
+        most = int(memory.get("maxmemory", 0))
         faults.check_server(
             hello[b"version"].decode(),
             "" if self._url.is_cluster else hello[b"mode"].decode(),
             memory.get("maxmemory_policy", ""),
-            int(memory.get("maxmemory", 0)),
+            most,
         )
+        self._has_no_room = 0 < most <= int(memory.get("used_memory", 0))
         if hello[b"role"] != b"master":
             raise Unreachable("REDIS_URL names a replica, which takes nothing.")
         return server.get("run_id", ""), replication.get("master_replid", "")

@@ -30,6 +30,8 @@ class RedisServer:
 
     def __init__(self, place: Path, *options: str, program: str = "") -> None:
         self.port = free_port()
+        while "--cluster-enabled" in options and self.port > 55_535:  # 10,000 more is its bus
+            self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._command = [
             *(program or redis_program(), "--port", str(self.port), "--bind", "127.0.0.1"),
@@ -67,7 +69,7 @@ class RedisCluster:
         for number in range(4):
             own = place / f"server {number}"
             own.mkdir()
-            enabled = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000")
+            enabled = ("--cluster-enabled", "yes", "--cluster-node-timeout", "5000")
             self.servers.append(RedisServer(own, *enabled, *options))
 
     @property
