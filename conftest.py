@@ -1,3 +1,6 @@
 """What every test may ask for."""
 
-pytest_plugins = ["tests.services", "tests.issuer", "tests.retries", "pytester"]
+pytest_plugins = [
+    *("tests.services", "tests.object_store", "tests.issuer"),
+    *("tests.retries", "tests.groups", "pytester"),
+]

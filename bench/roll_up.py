@@ -30,7 +30,7 @@ def main(record: str, name: str, start: str, end: str, cores: str, classes: str 
     kept = Path(classes) if classes else None
     spark = job_main.session(options, kept)
     said: dict[str, Any] = {"start_s": time.perf_counter() - began}
-    raw, book = Storage(spark, f"{record}/raw"), Ledger(Storage(spark, f"{record}/roll-up"))
+    raw, book = Storage(f"{record}/raw"), Ledger(Storage(f"{record}/roll-up"))
     for which in ("first", "second"):
         began, used = time.perf_counter(), _processor_seconds()
         hours = (datetime.fromisoformat(start), datetime.fromisoformat(end))

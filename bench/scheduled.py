@@ -12,7 +12,7 @@ import sys
 from datetime import datetime, timedelta
 
 from spark import job_main
-from spark.jobs import days, rolling
+from spark.jobs import rolling, tiers
 from spark.jobs.ledger import DAYS, Ledger
 from spark.jobs.storage import Storage
 
@@ -20,13 +20,13 @@ from spark.jobs.storage import Storage
 def main(record: str, start: str, end: str, cores: str) -> None:
     since, until = datetime.fromisoformat(start), datetime.fromisoformat(end)
     spark = job_main.session({"spark.master": f"local[{cores}]", "spark.driver.memory": "2g"})
-    raw, rolled = Storage(spark, f"{record}/raw"), Storage(spark, f"{record}/roll-up")
+    raw, rolled = Storage(f"{record}/raw"), Storage(f"{record}/roll-up")
     book, by_day = Ledger(rolled), Ledger(rolled, DAYS)
     past = since - timedelta(days=60)
     before = rolling.stale_hours(raw, book, past, since)
     rolling.roll_up(spark, raw, book, before, "past", lambda share, step: None)
-    for day in days.stale_days(book, by_day, past, since):
-        days.roll_up(spark, book, by_day, [day], f"past-{day:%Y%m%d}")
+    for day in tiers.stale(book, by_day, past, since):
+        tiers.roll_up(spark, book, by_day, [day], f"past-{day:%Y%m%d}")
     for hour, files in rolling.stale_hours(raw, book, since, until).items():
         rolling.roll_up(spark, raw, book, {hour: files}, f"{hour:%H}", lambda share, step: None)
     spark.stop()

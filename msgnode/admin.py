@@ -15,6 +15,7 @@ from msgnode.console import (  # noqa: F401
     issuers,
     keys,
     pools,
+    qos,
     schedule,
     sessions,
     subscriptions,

@@ -36,6 +36,7 @@ class Session(models.Model):
     worker = models.CharField(max_length=64, blank=True, editable=False)
     epoch = models.CharField(max_length=36, blank=True, editable=False)
     opened_at = models.DateTimeField(default=timezone.now)
+    resumptions = models.PositiveIntegerField(default=0, db_default=0, editable=False)
     detached_at = models.DateTimeField(null=True, blank=True)
     closed_at = models.DateTimeField(null=True, blank=True)
     close_reason = models.CharField(max_length=100, blank=True)

@@ -56,6 +56,7 @@ from msgnode.monitoring.fault_alarms import FaultAlarms
 from msgnode.monitoring.path_probe import PathProbe
 from msgnode.monitoring.tail import Tail
 from msgnode.policy.service import PolicyService
+from msgnode.qos.service import QosService
 from msgnode.redis.directory import Directory
 from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.bans import BanList
@@ -143,6 +144,8 @@ class Node:
         self.sessions = SessionManager(
             session_settings, self.table, self.session_store, self.raise_alarm
         )
+        if self.record is not None:
+            self.sessions.steps.listeners.append(self.record.note_session)
         self.sockets = ConnectionLimits(
             limits["MAX_CONNECTIONS"],
             limits["MAX_CONNECTIONS_PER_SOURCE"],
@@ -215,6 +218,17 @@ class Node:
         )
         self.registration_news = RegistrationNews(
             self.domain, self.table, self.enforcer, self.recorder
+        )
+        self.qos = QosService(
+            self.domain,
+            settings.QOS,
+            self.fence_check,
+            self.lease.refused,
+            self.epoch,
+            limits["GRACE_PERIOD"],
+            self.table,
+            self.enforcer,
+            self.recorder,
         )
         self.sessions.on_closed += [
             self.allocation.session_closed,
@@ -424,6 +438,7 @@ class Node:
             registries.domain,
             registries.global_,
             self.identities.connector,
+            self.qos.connector,
         ]
 
     def cards(self) -> list[ComponentInfo]:
@@ -472,6 +487,7 @@ class Node:
             self.policy.write(),
             self.identities.watch(),
             *self.registries.jobs(),
+            *self.qos.jobs(),
             watch_reports(),
         )
         self._tasks = [asyncio.create_task(job) for job in jobs]
@@ -506,6 +522,7 @@ class Node:
             self._give_sessions_away,
             self._store_sessions,
             self.registries.stop,
+            self.qos.stop,
             self.identities.stop,
             self._close_record,
             self.writer.stop,

@@ -29,6 +29,7 @@ SLACK = {
     Kind.DAILY: timedelta(hours=4),
     Kind.WEEKLY: timedelta(hours=12),
     Kind.MONTHLY: timedelta(hours=24),
+    Kind.YEARLY: timedelta(hours=72),
 }
 
 

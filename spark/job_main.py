@@ -30,8 +30,8 @@ time.tzset()
 
 from pyspark.sql import SparkSession  # noqa: E402 (the paths and the time zone come first)
 
-from spark.jobs import days, figures, periods, rolling, shipping  # noqa: E402
-from spark.jobs.ledger import DAYS, Ledger  # noqa: E402
+from spark.jobs import figures, periods, rolling, shipping, tiers  # noqa: E402
+from spark.jobs.ledger import DAYS, MONTHS, Ledger  # noqa: E402
 from spark.jobs.periods import Kind  # noqa: E402
 from spark.jobs.storage import Storage  # noqa: E402
 from spark.memory import Peak  # noqa: E402
@@ -107,6 +107,17 @@ def await_executor(spark: SparkSession, limit: float) -> bool:
     return done.wait(limit)
 
 
+def require_executor(spark: SparkSession, limit: float) -> None:
+    """End this process, and say why, if no executor takes work within `limit` seconds."""
+    if not await_executor(spark, limit):
+        sys.stderr.write(
+            f"No worker of the cluster gave this run an executor within {limit:g} s. "
+            "Start workers (`manage.py spark_worker`), wait for those that are busy, or ask for "
+            "less: SPARK_EXECUTOR_MEMORY, SPARK_EXECUTOR_CORES.\n"
+        )
+        os._exit(1)  # the thread that asks still waits
+
+
 def keep_classes(spark: SparkSession, classes: Path) -> None:
     """End Java, which then writes down the classes it loaded; the next one starts from there."""
     if classes.exists():
@@ -155,9 +166,9 @@ def make(
 
     `home` is the node's own domain, in lower case.
     """
-    raw = Storage(spark, f"{record.rstrip('/')}/raw")
-    rolled = Storage(spark, f"{record.rstrip('/')}/roll-up")
-    book, by_day = Ledger(rolled), Ledger(rolled, DAYS)
+    raw = Storage(f"{record.rstrip('/')}/raw")
+    rolled = Storage(f"{record.rstrip('/')}/roll-up")
+    book, by_day, by_month = Ledger(rolled), Ledger(rolled, DAYS), Ledger(rolled, MONTHS)
     begun = [start]
     while periods.after(kind, begun[-1]) < end:
         begun.append(periods.after(kind, begun[-1]))
@@ -173,10 +184,13 @@ def make(
     rows = rolling.roll_up(spark, raw, book, stale, run, lambda s, step: progress(s * 0.6, step))
     if kind is not Kind.HOURLY:
         progress(0.6, "adding up days")
-        todo = days.stale_days(book, by_day, oldest, last)
-        if days.rows_of(book, todo) <= UNCOMPILED_ROWS:
+        todo = tiers.stale(book, by_day, oldest, last)
+        if tiers.rows_of(book, by_day, todo) <= UNCOMPILED_ROWS:
             _compile(spark, False)
-        days.roll_up(spark, book, by_day, todo, run)
+        tiers.roll_up(spark, book, by_day, todo, run)
+    if kind in (Kind.MONTHLY, Kind.YEARLY):  # each month once, and not twelve at the year's end
+        progress(0.65, "adding up months")
+        tiers.roll_up(spark, by_day, by_month, tiers.stale(by_day, by_month, oldest, last), run)
     progress(0.7, "making reports")
     _compile(spark, False)
     if kind is Kind.HOURLY:
@@ -186,7 +200,8 @@ def make(
         made = []
         for number, period in enumerate(begun):
             progress(0.7 + 0.2 * number / len(begun), f"making report {number + 1} of {len(begun)}")
-            made.append(figures.of_period(spark, book, by_day, kind, period, home))
+            tier = by_month if kind is Kind.YEARLY else by_day
+            made.append(figures.of_period(spark, book, tier, kind, period, home))
     _compile(spark, True)
     progress(0.9, "compacting")
     over = datetime.now(UTC) - timedelta(hours=2)
@@ -239,17 +254,11 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--tied", action="store_true", help="end with whoever holds standard input")
     given = parser.parse_args(arguments)
     if given.tied:
-        threading.Thread(target=_end_with_parent, daemon=True).start()
+        threading.Thread(target=end_with_parent, daemon=True).start()
     _tell(0.0, "starting Spark")
     peak = Peak()
     spark = session(dict(pair.split("=", 1) for pair in given.conf), given.classes)
-    if not await_executor(spark, given.executor_wait):
-        sys.stderr.write(
-            f"No worker of the cluster gave this run an executor within {given.executor_wait:g} s. "
-            "Start workers (`manage.py spark_worker`), wait for those that are busy, or ask for "
-            "less: SPARK_EXECUTOR_MEMORY, SPARK_EXECUTOR_CORES.\n"
-        )
-        os._exit(1)  # the thread that asks still waits
+    require_executor(spark, given.executor_wait)
     result = make(
         spark, given.kind, given.record, given.start, given.end, given.run,
         again=given.again, home=given.home, progress=_tell,
@@ -275,7 +284,8 @@ def _tell(share: float, step: str) -> None:
     sys.stdout.flush()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """When standard input closes, whoever started this is gone: end the group."""
     while os.read(0, 1024):
         continue
     os.killpg(os.getpgrp(), signal.SIGKILL)

@@ -19,6 +19,7 @@ class KindChoice(models.TextChoices):
     DAILY = Kind.DAILY.value, "daily"
     WEEKLY = Kind.WEEKLY.value, "weekly"
     MONTHLY = Kind.MONTHLY.value, "monthly"
+    YEARLY = Kind.YEARLY.value, "yearly"
 
 
 class ReportRun(models.Model):

@@ -14,7 +14,7 @@ from typing import Any
 from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 
-from spark.jobs.reports import EFFECTS, FAILED
+from spark.jobs.reports import EFFECTS, FAILED, SESSION_EVENTS
 from spark.models import Report
 from spark.unrolled import hours_not_rolled_up
 
@@ -29,6 +29,8 @@ TABLES = {
     "schemes": "Between schemes",
     "causes": "Why messages did not arrive",
     "rules": "What policies decided",
+    "sessions": "Sessions: how they went on and ended, and how long they lasted (s)",
+    "session_hours": "Sessions by hour",
     "talkers": "Top talkers",
     "listeners": "Top listeners",
     "latency_types": "Latency by type and component (µs)",
@@ -40,7 +42,14 @@ TABLES = {
     "anomalies": "Hours out of the ordinary",
     "damaged_files": "Raw files that could not be read",
 }
+_BY_DAY = {
+    "hours": "By day",
+    "latency_hours": "Latency of relayed messages by day (µs)",
+    "session_hours": "Sessions by day",
+    "days": "Whole days, this year and the one before",
+}
 _ROWS_SHOWN = 25
+_SESSIONS_SUMMED = ("event", "ending", "code", "sessions", "resumptions")
 _ADDED_UP = (
     "pairs", "peers", "networks", "services", "types", "components", "schemes", "causes", "rules",
     "talkers", "listeners",
@@ -89,7 +98,7 @@ def context(figures: dict[str, Any]) -> dict[str, Any]:
         "tables": [
             {
                 "name": name,
-                "title": title,
+                "title": title if figures.get("step_hours", 1) == 1 else _BY_DAY.get(name, title),
                 "headers": [header.replace("_", " ") for header in rows[0]],
                 "rows": [list(row.values()) for row in rows[:_ROWS_SHOWN]],
                 "says": _says(len(rows), rows_there_were(figures, name)),
@@ -105,14 +114,17 @@ def chart(figures: dict[str, Any]) -> dict[str, Any]:
     """The data of the charts, every hour of the period in its place, None where no rows are."""
     hours = {row["hour"][:13]: row for row in rows_of(figures, "hours")}
     latency = {row["hour"][:13]: row for row in rows_of(figures, "latency_hours")}
-    every = [hour.isoformat()[:13] for hour in hours_of(figures)]
+    sessions = {row["hour"][:13]: row for row in rows_of(figures, "session_hours")}
+    step = figures.get("step_hours", 1)
+    every = [hour.isoformat()[:13] for hour in hours_of(figures)[::step]]
 
     def series(rows: dict[str, dict[str, Any]], name: str) -> list[Any]:
         return [rows[hour].get(name) if hour in rows else None for hour in every]
 
     outcomes = ("delivered", "answered", "queued", *FAILED)
     return {
-        "hours": [f"{hour[5:10]} {hour[11:13]}:00" for hour in every],
+        "step": "hour" if step == 1 else "day",
+        "hours": [hour[5:10] if step > 1 else f"{hour[5:10]} {hour[11:13]}:00" for hour in every],
         "outcomes": {name: series(hours, name) for name in outcomes},
         "expected": series(hours, "messages_expected"),
         "odd": [
@@ -123,6 +135,7 @@ def chart(figures: dict[str, Any]) -> dict[str, Any]:
         ],
         "latency": {name: series(latency, name) for name in ("p50", "p95", "p99")},
         "effects": {name: series(hours, name) for name in EFFECTS},
+        "sessions": {name: series(sessions, name) for name in SESSION_EVENTS} if sessions else {},
         "peers": _sides(figures, "peers"),
         "networks": _sides(figures, "networks"),
         "services": _bars(figures, "services", "to_service", "", "to_domain"),
@@ -161,7 +174,11 @@ def last_day(now: datetime) -> dict[str, Any]:
         for name in _ADDED_UP
         if any(rows_there_were(hour, name) > len(rows_of(hour, name)) for hour in every)
     ]
-    for name in ("hours", "latency_hours", "damaged_files"):
+    tables["sessions"] = _added(
+        [{name: row[name] for name in _SESSIONS_SUMMED} for row in rows_of(figures, "sessions")]
+        for figures in every
+    )
+    for name in ("hours", "latency_hours", "session_hours", "damaged_files"):
         tables[name] = [row for figures in every for row in rows_of(figures, name)]
     return {
         "kind": "last 24 hours",
@@ -200,7 +217,7 @@ def _added(tables: Iterable[list[dict[str, Any]]]) -> list[dict[str, Any]]:
         total = found.setdefault(words, dict.fromkeys(row, 0))
         for name, value in row.items():
             total[name] = value if isinstance(value, str) or name == "code" else total[name] + value
-    return sorted(found.values(), key=lambda row: -row["messages"])
+    return sorted(found.values(), key=lambda row: -row.get("messages", row.get("sessions", 0)))
 
 
 def _bars(figures: dict[str, Any], table: str, key: str, empty: str = "", to: str = "") -> Any:

@@ -114,7 +114,7 @@ def execute(pk: int, told: Watcher | None = None) -> ReportRun | None:
         result = _spark(run, work, told)
         run.progress, run.step = 0.98, "storing reports"
         run.save(update_fields=["progress", "step"])
-        _store(run, result["reports"])
+        store(run, result["reports"], timezone.now())
         _tell_damage(run, result)
         _end(run, ReportRun.State.DONE, result)
     except process.Cancelled:
@@ -179,15 +179,7 @@ def sweep() -> list[int]:
 def command_for(run: ReportRun, result: Path, name: str) -> list[str]:
     """The command line of the run's process."""
     options = settings.REPORTS
-    conf = {"spark.master": options["MASTER"], "spark.driver.memory": options["MEMORY"]}
-    conf |= cluster.resources(options)
-    conf |= dict(pair.split("=", 1) for pair in options["CONF"])
-    program = str(Path(__file__).with_name("job_main.py"))
-    if options["SUBMIT"]:
-        start = [options["SUBMIT"], *(f"--conf={k}={v}" for k, v in conf.items()), program]
-        conf = {}
-    else:
-        start = [sys.executable, program]
+    start, conf = command_start("job_main.py")
     classes: list[str] = []
     if options["KEEP_CLASSES"] and not options["SUBMIT"]:
         kept = java.class_archive(settings.DATA_DIR)
@@ -196,9 +188,28 @@ def command_for(run: ReportRun, result: Path, name: str) -> list[str]:
         *start, run.kind, "--record", settings.RECORD["URL"], "--start", run.start.isoformat(),
         "--end", run.end.isoformat(), "--run", name, "--result", str(result), "--tied",
         *(["--again"] if run.again else []), *classes,
-        "--executor-wait", str(options["EXECUTOR_WAIT"]), "--home", settings.DOMAIN,
-        *(word for name, value in conf.items() for word in ("--conf", f"{name}={value}")),
+        "--executor-wait", str(options["EXECUTOR_WAIT"]), "--home", settings.DOMAIN, *conf,
     ]  # fmt: skip
+
+
+def command_start(program: str) -> tuple[list[str], list[str]]:
+    """How a program of Spark's begins, and the settings that follow its own words."""
+    options = settings.REPORTS
+    conf = {"spark.master": options["MASTER"], "spark.driver.memory": options["MEMORY"]}
+    conf |= cluster.resources(options)
+    conf |= dict(pair.split("=", 1) for pair in options["CONF"])
+    path = str(Path(__file__).with_name(program))
+    if options["SUBMIT"]:
+        return [options["SUBMIT"], *(f"--conf={k}={v}" for k, v in conf.items()), path], []
+    return [sys.executable, path], [
+        word for name, value in conf.items() for word in ("--conf", f"{name}={value}")
+    ]
+
+
+def environment() -> dict[str, str]:
+    """The environment of a program of Spark's. Raises java.NoJava."""
+    named = settings.REPORTS["PYTHON"]
+    return java.environment(settings.DATA_DIR) | ({"PYSPARK_PYTHON": named} if named else {})
 
 
 def _spark(run: ReportRun, work: Path, told: Watcher | None) -> dict[str, Any]:
@@ -219,11 +230,9 @@ def _spark(run: ReportRun, work: Path, told: Watcher | None) -> dict[str, Any]:
                 told(run)
         return not ReportRun.objects.filter(pk=run.pk, cancel_asked=True).exists()
 
-    named = settings.REPORTS["PYTHON"]
-    python = {"PYSPARK_PYTHON": named} if named else {}
     process.run(
         command_for(run, result, work.name),
-        java.environment(settings.DATA_DIR) | python,
+        environment(),
         work / "log",
         time_limit=settings.REPORTS["TIME_LIMIT"],
         watch=watch,
@@ -232,9 +241,8 @@ def _spark(run: ReportRun, work: Path, told: Watcher | None) -> dict[str, Any]:
     return loaded
 
 
-def _store(run: ReportRun, reports: list[dict[str, Any]]) -> None:
+def store(run: ReportRun | None, reports: list[dict[str, Any]], made_at: datetime) -> None:
     """Put the reports in place of older ones, a few in each transaction."""
-    now = timezone.now()
     for first in range(0, len(reports), _AT_ONCE):
         with transaction.atomic():
             for figures in reports[first : first + _AT_ONCE]:
@@ -243,7 +251,7 @@ def _store(run: ReportRun, reports: list[dict[str, Any]]) -> None:
                     start=datetime.fromisoformat(figures["start"]),
                     defaults={
                         "end": datetime.fromisoformat(figures["end"]),
-                        "made_at": now,
+                        "made_at": made_at,
                         "run": run,
                         "rows": figures["rows"],
                         "hours_recorded": len(figures["hours_recorded"]),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from pyarrow import fs
 
 from msgnode.tasks import delete_in_batches
-from msgnode.traffic.files import place
-from spark.jobs.ledger import DAYS, HOURS
+from spark.jobs.ledger import TIERS
 from spark.jobs.periods import Kind
+from spark.jobs.places import delete_folder, place
 from spark.models import Report, ReportRun
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ def delete_old_roll_ups(url: str, now: datetime, days: int) -> int:
     named: set[str] = set()
     deleted = 0
     oldest = now - timedelta(days=days)
-    for tier in (HOURS, DAYS):
+    for tier in TIERS:
         for file in _below(system, f"{root}/{tier.folder}"):
             if not file.base_name.endswith(".json") or file.base_name.startswith(("_", ".")):
                 continue
@@ -40,8 +40,8 @@ def delete_old_roll_ups(url: str, now: datetime, days: int) -> int:
                 with system.open_input_stream(file.path) as stream:
                     named |= {entry["run"] for entry in json.loads(stream.read()).values()}
     for run in _below(system, f"{root}/runs"):
-        if run.base_name not in named and (run.mtime is None or run.mtime < now - UNNAMED_KEPT):
-            system.delete_dir(run.path)
+        if run.base_name not in named and _newest(system, run) < now - UNNAMED_KEPT:
+            delete_folder(system, run.path)
             log.info("deleted tables nobody names", extra={"run": run.base_name})
             deleted += 1
     return deleted
@@ -57,6 +57,15 @@ def delete_old_reports(now: datetime) -> int:
         + delete_in_batches(Report.objects.filter(start__lt=others))
         + delete_in_batches(ReportRun.objects.filter(state__in=ReportRun.OVER, ended_at__lt=hourly))
     )
+
+
+def _newest(system: fs.FileSystem, folder: fs.FileInfo) -> datetime:
+    """When the folder was changed; on an object store, which has none, its newest object."""
+    oldest = datetime.min.replace(tzinfo=UTC)
+    if folder.mtime is not None:
+        return folder.mtime
+    selector = fs.FileSelector(folder.path, recursive=True, allow_not_found=True)
+    return max((each.mtime or oldest for each in system.get_file_info(selector)), default=oldest)
 
 
 def _below(system: fs.FileSystem, folder: str) -> list[fs.FileInfo]:

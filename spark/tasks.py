@@ -59,6 +59,12 @@ def monthly() -> str:
     return _scheduled(Kind.MONTHLY)
 
 
+@shared_task(name="spark.yearly")
+def yearly() -> str:
+    """Make the report of last year."""
+    return _scheduled(Kind.YEARLY)
+
+
 @shared_task(name="spark.sweep")
 def sweep() -> int:
     """Take up what waits, and look whether the schedule is kept."""

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from pyarrow import fs
 
-from msgnode.traffic.files import files_below, folder_of, place
+from msgnode.traffic.files import files_below, folder_of
+from msgnode.traffic.places import place
 from msgnode.traffic.retention import raw_url
 from spark.models import Report, ReportRun
 

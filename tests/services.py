@@ -64,7 +64,7 @@ def chromium() -> str:
     try:
         return chromium_path()
     except NotAvailable as lack:
-        _miss(lack)
+        miss(lack)
 
 
 @pytest.fixture(scope="session")
@@ -73,13 +73,13 @@ def nodejs() -> str:
     try:
         return nodejs_path()
     except NotAvailable as lack:
-        _miss(lack)
+        miss(lack)
 
 
 def needs_program(name: str) -> None:
     """Skip the test without this program; `.ci/run` installs it."""
     if shutil.which(name) is None:
-        _miss(NotAvailable(f"no {name}: install it"))
+        miss(NotAvailable(f"no {name}: install it"))
 
 
 # --- The servers ----------------------------------------------------------------------------------
@@ -280,11 +280,11 @@ def _or_skip(server: Callable[[], contextlib.AbstractContextManager[str]]) -> It
         try:
             url = stack.enter_context(server())
         except NotAvailable as lack:
-            _miss(lack)
+            miss(lack)
         yield url
 
 
-def _miss(lack: NotAvailable) -> NoReturn:
+def miss(lack: NotAvailable) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(f"CI has {lack}")
     pytest.skip(str(lack))

@@ -33,6 +33,7 @@ from . import (
     single_requests,
     stalled_reader,
     workers,
+    year,
 )
 
 PARTS: dict[str, Callable[[Plan], PartResult]] = {
@@ -60,6 +61,7 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "identified_relay": identified_relay.measure,
     "registry": registry.measure,
     "reports": reports.measure,
+    "year": year.measure,
     "runtime_bus": runtime_js.measure_bus,
     "runtime_latency": runtime_js.measure_latency,
 }

@@ -187,8 +187,8 @@ def _check(duckdbs: Path, tables: dict[str, str]) -> None:
     """Raise if the two did not compute the same."""
     with duckdb.connect() as database:
         for name, folder in tables.items():
-            if name == "distinct":
-                continue  # exact here, sketches there
+            if name in ("distinct", "sessions"):
+                continue  # exact here, sketches there; there are no sessions in this record
             asked = "select count(*), sum(messages)::bigint from"
             ours = database.execute(f"{asked} '{folder}/*.parquet'").fetchone()
             found = database.execute(f"{asked} '{duckdbs}/{name}.parquet'").fetchone()

@@ -28,7 +28,7 @@ from msgnode.web.proxies import address_of
 from .actor import actor
 from .audit import Fields, fields_of, note
 
-AUDITED_APPS = ("msgnode", "policies", "spark", "django_celery_beat")
+AUDITED_APPS = ("msgnode", "policies", "qos", "spark", "django_celery_beat")
 AUDITED = frozenset({"auth.User", "auth.Group", "oauth2_provider.Application"})
 LEFT_OUT = frozenset(
     {
@@ -39,12 +39,16 @@ LEFT_OUT = frozenset(
         *("msgnode.Worker", "msgnode.IdentityBinding"),
         # written by the node and by reports
         *("policies.DecisionEntry", "policies.RuleHits", "spark.Report"),
+        *("qos.Reservation", "qos.RelayAllocation", "qos.Usage", "qos.SupervisorLease"),
         "django_celery_beat.PeriodicTasks",
         "msgnode.AuditEntry",
     }
 )
 SECRET = frozenset(
-    {"password", "secret_hash", "previous_hash", "sealed", "client_secret", "client_secret_sealed"}
+    {
+        *("password", "secret_hash", "previous_hash", "sealed", "client_secret"),
+        *("client_secret_sealed", "sealed_password"),
+    }
 )
 UNINTERESTING = frozenset({"last_login", "last_used_at", "last_used_from", "date_changed"})
 HIDDEN = "•••"

@@ -22,8 +22,8 @@ from django.db.models import Q
 
 VIEWER, OPERATOR, AUTHOR, ADMINISTRATOR = "viewer", "operator", "policy author", "administrator"
 
-_SEEN_APPS = ("msgnode", "policies", "registry", "spark", "django_celery_beat")
-_UNSEEN = frozenset({"msgnode.view_apikey", "msgnode.view_providerkey"})
+_SEEN_APPS = ("msgnode", "policies", "qos", "registry", "spark", "django_celery_beat")
+_UNSEEN = frozenset({"msgnode.view_apikey", "msgnode.view_providerkey", "qos.view_turnsecret"})
 """What a viewer does not see: who holds keys."""
 
 _ENTRIES = ("hyperty", "dataobject")
@@ -40,6 +40,12 @@ OPERATES = frozenset(
         "msgnode.delete_addressowner",
         *(f"registry.{act}_{row}" for act in ("change", "delete") for row in _ENTRIES),
         "spark.add_reportrun",
+        "qos.change_reservation",
+        *(
+            f"qos.{act}_{row}"
+            for act in ("add", "change", "delete")
+            for row in ("turnserver", "trafficclass", "customer")
+        ),
     }
 )
 WRITES_POLICIES = frozenset(

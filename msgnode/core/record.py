@@ -1,4 +1,7 @@
-"""The traffic record: one row of metadata for each recipient of each message, never the body."""
+"""The traffic record: a row of metadata for each recipient of each message, never the body.
+
+And one for each step in the life of a session that somebody will ask for.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +61,35 @@ class TrafficRecord(msgspec.Struct, frozen=True, gc=False):
     asserted: bool = False
     latency: float = 0.0
     runtime: str = ""
+
+
+class SessionEvent(StrEnum):
+    """What a row of the record says of a session."""
+
+    OPENED = "opened"
+    RESUMED = "resumed"
+    LOST = "lost"
+    ENDED = "ended"
+
+
+class SessionRecord(msgspec.Struct, frozen=True, gc=False):
+    """One step in the life of a session.
+
+    at           seconds since the epoch
+    ending       how it ended, "" if it did not
+    code         close code that the node gave the socket; 0 if that went away of itself
+    lasted       seconds: since the session was opened; of a lost socket, since it had the session
+    resumptions  of a session that ended, how often it was resumed
+    """
+
+    at: float
+    session: str
+    runtime: str
+    event: SessionEvent
+    ending: str = ""
+    code: int = 0
+    lasted: float = 0.0
+    resumptions: int = 0
 
 
 def without_tokens(record: TrafficRecord) -> TrafficRecord:

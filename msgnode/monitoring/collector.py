@@ -107,6 +107,12 @@ class NodeCollector(Collector):
         yield _gauge("sessions", "Sessions by state.", "state", states)
         yield _gauge("sockets", "Open WebSocket connections.", value=len(node.sockets.connections))
         yield _gauge("routes", "Entries of the routing table.", "table", node.table.sizes)
+        steps = CounterMetricFamily(
+            "msgnode_session_steps", "Sessions opened, resumed, lost and ended.", labels=("event",)
+        )
+        for event, number in node.sessions.steps.counts.copy().items():
+            steps.add_metric((str(event),), number)
+        yield steps
         queues = node.sessions.queues
         text = "Bytes that wait in the sessions' outboxes."
         yield _gauge("outbox_bytes", text, value=queues.bytes)

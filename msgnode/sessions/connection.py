@@ -67,6 +67,7 @@ class Connection:
         self.state = _READING
         self.session: LiveSession | None = None
         self.last_runtime_url = ""
+        self.closed_with = 0
         self.refusal: NodeError | None = None  # why it was given no session, if that was not said
         self.proof = ""  # digest of the token that proved who is behind it
         self.checked: dict[str, bool] = {}  # see liveness.Newcomer
@@ -174,6 +175,7 @@ class Connection:
 
     def end(self, code: int, reason: str) -> None:
         """Close the socket from our side; nothing more is carried."""
+        self.closed_with = self.closed_with or code
         self._give_up(partial(self.link.close, code, reason))
 
     @property

@@ -234,7 +234,8 @@ class SessionHandshake:
     def leave(self, caller: Connection) -> None:
         """The runtime says good-bye: free what it holds and close its socket."""
         if caller.session is not None:
-            self._sessions.close(caller.session, Event.CLOSE, CLOSED_BY_RUNTIME)
+            session = caller.session
+            self._sessions.close(session, Event.CLOSE, CLOSED_BY_RUNTIME, CloseCode.NORMAL)
             caller.session = None
         caller.end(CloseCode.NORMAL, "closed")
 

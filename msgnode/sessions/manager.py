@@ -26,12 +26,14 @@ from msgnode.core.digest import digest
 from msgnode.core.errors import Forbidden
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity, Speaker
+from msgnode.core.record import SessionEvent
 
 from . import budgets
 from .bans import BanList
 from .budgets import QueueBudget
 from .rules import CloseCode, Event, State
 from .session import LiveSession, Socket
+from .steps import SessionSteps
 from .store import SessionStore
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ class SessionManager:
         self.on_identified: list[Callable[[LiveSession], None]] = []
         self.on_handed_off: list[Callable[[str], None]] = []
         self.on_detached: list[Callable[[LiveSession], None]] = []
+        self.steps = SessionSteps()
         self.bans = BanList()
         self._settings = settings
         self._table = table
@@ -92,7 +95,7 @@ class SessionManager:
         if session.state is State.PROVISIONAL:
             session.step(Event.LOSE)
             return
-        self.detach(session, Event.LOSE)
+        self.detach(session, Event.LOSE, caller.closed_with)
         self._store.detached(session)
         if session.outbox.has_gap:
             self._raise_alarm("gap", session.runtime_url, "Messages to a session were lost.")
@@ -115,8 +118,11 @@ class SessionManager:
                 self.close(session, Event.EXPIRE, "grace period over")
         return bool(self._detached)
 
-    def close(self, session: LiveSession, event: Event, reason: str) -> None:
-        """End a session: its addresses and subscriptions are free at once. Idempotent."""
+    def close(self, session: LiveSession, event: Event, reason: str, code: int = 0) -> None:
+        """End a session: its addresses and subscriptions are free at once. Idempotent.
+
+        `code` is that of the socket's end, if the session ends with it.
+        """
         if session.has_ended:
             return
         self._detached.pop(session.id, None)
@@ -134,6 +140,7 @@ class SessionManager:
             with FAULTS.kept_to("session"):
                 on_closed(session, reason)
         self._store.closed(session, reason)
+        self.steps.tell(session, SessionEvent.ENDED, session.opened_at, str(event), code)
 
     def end(
         self, session: LiveSession, code: int, reason: str, told: str = "ended by the operator"
@@ -143,7 +150,7 @@ class SessionManager:
         The code tells its socket whether to return; `reason` stays with the row.
         """
         socket = session.socket
-        self.close(session, Event.END, reason)
+        self.close(session, Event.END, reason, code)
         if socket is not None:
             socket.end(code, told)
 
@@ -230,7 +237,8 @@ class SessionManager:
             request_limits=self._settings.request_limits,
             was_restored=True,
         )
-        session.bound_at = row.opened_at.timestamp()
+        session.bound_at = session.opened_at = row.opened_at.timestamp()
+        session.resumptions = row.resumptions
         session.has_said_who = row.identity.get("said", False)
         session.outbox.has_gap = bool(row.epoch)
         return session
@@ -268,6 +276,7 @@ class SessionManager:
             before.session = None
             before.end(CloseCode.REPLACED, "resumed on another connection")
             session.detach()
+            self.steps.tell(session, SessionEvent.LOST, session.bound_at, code=CloseCode.REPLACED)
         session.token_hash = digest(token)
         session.token = token.encode()
         session.handshake = socket.handshake
@@ -279,13 +288,24 @@ class SessionManager:
 
     def stored(self, session: LiveSession, socket: Socket) -> None:
         """The session's row is on disk: let its frames flow, and say if some are missing."""
+        before = session.state
         session.step(Event.STORED)
+        if before is State.OPENING:
+            self.steps.tell(session, SessionEvent.OPENED)
+        elif before is State.RESUMING:
+            session.resumptions += 1
+            self.steps.tell(session, SessionEvent.RESUMED)
         session.attach(socket)
         self._signal_gap(session)
 
-    def detach(self, session: LiveSession, event: Event) -> None:
-        """The session has no socket any more; its grace period begins."""
+    def detach(self, session: LiveSession, event: Event, code: int = 0) -> None:
+        """The session has no socket any more; its grace period begins.
+
+        `code` is what the node closed the socket with.
+        """
         session.step(event)
+        if event is Event.LOSE:
+            self.steps.tell(session, SessionEvent.LOST, session.bound_at, code=code)
         session.detach()
         self._forget_learned(session)
         self._table.touch(session)
@@ -315,6 +335,7 @@ class SessionManager:
             socket.session = None
             socket.end(CloseCode.REPLACED, "resumed on another connection")
             session.detach()
+            self.steps.tell(session, SessionEvent.LOST, session.bound_at, code=CloseCode.REPLACED)
             self._forget_learned(session)
             self._table.touch(session)
 

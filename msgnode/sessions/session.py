@@ -35,6 +35,11 @@ class Socket(Protocol):
     @property
     def is_held_back(self) -> bool: ...
 
+    @property
+    def closed_with(self) -> int:
+        """The code the node has closed it with; 0 if it has not."""
+        ...
+
     def set_identity(self, identity: Identity | None, proof: str) -> None:
         """Who is behind it has been proved, or is not known any more."""
         ...
@@ -73,7 +78,9 @@ class LiveSession:
         "outbox",
         "proof",
         "request_limits",
+        "opened_at",
         "requests",
+        "resumptions",
         "runtime_url",
         "socket",
         "speaker",
@@ -110,6 +117,8 @@ class LiveSession:
         self.proof = proof  # digest of the token behind the speaker's identity
         self.state = state
         self.bound_at = 0.0
+        self.opened_at = time.time()
+        self.resumptions = 0
         self.socket: Socket | None = None
         self._slow_timer: asyncio.TimerHandle | None = None
         self.detached_at = time.monotonic()

@@ -67,6 +67,7 @@ class SessionStore:
         return self._update(
             session,
             token_hash=session.token_hash,
+            resumptions=session.resumptions + 1,
             state=models.Session.State.OPEN,
             handshake=session.handshake,
             remote_address=session.speaker.remote_address,

@@ -118,6 +118,16 @@ def unfold(domain: str) -> dict[str, Any]:
                     ],
                 },
                 {
+                    "title": "Quality of service",
+                    "collapsible": True,
+                    "items": [
+                        _item("Reservations", "speed", "qos_reservation"),
+                        _item("TURN servers", "dns", "qos_turnserver"),
+                        _item("Customers", "business", "qos_customer"),
+                        _item("Traffic classes", "stacks", "qos_trafficclass"),
+                    ],
+                },
+                {
                     "title": "Health",
                     "items": [
                         _item("Workers", "device_hub", "msgnode_worker"),

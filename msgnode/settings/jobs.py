@@ -46,6 +46,7 @@ CELERY_BEAT_SCHEDULE = {
     "daily traffic report": {"task": "spark.daily", "schedule": crontab("20", "0")},
     "weekly traffic report": {"task": "spark.weekly", "schedule": crontab("40", "0", "1")},
     "monthly traffic report": {"task": "spark.monthly", "schedule": crontab("0", "1", "*", "1")},
+    "yearly traffic report": {"task": "spark.yearly", "schedule": crontab("0", "2", "*", "1", "1")},
     "take up waiting report runs": {"task": "spark.sweep", "schedule": 60.0},
     "delete old traffic rows and reports": {"task": "spark.retention", "schedule": 3600.0},
 }

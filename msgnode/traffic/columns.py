@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import astuple
 
-from msgnode.core.record import TrafficRecord
+from msgnode.core.record import SessionRecord, TrafficRecord
 from msgnode.core.redaction import PLAIN, cut, cut_id
 
 _FROM_RECORD = pa.schema(
@@ -60,6 +60,15 @@ STORED = pa.schema(
         pa.field("latency_us", pa.int32()),
     ]
 )
+OF_SESSIONS = pa.schema(
+    [
+        pa.field("event", pa.string()),
+        pa.field("lasted_s", pa.int32()),
+        pa.field("resumptions", pa.int32()),
+    ]
+)
+"""What only rows of sessions have; a message has none of them. In such a row `sender` is the
+runtime, `outcome` how the session ended, and `code` that of the socket's end."""
 NAMES = ("session", "runtime", "sender", "to")
 """Columns that say who: made pseudonyms if the operator wants that."""
 
@@ -154,6 +163,37 @@ class Columns:
             shown = self._repeated.senders if name == "sender" else values
             columns[name] = _spread(shown, _FROM_RECORD.field(name).type, repeated)
         return pa.table({name: columns[name] for name in STORED.names})
+
+
+def sessions_table(rows: Sequence[SessionRecord], node: str, worker: str) -> pa.Table:
+    """Rows of sessions as they are stored."""
+    at, lasted = (
+        _floats(memoryview(array("d", numbers)))
+        for numbers in ([row.at for row in rows], [row.lasted for row in rows])
+    )
+    runtimes = [cut(row.runtime) for row in rows]
+    words: dict[str, list[str]] = {
+        "node": [node] * len(rows), "worker": [worker] * len(rows),
+        "session": [row.session for row in rows], "runtime": runtimes, "sender": runtimes,
+        "outcome": [row.ending for row in rows], "event": [row.event for row in rows],
+    }  # fmt: skip
+    numbers: dict[str, list[Any]] = {
+        "code": [row.code for row in rows], "resumptions": [row.resumptions for row in rows],
+    }  # fmt: skip
+    columns: dict[str, pa.Array] = {
+        "at": pc.cast(pc.cast(_micros(at), pa.int64()), STORED.field("at").type),
+        "lasted_s": pc.cast(_between(_NONE, pc.floor(lasted), _LATEST), pa.int32()),
+    }
+    for field in (*STORED, *OF_SESSIONS):
+        if field.name in columns:
+            continue
+        if field.type == pa.string():
+            stored = texts(words.get(field.name, [""] * len(rows)))
+            columns[field.name] = stored if field.name == "id" else stored.dictionary_encode()
+        else:
+            values = numbers.get(field.name, [0] * len(rows))
+            columns[field.name] = pc.cast(_ints(memoryview(array("i", values))), field.type)
+    return pa.table({name: columns[name] for name in (*STORED.names, *OF_SESSIONS.names)})
 
 
 def texts(values: Sequence[str]) -> pa.Array:

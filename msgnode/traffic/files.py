@@ -1,9 +1,9 @@
 """Files of the record: whole or not there at all.
 
-A file is written under a name that readers pass over and then renamed. Its folder is the hour of
-its rows, so a late row lies where it belongs. The place is a path or the URL of a file system that
-pyarrow knows (file, hdfs, s3, gs); the record takes no more than its cap there, and on a local disk
-leaves some space to others.
+A file is written under a name that readers pass over and then renamed; an object of an object store
+appears whole of itself. A write that failed, perhaps after the store had it, is repeated under the
+same name. Its folder is the hour of its rows, so a late row lies where it belongs. The record takes
+no more than its cap, and on a local disk leaves some space to others.
 """
 
 from __future__ import annotations
@@ -14,29 +14,24 @@ import shutil
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from msgnode.traffic.places import is_object_store, place
+
 _LOOK_EVERY = 30.0
+_LOOK_EVERY_FAR = 600.0  # on an object store, which bills each listing
 _DICTIONARY = [
     "node", "worker", "session", "runtime", "type", "sender", "to", "outcome", "component",
-    "effect", "rule",
+    "effect", "rule", "event",
 ]  # fmt: skip
 _DICTIONARY_BYTES = 8 * 1024 * 1024  # room for some 100,000 addresses
 
 
 class RecordFull(OSError):
     """The record has reached its cap, or the disk is nearly full."""
-
-
-def place(url: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or URL, and the path on it."""
-    if "://" in url:
-        return fs.FileSystem.from_uri(url)
-    return fs.LocalFileSystem(), str(Path(url).resolve())
 
 
 def folder_of(hour: int) -> str:
@@ -51,6 +46,9 @@ class RecordFiles:
     def __init__(self, url: str, name: str, *, max_bytes: int, min_free: int) -> None:
         self._fs, self._root = place(url)
         self._is_local = isinstance(self._fs, fs.LocalFileSystem)
+        self._is_object_store = is_object_store(self._fs)
+        self._look_every = _LOOK_EVERY_FAR if self._is_object_store else _LOOK_EVERY
+        self._names: dict[int, str] = {}  # hour → of the file that is to be written, until it is
         self._name = f"{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{time.time_ns() // 1_000_000:x}"
         self._max_bytes = max_bytes
         self._min_free = min_free
@@ -61,11 +59,13 @@ class RecordFiles:
     def write(self, hour: int, table: pa.Table) -> int:
         """One more file of this hour; its size. OSError if it cannot be written, and nothing is."""
         self._check_space()
-        self._count += 1
-        folder = f"{self._root}/{folder_of(hour)}"
-        name = f"{self._name}-{self._count:06d}.parquet"
-        temporary = f"{folder}/_{name}.tmp"
-        self._fs.create_dir(folder, recursive=True)
+        if hour not in self._names:
+            self._count += 1
+            self._names[hour] = f"{self._name}-{self._count:06d}.parquet"
+        folder, name = f"{self._root}/{folder_of(hour)}", self._names[hour]
+        temporary = f"{folder}/{name}" if self._is_object_store else f"{folder}/_{name}.tmp"
+        if not self._is_object_store:
+            self._fs.create_dir(folder, recursive=True)
         try:
             pq.write_table(
                 table.unify_dictionaries(), temporary, filesystem=self._fs, compression="zstd",
@@ -75,10 +75,12 @@ class RecordFiles:
             if self._is_local:
                 _sync(temporary)
             size = self._fs.get_file_info(temporary).size or 0
-            self._fs.move(temporary, f"{folder}/{name}")
+            if not self._is_object_store:
+                self._fs.move(temporary, f"{folder}/{name}")
         except OSError:
             self._forget(temporary)
             raise
+        del self._names[hour]
         self._used += size
         return int(size)
 
@@ -88,7 +90,7 @@ class RecordFiles:
 
     def _check_space(self) -> None:
         now = time.monotonic()
-        if now - self._looked_at >= _LOOK_EVERY or self._used >= self._max_bytes:
+        if now - self._looked_at >= self._look_every or self._used >= self._max_bytes:
             self._looked_at = now
             self._used = sum(info.size for info in files_below(self._fs, self._root))
         if self._used >= self._max_bytes:

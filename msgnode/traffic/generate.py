@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import random
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from msgnode.traffic.columns import STORED
+from msgnode.core.record import SessionEvent, SessionRecord
+from msgnode.traffic.columns import STORED, sessions_table
 
 _FOREIGN = ("example.org", "example.net", "voice.example", "clinic.example", "school.example")
 _LEGACY = ("telephone.example", "office.example")
@@ -39,6 +41,10 @@ _KINDS = (
     (0.002, "execute", "dropped", "", 0, "permit", "own-domain"),
 )
 _CHURN = 0.05
+_ENDINGS = (
+    ("closed by its runtime", 1000), ("closed by its runtime", 1000), ("grace period over", 0),
+    ("grace period over", 0), ("ended by the node", 4403),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,42 @@ def hours(plan: Plan) -> Iterator[tuple[datetime, pa.Table]]:
     for number, (hour, rows) in enumerate(zip(begin, _shares(plan, begin), strict=True)):
         if rows:
             yield hour, _hour(plan, who, hour, rows, number)
+
+
+def sessions(plan: Plan) -> Iterator[tuple[datetime, pa.Table]]:
+    """Each hour with the rows of its sessions: opened, resumed, lost and ended."""
+    who = _Directory(plan)
+    at_once = max(1, plan.runtimes // 12)
+    for number in range(plan.days * 24):
+        hour = plan.start + timedelta(hours=number)
+        draw = random.Random(f"{plan.seed}/{number}")  # noqa: S311 (made-up traffic)
+        rows = [
+            row
+            for _ in range(at_once)
+            for row in _session(draw, who, draw.randrange(who.total), hour.timestamp())
+        ]
+        rows.sort(key=lambda row: row.at)
+        yield hour, sessions_table(rows, plan.domain, "w1")
+
+
+def _session(
+    draw: random.Random, who: _Directory, number: int, begin: float
+) -> Iterator[SessionRecord]:
+    """What a session leaves in an hour: it began some time before it ends."""
+    session, runtime = who.sessions[number].as_py(), who.runtimes[number].as_py()
+    at, lasted = begin + draw.uniform(0, 1_800), draw.lognormvariate(6, 1.5)
+    resumptions = min(9, int(draw.expovariate(1.2)))
+    yield SessionRecord(at, session, runtime, SessionEvent.OPENED)
+    for _ in range(resumptions):
+        at += draw.uniform(0, 120)
+        code = draw.choice((0, 0, 0, 3001, 3008, 4409))
+        yield SessionRecord(at, session, runtime, SessionEvent.LOST, "", code, lasted / 3)
+        yield SessionRecord(at, session, runtime, SessionEvent.RESUMED)
+    ending, code = draw.choice(_ENDINGS)
+    yield SessionRecord(
+        at + draw.uniform(0, 600), session, runtime, SessionEvent.ENDED, ending, code, lasted,
+        resumptions,
+    )  # fmt: skip
 
 
 class _Directory:

@@ -18,11 +18,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
-from msgnode.core.record import TrafficRecord
-from msgnode.traffic.columns import DOES_NOT_FIT, Columns, hours_of
+from msgnode.core.record import SessionRecord, TrafficRecord
+from msgnode.traffic.columns import DOES_NOT_FIT, Columns, hours_of, sessions_table
 from msgnode.traffic.files import RecordFiles
 from msgnode.traffic.pseudonyms import pseudonymised
 
@@ -70,6 +71,7 @@ class ParquetRecorder:
             options.url, worker or "worker", max_bytes=options.max_bytes, min_free=options.min_free
         )
         self._columns = Columns()
+        self._sessions: list[SessionRecord] = []
         self._is_noting = False
         self._unwritten: dict[int, pa.Table] = {}
         self._stop = threading.Event()
@@ -107,6 +109,16 @@ class ParquetRecorder:
         finally:
             self._is_noting = False
 
+    def note_session(self, record: SessionRecord) -> None:
+        """Take a row of a session, from the thread that notes messages. Never waits or raises."""
+        if self._noted >= self._may_note:
+            self._turned_away += 1
+            return
+        self._is_noting = True
+        self._sessions.append(record)
+        self._noted += 1
+        self._is_noting = False
+
     # --- anybody ------------------------------------------------------------------------------
     @property
     def lost(self) -> int:
@@ -130,6 +142,8 @@ class ParquetRecorder:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout)
+        if self._thread.is_alive():
+            logger.error("traffic record ended during a write", extra={"rows": self.held})
 
     # --- the recorder's thread ----------------------------------------------------------------
     def _run(self) -> None:
@@ -138,7 +152,8 @@ class ParquetRecorder:
         flushed_at = time.monotonic()
         while not self._stop.wait(look_seconds):
             is_due = time.monotonic() + look_seconds > flushed_at + options.flush_seconds
-            if is_due or len(self._columns) > options.buffer_rows // 2:
+            waiting = len(self._columns) + len(self._sessions)
+            if is_due or waiting > options.buffer_rows // 2:
                 self.flush()
                 flushed_at = time.monotonic()
         self.flush()
@@ -161,22 +176,29 @@ class ParquetRecorder:
     def _collect(self) -> None:
         """Add what was noted since the last time to the tables that are to be written."""
         columns, self._columns = self._columns, Columns()
+        sessions, self._sessions = self._sessions, []
         while self._is_noting:  # a row that is being noted may go to either
             time.sleep(_NOTE_SECONDS)
-        if not columns:
-            return
+        if columns:
+            self._add(len(columns), columns.table)
+        if sessions:
+            self._add(len(sessions), partial(sessions_table, sessions))
+
+    def _add(self, rows: int, table_of: Callable[[str, str], pa.Table]) -> None:
         try:
-            table = columns.table(self._node, self._worker)
+            table = table_of(self._node, self._worker)
             if self._options.pseudonym_key:
                 table = pseudonymised(table, self._options.pseudonym_key)
             parts = hours_of(table)
         except DOES_NOT_FIT:
-            self._drop(len(columns))
+            self._drop(rows)
             logger.exception("traffic rows do not fit the record")
             return
         for hour, part in parts.items():
             before = self._unwritten.get(hour)
-            self._unwritten[hour] = part if before is None else pa.concat_tables([before, part])
+            if before is not None:
+                part = pa.concat_tables([before, part], promote_options="default")
+            self._unwritten[hour] = part
 
     def _write(self) -> None:
         """Each hour by itself; then raises what the last one failed with, if one did."""

@@ -12,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 
 from pyarrow import fs
 
-from msgnode.traffic.files import files_below, place
+from msgnode.traffic.files import files_below
+from msgnode.traffic.places import delete_folder, is_object_store, place
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ def hour_of(path: str) -> datetime | None:
 
 def _delete(system: fs.FileSystem, root: str, hour: datetime, why: str) -> None:
     day = f"{root}/date={hour:%Y-%m-%d}"
-    system.delete_dir(f"{day}/hour={hour:%H}")
-    if not system.get_file_info(fs.FileSelector(day)):
+    delete_folder(system, f"{day}/hour={hour:%H}")
+    if not is_object_store(system) and not system.get_file_info(fs.FileSelector(day)):
         system.delete_dir(day)
     log.info("deleted an hour of the traffic record", extra={"hour": hour.isoformat(), "why": why})

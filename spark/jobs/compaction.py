@@ -1,6 +1,7 @@
 """Compaction: the many small files of an hour become one.
 
-There is no moment in which a row is missing or doubled (`record` says how).
+There is no moment in which a row is missing or doubled (`record` says how). What is made of the
+same files has the same name: two runs at once put the same rows in the same place.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from datetime import datetime
 
 from pyspark.sql import SparkSession
 
-from spark.jobs import record
+from spark.jobs import record, tables
 from spark.jobs.storage import File, Storage
 
 FILES_WORTH_IT = 8
@@ -29,8 +30,34 @@ def compact(
     """Make one of these files of an hour. Says whether there was something to do."""
     if len(files) < FILES_WORTH_IT:
         return False
+    name = f"compact-{record.fingerprint(files)}.pending"
     folder = storage.at(record.folder_of(hour))
-    workplace = f"{folder}/_work-{run}"
+    make = _put if storage.is_object_store else _write
+    make(spark, storage, files, f"{folder}/{name}", f"{folder}/_work-{run}")
+    listed = {file.name for file in storage.files(folder)}
+    if not listed.issuperset(file.name for file in files):
+        return False  # another run has compacted them meanwhile, perhaps with others
+    decision = f"{folder}/{record.decision_of(name)}"
+    storage.replace(decision, json.dumps([file.name for file in files]))
+    settle(storage, hour)
+    return True
+
+
+def _put(
+    spark: SparkSession, storage: Storage, files: Sequence[File], pending: str, workplace: str
+) -> None:
+    """One object of several, put in place whole, once its rows have been counted."""
+    made, before, after = tables.join_files(spark, files, workplace)
+    if before != after:
+        storage.remove(made)
+        raise RowsDiffer(f"{pending}: {before} rows became {after}")
+    storage.rename(made, pending)
+
+
+def _write(
+    spark: SparkSession, storage: Storage, files: Sequence[File], pending: str, workplace: str
+) -> None:
+    """One file of several, its rows in the order of time, put in place by a rename."""
     raw = record.read(spark, storage, files).drop("date", "hour")
     raw.coalesce(1).sortWithinPartitions("at").write.mode("overwrite").option(
         "maxRecordsPerFile", ROWS_PER_FILE
@@ -40,15 +67,14 @@ def compact(
     after = spark.read.parquet(*(file.path for file in made)).count()
     if before != after or len(made) != 1:
         storage.remove(workplace)
-        raise RowsDiffer(
-            f"{hour:%Y-%m-%d %H}:00: {before} rows became {after} in {len(made)} files"
-        )
-    decision = f"_compact-{run}.json"
-    storage.rename(made[0].path, f"{folder}/{record.pending_of(decision)}")
+        raise RowsDiffer(f"{pending}: {before} rows became {after} in {len(made)} files")
+    storage.rename(made[0].path, pending)
     storage.remove(workplace)
-    storage.replace(f"{folder}/{decision}", json.dumps([file.name for file in files]))
-    settle(storage, hour)
-    return True
+
+
+def is_compacted(file: File) -> bool:
+    """Whether a file of the record was made of others."""
+    return file.name.startswith("compact-")
 
 
 def is_unsettled(listed: Sequence[File]) -> bool:
@@ -66,10 +92,18 @@ def settle(storage: Storage, hour: datetime) -> None:
                 storage.remove(f"{folder}/{replaced}")
             pending = record.pending_of(name)
             if pending in names:
-                settled = pending.removesuffix(".pending") + ".parquet"
-                storage.rename(f"{folder}/{pending}", f"{folder}/{settled}")
+                _rename(storage, f"{folder}/{pending}", f"{folder}/{record.settled_of(pending)}")
                 names.discard(pending)
             storage.remove(f"{folder}/{name}")
     for name in sorted(names):
         if name.startswith(_BEGUN) or name.endswith(".pending"):
             storage.remove(f"{folder}/{name}")
+
+
+def _rename(storage: Storage, path: str, to: str) -> None:
+    """Another run that settles the same may be faster."""
+    try:
+        storage.rename(path, to)
+    except OSError:
+        if storage.exists(path) or not storage.exists(to):
+            raise

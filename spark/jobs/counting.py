@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
+
+from spark.jobs.places import place
 
 ROWS_AT_ONCE = 1_000_000
 _BATCH = 262_144
@@ -40,6 +41,7 @@ RECORD = (
     dict.fromkeys(("node", "worker", "session", "runtime", "id", "sender", "to", *_WHAT), _TEXT)
     | _NUMBERS
     | {"at": pa.timestamp("us"), "asserted": pa.bool_(), "latency_us": pa.int32()}
+    | {"event": _TEXT, "lasted_s": pa.int32(), "resumptions": pa.int32()}
 )
 """The columns of a raw file. One that an older node did not write yet may be missing."""
 ESSENTIAL = ("at", "type", "sender", "to", "outcome")
@@ -51,19 +53,21 @@ class WrongColumns(ValueError):
 
 
 def counted(
-    count: Count, columns: dict[str, pa.DataType], root: str
+    count: Count, columns: dict[str, pa.DataType], root: str, of_sessions: bool = False
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What `mapInArrow` calls: rows (hour, folder, names) in, what `count` makes of them out.
 
-    Hours are in seconds since the epoch. `columns` are those read; `root` is a path or URL.
+    Hours are in seconds since the epoch. `columns` are those read; `root` is a path or URL. Rows of
+    messages are counted, or those of sessions.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        system, place = file_system(root)
+        system, folder_of_all = place(root)
         for piece in (piece for batch in batches for piece in batch.to_pylist()):
-            paths = [f"{place}/{piece['folder']}/{name}" for name in piece["names"]]
-            for rows in _read(system, paths, columns):
-                for found in count(rows):
+            paths = [f"{folder_of_all}/{piece['folder']}/{name}" for name in piece["names"]]
+            for read in _read(system, paths, columns | {"event": _TEXT}, of_sessions):
+                rows = _only(read, of_sessions)
+                for found in count(rows) if len(rows) else ():
                     hour = pa.repeat(pa.scalar(piece["hour"], pa.int64()), len(found))
                     yield from found.add_column(0, "hour", hour).combine_chunks().to_batches()
 
@@ -117,24 +121,55 @@ LATENCY = dict.fromkeys(("type", "component", "outcome"), _TEXT) | {"latency_us"
 def latency(handed_over: Sequence[str], growth: float, rows: pa.Table) -> Iterator[pa.Table]:
     """By type, component and bucket of the histogram, of the outcomes `handed_over`."""
     rows = rows.filter(_is_in(rows["outcome"], handed_over))
-    at_least_one = pc.cast(pc.max_element_wise(rows["latency_us"], 1), pa.float64())
-    bucket = pc.cast(pc.ceil(pc.divide(pc.ln(at_least_one), math.log(growth))), pa.int32())
     yield _summed(
         rows,
-        {"type": rows["type"], "component": rows["component"], "bucket": bucket},
+        {
+            "type": rows["type"],
+            "component": rows["component"],
+            "bucket": _bucket(rows["latency_us"], growth),
+        },
         {"messages": ([], "count_all"), "highest_us": ("latency_us", "max")},
+    )
+
+
+SESSIONS = {
+    "event": _TEXT, "outcome": _TEXT, "code": pa.int32(), "lasted_s": pa.int32(),
+    "resumptions": pa.int32(),
+}  # fmt: skip
+
+
+def sessions(growth: float, rows: pa.Table) -> Iterator[pa.Table]:
+    """By event, ending and code, and by how long they lasted: the bucket of a histogram."""
+    yield _summed(
+        rows,
+        {
+            "event": rows["event"],
+            "ending": rows["outcome"],
+            "code": rows["code"],
+            "bucket": _bucket(rows["lasted_s"], growth),
+        },
+        {
+            "sessions": ([], "count_all"),
+            "resumptions": ("resumptions", "sum"),
+            "longest_s": ("lasted_s", "max"),
+        },
     )
 
 
 # --- how ------------------------------------------------------------------------------------------
 def _read(
-    system: fs.FileSystem, paths: list[str], columns: dict[str, pa.DataType]
+    system: fs.FileSystem, paths: list[str], columns: dict[str, pa.DataType], of_sessions: bool
 ) -> Iterator[pa.Table]:
-    """The rows of the files, about ROWS_AT_ONCE at a time; columns a file lacks are null."""
+    """The rows of the files, about ROWS_AT_ONCE at a time; columns a file lacks are null.
+
+    If they are wanted for those of sessions, files without any are passed over.
+    """
     schema = pa.schema(columns)
     held: list[pa.Table] = []
     for path in paths:
         with system.open_input_file(path) as source:
+            if of_sessions and "event" not in pq.read_schema(source).names:
+                continue
             for batch in batches_of(source, columns):
                 held.append(_complete(batch, schema))
                 if sum(map(len, held)) >= ROWS_AT_ONCE:
@@ -153,6 +188,18 @@ def batches_of(source: Any, columns: dict[str, pa.DataType]) -> Iterator[pa.Reco
     texts = [name for name in there if columns[name] == _TEXT]
     file = pq.ParquetFile(source, metadata=metadata, read_dictionary=texts)
     yield from file.iter_batches(_BATCH, columns=there, use_threads=False)
+
+
+def _only(rows: pa.Table, of_sessions: bool) -> pa.Table:
+    event = _whole(rows["event"])
+    if event.null_count == len(event):
+        return rows.slice(0, 0) if of_sessions else rows
+    return rows.filter(pc.is_valid(event) if of_sessions else pc.is_null(event))
+
+
+def _bucket(numbers: Any, growth: float) -> Any:
+    at_least_one = pc.cast(pc.max_element_wise(numbers, 1), pa.float64())
+    return pc.cast(pc.ceil(pc.divide(pc.ln(at_least_one), math.log(growth))), pa.int32())
 
 
 def _check_columns(stored: pa.Schema) -> None:
@@ -241,10 +288,3 @@ def _runtime(rows: pa.Table) -> pa.DictionaryArray:
     known = runtime.dictionary_decode()
     is_known = pc.fill_null(pc.not_equal(known, ""), False)
     return pc.if_else(is_known, known, session.dictionary_decode()).dictionary_encode()
-
-
-def file_system(root: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or URL, and the path on it."""
-    if "://" in root:
-        return fs.FileSystem.from_uri(root)
-    return fs.LocalFileSystem(), str(Path(root).resolve())

@@ -20,7 +20,8 @@ from pyarrow import fs
 from pyspark.sql import SparkSession
 
 from spark.jobs import record
-from spark.jobs.counting import RECORD, batches_of, file_system
+from spark.jobs.counting import RECORD, batches_of
+from spark.jobs.places import place
 from spark.jobs.storage import File, Storage
 
 log = logging.getLogger(__name__)
@@ -123,11 +124,11 @@ def _suspects(root: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
     """What `mapInArrow` calls: files (hour, folder, names) in, those with a fault out."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        system, place = file_system(root)
+        system, folder_of_all = place(root)
         for piece in (piece for batch in batches for piece in batch.to_pylist()):
             folder = piece["folder"]
             for name in piece["names"]:
-                if fault_of(system, f"{place}/{folder}/{name}"):
+                if fault_of(system, f"{folder_of_all}/{folder}/{name}"):
                     row = {"hour": piece["hour"], "folder": folder, "name": name}
                     yield pa.RecordBatch.from_pylist([row])
 

@@ -46,6 +46,8 @@ def hourly(
             "parties": reports.parties(parties.withColumn("age", f.lit(reports.NOW)), _HOURLY_ROWS),
             "distinct": reports.distinct(frames["distinct"]),
             "latency": reports.latency(latency, latency.where(f.col("component") == "")),
+            reports.SESSIONS: reports.sessions(frames["sessions"], _HOURLY_ROWS),
+            reports.SESSION_HOURS: reports.session_hours(frames["sessions"]),
         }
     )
     return [
@@ -62,12 +64,14 @@ def of_period(
     start: datetime,
     home: str = "",
 ) -> dict[str, Any]:
-    """The report of the day, week or month that begins at `start`, from the roll-up of the days.
+    """The report of the day, week, month or year that begins at `start`.
 
-    `book` tells which hours there are, `home` is the node's own domain.
+    It is made from the roll-up of the days, that of a year from that of the months. `book` tells
+    which hours there are, `home` is the node's own domain.
     """
     end, previous = periods.after(kind, start), periods.before(kind, start)
     past = min(previous, start - periods.HISTORY)
+    is_year = kind is Kind.YEARLY
 
     def read(name: str, since: datetime = start) -> DataFrame:
         found = ledger.read(spark, days, name, days.entries(since, end))
@@ -90,9 +94,13 @@ def of_period(
             "neighbours": reports.neighbours(read("traffic"), home),
             "days": whole_days,
             "forecast": forecast.forecast(whole_days, f.lit(end - timedelta(days=1))),
-            "hours": baseline.judged(by_hour),
+            "hours": reports.by_day(by_hour.where(~f.col("past")))
+            if is_year
+            else baseline.judged(by_hour),
             "latency": reports.latency(read("latency"), read("latency_hours")),
             "distinct": reports.distinct(read("distinct")),
+            reports.SESSIONS: reports.sessions(read("sessions")),
+            reports.SESSION_HOURS: reports.session_hours(read("sessions")),
             "previous": reports.totals(hours.where(~is_now & (hour >= f.lit(previous)))),
         }
     )
@@ -102,8 +110,9 @@ def of_period(
     report["previous"] = _first(made, "previous")
     report["previous_hours"] = len(book.entries(previous, start))
     report["change"] = _change(report["totals"], report["previous"])
+    report["step_hours"] = 24 if is_year else 1
     report["anomalies"] = [
-        row for row in report["tables"]["hours"] if row["messages_odd"] or row["failed_odd"]
+        row for row in report["tables"]["hours"] if row.get("messages_odd") or row.get("failed_odd")
     ]
     return report
 
@@ -159,7 +168,7 @@ def _report(
     tables = {
         name: rows for name, rows in made.items() if name not in single and not name.startswith(OF)
     }
-    for name in ("hours", "latency_hours"):
+    for name in ("hours", "latency_hours", reports.SESSION_HOURS):
         tables.setdefault(name, []).sort(key=lambda row: row["hour"])
     for row in tables.get("days", []):
         row["day"] = row["day"][:10]
@@ -168,8 +177,8 @@ def _report(
         key=lambda row: (forecast.MEASURES.index(row["measure"]), row["day"])
     )
     for name in (
-        "latency_types", reports.TALKERS, reports.LISTENERS, reports.PEERS, reports.NETWORKS,
-        *reports.TRAFFIC,
+        "latency_types", reports.SESSIONS, reports.TALKERS, reports.LISTENERS, reports.PEERS,
+        reports.NETWORKS, *reports.TRAFFIC,
     ):  # fmt: skip
         if name not in single:
             tables.setdefault(name, [])

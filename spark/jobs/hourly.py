@@ -1,4 +1,4 @@
-"""The hourly roll-up: pieces of the raw record in, four small tables out.
+"""The hourly roll-up: pieces of the raw record in, five small tables out.
 
 The rows themselves are counted in `counting`, piece by piece; here the counts become tables. A row
 of `parties` or `latency` is what one piece says: an hour of more than one piece has several for the
@@ -32,6 +32,7 @@ _HEADS = t.StructType(
 )
 _PARTIES = t.StructType([_HOUR, *schema.PARTIES.fields[2:]])
 _LATENCY = t.StructType([_HOUR, *schema.LATENCY.fields[2:]])
+_SESSIONS = t.StructType([_HOUR, *schema.SESSIONS.fields[2:]])
 
 
 def from_pieces(pieces: DataFrame, root: str, run: str) -> dict[str, DataFrame]:
@@ -50,6 +51,14 @@ def from_pieces(pieces: DataFrame, root: str, run: str) -> dict[str, DataFrame]:
             partial(counting.latency, schema.HANDED_OVER, histogram.GROWTH),
             counting.LATENCY,
             _LATENCY,
+        ),
+        "sessions": _counted(
+            pieces,
+            root,
+            partial(counting.sessions, histogram.GROWTH),
+            counting.SESSIONS,
+            _SESSIONS,
+            of_sessions=True,
         ),
     }
     return {
@@ -99,5 +108,6 @@ def _counted(
     count: counting.Count,
     columns: dict[str, pa.DataType],
     made: t.StructType,
+    of_sessions: bool = False,
 ) -> DataFrame:
-    return pieces.mapInArrow(counting.counted(count, columns, root), made)
+    return pieces.mapInArrow(counting.counted(count, columns, root, of_sessions), made)

@@ -1,16 +1,20 @@
-"""The ledger of a tier of the roll-up: which run's rows count for an hour or a day.
+"""The ledger of a tier of the roll-up: which run's rows count for an hour, a day or a month.
 
 It also says what they were made of:
 
     <roll-up>/ledger/2026-11-21.json      hours: {"13": {"run": …, "inputs": …, "rows": …, "at": …}}
     <roll-up>/days/2026-11.json           days:  {"21": …}
+    <roll-up>/months/2026.json            months: {"11": …}
     <roll-up>/runs/<run>/<table>/*.parquet
 
-A run writes its tables to a folder of its own and then enters its hours, or days, in the ledger, a
-whole file in one rename: a run killed half-way has changed nothing, a re-run replaces, and nothing
-is ever counted twice. An hour whose raw files changed since (late rows) is stale and rolled up
-again, and so is a day of which an hour was; one whose raw files were removed by retention keeps its
-entry.
+A run writes its tables to a folder of its own and then enters its hours, days or months in the
+ledger, a whole file in one rename: a run killed half-way has changed nothing, a re-run replaces,
+and nothing is ever counted twice. An hour whose raw files changed since (late rows) is stale and
+rolled up again, and so are its day and month; one whose raw files were removed by retention keeps
+its entry.
+
+Two runs at once may each enter hours. What one enters in the moment in which the other writes the
+same file is lost, and so stale: the next run rolls it up again.
 """
 
 from __future__ import annotations
@@ -18,21 +22,25 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
-from spark.jobs import schema
+from spark.jobs import periods, schema, tables
+from spark.jobs.periods import Kind
 from spark.jobs.storage import Storage
 
 ROWS_IN_ONE_PIECE = 20_000_000
 """Rows of the record, of which the roll-up has a hundredth or so."""
+_LATER = ("sessions",)
+"""Tables that runs of an earlier version did not make."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What counts for an hour or a day. Without rows there need not be tables.
+    """What counts for an hour, a day or a month. Without rows there need not be tables.
 
     run     which run counts            inputs  fingerprint of the raw files
     rows    how many                    at      when, ISO
@@ -53,17 +61,27 @@ class Tier:
     folder: str
     file: str
     key: str
-    unit: str
-    step: timedelta
+    kind: Kind
 
     def floor(self, moment: datetime) -> datetime:
         """The start of what the moment lies in."""
-        hour = moment.replace(minute=0, second=0, microsecond=0)
-        return hour.replace(hour=0) if self.step > timedelta(hours=1) else hour
+        return periods.start_of(self.kind, moment)
+
+    def after(self, start: datetime) -> datetime:
+        """The start of what follows."""
+        return periods.after(self.kind, start)
+
+    @property
+    def unit(self) -> str:
+        """What SQL calls it."""
+        return _UNITS[self.kind]
 
 
-HOURS = Tier("ledger", "%Y-%m-%d", "%H", "hour", timedelta(hours=1))
-DAYS = Tier("days", "%Y-%m", "%d", "day", timedelta(days=1))
+_UNITS = {Kind.HOURLY: "hour", Kind.DAILY: "day", Kind.MONTHLY: "month"}
+HOURS = Tier("ledger", "%Y-%m-%d", "%H", Kind.HOURLY)
+DAYS = Tier("days", "%Y-%m", "%d", Kind.DAILY)
+MONTHS = Tier("months", "%Y", "%m", Kind.MONTHLY)
+TIERS = (HOURS, DAYS, MONTHS)
 
 
 class Ledger:
@@ -71,7 +89,7 @@ class Ledger:
 
     def __init__(self, storage: Storage, tier: Tier = HOURS) -> None:
         self.tier = tier
-        self._storage = storage
+        self.storage = storage
         self._files: dict[str, dict[str, Entry]] = {}
 
     def entry(self, start: datetime) -> Entry | None:
@@ -84,32 +102,33 @@ class Ledger:
         while at < end:
             if at >= start and (entry := self.entry(at)) is not None:
                 found[at] = entry
-            at += self.tier.step
+            at = self.tier.after(at)
         return found
 
     def enter(self, entries: Mapping[datetime, Entry]) -> None:
         for name in sorted({f"{start:{self.tier.file}}" for start in entries}):
+            self._files.pop(name, None)  # another run may have entered something meanwhile
             known = self._file(name) | {
                 f"{start:{self.tier.key}}": entry
                 for start, entry in entries.items()
                 if f"{start:{self.tier.file}}" == name
             }
             text = json.dumps({key: asdict(entry) for key, entry in sorted(known.items())})
-            self._storage.replace(self._path(name), text)
+            self.storage.replace(self._path(name), text)
             self._files[name] = known
 
     def tables_of(self, run: str, table: str) -> str:
-        return self._storage.at("runs", run, table)
+        return self.storage.at("runs", run, table)
 
     def _file(self, name: str) -> dict[str, Entry]:
         if name not in self._files:
             path = self._path(name)
-            stored = json.loads(self._storage.read(path)) if self._storage.exists(path) else {}
+            stored = json.loads(self.storage.read(path)) if self.storage.exists(path) else {}
             self._files[name] = {key: Entry(**entry) for key, entry in stored.items()}
         return self._files[name]
 
     def _path(self, name: str) -> str:
-        return self._storage.at(self.tier.folder, f"{name}.json")
+        return self.storage.at(self.tier.folder, f"{name}.json")
 
 
 def read(
@@ -123,13 +142,21 @@ def read(
     columns = schema.DAYS[table]
     entries = {start: entry for start, entry in entries.items() if entry.rows}
     if not entries:
-        none = [f.lit(None).cast(field.dataType).alias(field.name) for field in columns]
-        return spark.range(0).select(*none).drop("run")
+        return _nothing(spark, columns)
     folders = [ledger.tables_of(run, table) for run in sorted({e.run for e in entries.values()})]
-    rows = spark.read.schema(columns).parquet(*folders)
+    if table in _LATER:
+        folders = [folder for folder in folders if ledger.storage.exists(folder)]
+        if not folders:
+            return _nothing(spark, columns)
+    rows = tables.read(spark, ledger.storage, columns, folders)
     if sum(entry.rows for entry in entries.values()) <= ROWS_IN_ONE_PIECE:
         rows = rows.coalesce(1)
     return rows.where(_counts(ledger.tier, entries)).drop("run")
+
+
+def _nothing(spark: SparkSession, columns: StructType) -> DataFrame:
+    none = [f.lit(None).cast(field.dataType).alias(field.name) for field in columns]
+    return spark.range(0).select(*none).drop("run")
 
 
 def _counts(tier: Tier, entries: Mapping[datetime, Entry]) -> Column:

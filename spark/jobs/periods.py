@@ -1,4 +1,4 @@
-"""Periods of reports in UTC: hours, days, weeks from Monday, months."""
+"""Periods of reports in UTC: hours, days, weeks from Monday, months, years."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ class Kind(StrEnum):
     DAILY = "daily"
     WEEKLY = "weekly"
     MONTHLY = "monthly"
+    YEARLY = "yearly"
 
 
 def start_of(kind: Kind, moment: datetime) -> datetime:
@@ -28,6 +29,8 @@ def start_of(kind: Kind, moment: datetime) -> datetime:
             return day - timedelta(days=day.weekday())
         case Kind.MONTHLY:
             return day.replace(day=1)
+        case Kind.YEARLY:
+            return day.replace(month=1, day=1)
 
 
 def after(kind: Kind, start: datetime) -> datetime:
@@ -41,6 +44,8 @@ def after(kind: Kind, start: datetime) -> datetime:
             return start + timedelta(days=7)
         case Kind.MONTHLY:
             return start_of(kind, start + timedelta(days=32))
+        case Kind.YEARLY:
+            return start_of(kind, start + timedelta(days=366))
 
 
 def before(kind: Kind, start: datetime) -> datetime:

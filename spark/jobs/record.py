@@ -68,7 +68,8 @@ def files_of(storage: Storage, hour: datetime, listed: Sequence[File] | None = N
             for replaced in json.loads(storage.read(file.path)):
                 data.pop(replaced, None)
             pending = pending_of(name)
-            if pending in found:
+            if pending in found:  # an object store may have it under its last name already
+                data.pop(settled_of(pending), None)
                 data[pending] = found[pending]
     return [data[name] for name in sorted(data)]
 
@@ -119,6 +120,11 @@ def read(spark: SparkSession, storage: Storage, files: Sequence[File]) -> DataFr
 def pending_of(name: str) -> str:
     """The file that the json file of this name speaks for."""
     return name.removeprefix("_").removesuffix(".json") + ".pending"
+
+
+def settled_of(pending: str) -> str:
+    """The last name of the file of this name."""
+    return pending.removesuffix(".pending") + ".parquet"
 
 
 def decision_of(pending: str) -> str:

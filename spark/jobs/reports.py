@@ -44,6 +44,10 @@ TRAFFIC: dict[str, tuple[str, ...]] = {
 """Tables made of traffic, and what they tell it by. Causes are why messages did not arrive: the
 outcome, the node's answer and the rule that decided. Rules are those that decided over any message;
 services what stands in front of a domain, and the signalling of P2P connections."""
+SESSIONS, SESSION_HOURS = "sessions", "session_hours"
+SESSION_EVENTS = ("opened", "resumed", "lost", "ended")
+LASTED = ("event", "ending", "code")
+"""What the table of sessions tells them by."""
 PEERS, NETWORKS = "peers", "networks"
 SIDES = ("to_messages", "to_bytes", "to_failed", "from_messages", "from_bytes", "from_failed")
 TALKERS, LISTENERS, NEW, SILENT = "talkers", "listeners", "new_runtimes", "silent_runtimes"
@@ -78,6 +82,14 @@ def by_hour(traffic: DataFrame, *more: str) -> DataFrame:
         traffic.groupBy("period", "hour", *more)
         .agg(*counts(), *decided)
         .withColumn("failed", failed)
+    )
+
+
+def by_day(hours: DataFrame) -> DataFrame:
+    """What `by_hour` tells, by day, for a period of very many hours."""
+    sums = (*COUNTS, *EFFECTS, "failed")
+    return hours.groupBy("period", f.date_trunc("day", "hour").alias("hour")).agg(
+        *(f.sum(name).alias(name) for name in sums)
     )
 
 
@@ -203,6 +215,34 @@ def latency(buckets: DataFrame, hours: DataFrame) -> DataFrame:
         rows = some if rows is None else rows.union(some)
     assert rows is not None  # noqa: S101 (for the type checker)
     return histogram.percentiles(rows, ("period", "table", "hour", "type", "component"))
+
+
+def sessions(rows: DataFrame, longest: int = LONGEST) -> DataFrame:
+    """Steps of sessions: how many, how often resumed before their end, and seconds they lasted.
+
+    A session that ended lasted since it was opened; a socket that was lost, since it had it.
+    """
+    percentiles = (f.col(histogram.name(p)).alias(f"{histogram.name(p)}_s") for p in (50, 90, 99))
+    counts = rows.groupBy("period", *LASTED).agg(f.sum("resumptions").alias("resumptions"))
+    lasted = histogram.percentiles(
+        rows.withColumnsRenamed({"sessions": "messages", "longest_s": "highest_us"}),
+        ("period", *LASTED),
+    )
+    found = lasted.join(counts, ["period", *LASTED])
+    return ranked(found, (), LASTED, f.lit(longest)).select(
+        "period", "rank", "of", *LASTED, f.col("messages").alias("sessions"), "resumptions",
+        *percentiles, f.col("highest_us").alias("longest_s"),
+    )  # fmt: skip
+
+
+def session_hours(rows: DataFrame) -> DataFrame:
+    """How many sessions were opened, resumed, lost their socket and ended, by hour."""
+    return rows.groupBy("period", "hour").agg(
+        *(
+            f.sum(f.when(f.col("event") == event, f.col("sessions")).otherwise(0)).alias(event)
+            for event in SESSION_EVENTS
+        )
+    )
 
 
 def ranked(frame: DataFrame, of: Sequence[str], keys: Sequence[str], longest: Column) -> DataFrame:

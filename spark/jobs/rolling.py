@@ -18,7 +18,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark.jobs import compaction, damage, hourly, record, schema
+from spark.jobs import compaction, damage, hourly, record, schema, tables
 from spark.jobs.ledger import Entry, Ledger
 from spark.jobs.parallel import run_parallel
 from spark.jobs.storage import File, Storage
@@ -77,10 +77,8 @@ def _roll_up_part(
             if not found or attempt == ATTEMPTS - 1:
                 raise
             log.warning("files of the record cannot be read", exc_info=failure)
-            for hour, damaged in found.items():
-                faults.setdefault(hour, {}).update(damaged)
             hours = {
-                hour: [file for file in files if file.name not in found.get(hour, {})]
+                hour: _without(raw, hour, files, found.get(hour, {}), faults.setdefault(hour, {}))
                 for hour, files in hours.items()
             }
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -102,28 +100,52 @@ def _roll_up_part(
     return sum(counted.values())
 
 
+def _without(
+    raw: Storage,
+    hour: datetime,
+    files: list[File],
+    found: dict[str, str],
+    faults: dict[str, str],
+) -> list[File]:
+    """The files of an hour without those that are damaged, which are added to `faults`.
+
+    Where some are gone and a compacted one is new, another run has put their rows there.
+    """
+    if damage.GONE in found.values():
+        there, known = record.files_of(raw, hour), {file.name for file in files}
+        if any(compaction.is_compacted(file) and file.name not in known for file in there):
+            found = {name: why for name, why in found.items() if why != damage.GONE}
+            files = there
+    faults.update(found)
+    return [file for file in files if file.name not in faults]
+
+
 def _write_tables(
     spark: SparkSession, raw: Storage, ledger: Ledger, hours: dict[datetime, list[File]], run: str
 ) -> dict[datetime, int]:
     """The tables of the run. Returns how many rows each hour has."""
     if not any(hours.values()):
         return {}
-    tables = hourly.from_pieces(record.pieces(spark, hours), raw.root, run)
+    made = hourly.from_pieces(record.pieces(spark, hours), raw.root, run)
+    rolled = ledger.storage
     run_parallel(
         [
-            partial(table.write.mode("overwrite").parquet, ledger.tables_of(run, name))
-            for name, table in tables.items()
+            partial(tables.write, table, rolled, ledger.tables_of(run, name))
+            for name, table in made.items()
         ]
     )
-    parties = spark.read.schema(schema.PARTIES).parquet(ledger.tables_of(run, "parties"))
-    hourly.distinct(parties).coalesce(1).write.mode("overwrite").parquet(
-        ledger.tables_of(run, "distinct")
+    parties = tables.read(spark, rolled, schema.PARTIES, [ledger.tables_of(run, "parties")])
+    distinct = hourly.distinct(parties).coalesce(1)
+    tables.write(distinct, rolled, ledger.tables_of(run, "distinct"))
+    traffic = tables.read(spark, rolled, schema.TRAFFIC, [ledger.tables_of(run, "traffic")])
+    sessions = tables.read(spark, rolled, schema.SESSIONS, [ledger.tables_of(run, "sessions")])
+    rows = traffic.select("hour", f.col("messages").alias("rows")).union(
+        sessions.select("hour", f.col("sessions").alias("rows"))
     )
-    traffic = spark.read.schema(schema.TRAFFIC).parquet(ledger.tables_of(run, "traffic"))
     return {
-        datetime.fromtimestamp(row["hour"], UTC): row["messages"]
-        for row in traffic.groupBy(f.unix_timestamp("hour").alias("hour"))
-        .agg(f.sum("messages").alias("messages"))
+        datetime.fromtimestamp(row["hour"], UTC): row["rows"]
+        for row in rows.groupBy(f.unix_timestamp("hour").alias("hour"))
+        .agg(f.sum("rows").alias("rows"))
         .collect()
     }
 
@@ -143,22 +165,37 @@ def compact(
         if compaction.is_unsettled(listed):
             compaction.settle(raw, hour)
             listed = raw.files(raw.at(record.folder_of(hour)))
-        files = record.files_of(raw, hour, listed)
-        if not files or entry.inputs != record.fingerprint(files):
+        if len(record.files_of(raw, hour, listed)) < compaction.FILES_WORTH_IT:
             continue
+        if _compact_hour(spark, raw, ledger, hour, entry, run):
+            done += 1
+    return done
+
+
+def _compact_hour(
+    spark: SparkSession, raw: Storage, ledger: Ledger, hour: datetime, entry: Entry, run: str
+) -> bool:
+    """Twice, if need be: another run may be at the same hour."""
+    for is_last in (False, True):
+        files = record.files_of(raw, hour)
+        if not files or entry.inputs != record.fingerprint(files):
+            return False
         try:
             compacted = compaction.compact(spark, raw, hour, files, run)
         except Exception as failure:
-            faults = damage.faults_in(spark, raw, {hour: files}).get(hour, {})
-            if not faults:
+            faults: dict[str, str] = {}
+            found = damage.faults_in(spark, raw, {hour: files}).get(hour, {})
+            _without(raw, hour, files, found, faults)
+            if faults:
+                log.warning("files of the record cannot be compacted", exc_info=failure)
+                ledger.enter({hour: replace(entry, lost=entry.lost | faults)})
+                damage.set_aside(raw, hour, faults)
+                return False
+            if is_last and not found:
                 raise
-            log.warning("files of the record cannot be compacted", exc_info=failure)
-            ledger.enter({hour: replace(entry, lost=entry.lost | faults)})
-            damage.set_aside(raw, hour, faults)
             continue
-        if compacted:
-            settled = record.files_of(raw, hour)
-            if len(settled) == 1:
-                ledger.enter({hour: replace(entry, inputs=record.fingerprint(settled))})
-            done += 1
-    return done
+        settled = record.files_of(raw, hour) if compacted else []
+        if len(settled) == 1:
+            ledger.enter({hour: replace(entry, inputs=record.fingerprint(settled))})
+        return compacted
+    return False

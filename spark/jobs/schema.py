@@ -1,9 +1,9 @@
 """The columns of every stored table, declared once.
 
-`RAW` is what the recorder writes, a row for each recipient of each message; `ROLL_UP` is the hourly
-roll-up, and `DAYS` what is made of it day by day: from these two all reports are made. Every row
-of theirs carries its `hour` and the `run` that made it; the ledger says which run counts for an
-hour. All times are UTC.
+`RAW` is what the recorder writes, a row for each recipient of each message, and for each step of a
+session, which alone has an `event`; `ROLL_UP` is the hourly roll-up, and `DAYS` what is made of it
+by day and by month: from these all reports are made. Every row of theirs carries its `hour` and the
+`run` that made it; the ledger says which run counts for an hour. All times are UTC.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ RAW = t.StructType(
         t.StructField("rule", t.StringType()),
         t.StructField("asserted", t.BooleanType()),
         t.StructField("latency_us", t.IntegerType()),
+        t.StructField("event", t.StringType()),
+        t.StructField("lasted_s", t.IntegerType()),
+        t.StructField("resumptions", t.IntegerType()),
     ]
 )
 PARTITION = t.StructType(
@@ -83,10 +86,23 @@ DISTINCT = t.StructType(
         t.StructField("sketch", t.BinaryType()),
     ]
 )
+SESSIONS = t.StructType(
+    [
+        *_RUN,
+        t.StructField("event", t.StringType()),
+        t.StructField("ending", t.StringType()),
+        t.StructField("code", t.IntegerType()),
+        t.StructField("bucket", t.IntegerType()),
+        t.StructField("sessions", t.LongType()),
+        t.StructField("resumptions", t.LongType()),
+        t.StructField("longest_s", t.IntegerType()),
+    ]
+)
 ROLL_UP: dict[str, t.StructType] = {
     "traffic": TRAFFIC,
     "parties": PARTIES,
     "latency": LATENCY,
+    "sessions": SESSIONS,
     "distinct": DISTINCT,
 }
 DAYS: dict[str, t.StructType] = {
@@ -96,8 +112,9 @@ DAYS: dict[str, t.StructType] = {
     ),
     "latency_hours": t.StructType([*_RUN, *LATENCY.fields[4:]]),
 }
-"""The tables of a day: those of its hours added up, and what is told by hour. There, `hour` is the
-hour, in the others the start of the day; latency by hour is that of relayed messages."""
+"""The tables of a day or a month: those of its hours added up, and what is told by hour: `hours`,
+`latency_hours` (of relayed messages) and `sessions`. There, `hour` is the hour, in the last two of
+a month the day; in the others it is the start of the day or month."""
 
 TALKER, LISTENER, RUNTIME = "talker", "listener", "runtime"
 HANDED_OVER = ("delivered", "answered")

@@ -1,19 +1,18 @@
-"""Files of the record, on whatever file system Hadoop knows: list, read, replace, remove.
+"""Files of the record, on whatever file system pyarrow knows: list, read, replace, remove.
 
 Only whole files appear: text is written under a temporary name and put in place by a rename that
-replaces. Names that begin with "_" or "." are not data. pyarrow looks and reads, as the recorder
-does: all below a folder in one call. Of Hadoop each file would be several, each a message to Java.
+replaces; an object of an object store appears whole of itself. Names that begin with "_" or "." are
+not data. All below a folder is listed in one call.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from pyarrow import fs
-from pyspark.sql import SparkSession
 
-from spark.jobs.counting import file_system
+from spark.jobs.places import delete_folder, is_object_store, place
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,20 +26,12 @@ class File:
 
 
 class Storage:
-    """The file system of the record, through Hadoop."""
+    """The file system of the record."""
 
-    def __init__(self, spark: SparkSession, root: str) -> None:
-        session: Any = spark  # py4j's objects have no types
-        self._jvm: Any = session._jvm
-        configuration = session.sparkContext._jsc.hadoopConfiguration()
-        path = self._jvm.org.apache.hadoop.fs.Path(root)
-        self._fs = path.getFileSystem(configuration)
-        self._files = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
-            path.makeQualified(self._fs.getUri(), self._fs.getWorkingDirectory()).toUri(),
-            configuration,
-        )
+    def __init__(self, root: str) -> None:
         self.root = root.rstrip("/")
-        self.seen, self._place = file_system(self.root)
+        self.seen, self._place = place(self.root)
+        self.is_object_store = is_object_store(self.seen)
 
     def at(self, *parts: str) -> str:
         return "/".join((self.root, *parts))
@@ -59,8 +50,7 @@ class Storage:
         )
 
     def exists(self, path: str) -> bool:
-        found: fs.FileInfo = self.seen.get_file_info(self.seen_at(path))
-        return found.type != fs.FileType.NotFound
+        return self._kind(path) != fs.FileType.NotFound
 
     def read(self, path: str) -> str:
         with self.seen.open_input_file(self.seen_at(path)) as stream:
@@ -68,30 +58,33 @@ class Storage:
 
     def replace(self, path: str, text: str) -> None:
         folder, _, name = path.rpartition("/")
-        temporary = f"{folder}/_{name}.tmp"
-        stream = self._fs.create(self._path(temporary), True)
-        try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
-        self.rename(temporary, path)
+        temporary = path if self.is_object_store else f"{folder}/_{name}.tmp"
+        if not self.is_object_store:
+            self.seen.create_dir(self.seen_at(folder), recursive=True)
+        with self.seen.open_output_stream(self.seen_at(temporary)) as stream:
+            stream.write(text.encode())
+        if temporary != path:
+            self.rename(temporary, path)
 
     def rename(self, path: str, to: str) -> None:
-        """In one step; what stood at `to` is gone."""
-        overwrite = self._jvm.org.apache.hadoop.fs.Options.Rename.OVERWRITE
-        options = self._jvm.java.lang.reflect.Array.newInstance(
-            self._jvm.java.lang.Class.forName("org.apache.hadoop.fs.Options$Rename"), 1
-        )
-        options[0] = overwrite
-        self._files.rename(self._path(path), self._path(to), options)
+        """What stood at `to` is gone. In one step, but on an object store: there both may stand."""
+        self.seen.move(self.seen_at(path), self.seen_at(to))
 
     def remove(self, path: str) -> None:
         """A file, or a folder with all in it. It need not be there."""
-        self._fs.delete(self._path(path), True)
+        match self._kind(path):
+            case fs.FileType.Directory:
+                delete_folder(self.seen, self.seen_at(path))
+            case fs.FileType.NotFound:
+                return
+            case _:
+                with suppress(FileNotFoundError):  # another run was faster
+                    self.seen.delete_file(self.seen_at(path))
 
     def seen_at(self, path: str) -> str:
-        """The path on the file system `seen`, which is pyarrow's."""
+        """The path on the file system `seen`."""
         return self._place + path.removeprefix(self.root)
 
-    def _path(self, path: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(path)
+    def _kind(self, path: str) -> fs.FileType:
+        found: fs.FileInfo = self.seen.get_file_info(self.seen_at(path))
+        return found.type

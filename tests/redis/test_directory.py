@@ -178,7 +178,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 @settings(
-    max_examples=60,
+    max_examples=settings().max_examples // 2,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

@@ -350,7 +350,9 @@ def _tokens(frame: bytes) -> list[str]:
 
 
 TestSessions = Sessions.TestCase
-TestSessions.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSessions.settings = settings(
+    max_examples=settings().max_examples // 2, stateful_step_count=40, deadline=None
+)
 
 
 class Sockets(RuleBasedStateMachine):
@@ -455,4 +457,6 @@ class Sockets(RuleBasedStateMachine):
 
 
 TestSockets = Sockets.TestCase
-TestSockets.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSockets.settings = settings(
+    max_examples=settings().max_examples // 2, stateful_step_count=40, deadline=None
+)

@@ -33,8 +33,11 @@ class Independent:
         self._db.execute("set TimeZone = 'UTC'")
         self._db.execute("set variable start_at = ?::timestamptz", [start])
         self._db.execute("set variable end_at = ?::timestamptz", [end])
-        rows = self._db.read_parquet(f"{record}/raw/*/*/*.parquet")
-        rows.create_view("stored")
+        rows = self._db.read_parquet(f"{record}/raw/*/*/*.parquet", union_by_name=True)
+        rows.create_view("rows")
+        is_of_session = "event is not null" if "event" in rows.columns else "false"
+        self._db.execute(f"create view stored as select * from rows where not ({is_of_session})")
+        self._db.execute(f"create view steps as select * from rows where {is_of_session}")
         self._db.execute(
             f"create view traffic as select *, coalesce(nullif(runtime, ''), session) as who, "
             f"{_domain('sender')} as from_domain, {_domain(TO)} as to_domain "
@@ -109,6 +112,29 @@ class Independent:
                 name = f"{address.scheme}.{destinations._legacy_domain(address)}"
                 found[name] = found.get(name, 0) + messages
         return found
+
+    def sessions(self) -> dict[tuple[str, str, int], tuple[int, int, int, float, float]]:
+        """(event, ending, code) → steps, resumptions, the longest, the median and the 99th (s)."""
+        found = self._rows(
+            """
+            select event, outcome, code, count(*), sum(resumptions), max(lasted_s),
+                quantile_disc(greatest(lasted_s, 1), 0.5),
+                quantile_disc(greatest(lasted_s, 1), 0.99)
+            from steps where "at" >= getvariable('start_at') and "at" < getvariable('end_at')
+            group by all
+            """
+        )
+        return {row[:3]: (int(row[3]), int(row[4]), *row[5:]) for row in found}
+
+    def session_hours(self) -> dict[tuple[str, str], int]:
+        """(hour, event) → steps."""
+        found = self._rows(
+            """
+            select strftime("at", '%Y-%m-%dT%H'), event, count(*) from steps
+            where "at" >= getvariable('start_at') and "at" < getvariable('end_at') group by all
+            """
+        )
+        return {row[:2]: row[2] for row in found}
 
     def services(self) -> dict[tuple[str, str], int]:
         found = self._rows(f"select {SERVICE} as s, to_domain, count(*) from traffic group by all")

@@ -261,5 +261,7 @@ def test_a_cluster_runs_on_the_bundled_java(
         run = report_runs.execute(report_runs.queue(Kind.DAILY, DAY).pk, watch)
         assert run is not None
         assert (run.state, run.error) == ("done", "")
-        assert programs == {str(java.bundled_java())}
+        bundled = java.bundled_java()
+        assert bundled is not None
+        assert programs == {str(bundled.resolve())}
         assert Report.objects.get().figures == local_figures

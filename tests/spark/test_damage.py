@@ -16,7 +16,7 @@ from pyarrow import fs
 from pyspark.sql import SparkSession
 
 from msgnode.models import Alarm
-from msgnode.traffic.columns import STORED
+from msgnode.traffic.columns import OF_SESSIONS, STORED
 from msgnode.traffic.files import RecordFiles
 from msgnode.traffic.generate import Plan, hours
 from spark import damage_alarms, job_main
@@ -78,7 +78,7 @@ def test_the_recorder_and_the_counting_agree_on_the_columns() -> None:
         name: kind.value_type if pa.types.is_dictionary(kind) else kind
         for name, kind in counting.RECORD.items()
     }
-    stored = {field.name: field.type for field in STORED}
+    stored = {field.name: field.type for field in (*STORED, *OF_SESSIONS)}
     assert plain.keys() == stored.keys()
     assert {**plain, "at": None} == {**stored, "at": None}
 

@@ -64,7 +64,10 @@ def is_drawn(page: Any, name: str) -> bool:
 
 
 def test_a_report_is_drawn_and_axe_finds_nothing(page: Any, tmp_path: Path) -> None:
-    for name in ("outcomes", "latency", "types", "components", "pairs"):
+    for name in (
+        "outcomes", "latency", "types", "components", "pairs", "effects", "peers", "networks",
+        "services",
+    ):  # fmt: skip
         assert is_drawn(page, name), name
     drawn = json.loads(page.inner_text("#report-data") or page.text_content("#report-data"))
     assert len(drawn["hours"]) == 24

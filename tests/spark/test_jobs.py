@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from msgnode.core import addresses as of_the_node
-from msgnode.traffic.columns import STORED
+from msgnode.traffic.columns import OF_SESSIONS, STORED
 from msgnode.traffic.files import RecordFiles
 from msgnode.traffic.generate import Plan, hours
 from spark.jobs import addresses, baseline, compaction, histogram, rolling, schema
@@ -42,7 +44,7 @@ def fill(record: Path, files: int) -> None:
 
 
 def test_the_recorder_and_spark_agree_on_the_columns() -> None:
-    written = [(field.name, ARROW[field.type]) for field in STORED]
+    written = [(field.name, ARROW[field.type]) for field in (*STORED, *OF_SESSIONS)]
     assert written == [(field.name, field.dataType) for field in schema.RAW]
 
 
@@ -77,6 +79,7 @@ def test_percentiles_of_a_histogram_are_within_two_percent(spark: SparkSession) 
     assert (row.messages, row.highest_us) == (len(values), ordered[-1])
 
 
+@pytest.mark.long
 def test_an_hour_unlike_the_days_before_is_found(spark: SparkSession) -> None:
     shape = "hour timestamp, messages long, failed long, past boolean"
     history = [
@@ -91,12 +94,13 @@ def test_an_hour_unlike_the_days_before_is_found(spark: SparkSession) -> None:
     assert found == {9: ("", ""), 10: ("low", ""), 11: ("", "high"), 12: ("", "")}
 
 
+@pytest.mark.long
 def test_compaction_leaves_each_row_once_whenever_it_is_killed(
     spark: SparkSession, record: Path
 ) -> None:
     fill(record, 9)
     hour = DAY + timedelta(hours=14)
-    storage = Storage(spark, f"{record}/raw")
+    storage = Storage(f"{record}/raw")
     files = raw_files.files_of(storage, hour)
     rows = raw_files.read(spark, storage, files).count()
     folder = record / "raw" / raw_files.folder_of(hour)
@@ -107,10 +111,11 @@ def test_compaction_leaves_each_row_once_whenever_it_is_killed(
     assert raw_files.read(spark, storage, [done]).count() == rows
 
     # Killed after the decision was written: the old files are still there.
-    (folder / done.name).rename(folder / "compact-one.pending")
+    made = done.name.removesuffix(".parquet")
+    (folder / done.name).rename(folder / f"{made}.pending")
     for name, content in kept.items():
         (folder / name).write_bytes(content)
-    (folder / "_compact-one.json").write_text(json.dumps(sorted(kept)))
+    (folder / f"_{made}.json").write_text(json.dumps(sorted(kept)))
     half = raw_files.files_of(storage, hour)
     assert raw_files.read(spark, storage, half).count() == rows
     assert raw_files.fingerprint(half) == raw_files.fingerprint([done])
@@ -125,7 +130,20 @@ def test_compaction_leaves_each_row_once_whenever_it_is_killed(
     compaction.settle(storage, hour)
     assert sorted(path.name for path in folder.glob("[!.]*")) == sorted(kept)
 
+    # Two at once: the other one has come to its end, when this one begins to write.
+    with ThreadPoolExecutor(2) as both:
+        asked = [
+            both.submit(compaction.compact, spark, storage, hour, files, name) for name in "ab"
+        ]
+        for each in asked:
+            with suppress(Exception):  # files that are gone: the run looks again
+                each.result()
+    compaction.settle(storage, hour)
+    (done,) = raw_files.files_of(storage, hour)
+    assert raw_files.read(spark, storage, [done]).count() == rows
 
+
+@pytest.mark.long
 def test_a_run_that_dies_before_its_entry_changes_nothing(
     spark: SparkSession, record: Path
 ) -> None:
@@ -137,12 +155,12 @@ def test_a_run_that_dies_before_its_entry_changes_nothing(
         return None
 
     fill(record, 1)
-    raw = Storage(spark, f"{record}/raw")
+    raw = Storage(f"{record}/raw")
     end = DAY + timedelta(days=1)
-    book = Ledger(Dies(spark, f"{record}/roll-up"))
+    book = Ledger(Dies(f"{record}/roll-up"))
     with pytest.raises(KeyboardInterrupt):
         rolling.roll_up(spark, raw, book, rolling.stale_hours(raw, book, DAY, end), "dead", tell)
-    book = Ledger(Storage(spark, f"{record}/roll-up"))
+    book = Ledger(Storage(f"{record}/roll-up"))
     assert book.entries(DAY, end) == {}
     stale = rolling.stale_hours(raw, book, DAY, end)
     rows = rolling.roll_up(spark, raw, book, stale, "alive", tell)

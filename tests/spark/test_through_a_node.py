@@ -7,9 +7,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-import pyarrow.dataset as dataset
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,6 +15,7 @@ from spark import job_main
 from spark.jobs.periods import Kind
 from tests.client import Client, address
 from tests.node import Node
+from tests.traffic.rows import messages, raw_rows
 
 POLICIES = [
     {
@@ -109,7 +108,6 @@ async def test_known_traffic_is_found_in_the_report(
 
 def rows(record: Path) -> dict[tuple[str, str], int]:
     """(type, outcome) → rows, as they stand in the files."""
-    files = [str(path) for path in record.rglob("raw/**/*.parquet")]
-    table: Any = dataset.dataset(files).to_table(["type", "outcome"])
+    table = messages(raw_rows(record / "raw"))
     found = table.group_by(["type", "outcome"]).aggregate([([], "count_all")]).to_pylist()
     return {(row["type"], row["outcome"]): row["count_all"] for row in found}

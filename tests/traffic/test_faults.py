@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-import pyarrow.dataset as dataset
 import pytest
 
 from tests.node import Node
+from tests.traffic.rows import ids, raw_rows
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(120), pytest.mark.any_server]
 BUFFER = 2_000
@@ -47,7 +47,7 @@ def fill(place: Path) -> None:
 
 
 def figures(node: Node) -> dict[str, float]:
-    """The record's rows and all messages, by the node's own count."""
+    """The record's rows, and all messages and steps of sessions, by the node's own count."""
     with urllib.request.urlopen(f"http://127.0.0.1:{node.port}/metrics", timeout=5) as answer:
         text = answer.read().decode()
     found = {
@@ -55,13 +55,17 @@ def figures(node: Node) -> dict[str, float]:
         for name, value in re.findall(r"^msgnode_record_rows_(\w+?)(?:_total)? (\S+)$", text, re.M)
     }
     found["noted"] = sum(
-        map(float, re.findall(r"^msgnode_messages_total\{.*\} (\S+)$", text, re.M))
+        map(
+            float, re.findall(r"^msgnode_(?:messages|session_steps)_total\{.*\} (\S+)$", text, re.M)
+        )
     )
     return found
 
 
-async def settle(node: Node, fits: Callable[[dict[str, float]], bool]) -> dict[str, float]:
-    limit = time.monotonic() + 20
+async def settle(
+    node: Node, fits: Callable[[dict[str, float]], bool], seconds: float = 20
+) -> dict[str, float]:
+    limit = time.monotonic() + seconds
     while not fits(found := await asyncio.to_thread(figures, node)):
         assert time.monotonic() < limit, found
         await asyncio.sleep(0.05)
@@ -79,9 +83,7 @@ def alarm(node: Node) -> str:
 
 
 def rows_in(place: Path) -> list[int]:
-    files = [str(path) for path in place.rglob("raw/**/*.parquet")]
-    found = dataset.dataset(files).to_table(["id", "type"]) if files else None
-    return [] if found is None else sorted(map(int, found["id"].to_pylist()))
+    return ids(raw_rows(place / "raw"))
 
 
 async def exchange(node: Node, messages: int) -> float:
@@ -137,8 +139,7 @@ async def test_a_killed_node_loses_no_more_than_the_last_seconds(
             await bob.expect(type="execute", body={"value": len(sent_at), "auth": False})
         killed_at = time.time()
         os.kill(node.pid, 9)
-    files = [str(path) for path in (node.data_dir / "record").rglob("raw/**/*.parquet")]
-    table = dataset.dataset(files).to_table(["type", "outcome"])
+    table = raw_rows(node.data_dir / "record" / "raw").select(["type", "outcome"])
     kept = sum(row == {"type": "execute", "outcome": "delivered"} for row in table.to_pylist())
     assert kept >= sum(at < killed_at - 5 for at in sent_at)
     assert kept >= sum(at < killed_at - 2.5 for at in sent_at) > 0

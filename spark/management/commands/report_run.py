@@ -13,11 +13,12 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from pyarrow import fs
 
-from msgnode.traffic.files import files_below, place
+from msgnode.traffic.files import files_below
 from msgnode.traffic.retention import hour_of, raw_url
 from spark import report_runs
 from spark.jobs import periods
 from spark.jobs.periods import Kind
+from spark.jobs.places import place
 from spark.models import Report, ReportRun
 
 EXAMPLES = """examples:

@@ -10,13 +10,14 @@
         delivered: "#0072b2", answered: "#56b4e9", queued: "#009e73", undeliverable: "#e69f00",
         permitted: "#0072b2", denied: "#d55e00", not_applicable: "#56b4e9", indeterminate: "#cc79a7",
         blocked: "#d55e00", refused: "#cc79a7", p50: "#0072b2", p95: "#e69f00", p99: "#d55e00",
+        opened: "#009e73", resumed: "#0072b2", lost: "#e69f00", ended: "#d55e00",
     };
     const readTheme = (dark) => {
         ink = dark ? "#d4d4d8" : "#3f3f46";
         grid = dark ? "rgb(255 255 255 / .12)" : "rgb(0 0 0 / .1)";
         colours.dropped = dark ? "#f4f4f5" : "#18181b";
     };
-    const dashes = { p50: [], p95: [6, 3], p99: [2, 2] };
+    const dashes = { p50: [], p95: [6, 3], p99: [2, 2], opened: [], resumed: [6, 3], lost: [2, 2], ended: [8, 2] };
     const axis = (more) => ({ ticks: { color: ink }, grid: { color: grid }, ...more });
     const options = (more) => ({
         animation: false, responsive: true, maintainAspectRatio: false,
@@ -85,6 +86,11 @@
             return stacked(data.outcomes, lines);
         },
         effects: () => stacked(data.effects),
+        sessions: () => byHour(
+            "line",
+            Object.entries(data.sessions).map(([name, values]) => line(name, values, colours[name], dashes[name])),
+            { x: axis(), y: axis({ beginAtZero: true }) },
+        ),
         peers: () => sides(data.peers),
         networks: () => sides(data.networks),
         services: () => flat(data.services),
@@ -113,7 +119,7 @@
 
     // Dragging over hours shows only these in every chart by hour; a double click shows all again.
     const charts = new Map(); // canvas -> its chart
-    const zoomable = ["outcomes", "latency", "effects"];
+    const zoomable = ["outcomes", "latency", "effects", "sessions"];
     const show = (first, last) => {
         for (const [canvas, chart] of charts) {
             if (!zoomable.includes(canvas.dataset.chart)) continue;
