@@ -19,6 +19,8 @@ from channels.routing import ProtocolTypeRouter, URLRouter
 from django.conf import settings
 from django.urls import path, re_path
 
+from msgnode.console.live.consumer import LiveConsumer
+from msgnode.console.live.source import Source
 from msgnode.core.http_limits import HTTP_LIMITS
 from msgnode.devices.api import ROOT, switched_off
 from msgnode.node import Node, get_node
@@ -35,7 +37,7 @@ async def _refuse(scope: Any, receive: Any, send: Any) -> Any:
 
 
 def websockets(node: Node) -> URLRouter:
-    """The protostub endpoints of a node."""
+    """The protostub endpoints of a node, and the socket of its console."""
     wiring = {
         "pipeline": node.pipeline,
         "sessions": node.sessions,
@@ -46,10 +48,13 @@ def websockets(node: Node) -> URLRouter:
         "origins": settings.WS_ORIGINS,
         "probe": node.probe,
     }
+    live = LiveConsumer.as_asgi(**Source(node).wiring())
     return URLRouter(
         [
             path("ws", SocketConsumer.as_asgi(**wiring)),
             path("stub/connect", StubConnectConsumer.as_asgi(**wiring)),
+            path("admin/live/", live),
+            path("admin/live/session/<uuid:session>/", live),
             re_path("", _refuse),
         ]
     )

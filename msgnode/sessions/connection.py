@@ -176,6 +176,11 @@ class Connection:
         self._give_up(partial(self.link.close, code, reason))
 
     @property
+    def has_frames(self) -> bool:
+        """Whether frames that were taken wait to be carried."""
+        return bool(self._waiting)
+
+    @property
     def is_held_back(self) -> bool:
         """Whether the socket is not read at the moment."""
         return self.state is _HELD

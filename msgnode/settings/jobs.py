@@ -27,6 +27,11 @@ CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_SCHEDULE = {
     "purge the decision log": {"task": "policies.purge", "schedule": 3600.0},
     "purge what is kept no longer": {"task": "msgnode.purge", "schedule": 3600.0},
+    "tell of alarms": {
+        "task": "msgnode.send_notices",
+        "schedule": 10.0,
+        "options": {"expires": 10.0},
+    },
     "renew the provider's signing key": {
         "task": "msgnode.rotate_provider_key",
         "schedule": 3600.0,
