@@ -38,6 +38,7 @@ def test_the_checks_are_registered(settings: Any) -> None:
         ("PORT", 0, "msgnode.E007"),
         ("PORT", 65536, "msgnode.E007"),
         ("ASGI_SERVER", "gunicorn", "msgnode.E008"),
+        ("CELERY_BROKER_URL", "redis+cluster://one,two", "msgnode.E016"),
         ("ADMISSION", "nobody", "msgnode.E020"),
         ("ADMISSION_DOMAINS", {"a.example": "all"}, "msgnode.E020"),
     ],
