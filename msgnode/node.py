@@ -230,6 +230,8 @@ class Node:
             self.table,
             self.enforcer,
             self.recorder,
+            self.raise_alarm,
+            self.clear_alarm,
         )
         self.sessions.on_closed += [
             self.allocation.session_closed,
