@@ -56,8 +56,8 @@ class Relays:
         self._realm = realm
         self._redis_url = redis_url
         self._credential_seconds = credential_seconds
-        self._raise = raise_alarm
-        self._clear = clear_alarm
+        self._raise_alarm = raise_alarm
+        self._clear_alarm = clear_alarm
         self._redis: TurnRedis | None = None
         self._listening: asyncio.Task[None] | None = None
         self._published = 0.0
@@ -117,14 +117,14 @@ class Relays:
         self._published = now
         is_away = time.monotonic() - self._heard_at > _QUIET_SECONDS
         if is_away:
-            self._raise(
+            self._raise_alarm(
                 GAP,
                 self._realm,
                 f"The Redis of the TURN servers is away ({redis.fault or 'no answer'}): what they "
                 "carry is not counted until it is back.",
             )
         elif self._is_alarmed is not False:
-            self._clear(GAP, self._realm)
+            self._clear_alarm(GAP, self._realm)
         self._is_alarmed = is_away
 
     def _note(self, event: Event) -> None:

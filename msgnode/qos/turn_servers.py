@@ -40,8 +40,8 @@ class TurnServers:
     def __init__(self, poll: float, raise_alarm: Alarm, clear_alarm: Clear) -> None:
         self.up: dict[str, bool] = {}
         self._poll = poll
-        self._raise = raise_alarm
-        self._clear = clear_alarm
+        self._raise_alarm = raise_alarm
+        self._clear_alarm = clear_alarm
         self._under_way: dict[int, asyncio.Task[Visit]] = {}
         self._seen: dict[int, float] = {}
         self._tried: dict[int, float] = {}
@@ -83,7 +83,7 @@ class TurnServers:
         if visit.is_up:
             self._missed[visit.server] = 0
             if not self.up.get(visit.name, False):
-                self._clear(DOWN, visit.name)
+                self._clear_alarm(DOWN, visit.name)
         else:
             self._missed[visit.server] = self._missed.get(visit.server, 0) + 1
             self._seen[visit.server] = time.monotonic() - self._poll + min(2.0, self._poll)
@@ -91,7 +91,7 @@ class TurnServers:
         is_up = self._missed[visit.server] < _MISSES and (bool(visit.is_up) or was_up)
         if not is_up and self._missed[visit.server] == _MISSES:
             text = f"The TURN server {visit.name} does not answer: {visit.fault or 'no STUN'}."
-            self._raise(DOWN, visit.name, text)
+            self._raise_alarm(DOWN, visit.name, text)
         self.up[visit.name] = is_up
         return is_up
 
@@ -122,18 +122,18 @@ async def _visit(visit: Visit) -> Visit:
 
 async def _work(visit: Visit, cli: Cli) -> None:
     for reservation, users in visit.cuts.items():
-        left = [session for user in users for session in (await cli.sessions(user)).sessions]
-        for session in left:
+        listings = [await cli.sessions(user) for user in users]
+        for session in (each for listing in listings for each in listing.sessions):
             log.info("A relayed session is ended.", extra={"reservation": reservation})
             await cli.cancel(session.number)
-        if not left:
+        if all(listing.is_whole and not listing.sessions for listing in listings):
             visit.cut.append(reservation)
     if visit.is_polled:
         listing = await cli.sessions()
         visit.is_up = True
         visit.users = [session.user for session in listing.sessions]
         if not listing.is_whole:
-            visit.fault = "it lists some of its sessions only: set cli-max-output-sessions=0"
+            visit.fault = "it lists some of its sessions only: raise cli-max-output-sessions"
 
 
 async def _answers(urls: list[str]) -> bool:

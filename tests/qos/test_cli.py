@@ -120,6 +120,14 @@ async def test_what_nothing_runs_for_is_cut_and_what_runs_is_tried_again() -> No
     assert found.users == ["17:abc"]
 
 
+async def test_what_a_server_leaves_out_of_its_list_is_not_taken_for_cut() -> None:
+    async with served(like_coturn(total=2)) as place:
+        visit = Visit(1, "t", [], place, PASSWORD, {"r": ["18:hidden"]}, is_polled=True)
+        found = await turn_servers._visit(visit)
+    assert found.cut == []
+    assert "some of its sessions only" in found.fault
+
+
 @pytest.mark.parametrize(
     ("url", "place"),
     [
