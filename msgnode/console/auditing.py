@@ -36,7 +36,8 @@ LEFT_OUT = frozenset(
         *("msgnode.Session", "msgnode.Allocation", "msgnode.Subscription", "msgnode.PoolAddress"),
         "msgnode.Revocation",  # worded by console.issuers; people who log out leave them, too
         *("msgnode.ControlMessage", "msgnode.ComponentStatus", "msgnode.Alarm"),
-        *("msgnode.Worker", "msgnode.IdentityBinding"),
+        *("msgnode.AlarmNotice", "msgnode.NodeSample"),
+        *("msgnode.Worker", "msgnode.WorkerClaim", "msgnode.IdentityBinding"),
         # written by the node and by reports
         *("policies.DecisionEntry", "policies.RuleHits", "spark.Report"),
         *("qos.Reservation", "qos.RelayAllocation", "qos.Usage", "qos.SupervisorLease"),
@@ -48,6 +49,7 @@ SECRET = frozenset(
     {
         *("password", "secret_hash", "previous_hash", "sealed", "client_secret"),
         *("client_secret_sealed", "sealed_password"),
+        "webhook",  # its path is what lets one in
     }
 )
 UNINTERESTING = frozenset({"last_login", "last_used_at", "last_used_from", "date_changed"})
@@ -112,9 +114,9 @@ def _without_secrets(before: Fields, after: Fields) -> tuple[Fields, Fields]:
     kept_before, kept_after = dict(before), dict(after)
     for name in SECRET & (before.keys() | after.keys()):
         is_new = bool(before) and bool(after) and before.get(name) != after.get(name)
-        if name in before:
+        if before.get(name):
             kept_before[name] = HIDDEN
-        if name in after:
+        if after.get(name):
             kept_after[name] = f"{HIDDEN} (new)" if is_new else HIDDEN
     return kept_before, kept_after
 

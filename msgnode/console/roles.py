@@ -1,7 +1,8 @@
 """Who may do what in the console: four roles, as groups with permissions.
 
     viewer         sees everything of the node, but neither accounts nor keys
-    operator       and ends, bans, subscribes, frees, fills pools, clears alarms, asks for reports
+    operator       and ends, bans, subscribes, frees, fills pools, clears and defines alarms,
+                   asks for reports
     policy author  a viewer who also edits, tests and publishes policies
     administrator  may do everything in the console, accounts, clients and keys included
 
@@ -33,8 +34,10 @@ OPERATES = frozenset(
         "msgnode.change_alarm",
         *(f"msgnode.{act}_subscription" for act in ("add", "delete")),
         "msgnode.delete_allocation",
+        *(f"msgnode.{act}_alarmrule" for act in ("add", "change", "delete")),
         *(f"msgnode.{act}_ban" for act in ("add", "change", "delete")),
         *(f"msgnode.{act}_addresspool" for act in ("add", "change", "delete")),
+        *(f"msgnode.{act}_mqtttopic" for act in ("add", "change", "delete")),
         "msgnode.delete_pooladdress",
         *(f"msgnode.{act}_revocation" for act in ("add", "delete")),
         "msgnode.delete_addressowner",

@@ -15,6 +15,7 @@ from .environment import BASE_DIR, DATA_DIR, DOMAIN, PORT, env
 from .identity import *  # noqa: F403
 from .jobs import *  # noqa: F403
 from .limits import *  # noqa: F403
+from .mqtt import *  # noqa: F403
 from .policy import *  # noqa: F403
 from .qos import *  # noqa: F403
 from .registry import *  # noqa: F403
