@@ -214,7 +214,7 @@ class Node:
             EmbeddedProvider(),
         )
         self.async_verifier = self.identities.async_verifier
-        self.locator = SessionLocator(self.sessions)
+        self.locator = SessionLocator(self.sessions, self.table)
         self.liveness = LivenessChecks(self.sessions, limits["LIVENESS_TIMEOUT"])
         self.handshake = SessionHandshake(
             session_settings,
@@ -222,7 +222,6 @@ class Node:
             self.table,
             self.session_store,
             self.identities.authorize_runtime,
-            barrier,
             self.locator,
             self.liveness,
             self.owners,
@@ -396,8 +395,8 @@ class Node:
             self.lease,
             Directory(settings.REDIS_URL, transport.node[:12]),
         )
-        self.pipeline.holders = self.authorizer.holders = cluster.homes
-        self.replies.findable = cluster.entries.barrier
+        self.pipeline.holders = self.authorizer.holders = self.locator.holders = cluster.homes
+        self.replies.findable = self.handshake.findable = cluster.entries.barrier
         self.locator.fetch = cluster.moves.fetch
         self.liveness.ask_worker = cluster.ask_worker
         cluster.rpc.answers = peer_queries.answers(self)
