@@ -52,7 +52,9 @@ def websockets(node: Node) -> URLRouter:
         "origins": settings.WS_ORIGINS,
         "probe": node.probe,
     }
-    live = LiveConsumer.as_asgi(**Source(node).wiring())
+    source = Source(node)
+    node.on_drain.append(source.close)
+    live = LiveConsumer.as_asgi(**source.wiring())
     return URLRouter(
         [
             path("ws", SocketConsumer.as_asgi(**wiring)),

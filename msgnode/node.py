@@ -125,6 +125,7 @@ class Node:
         self.is_ready = False
         self.table = RoutingTable()
         self.times_fenced = 0
+        self.on_drain: list[Callable[[], None]] = []
         self.me = WorkerId(self.worker, self.epoch, this_host(), os.getpid())
         is_alone = not settings.REDIS_URL
         seconds = limits["WORKER_TIMEOUT"] * (2 if is_alone else 1)
@@ -247,6 +248,8 @@ class Node:
             self.table,
             self.enforcer,
             self.recorder,
+            self.raise_alarm,
+            self.clear_alarm,
         )
         self.sessions.on_closed += [
             self.allocation.session_closed,
@@ -619,6 +622,7 @@ class Node:
         if self.cluster is not None:
             self.cluster.close()
         seconds = settings.NODE["DRAIN_STAGGER"]
+        self._end_pages()
         await self.sockets.end_all(CloseCode.GOING_AWAY, "the node restarts: come back", seconds)
 
     async def stop(self) -> None:
@@ -650,6 +654,7 @@ class Node:
             self.devices.is_closed = True
         if self.mqtt is not None:
             self.mqtt.abort()
+        self._end_pages()
         await self.sockets.end_all(CloseCode.GOING_AWAY, "this worker begins again: come back", 0.0)
         missed = await self.cluster.fence() if self.cluster is not None else set()
         for task in self._tasks:
@@ -730,6 +735,12 @@ class Node:
         """Raise an alarm from the event loop."""
         log.warning("Alarm: %s", text, extra={"kind": kind})
         self.writer.submit(Together(alarms.raise_alarms, alarms.Raised(kind, subject, text)))
+
+    def _end_pages(self) -> None:
+        """Who is served by this worker and is no session: `on_drain` lets them go."""
+        for let_go in self.on_drain:
+            with FAULTS.kept_to("console"):
+                let_go()
 
     def _leads(self) -> bool:
         """Whether this worker does what one of all does."""
