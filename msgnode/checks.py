@@ -101,6 +101,12 @@ def _words() -> Iterator[CheckMessage]:
         )
     if not 0 < settings.WORKERS <= 256:
         yield Error(f"WORKERS is {settings.WORKERS}.", hint="It is 1 to 256.", id="msgnode.E009")
+    if "+cluster://" in settings.CELERY_BROKER_URL:
+        yield Error(
+            "Celery cannot keep its tasks in the Redis Cluster of REDIS_URL.",
+            hint="Name a Redis that is one server, or has Sentinels, with CELERY_BROKER_URL.",
+            id="msgnode.E016",
+        )
 
 
 def _limits() -> Iterator[CheckMessage]:

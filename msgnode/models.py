@@ -304,7 +304,7 @@ class MqttTopic(models.Model):
         "topic filter",
         max_length=255,
         unique=True,
-        help_text="Such as sensors/+/temperature. It must overlap with no other row's.",
+        help_text="Such as sensors/+/temperature.",
     )
     object = models.CharField(
         "data object",

@@ -125,6 +125,7 @@ class Node:
         self.is_ready = False
         self.table = RoutingTable()
         self.times_fenced = 0
+        self.on_drain: list[Callable[[], None]] = []
         self.me = WorkerId(self.worker, self.epoch, this_host(), os.getpid())
         is_alone = not settings.REDIS_URL
         seconds = limits["WORKER_TIMEOUT"] * (2 if is_alone else 1)
@@ -213,7 +214,7 @@ class Node:
             EmbeddedProvider(),
         )
         self.async_verifier = self.identities.async_verifier
-        self.locator = SessionLocator(self.sessions)
+        self.locator = SessionLocator(self.sessions, self.table)
         self.liveness = LivenessChecks(self.sessions, limits["LIVENESS_TIMEOUT"])
         self.handshake = SessionHandshake(
             session_settings,
@@ -221,7 +222,6 @@ class Node:
             self.table,
             self.session_store,
             self.identities.authorize_runtime,
-            barrier,
             self.locator,
             self.liveness,
             self.owners,
@@ -248,6 +248,8 @@ class Node:
             self.table,
             self.enforcer,
             self.recorder,
+            self.raise_alarm,
+            self.clear_alarm,
         )
         self.sessions.on_closed += [
             self.allocation.session_closed,
@@ -395,8 +397,8 @@ class Node:
             self.lease,
             Directory(settings.REDIS_URL, transport.node[:12]),
         )
-        self.pipeline.holders = self.authorizer.holders = cluster.homes
-        self.replies.findable = cluster.entries.barrier
+        self.pipeline.holders = self.authorizer.holders = self.locator.holders = cluster.homes
+        self.replies.findable = self.handshake.findable = cluster.entries.barrier
         self.locator.fetch = cluster.moves.fetch
         self.liveness.ask_worker = cluster.ask_worker
         cluster.rpc.answers = peer_queries.answers(self)
@@ -620,6 +622,7 @@ class Node:
         if self.cluster is not None:
             self.cluster.close()
         seconds = settings.NODE["DRAIN_STAGGER"]
+        self._end_pages()
         await self.sockets.end_all(CloseCode.GOING_AWAY, "the node restarts: come back", seconds)
 
     async def stop(self) -> None:
@@ -651,6 +654,7 @@ class Node:
             self.devices.is_closed = True
         if self.mqtt is not None:
             self.mqtt.abort()
+        self._end_pages()
         await self.sockets.end_all(CloseCode.GOING_AWAY, "this worker begins again: come back", 0.0)
         missed = await self.cluster.fence() if self.cluster is not None else set()
         for task in self._tasks:
@@ -731,6 +735,12 @@ class Node:
         """Raise an alarm from the event loop."""
         log.warning("Alarm: %s", text, extra={"kind": kind})
         self.writer.submit(Together(alarms.raise_alarms, alarms.Raised(kind, subject, text)))
+
+    def _end_pages(self) -> None:
+        """Who is served by this worker and is no session: `on_drain` lets them go."""
+        for let_go in self.on_drain:
+            with FAULTS.kept_to("console"):
+                let_go()
 
     def _leads(self) -> bool:
         """Whether this worker does what one of all does."""

@@ -12,6 +12,7 @@ from bench.plan import Plan
 
 from . import (
     allocation,
+    cluster,
     devices,
     endings,
     fan_out,
@@ -54,6 +55,7 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "runtime_python_sandbox": runtime_python.measure_sandbox,
     "endings": endings.measure,
     "workers": workers.measure,
+    "cluster": cluster.measure,
     "stalled_reader": stalled_reader.measure,
     "policy": policy.measure,
     "policed_relay": policed_relay.measure,

@@ -21,6 +21,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import django
 import pyarrow.parquet as pq
 
 from bench import year_record
@@ -28,7 +29,7 @@ from bench.figures import PartResult, Ratio, Spread
 from bench.plan import Plan
 from bench.processes import ROOT
 from msgnode.traffic.retention import delete_old
-from spark import java, retention
+from spark import java
 from spark.jobs import periods
 from spark.jobs.ledger import TIERS
 from spark.jobs.periods import Kind
@@ -161,6 +162,10 @@ def _upkeep(place: Path, record: Path, plan: Plan) -> list[str]:
     second = _run(record, Kind.HOURLY, 12, "compacted", plan)
     began = time.perf_counter()
     hours = delete_old(str(record), _end(12) + timedelta(days=40), days=30, max_bytes=1 << 40)
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgnode.settings")
+    django.setup()
+    from spark import retention  # needs Django, which no other part should have to start
+
     retention.delete_old_roll_ups(str(record), _end(12), 800)  # which looks at all, and keeps it
     seconds = time.perf_counter() - began
     return [

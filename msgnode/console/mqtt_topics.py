@@ -53,23 +53,22 @@ class MqttTopicForm(forms.ModelForm):
         return cleaned
 
     def _check_addresses(self, cleaned: dict[str, Any], number: int) -> None:
-        sample = topics.filled(cleaned["object"], (_SAMPLE,) * number, escapes=True)
+        template = cleaned["object"]
+        command_template = cleaned.get("command_topic") or ""
+        sample = topics.filled(template, (_SAMPLE,) * number, escapes=True)
         if fault := addresses.fault(sample):
             self.add_error("object", f"The address {fault}.")
         elif not addresses.is_bare_entity(parsed := addresses.parse(sample)):
             self.add_error("object", "It must be the address of a data object alone.")
         elif parsed.home != settings.DOMAIN:
             self.add_error("object", f"It must be of the domain {settings.DOMAIN}.")
-        missing = topics.places(cleaned.get("command_topic") or "") - topics.places(
-            cleaned["object"]
-        )
+        missing = topics.places(command_template) - topics.places(template)
         if missing:
             self.add_error(
                 "command_topic", f"The object does not name {{{min(missing)}}}, so it is not known."
             )
-        command = topics.filled(
-            cleaned.get("command_topic") or _SAMPLE, (_SAMPLE,) * number, escapes=False
-        )
+            return
+        command = topics.filled(command_template or _SAMPLE, (_SAMPLE,) * number, escapes=False)
         if topics.wildcards(command) or topics.filter_fault(command):
             self.add_error("command_topic", "It is a topic to publish on: without wildcards.")
         elif topics.met(cleaned["topic"], command) is not None:

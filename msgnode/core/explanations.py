@@ -216,6 +216,20 @@ ALARMS: Mapping[str, Explanation] = {
         "Look at its log and at /health/ready, which names the check; the database and Redis are "
         "the usual causes, then a machine without time to compute. It clears itself.",
     ),
+    "turn-down": Explanation(
+        "A TURN server does not answer",
+        "Two looks in a row found neither its command line nor a STUN answer. Nothing new is "
+        "reserved there, and what was reserved counts as lost: its owners are told.",
+        "See whether the process runs and is not stopped, and whether the node reaches the address "
+        "of its command line and of its first URL. It clears itself.",
+    ),
+    "qos-accounting-gap": Explanation(
+        "What TURN servers carry is not counted",
+        "The Redis that they share with the node (QOS_TURN_REDIS_URL) is out of reach. Calls go "
+        "on; new secrets are not shared, and accounts of this time are marked incomplete.",
+        "Start that Redis again. What ends afterwards is counted to the byte by its totals. It "
+        "clears itself.",
+    ),
     "faults-repeat": Explanation(
         "Failures of one part repeat",
         "Five failures of a part within a minute. Each ended what it belonged to and nothing else.",

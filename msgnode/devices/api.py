@@ -264,7 +264,7 @@ class DeviceApi:
 
     async def _stream(self, exchange: Exchange) -> None:
         after = _event_id(exchange.header(b"last-event-id"))
-        reader = self._router.reader(exchange)
+        reader = await self._router.reader(exchange)
         if reader.is_elsewhere:
             await remote_stream.stream(exchange, after, reader)
             return

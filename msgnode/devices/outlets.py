@@ -77,7 +77,7 @@ class Outlets:
         key = key_of(exchange)
 
         async def resume() -> Device:
-            return await self._sessions.device(self._sessions.find(key), key, exchange.source)
+            return await self._sessions.device(await self._sessions.find(key), key, exchange.source)
 
         webhooks.begin(device, target, resume)
         await exchange.answer(200, encode({"url": target.url, "secret": secret}))

@@ -49,9 +49,9 @@ class DeviceSessions:
         self._prove = prove
         self._resuming: dict[str, asyncio.Task[Device]] = {}
 
-    def find(self, key: SessionKey) -> Listener:
-        """The session that a token opens, at whichever worker. Raises NotIdentified."""
-        listener = self._door.find(*key)
+    async def find(self, key: SessionKey) -> Listener:
+        """The session that a token opens, at whichever worker. Raises NodeError."""
+        listener = await self._door.locator.locate(*key)
         if listener is None:
             raise NotIdentified(ENDED)
         return listener

@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
                 (
                     "topic",
                     models.CharField(
-                        help_text="Such as sensors/+/temperature. It must overlap with no other row's.",
+                        help_text="Such as sensors/+/temperature.",
                         max_length=255,
                         unique=True,
                         verbose_name="topic filter",

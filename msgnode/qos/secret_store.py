@@ -1,6 +1,7 @@
 """The secrets that the node shares with its TURN servers: sealed rows, rotated without a break.
 
-The newest secret signs. An older one still counts until every credential signed with it has ended.
+The newest secret signs, once the servers know it. An older one still counts until every credential
+signed with it has ended.
 coturn reads them from a set in its Redis (`turn/realm/<realm>/secret`) for each request, so a
 change holds at once and no server is started anew. All functions but `key_of` block.
 """
@@ -17,6 +18,9 @@ from msgnode.identity.encryption import decrypt, encrypt
 from . import credentials
 from .models import TurnSecret
 
+LEAD = timedelta(seconds=15)
+"""How long a new secret is known to the servers before it signs."""
+
 
 def key_of(realm: str) -> str:
     """The key of the set in coturn's Redis."""
@@ -25,13 +29,15 @@ def key_of(realm: str) -> str:
 
 def signing() -> str:
     """The secret that signs now; made if there is none that can be read."""
-    newest = TurnSecret.objects.first()
-    secret = decrypt(newest.sealed) if newest is not None else ""
+    rows = list(TurnSecret.objects.all()[:2])
+    if len(rows) == 2 and rows[0].made_at + LEAD > timezone.now():
+        rows.reverse()
+    secret = decrypt(rows[0].sealed) if rows else ""
     return secret or rotate()
 
 
 def rotate() -> str:
-    """A new secret, which signs from now on."""
+    """A new secret, which signs once the servers have it (LEAD), at once if it is the first."""
     secret = credentials.new_secret()
     TurnSecret.objects.create(sealed=encrypt(secret))
     return secret

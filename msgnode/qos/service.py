@@ -16,9 +16,11 @@ from .broker import Broker
 from .component import QosConnector
 from .embedded_broker import EmbeddedBroker
 from .notifier import Notifier
+from .relays import Relays
 from .remote_broker import UNREACHABLE, RemoteBroker
 from .store import ReservationStore
 from .supervisor import Supervisor
+from .turn_servers import Alarm, Clear
 
 _CONNECTIONS = 32
 _NO_TLS = "TURN credentials are given over TLS only, and this node lacks it (USES_TLS)."
@@ -47,6 +49,8 @@ class QosService:
         table: RoutingTable,
         enforcer: Enforcer,
         recorder: Recorder,
+        raise_alarm: Alarm,
+        clear_alarm: Clear,
     ) -> None:
         limits = Limits(
             per_session=settings["MAX_PER_SESSION"],
@@ -63,7 +67,18 @@ class QosService:
         self.supervisor: Supervisor | None = None
         if settings["BROKER"]:
             notifier = Notifier(notices, table)
-            self.supervisor = Supervisor(epoch, notifier, settings["UNUSED_SECONDS"], grace)
+            relays = None
+            if settings["BROKER"] == "embedded":
+                relays = Relays(
+                    epoch,
+                    settings["TURN_REDIS_URL"],
+                    settings["REALM"],
+                    settings["POLL_SECONDS"],
+                    settings["CREDENTIAL_SECONDS"],
+                    raise_alarm,
+                    clear_alarm,
+                )
+            self.supervisor = Supervisor(epoch, notifier, settings["UNUSED_SECONDS"], grace, relays)
 
     def _broker(self, named: str) -> Broker | None:
         if not named:

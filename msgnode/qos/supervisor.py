@@ -19,6 +19,7 @@ from msgnode.storage.fence import Fenced
 
 from . import lease, sweep
 from .notifier import Notifier
+from .relays import Relays
 
 log = logging.getLogger(__name__)
 
@@ -36,15 +37,24 @@ class Supervisor:
         notifier: tells owners.
         unused: seconds that a reservation may be held without being used.
         grace: seconds that it outlives its session.
+        relays: the TURN servers, where they are the node's affair.
     """
 
-    def __init__(self, epoch: str, notifier: Notifier, unused: float, grace: float) -> None:
+    def __init__(
+        self,
+        epoch: str,
+        notifier: Notifier,
+        unused: float,
+        grace: float,
+        relays: Relays | None = None,
+    ) -> None:
         self.supervises = False
         self.ended = 0
         self._epoch = epoch
         self._notifier = notifier
         self._unused = unused
         self._grace = grace
+        self.relays = relays
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="qos-supervisor")
 
     async def run(self) -> None:
@@ -54,7 +64,7 @@ class Supervisor:
             try:
                 await self.round()
             except (lease.NotSupervisor, Fenced):
-                self.supervises = False
+                await self._rest()
             except Exception as error:
                 log.warning("Reservations could not be supervised: %r", error)
 
@@ -62,12 +72,21 @@ class Supervisor:
         """One look, if this worker supervises."""
         self.supervises = await self.in_thread(lambda: lease.hold(self._epoch, LEASE_SECONDS))
         if not self.supervises:
+            await self._rest()
             return
+        if self.relays is not None:
+            await self.relays.round(self.in_thread)
         self.ended += await self.in_thread(
             lambda: sweep.sweep(self._epoch, self._unused, self._grace)
         )
         done = self._notifier.tell(await self.in_thread(sweep.to_tell))
         await self.in_thread(lambda: sweep.told(done))
+
+    async def _rest(self) -> None:
+        """Another worker supervises."""
+        self.supervises = False
+        if self.relays is not None:
+            await self.relays.stop()
 
     async def in_thread(self, call: Callable[[], Result]) -> Result:
         """Run a call that uses the database, after those before it."""
@@ -75,7 +94,9 @@ class Supervisor:
 
     async def stop(self) -> None:
         """Let another worker supervise."""
-        if self.supervises:
+        supervised = self.supervises
+        await self._rest()
+        if supervised:
             await self.in_thread(lambda: lease.give_up(self._epoch))
         self._thread.shutdown(wait=False, cancel_futures=True)
 

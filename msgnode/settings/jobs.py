@@ -55,9 +55,8 @@ CELERY_BEAT_SCHEDULE = {
     "take up waiting report runs": {"task": "spark.sweep", "schedule": 60.0},
     "delete old traffic rows and reports": {"task": "spark.retention", "schedule": 3600.0},
 }
-if REDIS_URL:
-    CELERY_BROKER_URL = REDIS_URL
-else:
+CELERY_BROKER_URL: str = env("CELERY_BROKER_URL", default=REDIS_URL)
+if not CELERY_BROKER_URL:
     _broker = DATA_DIR / "celery"
     CELERY_BROKER_URL = "filesystem://localhost//"
     CELERY_BROKER_TRANSPORT_OPTIONS = {

@@ -18,7 +18,14 @@ from django.test import Client
 from msgnode.console import roles
 from msgnode.console.live import access, consumer
 from msgnode.console.live.consumer import LiveConsumer
-from msgnode.console.live.feed import GONE, MOST_OF_ONE, NOT_KNOWN, Feed, FeedFull
+from msgnode.console.live.feed import (
+    GONE,
+    MOST_OF_ONE,
+    NOT_KNOWN,
+    RESTARTS,
+    Feed,
+    FeedFull,
+)
 
 LIMIT = 10.0
 
@@ -222,6 +229,20 @@ async def test_the_pages_of_one_log_in_leave_room_for_those_of_others() -> None:
     for page in pages:
         await page.said.put({"type": "websocket.disconnect"})
     await asyncio.wait_for(asyncio.gather(*serving), LIMIT)
+
+
+async def test_a_worker_that_stops_lets_its_pages_go_and_takes_no_others() -> None:
+    feed = make_feed(every=30.0)
+    async with open_page(feed, "mine") as mine, open_page(feed, "other") as other:
+        await mine.text()
+        feed.close()
+        for page in (mine, other):
+            while (event := await page.next())["type"] == "websocket.send":
+                continue
+            assert event["code"] == RESTARTS
+    async with open_page(feed, "late") as late:
+        assert (await late.next())["code"] == consumer.BUSY
+    assert feed.watching == 0
 
 
 async def test_a_page_of_a_session_is_told_of_it_and_of_nothing_else() -> None:

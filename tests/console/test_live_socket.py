@@ -230,6 +230,21 @@ async def test_a_log_out_closes_the_page_at_once(start_node: Any) -> None:
         assert socket.close_code == 4403
 
 
+@pytest.mark.long
+async def test_an_open_page_does_not_hold_up_a_worker_that_stops(start_node: Any) -> None:
+    node = start_node(**operated(), DRAIN_SECONDS=300)
+    browser = await asyncio.to_thread(log_in, node)
+    async with watching(node, browser) as socket:
+        await text(socket)
+        node.terminate()
+        with pytest.raises(ConnectionClosed):
+            async with asyncio.timeout(LIMIT):
+                while True:
+                    await text(socket)
+        assert socket.close_code == 3001
+        assert await asyncio.to_thread(node.status) == 0
+
+
 def log_out(browser: Browser) -> None:
     token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', browser._ask(""))
     assert token

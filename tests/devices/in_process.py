@@ -15,7 +15,6 @@ from msgnode.bus.replies import Replies
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import no_barrier
 from msgnode.core.digest import digest
 from msgnode.core.errors import Unavailable
 from msgnode.devices.api import DeviceApi, DeviceSettings
@@ -111,8 +110,9 @@ class Worker:
         self.table = RoutingTable()
         self.sessions = SessionManager(limits, self.table, store, lambda *_: None)
         self.door = SessionHandshake(
-            limits, self.sessions, self.table, store, lambda *_: None, no_barrier,
-            SessionLocator(self.sessions), LivenessChecks(self.sessions, 60), LastOwnerCache(),
+            limits, self.sessions, self.table, store, lambda *_: None,
+            SessionLocator(self.sessions, self.table),
+            LivenessChecks(self.sessions, 60), LastOwnerCache(),
         )  # fmt: skip
         self.sockets = ConnectionLimits(100, 50, self.sessions.is_source_banned)
         self.devices = Devices(self.sockets, self.sessions.queues, OUTBOX // 4, idle)
@@ -147,7 +147,7 @@ class Worker:
     def beside(self, other: Worker) -> None:
         """Find what is not here at the other worker."""
         self.others.worker = other
-        find = self.door.find
+        find = self.door.locator.find
 
         def found(runtime_url: str, token: str) -> Any:
             here = find(runtime_url, token)
@@ -156,7 +156,7 @@ class Worker:
             there = other.sessions.sessions.values()
             return next((Remote(each) for each in there if each.token_hash == digest(token)), None)
 
-        self.door.find = found  # type: ignore[method-assign]
+        self.door.locator.find = found  # type: ignore[method-assign]
 
     def session(self) -> LiveSession:
         """The one session here."""

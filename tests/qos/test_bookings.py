@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def test_a_refused_booking_leaves_the_others_of_its_group_alone() -> None:
 def test_case_25_of_20_at_once_exactly_two_get_room_for_two() -> None:
     rows.server(capacity=2 * VIDEO)
     owners = [rows.owner() for _ in range(20)]
-    outcomes = _at_once([lambda owner=owner: book(owner=owner) for owner in owners])
+    outcomes = _at_once([partial(book, owner=owner) for owner in owners])
     assert sorted(type(each).__name__ for each in outcomes) == (
         ["Reservation"] * 2 + ["Unavailable"] * 18
     )

@@ -90,7 +90,7 @@ def test_case_31_all_of_a_customer_whose_quota_is_used_up_end() -> None:
 def test_case_35_what_is_on_a_server_that_is_down_is_lost() -> None:
     first, second = rows.server("one"), rows.server("two")
     mine, other = reserve(), reserve()
-    TurnServer.objects.filter(pk=mine.server_id).update(state="down")
+    TurnServer.objects.filter(reservation=mine).update(state="down")
     assert swept() == {mine.pk: "lost"}
     assert other.server_id in (first.pk, second.pk)
 

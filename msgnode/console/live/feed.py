@@ -57,7 +57,7 @@ class FeedFull(Exception):
     """As many watch as may."""
 
 
-GONE, NOT_KNOWN = 4403, 4503
+GONE, NOT_KNOWN, RESTARTS = 4403, 4503, 3001
 
 
 class Feed:
@@ -90,6 +90,7 @@ class Feed:
         self._looked_at = float("-inf")
         self._known_at = 0.0
         self._standing: dict[str, Any] = {}
+        self._is_closed = False
         self.is_database_here = True
         self.texts = 0
         self.missed = 0
@@ -102,7 +103,7 @@ class Feed:
     def join(self, watcher: Watcher) -> None:
         """Begin to offer texts. Raises FeedFull."""
         own = sum(each.key == watcher.key for each in self._watchers)
-        if len(self._watchers) >= self._most or own >= MOST_OF_ONE:
+        if self._is_closed or len(self._watchers) >= self._most or own >= MOST_OF_ONE:
             raise FeedFull
         self._watchers.add(watcher)
         self._loop = asyncio.get_running_loop()
@@ -113,6 +114,11 @@ class Feed:
     def leave(self, watcher: Watcher) -> None:
         """Offer nothing more."""
         self._watchers.discard(watcher)
+
+    def close(self) -> None:
+        """The worker stops: its pages go elsewhere, and hold it up no longer."""
+        self._is_closed = True
+        self._end({each.key for each in self._watchers}, RESTARTS, "the node restarts: come back")
 
     def end_log_in(self, key: str) -> None:
         """A log-in has ended; from any thread."""

@@ -49,6 +49,10 @@ class Source:
         self._making = asyncio.Lock()
         self._logged_out = access.on_log_out(self._feed.end_log_in)
 
+    def close(self) -> None:
+        """The worker stops."""
+        self._feed.close()
+
     def wiring(self) -> dict[str, Any]:
         """What the consumer is made with."""
         return {"feed": self._feed, "history": self.history, "allowed": self._allowed}

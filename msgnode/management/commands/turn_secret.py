@@ -15,8 +15,8 @@ from msgnode.qos.models import TurnSecret
 class Command(Tool):
     help = (
         "Show the secrets that the node shares with its TURN servers, never their text. --rotate "
-        "makes a new one, which signs from now on; credentials of the one before stay good until "
-        "they end, and nothing has to be started anew."
+        "makes a new one, which signs as soon as all servers know it; credentials of the one "
+        "before stay good until they end, and nothing has to be started anew."
     )
     example = "  manage.py turn_secret --rotate\n  manage.py turn_secret --json"
 
