@@ -21,7 +21,7 @@ from tests.template import migrated_database
 
 Come = Callable[..., Awaitable[Client]]
 
-STARTED_ONCE = ("idnode", "strict", "narrow", "relay", "browser")
+STARTED_ONCE = ("idnode", "strict", "narrow", "relay", "browser", "broker")
 """Fixtures that start something for several tests, besides `node`, which nearly all of them use."""
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=40)
