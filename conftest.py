@@ -1,5 +1,6 @@
 """What every test may ask for."""
 
 pytest_plugins = [
-    "tests.services", "tests.object_store", "tests.issuer", "tests.retries", "pytester",
-]  # fmt: skip
+    *("tests.services", "tests.object_store", "tests.issuer"),
+    *("tests.retries", "tests.groups", "pytester"),
+]

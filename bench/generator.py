@@ -26,8 +26,10 @@ from .loads.nats import NatsRelayLoad
 from .loads.registrations import RegistrationLoad
 from .loads.relay import AcrossLoad, RelayLoad
 from .loads.resumption import ResumptionLoad
+from .loads.sensors import SensorsLoad
 from .loads.single_requests import EchoLoad, SingleRequestsLoad, SubscribersLoad
 from .loads.stalling import StallingLoad
+from .loads.steady import SteadyLoad
 from .processes import raise_file_limit
 
 
@@ -41,8 +43,10 @@ async def serve(port: int, server_pid: int) -> None:
         "allocate": AllocationLoad(port, server_pid),
         "devices": DevicesLoad(port, server_pid),
         "hold": HoldingLoad(port, server_pid),
+        "sensors": SensorsLoad(port, server_pid),
         "resume": ResumptionLoad(port, server_pid),
         "stall": StallingLoad(port, server_pid),
+        "steady": SteadyLoad(port, server_pid),
         "drain": DrainingLoad(port, server_pid),
         "end": EndingsLoad(port, server_pid),
         "register": RegistrationLoad(port, server_pid),

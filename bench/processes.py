@@ -59,8 +59,8 @@ class Server:
         self.name = name
         self.port = port
         self._command = [program, *arguments]
-        self._environment = {**os.environ, **(environment or {})}
-        self._log = log
+        self.environment = {**os.environ, **(environment or {})}
+        self.log = log
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -70,11 +70,11 @@ class Server:
 
     def start(self, patience: float = 60.0) -> None:
         """Start it and wait until it takes connections."""
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
                 cwd=ROOT,
-                env=self._environment,
+                env=self.environment,
                 stdout=log,
                 stderr=log,
             )
@@ -86,7 +86,7 @@ class Server:
                 time.sleep(0.05)
             else:
                 return
-        raise RuntimeError(f"{self.name} does not start:\n{self._log.read_text()[-2000:]}")
+        raise RuntimeError(f"{self.name} does not start:\n{self.log.read_text()[-2000:]}")
 
     def wait(self, patience: float = 30.0) -> int:
         """The exit status, waited for."""

@@ -53,7 +53,7 @@ class Servers:
         if name == NODE_WITHOUT_RECORD:
             environment["RECORD"] = "false"
         if name == NODE_WITHOUT_RULES:
-            _manage(environment, "migrate", "--verbosity", "0")
+            manage(environment, "migrate", "--verbosity", "0")
         else:
             self._prepare(environment, database_url)
         if issuer is not None:
@@ -81,10 +81,10 @@ class Servers:
         if not database_url and self._template is not None:
             shutil.copyfile(self._template, database)
             return
-        _manage(environment, "migrate", "--verbosity", "0")
+        manage(environment, "migrate", "--verbosity", "0")
         policy = self.directory / "policy.json"
         policy.write_text(json.dumps(document()))
-        _manage(environment, "policy_import", str(policy), "--publish")
+        manage(environment, "policy_import", str(policy), "--publish")
         if not database_url:
             self._template = self.directory / "template.sqlite3"
             with closing(sqlite3.connect(database)) as made:
@@ -118,7 +118,7 @@ def _node_environment(home: Path, port: int, database_url: str) -> dict[str, str
     }
 
 
-def _manage(environment: dict[str, str], *arguments: str) -> None:
+def manage(environment: dict[str, str], *arguments: str) -> None:
     done = subprocess.run(
         [sys.executable, "manage.py", *arguments],
         cwd=ROOT,

@@ -4,9 +4,10 @@ from django.contrib import admin
 
 from msgnode.console import (  # noqa: F401
     accounts,
+    alarm_rules,
     alarms,
     allocations,
-    audit,
+    audit_log,
     bans,
     clients,
     components,
@@ -14,7 +15,9 @@ from msgnode.console import (  # noqa: F401
     failed_logins,
     issuers,
     keys,
+    mqtt_topics,
     pools,
+    qos,
     schedule,
     sessions,
     subscriptions,

@@ -6,6 +6,7 @@ speaks the lifespan protocol has it started here.
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any
 
@@ -18,7 +19,10 @@ _django = get_asgi_application()
 from channels.routing import ProtocolTypeRouter, URLRouter
 from django.conf import settings
 from django.urls import path, re_path
+from redis import RedisError
 
+from msgnode.console.live.consumer import LiveConsumer
+from msgnode.console.live.source import Source
 from msgnode.core.http_limits import HTTP_LIMITS
 from msgnode.devices.api import ROOT, switched_off
 from msgnode.node import Node, get_node
@@ -26,6 +30,8 @@ from msgnode.redis.limits_storage import limits_storage
 from msgnode.sessions.consumer import SocketConsumer, StubConnectConsumer
 from msgnode.web.body_limit import BodyLimit
 from msgnode.web.proxies import BehindProxies
+
+log = logging.getLogger(__name__)
 
 
 async def _refuse(scope: Any, receive: Any, send: Any) -> Any:
@@ -35,7 +41,7 @@ async def _refuse(scope: Any, receive: Any, send: Any) -> Any:
 
 
 def websockets(node: Node) -> URLRouter:
-    """The protostub endpoints of a node."""
+    """The protostub endpoints of a node, and the socket of its console."""
     wiring = {
         "pipeline": node.pipeline,
         "sessions": node.sessions,
@@ -46,10 +52,15 @@ def websockets(node: Node) -> URLRouter:
         "origins": settings.WS_ORIGINS,
         "probe": node.probe,
     }
+    source = Source(node)
+    node.on_drain.append(source.close)
+    live = LiveConsumer.as_asgi(**source.wiring())
     return URLRouter(
         [
             path("ws", SocketConsumer.as_asgi(**wiring)),
             path("stub/connect", StubConnectConsumer.as_asgi(**wiring)),
+            path("admin/live/", live),
+            path("admin/live/session/<uuid:session>/", live),
             re_path("", _refuse),
         ]
     )
@@ -90,9 +101,12 @@ def _of_the_web_process() -> dict[str, Any]:
 
 
 if settings.REDIS_URL:
-    HTTP_LIMITS.share(
-        limits_storage(settings.REDIS_URL, f"{settings.DOMAIN} {settings.SECRET_KEY}")
-    )
+    try:
+        HTTP_LIMITS.share(
+            limits_storage(settings.REDIS_URL, f"{settings.DOMAIN} {settings.SECRET_KEY}")
+        )
+    except RedisError as error:  # a worker says so when it starts
+        log.warning("HTTP requests are counted by this process alone: %s", error)
 
 application = BehindProxies(
     ProtocolTypeRouter(

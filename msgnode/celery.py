@@ -16,8 +16,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgnode.settings")
 
 app = Celery("msgnode")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-if settings.REDIS_URL:
-    broker, options = celery_broker(settings.REDIS_URL)
+if "+sentinel://" in settings.CELERY_BROKER_URL:
+    broker, options = celery_broker(settings.CELERY_BROKER_URL)
     app.conf.update(broker_url=broker, broker_transport_options=options)
 app.autodiscover_tasks()
 

@@ -21,4 +21,9 @@ def main() -> None:
     from msgnode.console.actor import acting_as
 
     with acting_as(f"manage.py {sys.argv[1] if len(sys.argv) > 1 else ''}"):
-        execute_from_command_line(sys.argv)
+        if sys.argv[1:] == ["run"]:
+            from msgnode.management.commands.run import Command
+
+            Command().run_from_argv(sys.argv)  # loads the apps if it needs them
+        else:
+            execute_from_command_line(sys.argv)

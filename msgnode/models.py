@@ -159,6 +159,63 @@ class Alarm(models.Model):
         return f"{self.kind}: {self.text}"
 
 
+class AlarmRule(models.Model):
+    """An alarm that an operator defines: a figure of the node beyond a limit for some time."""
+
+    name = models.CharField(max_length=100, unique=True)
+    figure = models.CharField(
+        max_length=16, help_text="What is looked at, of all workers together."
+    )
+    is_below = models.BooleanField(default=False)
+    limit = models.FloatField()
+    seconds = models.PositiveIntegerField(
+        "for seconds", default=30, help_text="It clears when it has been over for as long."
+    )
+    note = models.CharField(
+        "what to look at", max_length=255, blank=True, help_text="For who is told."
+    )
+    mail_to = models.TextField(
+        "mail to", blank=True, help_text="Addresses, one a line; EMAIL_URL says how mails go."
+    )
+    webhook = models.CharField(
+        max_length=500,
+        blank=True,
+        help_text="Is sent a POST with JSON. Its host must be in ALARM_WEBHOOK_HOSTS.",
+    )
+    silent_until = models.DateTimeField(
+        null=True, blank=True, help_text="Until then the alarm stands here and nobody is told."
+    )
+    is_enabled = models.BooleanField("enabled", default=True)
+    created_by = models.CharField(max_length=150, blank=True, editable=False)
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class AlarmNotice(models.Model):
+    """Somebody is to be told that an alarm rule's alarm was raised or is over: an outbox."""
+
+    rule = models.ForeignKey(AlarmRule, on_delete=models.CASCADE, related_name="notices")
+    target = models.CharField(max_length=500, help_text="A mail address, or the URL of a webhook.")
+    is_raised = models.BooleanField()
+    text = models.CharField(max_length=500)
+    at = models.DateTimeField(default=timezone.now)
+    due_at = models.DateTimeField(default=timezone.now)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    sent_at = models.DateTimeField(null=True, blank=True)
+    error = models.CharField(max_length=255, blank=True)
+
+    class Meta:
+        ordering = ("-id",)
+        indexes = (models.Index(fields=["due_at"], name="notice_due", condition=Q(sent_at=None)),)
+
+    def __str__(self) -> str:
+        return self.text
+
+
 class ComponentStatus(models.Model):
     """What a worker last said of one of its components, connectors or stubs."""
 
@@ -210,6 +267,75 @@ class Worker(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class NodeSample(models.Model):
+    """What a worker did in a minute or an hour, for the charts of the console."""
+
+    worker = models.CharField(max_length=64)
+    span = models.PositiveSmallIntegerField(help_text="Seconds: 60 or 3600.")
+    at = models.DateTimeField(help_text="The end of the span.")
+    figures = models.JSONField(help_text="As msgnode.monitoring.samples.Sample.")
+
+    class Meta:
+        ordering = ("at",)
+        constraints = (
+            models.UniqueConstraint(fields=["span", "at", "worker"], name="sample_once"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.worker} {self.at:%Y-%m-%d %H:%M}"
+
+
+class WorkerClaim(models.Model):
+    """What one worker does for all: it is that worker's while its epoch is registered."""
+
+    name = models.CharField(max_length=32, primary_key=True)
+    epoch = models.CharField(max_length=36, blank=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class MqttTopic(models.Model):
+    """A topic of the MQTT broker whose messages are updates of data objects."""
+
+    topic = models.CharField(
+        "topic filter",
+        max_length=255,
+        unique=True,
+        help_text="Such as sensors/+/temperature.",
+    )
+    object = models.CharField(
+        "data object",
+        max_length=500,
+        help_text="Its address, such as context://example.org/sensor-{1}, where {1} stands for "
+        "what the first wildcard has met.",
+    )
+    attribute = models.CharField(max_length=255, help_text="The attribute that a message updates.")
+    path = models.CharField(
+        "path to the value",
+        max_length=255,
+        blank=True,
+        help_text="Where the value is in a JSON payload, such as data.celsius. Empty: all of it.",
+    )
+    schema = models.CharField(
+        max_length=500, blank=True, help_text="URL of the schema that observers are told."
+    )
+    command_topic = models.CharField(
+        max_length=255,
+        blank=True,
+        help_text="Where the value of an update to the object is published, such as "
+        "sensors/{1}/set. Empty: it takes no commands.",
+    )
+    is_enabled = models.BooleanField("enabled", default=True)
+
+    class Meta:
+        ordering = ("topic",)
+        verbose_name = "sensor topic"
+
+    def __str__(self) -> str:
+        return self.topic
 
 
 class Ban(models.Model):

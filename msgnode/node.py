@@ -6,12 +6,14 @@ A new component or connector is one class (bus.ports.Component) and one line in 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import os
 import socket
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,6 +33,7 @@ from msgnode.bus.ports import (
     Listener,
     MessageObserver,
     NoPolicies,
+    Proof,
 )
 from msgnode.bus.recording import CountingRecorder
 from msgnode.bus.replies import Replies
@@ -46,16 +49,31 @@ from msgnode.core.faults import FAULTS
 from msgnode.devices import forwarding
 from msgnode.devices.api import DeviceApi, DeviceSettings
 from msgnode.devices.devices import Devices
+from msgnode.devices.mqtt import rows as mqtt_rows
+from msgnode.devices.mqtt.connector import TOPICS_CHANGED, MqttConnector, MqttSettings
+from msgnode.devices.mqtt.sessions import BrokerSessions
+from msgnode.devices.outlets import WEBHOOK_SECONDS, Outlets
+from msgnode.devices.push import PushKey, PushWakeups
 from msgnode.devices.resumption import DeviceSessions
+from msgnode.devices.safe_http import SafeHttp
+from msgnode.devices.webhook import Webhooks
+from msgnode.identity import service_accounts
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.provider.clients import ensure_own_clients
 from msgnode.identity.service import IdentityService
-from msgnode.monitoring import fault_alarms, path_probe, peer_queries
+from msgnode.monitoring import alarm_rules, fault_alarms, path_probe, peer_queries
+from msgnode.monitoring.alarm_rules import AlarmRules
 from msgnode.monitoring.component_status import StatusReport
 from msgnode.monitoring.fault_alarms import FaultAlarms
 from msgnode.monitoring.path_probe import PathProbe
+from msgnode.monitoring.sampler import Sampler
+from msgnode.monitoring.samples import Sample
+from msgnode.monitoring.session_watch import SessionWatch
 from msgnode.monitoring.tail import Tail
+from msgnode.monitoring.talkers import Talkers
+from msgnode.monitoring.taps import Taps
 from msgnode.policy.service import PolicyService
+from msgnode.qos.service import QosService
 from msgnode.redis.directory import Directory
 from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.bans import BanList
@@ -80,6 +98,7 @@ from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
 from msgnode.traffic.retention import raw_url
+from msgnode.workers.claims import WorkerClaim
 from msgnode.workers.cluster import Cluster, ClusterLimits
 from msgnode.workers.control_handlers import ControlHandlers
 from msgnode.workers.fencing import note_fencing
@@ -106,6 +125,7 @@ class Node:
         self.is_ready = False
         self.table = RoutingTable()
         self.times_fenced = 0
+        self.on_drain: list[Callable[[], None]] = []
         self.me = WorkerId(self.worker, self.epoch, this_host(), os.getpid())
         is_alone = not settings.REDIS_URL
         seconds = limits["WORKER_TIMEOUT"] * (2 if is_alone else 1)
@@ -194,7 +214,7 @@ class Node:
             EmbeddedProvider(),
         )
         self.async_verifier = self.identities.async_verifier
-        self.locator = SessionLocator(self.sessions)
+        self.locator = SessionLocator(self.sessions, self.table)
         self.liveness = LivenessChecks(self.sessions, limits["LIVENESS_TIMEOUT"])
         self.handshake = SessionHandshake(
             session_settings,
@@ -202,7 +222,6 @@ class Node:
             self.table,
             self.session_store,
             self.identities.authorize_runtime,
-            barrier,
             self.locator,
             self.liveness,
             self.owners,
@@ -218,6 +237,19 @@ class Node:
         )
         self.registration_news = RegistrationNews(
             self.domain, self.table, self.enforcer, self.recorder
+        )
+        self.qos = QosService(
+            self.domain,
+            settings.QOS,
+            self.fence_check,
+            self.lease.refused,
+            self.epoch,
+            limits["GRACE_PERIOD"],
+            self.table,
+            self.enforcer,
+            self.recorder,
+            self.raise_alarm,
+            self.clear_alarm,
         )
         self.sessions.on_closed += [
             self.allocation.session_closed,
@@ -252,6 +284,7 @@ class Node:
             guard=self.guard,
             check_lease=self.lease.check,
         )
+        self.taps = Taps(self._set_tap)
         self.probe = ProbeDoor(self.domain, settings.SECRET_KEY, self.table)
         self.probe.pipeline = Pipeline(
             domain=self.domain,
@@ -290,6 +323,7 @@ class Node:
             handshake_timeout=limits["HANDSHAKE_TIMEOUT"],
             names_runtime=bool(self.identities.authenticator.modes.default),
         )
+        self.mqtt = self._mqtt() if settings.DEVICE_MQTT else None
         control_handlers = ControlHandlers(
             self.sessions,
             self.sockets,
@@ -303,14 +337,28 @@ class Node:
             {
                 **control_handlers.handlers(),
                 "policies.published": self.policy.published,
+                alarm_rules.CHANGED: lambda payload: self.alarm_rules.changed(payload),
                 registration_news.KIND: self.registration_news.tell,
                 **self.identities.control_handlers(),
+                TOPICS_CHANGED: self._topics_changed,
             },
         )
         self.status = StatusReport(self.writer, self.worker, self.cards)
+        self.talkers = Talkers(partial(self.taps.put, "talkers"))
+        self.watch = SessionWatch(
+            self.sessions.sessions, self.worker, partial(self.taps.put, "sessions")
+        )
+        self.sampler = Sampler(self, self.worker, self.writer, self.talkers, self.watch)
+        self.alarm_rules = AlarmRules(
+            self._samples, self._leads, self.writer, self.sampler.bounds, settings.DATA_DIR
+        )
+        self.webhooks = self._webhooks() if settings.DEVICE_WEBHOOKS else None
+        self.wakeups: PushWakeups | None = None
+        if self.devices is not None and settings.DEVICE_PUSH:
+            self.wakeups = self._wakeups(self.devices)
         self.device_api = None if self.devices is None else self._device_api(self.devices)
         self.fault_alarms = FaultAlarms(FAULTS, self.worker, self.raise_alarm, self.clear_alarm)
-        self.tail = Tail(settings.DATA_DIR, self.worker, self._set_tap)
+        self.tail = Tail(settings.DATA_DIR, self.worker, partial(self.taps.put, "tail"))
 
     def _transport(self) -> PeerTransport:
         limits: dict[str, Any] = settings.NODE
@@ -349,8 +397,8 @@ class Node:
             self.lease,
             Directory(settings.REDIS_URL, transport.node[:12]),
         )
-        self.pipeline.holders = self.authorizer.holders = cluster.homes
-        self.replies.findable = cluster.entries.barrier
+        self.pipeline.holders = self.authorizer.holders = self.locator.holders = cluster.homes
+        self.replies.findable = self.handshake.findable = cluster.entries.barrier
         self.locator.fetch = cluster.moves.fetch
         self.liveness.ask_worker = cluster.ask_worker
         cluster.rpc.answers = peer_queries.answers(self)
@@ -370,25 +418,84 @@ class Node:
         self.sessions.on_handed_off.append(devices.session_left)
         return devices
 
+    def _mqtt(self) -> MqttConnector:
+        """What joins the operator's MQTT broker to the bus."""
+        limits: dict[str, Any] = settings.NODE
+        ours = self.connection_settings
+        rate = settings.MQTT["MESSAGES_PER_SECOND"]
+        of_sensors = replace(ours, flow=replace(ours.flow, messages_per_second=rate))
+        parts = (self.pipeline, self.sessions, self.sockets)
+        return MqttConnector(
+            MqttSettings(
+                self.domain,
+                mqtt_rows.address(settings.MQTT, int(limits["MAX_FRAME_BYTES"])),
+                settings.MQTT["PREFIX"],
+                limits["PING_TIMEOUT"],
+            ),
+            BrokerSessions(*parts, ours),
+            BrokerSessions(*parts, of_sensors),
+            WorkerClaim("mqtt", self.epoch, self.writer),
+            partial(mqtt_rows.read, self.writer),
+            self.raise_alarm,
+            self.clear_alarm,
+        )
+
+    async def _prove_device(self, text: str, source: str) -> Proof:
+        """Who is behind what a device or a network server opens its session with."""
+        if service_accounts.is_key(text):
+            return await service_accounts.prove(text, source)
+        return await self.async_verifier.prove(text)
+
+    def _topics_changed(self, payload: dict[str, Any]) -> None:
+        if self.mqtt is not None:
+            self.mqtt.topics_changed(payload)
+
+    def _webhooks(self) -> Webhooks:
+        """What posts to network servers."""
+        return Webhooks(self._safe_http())
+
+    def _wakeups(self, devices: Devices) -> PushWakeups:
+        """What wakes devices that sleep."""
+        return PushWakeups(
+            PushKey(settings.SECRET_KEY, settings.PUSH_CONTACT),
+            settings.PUSH_HOSTS,
+            self._safe_http(),
+            devices,
+            settings.NODE["GRACE_PERIOD"],
+            self.raise_alarm,
+        )
+
+    def _safe_http(self) -> SafeHttp:
+        networks = [ipaddress.ip_network(each) for each in settings.WEBHOOK_NETWORKS]
+        return SafeHttp(networks, WEBHOOK_SECONDS, 1024 * 1024)
+
     def _device_api(self, devices: Devices) -> DeviceApi:
         """What devices ask for over HTTP."""
         limits: dict[str, Any] = settings.NODE
+        sessions = DeviceSessions(
+            self.pipeline,
+            self.sessions,
+            self.handshake,
+            self.sockets,
+            self.connection_settings,
+            self._prove_device,
+            devices,
+        )
         api = DeviceApi(
-            DeviceSessions(
-                self.pipeline,
-                self.sessions,
-                self.handshake,
-                self.sockets,
-                self.connection_settings,
-                self.async_verifier.prove,
-                devices,
-            ),
+            sessions,
             DeviceSettings(
                 settings.WS_ORIGINS, int(limits["MAX_FRAME_BYTES"]), limits["GRACE_PERIOD"]
             ),
             None
             if self.cluster is None
             else SessionCalls(self.cluster.rpc, self.cluster.replicator),
+            Outlets(
+                sessions,
+                int(limits["MAX_FRAME_BYTES"]),
+                self.webhooks,
+                service_accounts.may_have_webhooks,
+                self.wakeups,
+            ),
         )
         if self.cluster is not None:
             self.cluster.rpc.calls[forwarding.KIND] = api.answer
@@ -427,6 +534,7 @@ class Node:
             registries.domain,
             registries.global_,
             self.identities.connector,
+            self.qos.connector,
         ]
 
     def cards(self) -> list[ComponentInfo]:
@@ -445,7 +553,9 @@ class Node:
             card.since = self.handshake.card.since
             card.answered = connected[handshake]
             card.state = f"{connected[handshake]} connected"
-        return [self.handshake.card, *(each.card for each in self._components()), *stubs]
+        connectors = [self.mqtt.update_card()] if self.mqtt is not None else []
+        parts = [each.card for each in self._components()]
+        return [self.handshake.card, *parts, *connectors, *stubs]
 
     # --- start and stop ---------------------------------------------------------------------------
 
@@ -471,10 +581,13 @@ class Node:
             self.control.run(),
             self.status.run(),
             self.fault_alarms.run(),
+            self.sampler.run(),
+            self.alarm_rules.run(),
             self.policy.watch(),
             self.policy.write(),
             self.identities.watch(),
             *self.registries.jobs(),
+            *self.qos.jobs(),
             watch_reports(),
         )
         self._tasks = [asyncio.create_task(job) for job in jobs]
@@ -482,7 +595,15 @@ class Node:
         if self.cluster is not None:
             await self.cluster.join()
         self.is_ready = True
+        if self.wakeups is not None:
+            self._tasks.append(asyncio.create_task(self.wakeups.run()))
+        if self.mqtt is not None:
+            self._tasks.append(asyncio.create_task(self._serve_mqtt(self.mqtt)))
         log.info("The worker is ready.", extra={"worker": self.worker, **self.table.sizes})
+
+    async def _serve_mqtt(self, mqtt: MqttConnector) -> None:
+        await mqtt.run()
+        await asyncio.Event().wait()  # it was stopped, and the job has not failed
 
     @property
     def runs_all_jobs(self) -> bool:
@@ -495,20 +616,26 @@ class Node:
         if self.devices is not None:
             self.devices.is_closed = True
         await self.path.stop()
+        if self.mqtt is not None:
+            with FAULTS.kept_to("step of the stop"):
+                await self.mqtt.stop()
         if self.cluster is not None:
             self.cluster.close()
         seconds = settings.NODE["DRAIN_STAGGER"]
+        self._end_pages()
         await self.sockets.end_all(CloseCode.GOING_AWAY, "the node restarts: come back", seconds)
 
     async def stop(self) -> None:
         """Tell every session to come back, give those left to other workers, commit, end."""
         for step in (
             self.drain,
+            self._end_webhooks,
             self.tail.stop,
             self._end_jobs,
             self._give_sessions_away,
             self._store_sessions,
             self.registries.stop,
+            self.qos.stop,
             self.identities.stop,
             self._close_record,
             self.writer.stop,
@@ -525,6 +652,9 @@ class Node:
         self.is_ready = False
         if self.devices is not None:
             self.devices.is_closed = True
+        if self.mqtt is not None:
+            self.mqtt.abort()
+        self._end_pages()
         await self.sockets.end_all(CloseCode.GOING_AWAY, "this worker begins again: come back", 0.0)
         missed = await self.cluster.fence() if self.cluster is not None else set()
         for task in self._tasks:
@@ -557,6 +687,12 @@ class Node:
 
     async def _store_sessions(self) -> None:
         self.sessions.stop()
+
+    async def _end_webhooks(self) -> None:
+        if self.webhooks is not None:
+            await self.webhooks.stop()
+        if self.wakeups is not None:
+            await self.wakeups.close()
 
     async def _close_record(self) -> None:
         if self.record is not None:
@@ -599,6 +735,27 @@ class Node:
         """Raise an alarm from the event loop."""
         log.warning("Alarm: %s", text, extra={"kind": kind})
         self.writer.submit(Together(alarms.raise_alarms, alarms.Raised(kind, subject, text)))
+
+    def _end_pages(self) -> None:
+        """Who is served by this worker and is no session: `on_drain` lets them go."""
+        for let_go in self.on_drain:
+            with FAULTS.kept_to("console"):
+                let_go()
+
+    def _leads(self) -> bool:
+        """Whether this worker does what one of all does."""
+        peers = () if self.cluster is None else self.cluster.transport.peers.values()
+        return all(self.epoch <= peer.epoch for peer in peers if peer.is_up)
+
+    async def _samples(self) -> tuple[list[Sample], bool]:
+        """The last sample of each worker that answers, and whether all do."""
+        told = list(self.sampler.rings.seconds)[-1:]
+        if self.cluster is None:
+            return told, True
+        others = await peer_queries.samples(self.cluster.rpc, seconds=1.0)
+        for samples in others.values():
+            told += samples or ()
+        return told, None not in others.values()
 
     def _set_tap(self, tap: MessageObserver | None) -> None:
         self.pipeline.watch(tap)

@@ -30,6 +30,7 @@ from .identity import binding_store
 from .models import (
     AddressOwner,
     Alarm,
+    AlarmNotice,
     Allocation,
     AuditEntry,
     ControlMessage,
@@ -37,6 +38,7 @@ from .models import (
     Session,
     Subscription,
 )
+from .storage import notices
 
 BATCH = 1_000
 _INCREMENTAL = 2
@@ -44,6 +46,7 @@ CONTROL_KEPT = timedelta(hours=1)
 ALARMS_KEPT = timedelta(days=30)
 FAILURES_KEPT = timedelta(days=30)
 CLEARED_ALARMS_AT_MOST = 10_000
+NOTICES_AT_MOST = 10_000
 FAILURES_AT_MOST = 100_000
 
 
@@ -99,6 +102,8 @@ def _purge() -> dict[str, int]:
         + delete_beyond(
             Alarm.objects.exclude(cleared_at=None), "cleared_at", CLEARED_ALARMS_AT_MOST
         ),
+        "notices": delete_in_batches(AlarmNotice.objects.filter(at__lt=now - ALARMS_KEPT))
+        + delete_beyond(AlarmNotice.objects.exclude(sent_at=None), "at", NOTICES_AT_MOST),
         "revocations": delete_in_batches(Revocation.objects.filter(ends_at__lt=now)),
         "bindings of tokens": binding_store.purge(now, BATCH),
         "address owners": delete_in_batches(AddressOwner.objects.filter(seen_at__lt=owners_kept))
@@ -125,6 +130,12 @@ def purge_tokens(now: datetime) -> int:
         get_grant_model().objects.filter(expires__lt=now),
     )
     return sum(delete_in_batches(rows) for rows in over)
+
+
+@shared_task(name="msgnode.send_notices", ignore_result=True)
+def send_notices() -> dict[str, int]:
+    """Tell who is to be told of the alarms of alarm rules; how many were, and how many failed."""
+    return notices.send_due()
 
 
 @shared_task(name="msgnode.rotate_provider_key", ignore_result=False)

@@ -5,10 +5,11 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path, re_path
 from django.views.generic import RedirectView
 
+from msgnode.console.search import search
 from msgnode.console.status import StatusView
 from msgnode.identity.provider.login import Login, console_login
 from msgnode.identity.provider.password import PasswordChange, PasswordChanged
-from msgnode.ops import health
+from msgnode.ops import asyncapi, health
 from msgnode.ops.metrics import metrics
 from msgnode.settings.access import PROVIDER_PATH
 from msgnode.stubs.views import IDP_TYPES, OTHER_TYPES, STUB_TYPES, CatalogueView
@@ -27,6 +28,8 @@ urlpatterns = [
     path("metrics", metrics),
     path("problems/", explained.index, name="problems"),
     path("problems/<slug:kind>/<slug:name>", explained.page, name="problem"),
+    path("api/asyncapi.json", asyncapi.asyncapi, name="asyncapi"),
+    path("api/messages", asyncapi.page, name="messages"),
     path("api/v1/status", StatusView.as_view(), name="status"),
     path("api/v1/", include("spark.urls")),
     path("login/", Login.as_view(), name="login"),
@@ -36,6 +39,7 @@ urlpatterns = [
     path(f"{PROVIDER_PATH}/", include("msgnode.identity.provider.urls")),
     path("admin/login/", console_login),  # before the console's own, which has no brake
     path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
+    path("admin/search/", search),  # before the theme's, which keeps what it has found
     path("admin/", admin.site.urls),
     path("", include("registry.rest.urls")),
 ]

@@ -149,6 +149,7 @@ class PolicySetAdmin(DraftAdmin):
             path("import-file/", view(pages.import_page), name="policies_import"),
             path("export-file/", view(pages.export_file), name="policies_export"),
             path("shadow/", view(pages.shadow_report), name="policies_shadow"),
+            path("replay/", view(pages.replay_page), name="policies_replay"),
             path("playground/", view(pages.playground), name="policies_playground"),
             *super().get_urls(),
         ]
@@ -329,6 +330,10 @@ class DecisionEntryAdmin(ReadOnlyAdmin):
         "facts_text", "again",
     )  # fmt: skip
     readonly_fields = fields
+
+    def quick_search(self, queryset: QuerySet[DecisionEntry], term: str) -> QuerySet[DecisionEntry]:
+        """What a rule has decided, for the search over everything: by an index."""
+        return queryset.filter(path=term)
 
     @display(description="decision", label=_LABELS, ordering="effect")
     def verdict(self, obj: DecisionEntry) -> str:

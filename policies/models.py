@@ -191,6 +191,7 @@ class DecisionEntry(models.Model):
         indexes = (
             models.Index(fields=["effect", "-id"], name="decision_effect"),
             models.Index(fields=["path", "-id"], name="decision_path"),
+            models.Index(fields=["session", "-id"], name="decision_session"),
         )
 
     def __str__(self) -> str:

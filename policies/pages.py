@@ -26,8 +26,10 @@ from policies.authoring.drafts import add_bundle, draft_document, draft_lists, w
 from policies.authoring.explain import explain
 from policies.authoring.forms import LAYERS, ImportForm, PlaygroundForm, PublishForm, review
 from policies.authoring.live_messages import messages_now
+from policies.authoring.replay import replay
 from policies.authoring.transfer import read_bundle, write_bundle
 from policies.enforcement.defaults import rewrites_of, verdict
+from policies.enforcement.snapshot import EMPTY_SNAPSHOT, make_snapshot
 from policies.engine.documents import read_document
 from policies.engine.language import PolicyError
 from policies.engine.pdp import compile_sets
@@ -40,6 +42,8 @@ from .models import DecisionEntry, PolicySet, PolicyTest, Version
 RECENT = 50
 TOP = 20
 MAX_WARNINGS = 20
+REPLAYED = 5_000
+"""Kinds of messages that a replay decides over, the most frequent."""
 
 
 def publish_page(request: HttpRequest) -> HttpResponse:
@@ -207,6 +211,36 @@ def shadow_report(request: HttpRequest) -> HttpResponse:
         "sets": PolicySet.objects.filter(mode=PolicySet.Mode.SHADOW),
     }
     return _page(request, "policies/shadow.html", context)
+
+
+def replay_page(request: HttpRequest) -> HttpResponse:
+    """What the draft would have decided otherwise over the record of the last hours."""
+    _require(request, "policies.view_policyset")
+    asked = request.GET.get("hours", "1")
+    hours = int(asked) if asked in ("1", "6", "24") else 1
+    recorded = PoliciesConfig.installed().recorded
+    context: dict[str, Any] = {
+        "title": "Replay of the record",
+        "hours": hours,
+        "choices": ((1, "This hour"), (6, "6 hours"), (24, "24 hours")),
+        "is_recorded": recorded is not None,
+    }
+    try:
+        newest = Version.objects.order_by("-number").first()
+        in_force = make_snapshot(newest.document, newest.lists) if newest else EMPTY_SNAPSHOT
+        draft = make_snapshot(draft_document(), draft_lists())
+        if recorded is not None:
+            kinds = recorded(timezone.now(), hours, REPLAYED)
+            found = replay(kinds.most, in_force.enforced, draft.enforced, environment.defaults())
+            most = max((change.both for _, change in found.hours), default=0)
+            context |= {"found": found, "rows": kinds.rows, "most": most,
+                        "is_whole": kinds.is_whole,
+                        "rest": kinds.rows - found.looked_at - found.unknown}  # fmt: skip
+    except PolicyError as error:
+        context["fault"] = f"The draft cannot be read: {'; '.join(map(str, error.problems))[:500]}"
+    except OSError as error:
+        context["fault"] = f"The record cannot be read: {str(error)[:300]}"
+    return _page(request, "policies/replay.html", context)
 
 
 def _tried(form: PlaygroundForm) -> dict[str, Any]:

@@ -72,6 +72,10 @@ class RegistryAdmin(ModelAdmin):
                 return found, False
         return queryset.filter(pk__in=self._beginning(term) or self._holding(term)), False
 
+    def quick_search(self, queryset: QuerySet[Any], term: str) -> QuerySet[Any]:
+        """Rows of which a key is the term or begins so, for the search over everything."""
+        return queryset.filter(pk__in=self._beginning(term.strip()))
+
     def _beginning(self, term: str) -> set[Any]:
         """Rows of which a key begins so, by the keys' indexes."""
         rows_ = self.model._default_manager.order_by()

@@ -10,14 +10,13 @@ file that it does not have, in Spark's own framing, which anything alive answers
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import socket
 import struct
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import pyspark
 
 from spark import java
 
@@ -114,4 +113,7 @@ def _fault_of(master: str, seconds: float) -> str:
 
 
 def _home() -> Path:
-    return Path(pyspark.__file__).parent
+    found = importlib.util.find_spec("pyspark")  # not imported: every process would wait for it
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError("no pyspark is installed")
+    return Path(found.origin).parent

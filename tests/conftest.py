@@ -21,8 +21,8 @@ from tests.template import migrated_database
 
 Come = Callable[..., Awaitable[Client]]
 
-OWN_NODES = ("idnode", "strict", "narrow", "relay")
-"""Fixtures that start a node for several tests, besides `node`, which nearly all of them use."""
+STARTED_ONCE = ("idnode", "strict", "narrow", "relay", "browser", "broker")
+"""Fixtures that start something for several tests, besides `node`, which nearly all of them use."""
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=40)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
@@ -99,8 +99,8 @@ def _is_other(item: pytest.Item) -> bool:
 
 
 def _keep_together(item: pytest.Item) -> None:
-    """Tests that share a node of their own run in one process, which starts it, and not in each."""
-    shared = next((name for name in OWN_NODES if name in getattr(item, "fixturenames", ())), "")
+    """Tests that share what is started run in one process, which starts it, and not in each."""
+    shared = next((name for name in STARTED_ONCE if name in getattr(item, "fixturenames", ())), "")
     if shared and item.get_closest_marker("xdist_group") is None:
         place = "" if shared == "idnode" else f" of {item.path.name}"
         item.add_marker(pytest.mark.xdist_group(f"{shared}{place}"))

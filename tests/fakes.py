@@ -162,6 +162,7 @@ class FakeComponent(Component):
     """Answers with what it is told: a body, an error to raise, or something to wait for."""
 
     name = "fake"
+    tells_workers = True
 
     def __init__(self, answer: Any, address: str = f"domain://fake.{DOMAIN}") -> None:
         super().__init__((address,))

@@ -5,6 +5,8 @@ The proxies run with deploy/'s own files, of which only names, ports and certifi
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 import ssl
 import subprocess
@@ -12,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -22,6 +25,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from django.utils import timezone
+from websockets.asyncio.client import connect
+from websockets.typing import Origin
 
 from tests.client import Client
 from tests.node import ROOT, Node, free_port
@@ -198,6 +203,16 @@ class Production:
     async def come(self) -> Client:
         """A client with a socket through the proxy, without a session."""
         return await Client(f"wss://localhost:{self.port}/ws").connect(ssl=self.tls)
+
+    async def watch(self, browser: httpx.Client) -> dict[str, Any]:
+        """What a page of the console that moves is told first, through the proxy."""
+        cookies = "; ".join(f"{each.name}={each.value}" for each in browser.cookies.jar)
+        async with connect(
+            f"wss://localhost:{self.port}/admin/live/", ssl=self.tls, proxy=None,
+            additional_headers={"Cookie": cookies}, origin=Origin(REFERER["Referer"].rstrip("/")),
+        ) as socket:  # fmt: skip
+            told: dict[str, Any] = json.loads(await asyncio.wait_for(socket.recv(), 20))
+        return told
 
     def browser(self) -> httpx.Client:
         """What a browser is to the console."""

@@ -38,6 +38,7 @@ def test_the_checks_are_registered(settings: Any) -> None:
         ("PORT", 0, "msgnode.E007"),
         ("PORT", 65536, "msgnode.E007"),
         ("ASGI_SERVER", "gunicorn", "msgnode.E008"),
+        ("CELERY_BROKER_URL", "redis+cluster://one,two", "msgnode.E016"),
         ("ADMISSION", "nobody", "msgnode.E020"),
         ("ADMISSION_DOMAINS", {"a.example": "all"}, "msgnode.E020"),
     ],
@@ -93,3 +94,46 @@ def test_a_wrong_word_of_registry_and_policies_is_named(
 ) -> None:
     setattr(settings, group, {**getattr(settings, group), name: value})
     assert ids() == [expected]
+
+
+MQTT = {
+    "URL": "mqtt://broker.example.org", "PREFIX": "rethink", "CA_FILE": "", "CERT_FILE": "",
+    "KEY_FILE": "", "WINDOW": 1_000, "MESSAGES_PER_SECOND": 5_000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected", "said"),
+    [
+        ({}, None, ""),
+        ({"URL": ""}, "msgnode.E016", "MQTT_URL is missing"),
+        ({"URL": "http://broker.example.org"}, "msgnode.E016", "no URL of a broker"),
+        ({"URL": "mqtt://broker:70000"}, "msgnode.E016", "no URL of a broker"),
+        ({"CA_FILE": "/nowhere.pem"}, "msgnode.E016", "MQTT_CA_FILE /nowhere.pem"),
+        ({"CERT_FILE": __file__}, "msgnode.E016", "belong together"),
+        ({"PREFIX": "a/+"}, "msgnode.E016", "MQTT_PREFIX"),
+        ({"WINDOW": 0}, "msgnode.E017", "MQTT_WINDOW"),
+        ({"WINDOW": 65_536}, "msgnode.E017", "MQTT_WINDOW"),
+        ({"MESSAGES_PER_SECOND": 0}, "msgnode.E017", "MQTT_MESSAGES_PER_SECOND"),
+    ],
+)
+def test_a_connector_that_is_switched_on_says_what_it_lacks(
+    settings: Any, changed: dict[str, object], expected: str | None, said: str
+) -> None:
+    settings.MQTT = {**MQTT, **changed}
+    assert ids() == [], "it is switched off"
+    settings.DEVICE_MQTT = True
+    found = check_node()
+    assert [each.id for each in found] == ([expected] if expected else [])
+    assert all(said in each.msg for each in found)
+
+
+def test_outlets_that_are_switched_on_say_what_they_lack(settings: Any) -> None:
+    settings.DEVICE_WEBHOOKS = settings.DEVICE_PUSH = True
+    assert ids() == ["msgnode.E018", "msgnode.E019", "msgnode.E019"]
+    settings.DEVICE_HTTP = True
+    assert ids() == ["msgnode.E019"]
+    settings.PUSH_CONTACT = "mailto:operator@example.org"
+    assert ids() == []
+    settings.WEBHOOK_NETWORKS = ["10.0.0.0/8", "10.0.0.1/8"]
+    assert ids() == ["msgnode.E018"]

@@ -12,7 +12,8 @@ import pytest
 from django.db import migrations
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations.base import Operation
-from django.db.models import NOT_PROVIDED
+from django.db.migrations.state import ProjectState
+from django.db.models import NOT_PROVIDED, CharField, Field
 
 OURS = ("msgnode", "policies", "registry", "spark")
 # The last ones from before the first version that can be upgraded worker by worker.
@@ -23,8 +24,30 @@ ALLOWED = (
 )  # fmt: skip
 
 
-def refused(operation: Operation) -> bool:
+SAID = {
+    "choices",
+    "help_text",
+    "verbose_name",
+    "validators",
+    "default",
+    "blank",
+}  # not in the table
+
+
+def widens(before: Field, after: Field) -> bool:
+    """Whether a column that is another takes all that it took before."""
+    one, other = before.deconstruct(), after.deconstruct()
+    old, new = ({k: v for k, v in each[3].items() if k not in SAID} for each in (one, other))
+    if one[1] != other[1] or old.pop("null", False) > new.pop("null", False):
+        return False
+    return old.pop("max_length", 0) <= new.pop("max_length", 0) and old == new
+
+
+def refused(operation: Operation, before: ProjectState | None = None, app: str = "") -> bool:
     """Whether an operation may break a worker that does not know it."""
+    if isinstance(operation, migrations.AlterField) and before is not None:
+        model = before.models[app, operation.model_name_lower]
+        return not widens(model.fields[operation.name], operation.field)
     if isinstance(operation, migrations.AddField):
         field = operation.field
         is_optional = field.null or field.db_default is not NOT_PROVIDED or field.many_to_many
@@ -34,15 +57,19 @@ def refused(operation: Operation) -> bool:
     return not isinstance(operation, ALLOWED)
 
 
-def new_operations() -> Iterator[tuple[str, Operation]]:
+def wrong_operations() -> Iterator[tuple[str, str]]:
     loader = MigrationLoader(None, ignore_no_migrations=True)
     for (app, name), migration in sorted((loader.disk_migrations or {}).items()):
         if app in OURS and int(name.split("_")[0]) > BEFORE[app]:
-            yield from ((f"{app}.{name}", operation) for operation in migration.operations)
+            state = loader.project_state((app, name), at_end=False)
+            for operation in migration.operations:
+                if refused(operation, state, app):
+                    yield f"{app}.{name}", operation.describe()
+                operation.state_forwards(app, state)
 
 
 def test_new_migrations_are_stood_by_the_version_before() -> None:
-    wrong = [(name, each.describe()) for name, each in new_operations() if refused(each)]
+    wrong = list(wrong_operations())
     assert wrong == [], "make it in two versions, see docs/operations.md, Upgrade"
 
 
@@ -69,3 +96,18 @@ def test_what_the_version_before_could_not_stand_is_refused(
     operation: Operation, is_refused: bool
 ) -> None:
     assert refused(operation) is is_refused
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_wider"),
+    [
+        (CharField(max_length=8), CharField(max_length=8, choices=[("a", "A")]), True),
+        (CharField(max_length=8), CharField(max_length=9), True),
+        (CharField(max_length=8), CharField(max_length=8, null=True), True),
+        (CharField(max_length=8), CharField(max_length=7), False),
+        (CharField(max_length=8, null=True), CharField(max_length=8), False),
+        (CharField(max_length=8), CharField(max_length=8, unique=True), False),
+    ],
+)
+def test_a_column_may_only_become_wider(before: Field, after: Field, is_wider: bool) -> None:
+    assert widens(before, after) is is_wider

@@ -13,7 +13,8 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import pytest
 
 from msgnode.core.explanations import ALARMS, ERRORS
 from tests.node import ROOT, Node, free_port
+from tests.waiting import until
 
 DEPLOY = ROOT / "deploy"
 RULES = (DEPLOY / "prometheus-rules.yml").read_text(encoding="utf-8")
@@ -147,8 +149,17 @@ tests:
 
 @pytest.fixture
 def prometheus(node: Node, tmp_path: Path) -> Iterator[httpx.Client]:
-    """A Prometheus with deploy/'s own files, looking at the shared node every half second."""
-    shutil.copy(DEPLOY / "prometheus-rules.yml", tmp_path)
+    """A Prometheus that looks at the shared node."""
+    with looking_at(node, tmp_path) as client:
+        yield client
+
+
+@contextmanager
+def looking_at(node: Node, tmp_path: Path) -> Iterator[httpx.Client]:
+    """A Prometheus with deploy/'s own files that looks every half second, and minds seconds where
+    the rules say a minute."""
+    rules = RULES.replace("for: 1m\n", "for: 1s\n")
+    (tmp_path / "prometheus-rules.yml").write_text(rules, encoding="utf-8")
     text = (DEPLOY / "prometheus.yml").read_text(encoding="utf-8")
     assert "127.0.0.1:8000" in text
     text = text.replace("127.0.0.1:8000", f"127.0.0.1:{node.port}").replace("15s", "500ms")
@@ -222,3 +233,38 @@ def look_at(prometheus: httpx.Client) -> None:
     assert {rule["health"] for rule in rules} == {"ok"}, rules
     firing = [rule["name"] for rule in rules if rule.get("state") == "firing"]
     assert not set(firing) - {"NodeAlarm"}, firing  # other tests of the node may raise alarms
+
+
+def alert(prometheus: httpx.Client, name: str) -> dict[str, str] | None:
+    """The labels of an alert that fires."""
+    for each in prometheus.get("/api/v1/alerts").json()["data"]["alerts"]:
+        if each["labels"]["alertname"] == name and each["state"] == "firing":
+            return dict(each["labels"])
+    return None
+
+
+@pytest.mark.long
+@pytest.mark.any_server
+def test_an_alert_fires_while_its_cause_stands_and_clears_with_it(
+    start_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    node = start_node()
+    with looking_at(node, tmp_path) as prometheus:
+        until_scraped(prometheus)
+        targets = prometheus.get("/api/v1/targets").json()["data"]["activeTargets"]
+        assert [target["health"] for target in targets] == ["up"]
+
+        script = "from msgnode.storage import alarms; alarms.{}('gap', 'a test'{})"
+        assert alert(prometheus, "NodeAlarm") is None
+        node.manage("shell", "-c", script.format("raise_alarm", ", 'made by hand'"))
+        labels = until(lambda: alert(prometheus, "NodeAlarm"), 60)
+        assert labels and (labels["kind"], labels["severity"]) == ("gap", "warning")
+        node.manage("shell", "-c", script.format("clear_alarm", ""))
+        until(lambda: alert(prometheus, "NodeAlarm") is None, 60)
+
+        node.terminate()
+        assert node.status() == 0
+        labels = until(lambda: alert(prometheus, "NodeDoesNotAnswer"), 60)
+        assert labels and labels["severity"] == "critical"
+        node.start()
+        until(lambda: alert(prometheus, "NodeDoesNotAnswer") is None, 60)

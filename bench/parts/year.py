@@ -21,6 +21,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import django
 import pyarrow.parquet as pq
 
 from bench import year_record
@@ -162,6 +163,11 @@ def _upkeep(place: Path, record: Path, plan: Plan) -> list[str]:
     second = _run(record, Kind.HOURLY, 12, "compacted", plan)
     began = time.perf_counter()
     hours = delete_old(str(record), _end(12) + timedelta(days=40), days=30, max_bytes=1 << 40)
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgnode.settings")
+    django.setup()
+    from spark import retention  # needs Django, which no other part should have to start
+
+    retention.delete_old_roll_ups(str(record), _end(12), 800)  # which looks at all, and keeps it
     seconds = time.perf_counter() - began
     return [
         f"an hour of {FILES:,} files: {first['seconds']:.1f} s with its roll-up and compaction to "

@@ -33,6 +33,7 @@ class AllocationComponent(Component):
     """`domain://msg-node.<domain>/address-allocation`; see the head of the file."""
 
     name = "address-allocation"
+    tells_workers = True
 
     def __init__(
         self,

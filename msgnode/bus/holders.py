@@ -33,6 +33,17 @@ class Holders(Protocol):
         """
         ...
 
+    def find_runtime(self, key: Hashable, runtime_url: str) -> None:
+        """See that the sessions of a runtime, and of those above and below it, are in the table.
+
+        In both spellings of its URL. While nobody can be asked at all, what is in the table counts.
+
+        Raises:
+            Pending: they are being found out; who asks is to come again.
+            Unavailable: one is with a worker that does not answer.
+        """
+        ...
+
     def is_known(self, address: str) -> bool:
         """Whether an address that is not in the routing table is nobody's, on any worker."""
         ...
@@ -46,6 +57,9 @@ class NoOthers:
 
     def require(self, key: Hashable, addresses: Collection[str]) -> None:
         """Nobody else holds anything."""
+
+    def find_runtime(self, key: Hashable, runtime_url: str) -> None:
+        """All sessions are here."""
 
     def is_known(self, address: str) -> bool:
         """Always."""

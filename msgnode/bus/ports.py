@@ -209,12 +209,14 @@ class Component(ABC):
     """An addressed part of the node. Subclass it, name it in node.py: that is all it takes.
 
     `addresses` are answered exactly (one trailing slash is ignored), and also everything below
-    them if `answers_below` is set.
+    them if `answers_below` is set. With `tells_workers` an answer may say what all workers have to
+    know before it is given: who holds or hears an address, who is logged in.
     """
 
     name: ClassVar[str]
     kind: ClassVar[str] = "component"
     answers_below: ClassVar[bool] = False
+    tells_workers: ClassVar[bool] = False
 
     def __init__(self, addresses: tuple[str, ...]) -> None:
         self.addresses = addresses

@@ -24,7 +24,7 @@ class CountingRecorder:
 
     def __init__(self, onward: Recorder | None = None) -> None:
         self.messages: dict[tuple[str, Outcome], int] = {}
-        self.bytes = 0
+        self.bytes = self.copies = self.bytes_out = 0
         self.latencies = Histogram((20e-6, 50e-6, 100e-6, 300e-6, 1e-3, 3e-3, 10e-3, 0.1))
         self._onward = onward.note if onward is not None else None
 
@@ -33,6 +33,8 @@ class CountingRecorder:
         key = (record.type, record.outcome)
         self.messages[key] = self.messages.get(key, 0) + 1
         self.bytes += record.size
+        self.copies += record.listeners
+        self.bytes_out += record.size * record.listeners
         self.latencies.observe(record.latency)
         if self._onward is not None:
             self._onward(record)

@@ -54,9 +54,9 @@ class _Asked:
 class Replies:
     """Asks components, and sends what they answer.
 
-    An answer waits until a barrier is passed, asked once: until all workers know what it says. A
-    Findable one waits for `findable` instead, until all can find what it names. `timeout` is in
-    seconds, for every answer that does not come at once.
+    An answer of a component that tells workers waits until a barrier is passed, asked once: until
+    all know what it says. A Findable one waits for `findable` instead, until all can find what it
+    names. `timeout` is in seconds, for every answer that does not come at once.
     """
 
     def __init__(self, enforcer: Enforcer, timeout: float, barrier: Barrier = no_barrier) -> None:
@@ -74,7 +74,7 @@ class Replies:
         except Exception as error:
             return self._fail(component, message, caller, error)
         if isinstance(answer, dict):
-            everywhere = self._barrier()
+            everywhere = self._barrier() if component.tells_workers else None
             if everywhere is None:
                 return self._give(component, message, caller, answer)
             asked = self._begin(component, message, session, caller)
@@ -110,8 +110,13 @@ class Replies:
         error = None if waiting.cancelled() else waiting.exception()
         if error is None and not waiting.cancelled():
             body = waiting.result()
-            barrier = self.findable if isinstance(body, Findable) else self._barrier
-            after_barrier(barrier, partial(self._conclude, asked, body))
+            conclude = partial(self._conclude, asked, body)
+            if asked.component.tells_workers:
+                after_barrier(
+                    self.findable if isinstance(body, Findable) else self._barrier, conclude
+                )
+            else:
+                conclude()
             return
         if asked.is_over:
             return

@@ -21,14 +21,16 @@ log = logging.getLogger(__name__)
 
 MAX_ANSWER = 8 * 1024 * 1024
 _PAUSE = 0.05
+_LONGEST_REFUSAL = 1000  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A status and the body's JSON, None where there was none."""
+    """A status and the body's JSON, None where there was none; a refusal's text as it came."""
 
     status: int
     body: Any
+    text: str = ""
 
 
 class BackEnd:
@@ -92,4 +94,4 @@ def _answer(response: httpx.Response) -> Answer:
     except (ValueError, RecursionError):
         if response.is_success:
             raise BadGateway("The back-end gave no valid answer.") from None
-        return Answer(response.status_code, None)
+        return Answer(response.status_code, None, response.text[:_LONGEST_REFUSAL])

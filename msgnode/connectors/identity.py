@@ -58,6 +58,7 @@ class IdentityConnector(Component):
     """Relays to a Desk; see the head of the file."""
 
     name = "identity"
+    tells_workers = True
     kind = "connector"
 
     def __init__(

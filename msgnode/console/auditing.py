@@ -28,7 +28,7 @@ from msgnode.web.proxies import address_of
 from .actor import actor
 from .audit import Fields, fields_of, note
 
-AUDITED_APPS = ("msgnode", "policies", "spark", "django_celery_beat")
+AUDITED_APPS = ("msgnode", "policies", "qos", "spark", "django_celery_beat")
 AUDITED = frozenset({"auth.User", "auth.Group", "oauth2_provider.Application"})
 LEFT_OUT = frozenset(
     {
@@ -36,15 +36,21 @@ LEFT_OUT = frozenset(
         *("msgnode.Session", "msgnode.Allocation", "msgnode.Subscription", "msgnode.PoolAddress"),
         "msgnode.Revocation",  # worded by console.issuers; people who log out leave them, too
         *("msgnode.ControlMessage", "msgnode.ComponentStatus", "msgnode.Alarm"),
-        *("msgnode.Worker", "msgnode.IdentityBinding"),
+        *("msgnode.AlarmNotice", "msgnode.NodeSample"),
+        *("msgnode.Worker", "msgnode.WorkerClaim", "msgnode.IdentityBinding"),
         # written by the node and by reports
         *("policies.DecisionEntry", "policies.RuleHits", "spark.Report"),
+        *("qos.Reservation", "qos.RelayAllocation", "qos.Usage", "qos.SupervisorLease"),
         "django_celery_beat.PeriodicTasks",
         "msgnode.AuditEntry",
     }
 )
 SECRET = frozenset(
-    {"password", "secret_hash", "previous_hash", "sealed", "client_secret", "client_secret_sealed"}
+    {
+        *("password", "secret_hash", "previous_hash", "sealed", "client_secret"),
+        *("client_secret_sealed", "sealed_password"),
+        "webhook",  # its path is what lets one in
+    }
 )
 UNINTERESTING = frozenset({"last_login", "last_used_at", "last_used_from", "date_changed"})
 HIDDEN = "•••"
@@ -108,9 +114,9 @@ def _without_secrets(before: Fields, after: Fields) -> tuple[Fields, Fields]:
     kept_before, kept_after = dict(before), dict(after)
     for name in SECRET & (before.keys() | after.keys()):
         is_new = bool(before) and bool(after) and before.get(name) != after.get(name)
-        if name in before:
+        if before.get(name):
             kept_before[name] = HIDDEN
-        if name in after:
+        if after.get(name):
             kept_after[name] = f"{HIDDEN} (new)" if is_new else HIDDEN
     return kept_before, kept_after
 

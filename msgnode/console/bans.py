@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from datetime import timedelta
 from typing import Any
 
 from django import forms
@@ -92,6 +93,16 @@ class BanAdmin(AuditedAdmin):
     search_fields = ("value",)
     search_help_text = "Runtime URL, address or subject (its beginning)"
     fields = ("kind", "value", "expires_at", "reason", "confirmed")
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """What a link fills in; `hours` is how long the ban lasts."""
+        given = dict(super().get_changeform_initial_data(request))
+        given.pop("expires_at", None)
+        hours = given.pop("hours", "")
+        if isinstance(hours, str) and hours.isascii() and hours.isdigit() and len(hours) < 5:
+            ends = timezone.now() + timedelta(hours=int(hours))
+            given["expires_at"] = ends.replace(microsecond=0)
+        return given
 
     def publish(self) -> None:
         operator_actions.publish_bans()

@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
-from msgnode.models import Alarm, Allocation, Subscription
+from msgnode.models import Alarm, Allocation, AuditEntry, Subscription
 
 from . import key_figures
 from .admission_summary import admission_summary
+from .lists import BOUND
 from .policy_summary import policy_summary
 
 SEES = "msgnode.view_session"
 """The right without which the page has nothing to show."""
+
+
+_NO_SESSION = "00000000-0000-0000-0000-000000000000"
+
+RATES = (
+    ("messages", "Messages in", "count", "spark_last_day"),
+    ("copies", "Messages out", "count", "spark_last_day"),
+    ("bytes_in", "Bytes in", "bytes", "spark_last_day"),
+    ("bytes_out", "Bytes out", "bytes", "spark_last_day"),
+    ("refused", "Refused", "count", "policies_decisionentry_changelist"),
+    ("undeliverable", "Undeliverable", "count", "spark_last_day"),
+    ("p50", "Inside the node, p50", "µs", "spark_last_day"),
+    ("p99", "Inside the node, p99", "µs", "spark_last_day"),
+)
+"""Figures of a second: name, title, unit, and the page that explains them."""
+CHARTS = (
+    ("traffic", "Messages a second", "messages in, messages out"),
+    ("failures", "Refused and undeliverable a second", "refused, undeliverable"),
+    ("latency", "Latency inside the node, µs", "p50, p99"),
+    ("load", "Processor of all workers, % of one core", "processor"),
+)
+TOPS = (
+    ("talkers", "Who sends most now", "Runtime", "Messages/s", "Bytes/s", "Failed/s"),
+    ("addresses", "Addresses that get most now", "Address", "Messages/s", "Bytes/s", "Failed/s"),
+    ("readers", "Slowest readers now", "Runtime", "Bytes waiting", "", ""),
+)
 
 
 def key_numbers(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
@@ -26,13 +54,25 @@ def key_numbers(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]
     now = timezone.now()
     live = key_figures.live_sessions()
     standing = list(Alarm.objects.filter(cleared_at=None)[:6])
-    sessions = _list("session")
+    context["lengths"] = (("minutes", "15 minutes"), ("day", "24 hours"), ("week", "7 days"))
+    context["charts"] = CHARTS
+    context["rates"] = [
+        (name, title, unit, reverse(f"admin:{page}")) for name, title, unit, page in RATES
+    ]
+    context["tops"] = TOPS
+    context["session_url"] = reverse("admin:msgnode_session_change", args=[_NO_SESSION])
+    context["sessions_url"] = sessions = _list("session")
+    context["allocations_url"] = _list("allocation")
     context["numbers"] = [
         _number("Open sessions", live["open"], f"{sessions}?state__exact=open"),
         _number("Detached sessions", live["detached"], f"{sessions}?state__exact=detached"),
         _number("Allocated addresses", Allocation.objects.count(), _list("allocation")),
         _number("Subscriptions", Subscription.objects.count(), _list("subscription")),
     ]
+    if request.user.has_perm("msgnode.view_auditentry"):
+        context["numbers"].append(
+            _number("Changes in 24 hours", _changes(now), f"{_list('auditentry')}?hours=24")
+        )
     context["alarms"] = standing[:5]
     context["more_alarms"] = len(standing) > 5
     context["alarms_url"] = f"{_list('alarm')}?standing=yes"
@@ -42,6 +82,11 @@ def key_numbers(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]
     context["admission"] = admission_summary()
     context["counted_at"] = now
     return context
+
+
+def _changes(now: datetime) -> int:
+    """What operators have changed since yesterday; counted no further than a list is."""
+    return AuditEntry.objects.filter(at__gte=now - timedelta(hours=24))[:BOUND].count()
 
 
 def _list(model: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -15,9 +16,13 @@ from django.utils import timezone
 from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
+from msgnode.core.identity import API_KEY_ISSUER
 from msgnode.identity import api_keys
+from msgnode.identity.ports import REVOKED
 from msgnode.identity.provider import keys as provider_keys
+from msgnode.identity.service_accounts import subject_of
 from msgnode.models import ApiKey, ProviderKey
+from msgnode.storage.control import post
 
 from .audit import AuditedAdmin
 from .confirm import ask
@@ -70,8 +75,20 @@ class ApiKeyAdmin(AuditedAdmin):
             text = api_keys.issue(obj)
             obj.created_by = request.user.get_username()
         super().save_model(request, obj, form, change)
+        if change:
+            post(REVOKED, issuer=API_KEY_ISSUER, subject=subject_of(obj))
         if text:
             _show(request, text)
+
+    def delete_model(self, request: HttpRequest, obj: ApiKey) -> None:
+        super().delete_model(request, obj)
+        post(REVOKED, issuer=API_KEY_ISSUER, subject=subject_of(obj))
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
+        subjects = [subject_of(key) for key in queryset]
+        super().delete_queryset(request, queryset)
+        for subject in subjects:
+            post(REVOKED, issuer=API_KEY_ISSUER, subject=subject)
 
     def has_rotate_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return request.user.has_perm("msgnode.change_apikey")

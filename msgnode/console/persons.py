@@ -30,6 +30,8 @@ from msgnode.identity.provider.validator import subject_of, user_url_of
 from msgnode.models import (
     AddressOwner,
     Alarm,
+    AlarmNotice,
+    AlarmRule,
     Allocation,
     AuditEntry,
     Ban,
@@ -49,10 +51,12 @@ ERASED = "(erased)"
 _PORTION = 500
 _HIDDEN = frozenset(
     {"password", "identity", "token", "token_checksum", "secret_hash", "previous_hash"}
+    | {"webhook"}
     | {"document", "lists"}  # what an author of policies has written is about the node
 )
 _AUTHORS = {
     "msgnode.Ban": "created_by",
+    "msgnode.AlarmRule": "created_by",
     "msgnode.Revocation": "revoked_by",
     "msgnode.ApiKey": "created_by",
 }
@@ -135,6 +139,8 @@ def export(names: Names) -> dict[str, Any]:
         "alarms": _alarms(names, sessions),
         "console_history": _history(names),
         "named_lists": _lists(names),
+        "alarm_rules": _mailed(names),
+        "alarm_notices": AlarmNotice.objects.filter(target__in=names.emails),
     }
     rows |= _authored(names)
     told: dict[str, Any] = {kind: [_plain(row) for row in found] for kind, found in rows.items()}
@@ -168,6 +174,8 @@ def erase(names: Names, actor: str) -> dict[str, int]:
     done["address owners"] = _delete(AddressOwner.objects.filter(_subjects(names)))
     done["failed log-ins"] = _delete(AccessAttempt.objects.filter(username__in=names.user_names))
     done["registry"] = registry.person_erase(names.user_urls, names.guids)
+    done["alarm notices"] = _delete(AlarmNotice.objects.filter(target__in=names.emails))
+    done["alarm rules"] = sum(_mail_no_more(rule, names) for rule in _mailed(names))
     done["console history"] = _delete(_history(names))
     authored = _authored(names).items()
     done["authors"] = sum(rows.update(**{_AUTHORS[kind]: ERASED}) for kind, rows in authored)
@@ -225,6 +233,17 @@ def _lists(names: Names) -> list[NamedList]:
     """Lists of policies that name the person; operators change them, nothing else does."""
     texts = names.texts | {subject for _, subject in names.subjects}
     return [each for each in NamedList.objects.all() if texts & set(each.texts())]
+
+
+def _mailed(names: Names) -> list[AlarmRule]:
+    """Alarm rules that mail the person."""
+    return [each for each in AlarmRule.objects.all() if names.emails & set(each.mail_to.split())]
+
+
+def _mail_no_more(rule: AlarmRule, names: Names) -> int:
+    rule.mail_to = "\n".join(each for each in rule.mail_to.split() if each not in names.emails)
+    rule.save(update_fields=["mail_to"])
+    return 1
 
 
 def _authored(names: Names) -> dict[str, QuerySet[Any]]:

@@ -1,7 +1,8 @@
 """Who may do what in the console: four roles, as groups with permissions.
 
     viewer         sees everything of the node, but neither accounts nor keys
-    operator       and ends, bans, subscribes, frees, fills pools, clears alarms, asks for reports
+    operator       and ends, bans, subscribes, frees, fills pools, clears and defines alarms,
+                   asks for reports
     policy author  a viewer who also edits, tests and publishes policies
     administrator  may do everything in the console, accounts, clients and keys included
 
@@ -22,8 +23,8 @@ from django.db.models import Q
 
 VIEWER, OPERATOR, AUTHOR, ADMINISTRATOR = "viewer", "operator", "policy author", "administrator"
 
-_SEEN_APPS = ("msgnode", "policies", "registry", "spark", "django_celery_beat")
-_UNSEEN = frozenset({"msgnode.view_apikey", "msgnode.view_providerkey"})
+_SEEN_APPS = ("msgnode", "policies", "qos", "registry", "spark", "django_celery_beat")
+_UNSEEN = frozenset({"msgnode.view_apikey", "msgnode.view_providerkey", "qos.view_turnsecret"})
 """What a viewer does not see: who holds keys."""
 
 _ENTRIES = ("hyperty", "dataobject")
@@ -33,13 +34,21 @@ OPERATES = frozenset(
         "msgnode.change_alarm",
         *(f"msgnode.{act}_subscription" for act in ("add", "delete")),
         "msgnode.delete_allocation",
+        *(f"msgnode.{act}_alarmrule" for act in ("add", "change", "delete")),
         *(f"msgnode.{act}_ban" for act in ("add", "change", "delete")),
         *(f"msgnode.{act}_addresspool" for act in ("add", "change", "delete")),
+        *(f"msgnode.{act}_mqtttopic" for act in ("add", "change", "delete")),
         "msgnode.delete_pooladdress",
         *(f"msgnode.{act}_revocation" for act in ("add", "delete")),
         "msgnode.delete_addressowner",
         *(f"registry.{act}_{row}" for act in ("change", "delete") for row in _ENTRIES),
         "spark.add_reportrun",
+        "qos.change_reservation",
+        *(
+            f"qos.{act}_{row}"
+            for act in ("add", "change", "delete")
+            for row in ("turnserver", "trafficclass", "customer")
+        ),
     }
 )
 WRITES_POLICIES = frozenset(

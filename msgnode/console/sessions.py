@@ -14,16 +14,32 @@ from unfold.contrib.filters.admin import DropdownFilter, RangeDateTimeFilter
 from unfold.decorators import action, display
 
 from msgnode.models import Session
+from policies.authoring.drafts import paths_of_rules
+from policies.models import DecisionEntry
 
 from .end_sessions import end
 from .lists import WrittenByTheNode, address_filter, as_uuid, begins_with, is_ip_address
 
 ALL = "all"
+REFUSALS = 10
+RATES = (
+    ("messages", "Messages from it", "count"),
+    ("copies", "Messages to it", "count"),
+    ("bytes_in", "Bytes from it", "bytes"),
+    ("waiting", "Bytes that wait for it", "level"),
+)
+"""Figures of a second: name, title, unit."""
+CHARTS = (
+    ("session", "Messages a second", "from the session, to the session, failed"),
+    ("volume", "Bytes a second, and bytes that wait", "from the session, to the session, waiting"),
+)
 SHOWN = 25
 """Allocations and subscriptions on the page of a session; their lists have the rest."""
 
 
-HANDSHAKES = [("ws", "/ws"), ("stub-connect", "/stub/connect"), ("device", "/device/v1")]
+HANDSHAKES = [
+    ("ws", "/ws"), ("stub-connect", "/stub/connect"), ("device", "/device/v1"), ("mqtt", "MQTT"),
+]  # fmt: skip
 
 
 class HandshakeFilter(DropdownFilter):
@@ -53,7 +69,7 @@ class StateFilter(DropdownFilter):
             return queryset
         if self.value() in Session.State.values:
             return queryset.filter(state=self.value())
-        return queryset.exclude(state=Session.State.CLOSED)
+        return queryset.filter(state__in=(Session.State.OPEN, Session.State.DETACHED))
 
 
 @admin.register(Session)
@@ -71,7 +87,8 @@ class SessionAdmin(WrittenByTheNode):
     search_fields = ("runtime_url",)
     search_help_text = "Runtime URL (its beginning), session id, source address or subject"
     actions = ("end",)
-    actions_detail = ("end_one", "subscribe_for", "ban_runtime")
+    actions_detail = ("end_one", "ban_for_an_hour", "ban_runtime", "subscribe_for")
+    change_form_outer_before_template = "console/session_live.html"
     change_form_outer_after_template = "console/session_holdings.html"
     fieldsets: ClassVar[Any] = (
         (None, {"fields": ("runtime", "id", "state_label", "connects_by")}),
@@ -125,6 +142,18 @@ class SessionAdmin(WrittenByTheNode):
         query = urlencode({"kind": "runtime", "value": session.runtime_url})
         return redirect(f"{reverse('admin:msgnode_ban_add')}?{query}")
 
+    @action(description="Ban for an hour", url_path="ban-hour", permissions=["ban"], icon="timer")
+    def ban_for_an_hour(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """To the form of a ban, filled in: its button is the second click."""
+        session = self._session(request, object_id)
+        query = {
+            "kind": "runtime",
+            "value": session.runtime_url,
+            "hours": "1",
+            "reason": "for an hour, from the page of its session",
+        }
+        return redirect(f"{reverse('admin:msgnode_ban_add')}?{urlencode(query)}")
+
     @action(
         description="Add subscription", url_path="subscribe", permissions=["subscribe"], icon="add"
     )
@@ -167,6 +196,11 @@ class SessionAdmin(WrittenByTheNode):
             "allocations": _first(session.allocations.order_by("-id")),
             "subscriptions": _first(session.subscriptions.order_by("-id")),
             "shown": SHOWN,
+            "lives": session.state != Session.State.CLOSED,
+            "session_rates": RATES,
+            "session_charts": CHARTS,
+            "refusals": _refusals(request, session),
+            "refusals_url": _refusals_url(session),
         }
         return super().change_view(
             request, object_id, form_url, {**(extra_context or {}), **context}
@@ -181,6 +215,23 @@ def _lives(object_id: object) -> bool:
 
 def _page(object_id: str) -> str:
     return reverse("admin:msgnode_session_change", args=[object_id])
+
+
+def _refusals(request: HttpRequest, session: Session) -> list[DecisionEntry] | None:
+    """The newest decisions that refused the session something; None for who may not see any."""
+    if not request.user.has_perm("policies.view_decisionentry"):
+        return None
+    rows = DecisionEntry.objects.filter(session=session.pk.hex, passes=False)
+    refusals = list(rows.defer("message", "facts")[:REFUSALS])
+    rules = {path: pk for pk, path in paths_of_rules().items()} if refusals else {}
+    for each in refusals:
+        each.rule_pk = rules.get(each.path)  # type: ignore[attr-defined]  # for the template
+    return refusals
+
+
+def _refusals_url(session: Session) -> str:
+    decisions = reverse("admin:policies_decisionentry_changelist")
+    return f"{decisions}?{urlencode({'session': session.pk.hex, 'passes__exact': '0'})}"
 
 
 def _first(rows: QuerySet[Any]) -> list[Any]:

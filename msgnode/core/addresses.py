@@ -17,6 +17,9 @@ MAX_LENGTH = 2048
 MAX_HELD = 600
 """Longest address in characters that a session may hold, subscribe or be named by."""
 
+MAX_RUNTIME_PARTS = 16
+"""Most parts, between slashes, of a runtime URL after its domain."""
+
 MAX_SCHEME = 32
 """Longest scheme in characters of an address that a session may hold or subscribe."""
 
@@ -125,6 +128,22 @@ def runtime_twin(address: str) -> str:
     if scheme == "hyperty-runtime":
         return "runtime:" + rest
     return ""
+
+
+def runtime_line(address: str) -> list[str]:
+    """The runtime URLs that an address can be or lie below, in both spellings.
+
+    >>> runtime_line("runtime://d/1/sm")[:2], runtime_line("hyperty://d/1")
+    (['runtime://d/1/sm', 'runtime://d/1'], [])
+    """
+    parsed = parse(address)
+    if parsed.scheme not in RUNTIME_SCHEMES:
+        return []
+    line = [address, *ancestors(address)]
+    if parsed.domain:
+        line.pop()  # no runtime is a whole domain
+    line = line[-MAX_RUNTIME_PARTS:]
+    return [*line, *map(runtime_twin, line)]
 
 
 def resource_of(address: str) -> str:

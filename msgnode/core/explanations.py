@@ -216,6 +216,20 @@ ALARMS: Mapping[str, Explanation] = {
         "Look at its log and at /health/ready, which names the check; the database and Redis are "
         "the usual causes, then a machine without time to compute. It clears itself.",
     ),
+    "turn-down": Explanation(
+        "A TURN server does not answer",
+        "Two looks in a row found neither its command line nor a STUN answer. Nothing new is "
+        "reserved there, and what was reserved counts as lost: its owners are told.",
+        "See whether the process runs and is not stopped, and whether the node reaches the address "
+        "of its command line and of its first URL. It clears itself.",
+    ),
+    "qos-accounting-gap": Explanation(
+        "What TURN servers carry is not counted",
+        "The Redis that they share with the node (QOS_TURN_REDIS_URL) is out of reach. Calls go "
+        "on; new secrets are not shared, and accounts of this time are marked incomplete.",
+        "Start that Redis again. What ends afterwards is counted to the byte by its totals. It "
+        "clears itself.",
+    ),
     "faults-repeat": Explanation(
         "Failures of one part repeat",
         "Five failures of a part within a minute. Each ended what it belonged to and nothing else.",
@@ -280,6 +294,20 @@ ALARMS: Mapping[str, Explanation] = {
         "Messages between workers wait, then their senders are answered 503.",
         "Raise its maxmemory (LINK_BYTES for each pair of workers is enough). It clears itself.",
     ),
+    "push-refused": Explanation(
+        "A push service refuses the node's wake-ups",
+        "It answered 400, 401 or 403: the browser subscribed with another key, or SECRET_KEY has "
+        "changed since. Devices that sleep are not woken.",
+        "Have pages subscribe with the key of /device/v1/push/key; look at PUSH_CONTACT. Clear the "
+        "alarm.",
+    ),
+    "mqtt-broker-away": Explanation(
+        "The MQTT broker is out of reach",
+        "The text says why. Sessions of devices behind it are kept for GRACE_PERIOD, and what "
+        "comes for them waits; sensors' objects keep their last value. The broker keeps what it "
+        "has acknowledged.",
+        "Bring the broker back, or correct MQTT_URL. It clears itself.",
+    ),
     "issuer-out-of-reach": Explanation(
         "An issuer's keys cannot be fetched",
         "Known keys go on for IDENTITY_STALE_KEYS; tokens signed with newer ones are refused.",
@@ -303,6 +331,18 @@ ALARMS: Mapping[str, Explanation] = {
         "They cannot be read, or lack what the ledger says they have. The report says it is not "
         "whole.",
         "Bring them back from a copy, or accept the report as it is. Clear the alarm.",
+    ),
+    "threshold": Explanation(
+        "An operator's limit is passed",
+        "A figure of the node has been beyond the limit of an alarm rule for as long as the rule "
+        "says; the subject is the rule's name.",
+        "The text says what to look at. The rule is under Alarm rules. It clears itself.",
+    ),
+    "notice-failed": Explanation(
+        "Somebody could not be told of an alarm",
+        "A mail or a webhook of an alarm rule failed eight times over an hour; the text says why.",
+        "Look at EMAIL_URL, or whether the webhook answers, and try the rule under Alarm rules. It "
+        "clears itself when that one can be told again.",
     ),
     "reports-late": Explanation(
         "A report is late",

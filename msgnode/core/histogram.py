@@ -26,6 +26,11 @@ class Histogram:
         self._counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
+    @property
+    def counts(self) -> list[int]:
+        """Values in each bucket, those above the last limit at the end."""
+        return list(self._counts)
+
     def cumulative(self) -> Iterator[tuple[str, int]]:
         """(upper limit as text, values up to it), the last one "+Inf"."""
         so_far = 0

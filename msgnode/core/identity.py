@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+BROKER_ISSUER = "urn:mqtt-broker"
+"""Stands for the operator's MQTT broker, which says who a device behind it is."""
+API_KEY_ISSUER = "urn:api-key"
+"""Stands for the operator, who has given a network server its key."""
+OWN_ISSUERS = frozenset({BROKER_ISSUER, API_KEY_ISSUER})
+
 
 class Origin(StrEnum):
     """Where a message entered the node."""

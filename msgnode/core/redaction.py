@@ -26,6 +26,7 @@ TOKENS = frozenset(
     {
         *("token", "tokenid", "accesstoken", "idtoken", "refreshtoken", "runtimetoken"),
         *("assertion", "secret", "clientsecret", "password", "authorization", "apikey"),
+        "credential",  # of a TURN server
     }
 )
 """Names in lower case, without `_` and `-`."""

@@ -32,6 +32,7 @@ from .events import EventId, read_id
 from .forwarding import OtherWorkers
 from .http import BodyBudget, Disconnected, Exchange, NotAllowed, Receive, Send, encode
 from .idempotency import Answer
+from .outlets import WEBHOOK_SECONDS, Outlets
 from .resumption import DeviceSessions
 from .session_router import SessionRouter, key_of
 from .token import SessionKey
@@ -44,6 +45,7 @@ MAX_WAIT = 25.0
 MAX_CALLS = 8
 """Requests of one device that may be under way, its downstream apart."""
 RESOURCES = f"{ROOT}/resources/"
+LINKS = ("messages", "events", "poll", "webhook", "push")
 VERBS = {"GET": "read", "PUT": "create", "PATCH": "update", "DELETE": "delete"}
 CORS_SECONDS = b"600"
 
@@ -58,15 +60,24 @@ class DeviceSettings:
 
 
 class DeviceApi:
-    """One instance per worker. `workers` are the others, None where there can be none."""
+    """One instance per worker.
+
+    `workers` are the others, None where there can be none; `outlets` are those besides streams and
+    polls.
+    """
 
     def __init__(
-        self, sessions: DeviceSessions, settings: DeviceSettings, workers: OtherWorkers | None
+        self,
+        sessions: DeviceSessions,
+        settings: DeviceSettings,
+        workers: OtherWorkers | None,
+        outlets: Outlets | None = None,
     ) -> None:
         self._sessions = sessions
         self._devices = sessions.devices
         self._settings = settings
         self._bodies = BodyBudget()
+        self._outlets = outlets or Outlets(sessions, settings.max_body)
         self._router = SessionRouter(sessions, workers, settings.max_body, self)
         self.answer = self._router.answer
 
@@ -124,6 +135,15 @@ class DeviceApi:
         elif path == f"{ROOT}/poll":
             _allow(method, "GET")
             await self._router.route(exchange, _wait_of(exchange), self._poll)
+        elif path == f"{ROOT}/webhook":
+            _allow(method, "GET", "PUT", "DELETE")
+            await self._router.route(exchange, WEBHOOK_SECONDS, self._outlets.webhook)
+        elif path == f"{ROOT}/push":
+            _allow(method, "PUT", "DELETE")
+            await self._router.route(exchange, 0.0, self._outlets.push)
+        elif path == f"{ROOT}/push/key":
+            _allow(method, "GET")
+            await self._outlets.push_key(exchange)
         elif exchange.path.startswith(RESOURCES) and len(exchange.path) > len(RESOURCES):
             _allow(method, *VERBS)
             await self._router.route(exchange, _wait_of(exchange), self._resource)
@@ -181,7 +201,9 @@ class DeviceApi:
             "token": token.write(key),
             "idle": self._devices.idle,
             "grace": self._settings.grace,
-            "links": {name: f"{ROOT}/{name}" for name in ("messages", "events", "poll")},
+            "links": {
+                name: f"{ROOT}/{name}" for name in ("messages", "events", "poll", "webhook", "push")
+            },
         }
 
     # --- messages ---------------------------------------------------------------------------------
@@ -242,7 +264,7 @@ class DeviceApi:
 
     async def _stream(self, exchange: Exchange) -> None:
         after = _event_id(exchange.header(b"last-event-id"))
-        reader = self._router.reader(exchange)
+        reader = await self._router.reader(exchange)
         if reader.is_elsewhere:
             await remote_stream.stream(exchange, after, reader)
             return

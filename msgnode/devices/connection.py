@@ -16,7 +16,8 @@ from msgnode.core.errors import GatewayTimeout, NodeError, TooMany, Unavailable
 from msgnode.core.messages import Message
 from msgnode.sessions.connection import Connection
 
-from .link import DeviceLink, key_of
+from .answering_link import AnsweringLink, key_of
+from .link import DeviceLink
 
 SESSION_ADDRESS = "mn:/session"
 SESSION_SECONDS = 10.0
@@ -45,15 +46,10 @@ class Carried(NamedTuple):
         return delivery.expects_answer(self.message, self.message.recipients[0])
 
 
-class DeviceConnection(Connection):
-    """`active_at` is when the device was last heard of, by the monotonic clock."""
+class FrameConnection(Connection):
+    """A connection whose frames are handed to it one by one, and whose session frames are ours."""
 
-    handshake = "device"
-    link: DeviceLink
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.active_at = time.monotonic()
+    link: AnsweringLink
 
     async def session_frame(self, type_: str, sender: str) -> dict[str, Any]:
         """Have a session frame carried; the body of its answer. Raises NodeError for a refusal."""
@@ -125,6 +121,17 @@ class DeviceConnection(Connection):
                 await self.ready()
         except TimeoutError:
             raise TooMany("The device sends faster than it may: its messages wait.") from None
+
+
+class DeviceConnection(FrameConnection):
+    """`active_at` is when the device was last heard of, by the monotonic clock."""
+
+    handshake = "device"
+    link: DeviceLink
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.active_at = time.monotonic()
 
 
 def read(frame: bytes) -> Message:

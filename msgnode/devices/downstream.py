@@ -14,10 +14,10 @@ from typing import Any
 
 from msgnode.sessions.rules import CloseCode
 
+from .answering_link import Closed
 from .devices import Device
 from .events import EventId
 from .http import Disconnected, Exchange, encode
-from .link import Closed
 
 COMMENT_SECONDS = 15.0
 """A stream on which nothing comes says that it is there."""

@@ -113,6 +113,51 @@ def _paths() -> dict[str, Any]:
                 refusals=("400", "401", "403", "429", "503", "504"),
             )
         },
+        f"{ROOT}/webhook": {
+            "put": _operation(
+                "setDeviceWebhook",
+                "Have what comes posted to a URL, which is asked first whether it wants that.",
+                {"200": _json("It is, from now on", "DeviceWebhook")},
+                body=_body("DeviceWebhookRequest"),
+                refusals=("400", "401", "403", "404", "413", "429", "503", "504"),
+            ),
+            "get": _operation(
+                "readDeviceWebhook",
+                "The session's webhook, and whether its server takes what is posted.",
+                {"200": _json("The webhook", "DeviceWebhook")},
+                refusals=("401", "403", "404", "429", "503", "504"),
+            ),
+            "delete": _operation(
+                "removeDeviceWebhook",
+                "Have nothing posted any more.",
+                {"204": {"description": "Removed"}},
+                refusals=("401", "403", "404", "429", "503", "504"),
+            ),
+        },
+        f"{ROOT}/push": {
+            "put": _operation(
+                "setDevicePush",
+                "Have the device woken by a push service when something waits.",
+                {"201": _json("It is, from now on", "DevicePushKey")},
+                body=_body("DevicePushSubscription"),
+                refusals=("400", "401", "403", "404", "413", "429", "503", "504"),
+            ),
+            "delete": _operation(
+                "removeDevicePush",
+                "Wake the device no longer.",
+                {"204": {"description": "Removed"}},
+                refusals=("401", "403", "404", "429", "503", "504"),
+            ),
+        },
+        f"{ROOT}/push/key": {
+            "get": _operation(
+                "readDevicePushKey",
+                "The key that a browser subscribes with.",
+                {"200": _json("The key", "DevicePushKey")},
+                security=[],
+                refusals=("403", "404", "503"),
+            )
+        },
         f"{ROOT}/resources/{{address}}": {
             method.lower(): _resource(verb) for method, verb in VERBS.items()
         },
@@ -222,6 +267,9 @@ _SCHEMES = {
 }
 _TEXT = {"type": "string"}
 _ID = {"oneOf": [{"type": "string"}, {"type": "number"}]}
+_WEBHOOK: dict[str, Any] = {
+    "type": "object", "required": ["url"], "properties": {"url": _TEXT, "secret": _TEXT}
+}  # fmt: skip
 _SCHEMAS: dict[str, Any] = {
     "DeviceSessionRequest": {
         "type": "object",
@@ -240,6 +288,14 @@ _SCHEMAS: dict[str, Any] = {
             "resumed": {"type": "boolean"},
         },
     },
+    "DevicePushSubscription": {
+        "type": "object",
+        "required": ["endpoint"],
+        "properties": {"endpoint": _TEXT},
+    },
+    "DevicePushKey": {"type": "object", "required": ["key"], "properties": {"key": _TEXT}},
+    "DeviceWebhookRequest": _WEBHOOK,
+    "DeviceWebhook": {**_WEBHOOK, "properties": {**_WEBHOOK["properties"], "state": _TEXT}},
     "DeviceMessage": {
         "type": "object",
         "required": ["type", "from", "to"],

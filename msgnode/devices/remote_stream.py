@@ -15,12 +15,12 @@ from msgnode.core.errors import NodeError, NotIdentified
 from msgnode.sessions.rules import CloseCode
 
 from . import downstream
+from .answering_link import Closed
 from .devices import Device
 from .downstream import COMMENT_SECONDS, Downstream
 from .events import EventId, read_id
 from .forwarding import Chunk, Read
 from .http import Exchange
-from .link import Closed
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ ENDED = "The session has ended: open a new one."
 
 
 class DeviceSessions:
-    """One instance per worker. `prove` finds out who is behind an identity or access token."""
+    """One instance per worker. `prove(token, source)` finds out who is behind a token or key."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class DeviceSessions:
         door: SessionHandshake,
         sockets: ConnectionLimits,
         connection_settings: ConnectionSettings,
-        prove: Callable[[str], Awaitable[Proof]],
+        prove: Callable[[str, str], Awaitable[Proof]],
         devices: Devices,
     ) -> None:
         self.devices = devices
@@ -49,9 +49,9 @@ class DeviceSessions:
         self._prove = prove
         self._resuming: dict[str, asyncio.Task[Device]] = {}
 
-    def find(self, key: SessionKey) -> Listener:
-        """The session that a token opens, at whichever worker. Raises NotIdentified."""
-        listener = self._door.find(*key)
+    async def find(self, key: SessionKey) -> Listener:
+        """The session that a token opens, at whichever worker. Raises NodeError."""
+        listener = await self._door.locator.locate(*key)
         if listener is None:
             raise NotIdentified(ENDED)
         return listener
@@ -61,7 +61,7 @@ class DeviceSessions:
 
     async def open(self, runtime_url: str, proof: str, source: str) -> SessionKey:
         """Open a session. Raises NodeError."""
-        found = await self._prove(proof) if proof else None
+        found = await self._prove(proof, source) if proof else None
         connection = self._connect(source, self.devices.link())
         if found is not None:
             connection.identify(found.identity, found.digest)

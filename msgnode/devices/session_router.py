@@ -51,7 +51,7 @@ class SessionRouter:
         key = key_of(exchange)
         request: Request | None = None
         for _ in range(MOVES):
-            others = self._others_with(listener := self._sessions.find(key))
+            others = self._others_with(listener := await self._sessions.find(key))
             if others is None:
                 if request is not None:  # its body has been read
                     exchange.receive = Collected(request).exchange.receive
@@ -68,13 +68,13 @@ class SessionRouter:
             await asyncio.sleep(_PAUSE)
         raise _on_its_way()
 
-    def reader(self, exchange: Exchange) -> Reader:
-        """A stream of the events of the session. Raises NotIdentified."""
+    async def reader(self, exchange: Exchange) -> Reader:
+        """A stream of the events of the session. Raises NodeError."""
         key = key_of(exchange)
 
         async def read(asked: Read) -> Chunk:
             for _ in range(MOVES):
-                others = self._others_with(listener := self._sessions.find(key))
+                others = self._others_with(listener := await self._sessions.find(key))
                 if others is None:
                     return await remote_stream.read(await self._device(key, asked.source), asked)
                 told = await forwarding.ask(others, listener, asked, asked.wait)
@@ -85,7 +85,7 @@ class SessionRouter:
                 await asyncio.sleep(_PAUSE)
             raise _on_its_way()
 
-        is_elsewhere = self._others_with(self._sessions.find(key)) is not None
+        is_elsewhere = self._others_with(await self._sessions.find(key)) is not None
         return Reader(exchange.bearer(), exchange.source, is_elsewhere, read)
 
     async def answer(self, text: bytes) -> bytes:
@@ -96,12 +96,12 @@ class SessionRouter:
         try:
             if isinstance(asked, Read):
                 key = _read_key(asked.token)
-                if not self._sessions.find(key).is_here:
+                if not (await self._sessions.find(key)).is_here:
                     return Refusal(503, "", is_elsewhere=True)
                 return await remote_stream.read(await self._device(key, asked.source), asked)
             collected = Collected(asked)
             exchange = collected.exchange
-            if not self._sessions.find(key_of(exchange)).is_here:
+            if not (await self._sessions.find(key_of(exchange))).is_here:
                 return Refusal(503, "", is_elsewhere=True)
             await self._application(exchange.scope, exchange.receive, exchange.send)
             return collected.answer
@@ -109,7 +109,7 @@ class SessionRouter:
             return Refusal(error.code, error.description)
 
     async def _device(self, key: SessionKey, source: str) -> Device:
-        return await self._sessions.device(self._sessions.find(key), key, source)
+        return await self._sessions.device(await self._sessions.find(key), key, source)
 
     def _others_with(self, listener: Listener) -> OtherWorkers | None:
         """The other workers, if one of them has the session and is heard of."""

@@ -47,12 +47,14 @@ SCOPES: Mapping[str, tuple[str, frozenset[str]]] = {
         frozenset({"spark.view_report", "spark.view_reportrun"}),
     ),
     "reports:run": ("Ask for reports", frozenset({"spark.add_reportrun"})),
+    "device:connect": ("Open sessions at /device/v1", frozenset()),
+    "device:many": ("Be a network server: have webhooks", frozenset()),
     "status:read": ("Read the state of the node", frozenset({"msgnode.view_componentstatus"})),
 }
 MARK = "mnk"
 OVERLAP = timedelta(hours=24)
 
-_MISSES_PER_MINUTE = 60
+MISSES_PER_MINUTE = 60
 _NOTED_EVERY = timedelta(minutes=1)
 
 
@@ -93,7 +95,7 @@ class ApiKeyAuthentication(BaseAuthentication):
         given = given.strip()
         if kind.lower() not in self.kinds or not given.startswith(f"{MARK}_"):
             return None
-        misses = ("wrong key", address_of(request._request), _MISSES_PER_MINUTE)
+        misses = ("wrong key", address_of(request._request), MISSES_PER_MINUTE)
         if HTTP_LIMITS.is_spent(*misses):
             raise Throttled(wait=WINDOW)
         key = find(given)

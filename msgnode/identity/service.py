@@ -25,7 +25,7 @@ from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
 from msgnode.connectors.identity import IdentityConnector
 from msgnode.core.faults import FAULTS
-from msgnode.core.identity import Identity, Speaker
+from msgnode.core.identity import OWN_ISSUERS, Identity, Speaker
 from msgnode.identity import issuer_store
 from msgnode.identity import revocation_list as revoking
 from msgnode.identity.admission_policy import WORDS, AdmissionPolicy, Mode
@@ -239,7 +239,9 @@ class IdentityService:
         """Drop the identities whose issuer was removed."""
         for session in tuple(self._sessions.sessions.values()):
             identity = session.speaker.identity
-            if identity is not None and self.verifier.book.named(identity.issuer) is None:
+            if identity is None or identity.issuer in OWN_ISSUERS:
+                continue
+            if self.verifier.book.named(identity.issuer) is None:
                 with FAULTS.kept_to("session"):
                     self._sessions.identify(session, None)
 

@@ -23,7 +23,7 @@ from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.db import DatabaseError, connection
 
-from msgnode.redis.client import check
+from msgnode.redis.cluster_client import check
 from msgnode.redis.faults import RedisFault
 
 from .error_messages import StartFailed, without_password

@@ -21,7 +21,12 @@ from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.histogram import Histogram
+from msgnode.devices.mqtt.connector import CONNECTED, STANDBY, MqttConnector
+from msgnode.devices.push import PushWakeups
+from msgnode.devices.webhook import Webhooks
 from msgnode.identity.service import IdentityService
+from msgnode.monitoring.sampler import Sampler
+from msgnode.monitoring.session_watch import SessionWatch
 from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.manager import SessionManager
@@ -55,9 +60,19 @@ class MeasuredNode(Protocol):
     @property
     def cluster(self) -> Cluster | None: ...
     @property
+    def webhooks(self) -> Webhooks | None: ...
+    @property
+    def wakeups(self) -> PushWakeups | None: ...
+    @property
+    def mqtt(self) -> MqttConnector | None: ...
+    @property
     def lease(self) -> Lease: ...
     @property
     def times_fenced(self) -> int: ...
+    @property
+    def sampler(self) -> Sampler: ...
+    @property
+    def watch(self) -> SessionWatch: ...
 
 
 class Sample(msgspec.Struct, array_like=True):
@@ -157,6 +172,12 @@ class NodeCollector(Collector):
         yield _counter("lease_failures", "Renewals that failed.", lease.failed)
         text = "How often this process has lost its lease and begun again."
         yield _counter("lease_losses", text, node.times_fenced)
+        if node.webhooks is not None:
+            yield from _webhooks(node.webhooks)
+        if node.wakeups is not None:
+            yield from _wakeups(node.wakeups)
+        if node.mqtt is not None:
+            yield from _mqtt(node.mqtt)
         if node.cluster is not None:
             yield from _links(node.cluster.transport.figures())
             homes = node.cluster.homes
@@ -183,6 +204,54 @@ def _links(links: list[dict[str, Any]]) -> Iterator[Metric]:
         for link in links:
             counter.add_metric((link["to"],), link[name])
         yield counter
+
+
+def _webhooks(webhooks: Webhooks) -> Iterator[Metric]:
+    """What is posted to network servers."""
+    yield _gauge("webhooks", "Sessions with a webhook at this worker.", value=len(webhooks))
+    posts = CounterMetricFamily(
+        "msgnode_webhook_posts", "Requests to webhooks by outcome.", labels=("outcome",)
+    )
+    posts.add_metric(("delivered",), webhooks.counters.delivered)
+    posts.add_metric(("failed",), webhooks.counters.failed)
+    yield posts
+    text = "Webhooks that were removed: their servers said 410, or nothing for a day."
+    yield _counter("webhooks_removed", text, webhooks.counters.removed)
+
+
+def _wakeups(wakeups: PushWakeups) -> Iterator[Metric]:
+    """What is said to push services."""
+    number = len(wakeups)
+    yield _gauge("push_subscriptions", "Sessions that are woken by push.", value=number)
+    counted = CounterMetricFamily(
+        "msgnode_push_wakeups", "Wake-ups by outcome.", labels=("outcome",)
+    )
+    counted.add_metric(("sent",), wakeups.counters.sent)
+    counted.add_metric(("failed",), wakeups.counters.failed)
+    yield counted
+
+
+def _mqtt(mqtt: MqttConnector) -> Iterator[Metric]:
+    """The MQTT connector; where another worker serves the broker, all but the counters are 0."""
+    text = "Whether this worker is the one that serves the MQTT broker."
+    yield _gauge("mqtt_serves", text, value=int(mqtt.state != STANDBY))
+    text = "Whether it is connected to the broker."
+    yield _gauge("mqtt_connected", text, value=int(mqtt.state == CONNECTED))
+    yield _gauge("mqtt_devices", "Devices with an open session.", value=mqtt.devices)
+    yield _gauge("mqtt_topics", "Sensor topics that are connected.", value=mqtt.topics)
+    yield _gauge("mqtt_objects", "Data objects of sensors.", value=mqtt.objects)
+    text = "Messages of QoS 1 that were read and not carried yet."
+    yield _gauge("mqtt_unacknowledged", text, value=mqtt.unacknowledged)
+    counters = mqtt.counters
+    for name, text, value in (
+        ("received", "Messages from the broker.", counters.received),
+        ("published", "Messages to the broker that it has.", counters.published),
+        ("repeated", "Messages that came again and were not carried twice.", counters.repeated),
+        ("refused", "Messages that no session could carry.", counters.refused),
+        ("dropped", "Messages of QoS 0 that came faster than they may.", counters.dropped),
+        ("lost_connections", "Connections lost or not made.", counters.lost_connections),
+    ):
+        yield _counter(f"mqtt_{name}", text, value)
 
 
 def _gauge(

@@ -13,17 +13,26 @@ import msgspec
 
 from msgnode.core.faults import FAULTS
 from msgnode.monitoring.collector import Family, MeasuredNode, families
+from msgnode.monitoring.sampler import WorkerFigures
+from msgnode.monitoring.samples import Sample
+from msgnode.monitoring.session_watch import SessionFigures
 from msgnode.workers.rpc import MAX_BYTES, PeerRpc
 from policies.authoring import live_messages
 
 T = TypeVar("T")
 
-_METRICS, _PASSING = "metrics", "passing"
+_METRICS, _PASSING, _FIGURES, _SESSIONS = "metrics", "passing", "figures", "sessions"
+_SAMPLE = "sample"
 
 
 class _Watch(msgspec.Struct):
     seconds: float
     enough: int
+
+
+class _Look(msgspec.Struct):
+    sessions: list[str]
+    is_whole: bool
 
 
 def answers(node: MeasuredNode) -> dict[str, Callable[[bytes], Awaitable[bytes]]]:
@@ -38,13 +47,63 @@ def answers(node: MeasuredNode) -> dict[str, Callable[[bytes], Awaitable[bytes]]
         seen = await asyncio.to_thread(live_messages.messages_here, seconds, watch.enough)
         return msgspec.msgpack.encode(_that_fit(map(msgspec.json.encode, seen)))
 
-    return {_METRICS: metrics, _PASSING: passing}
+    async def figures(text: bytes) -> bytes:
+        step = msgspec.msgpack.decode(text, type=int)
+        return msgspec.msgpack.encode(node.sampler.figures(step))
+
+    async def sessions(text: bytes) -> bytes:
+        look = msgspec.msgpack.decode(text, type=_Look)
+        return msgspec.msgpack.encode(node.watch.ask(look.sessions, look.is_whole))
+
+    async def sample(_: bytes) -> bytes:
+        return msgspec.msgpack.encode(list(node.sampler.rings.seconds)[-1:])
+
+    return {
+        _METRICS: metrics,
+        _PASSING: passing,
+        _FIGURES: figures,
+        _SESSIONS: sessions,
+        _SAMPLE: sample,
+    }
 
 
 def metrics(rpc: PeerRpc, seconds: float) -> dict[str, list[Family] | None]:
     """The numbers of the other workers by their names, None of one that did not answer in time."""
     told = rpc.ask_from_thread(_METRICS, seconds=seconds)
     return {worker: _decoded(answer, list[Family]) for worker, answer in told.items()}
+
+
+async def figures(rpc: PeerRpc, step: int, seconds: float) -> dict[str, WorkerFigures | None]:
+    """What the other workers do now by their names, None of one that did not answer in time.
+
+    Args:
+        rpc: asks them.
+        step: seconds to which their samples are joined; 0 for the last sample alone.
+        seconds: to wait at most.
+    """
+    told = await rpc.ask(_FIGURES, msgspec.msgpack.encode(step), seconds)
+    return {worker: _decoded(answer, WorkerFigures) for worker, answer in told.items()}
+
+
+async def samples(rpc: PeerRpc, seconds: float) -> dict[str, list[Sample] | None]:
+    """The last sample of the other workers by their names, None of one that did not answer."""
+    told = await rpc.ask(_SAMPLE, seconds=seconds)
+    return {worker: _decoded(answer, list[Sample]) for worker, answer in told.items()}
+
+
+async def sessions(
+    rpc: PeerRpc, ids: list[str], is_whole: bool, seconds: float
+) -> dict[str, list[SessionFigures] | None]:
+    """What those of some sessions do that the other workers have, by the workers' names.
+
+    Args:
+        rpc: asks them.
+        ids: of the sessions.
+        is_whole: all seconds that are kept, not only the last.
+        seconds: to wait at most; None is said for a worker that did not answer by then.
+    """
+    told = await rpc.ask(_SESSIONS, msgspec.msgpack.encode(_Look(ids, is_whole)), seconds)
+    return {worker: _decoded(answer, list[SessionFigures]) for worker, answer in told.items()}
 
 
 def passing(rpc: PeerRpc, seconds: float, enough: int) -> list[msgspec.Raw]:

@@ -21,7 +21,8 @@ def ready(request: HttpRequest) -> JsonResponse:
 
     A worker does when the routing table is loaded, it holds its lease, the database answers, what
     it says to all workers comes back and what it holds is in their directory, its message to itself
-    comes back and its background jobs run. `workers` counts it and those it is joined to.
+    comes back and its background jobs run. `workers` counts it and those it is joined to; what its
+    connectors say of themselves keeps it from nothing.
     The web process serves when the database answers, and counts the workers that hold a lease.
     """
     if settings.ROLE == "web":
@@ -37,14 +38,19 @@ def ready(request: HttpRequest) -> JsonResponse:
         "jobs": node.runs_all_jobs,
     }
     others = node.cluster.transport.number_ready if node.cluster is not None else 0
-    return _answer(checks, 1 + others)
+    connectors = {} if node.mqtt is None else {"mqtt": node.mqtt.state}
+    return _answer(checks, 1 + others, connectors)
 
 
-def _answer(checks: dict[str, bool], workers: int) -> JsonResponse:
+def _answer(
+    checks: dict[str, bool], workers: int, connectors: dict[str, str] | None = None
+) -> JsonResponse:
     is_ready = all(checks.values())
-    body = {
+    body: dict[str, object] = {
         "status": "ready" if is_ready else "not ready", "checks": checks, "workers": workers
     }  # fmt: skip
+    if connectors:
+        body["connectors"] = connectors
     return JsonResponse(body, status=200 if is_ready else 503)
 
 

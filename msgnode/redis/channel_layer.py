@@ -25,6 +25,7 @@ from channels.exceptions import ChannelFull
 from channels.layers import BaseChannelLayer
 
 from .client import RedisClient
+from .cluster_client import ClusterClient, client_of
 from .faults import Unreachable
 
 AT_ONCE = 32  # messages of one read
@@ -57,7 +58,7 @@ class StreamChannelLayer(BaseChannelLayer):
         super().__init__(expiry=expiry, capacity=capacity, channel_capacity=channel_capacity)
         self._url = hosts[0]
         self._prefix = prefix
-        self._client: RedisClient | None = None
+        self._client: RedisClient | ClusterClient | None = None
         self._connecting = asyncio.Lock()
         self._inboxes: dict[str, _Inbox] = {}
         self._groups: dict[bytes, set[str]] = {}
@@ -125,12 +126,12 @@ class StreamChannelLayer(BaseChannelLayer):
             await self._client.close()
             self._client = None
 
-    async def _connected(self) -> RedisClient:
+    async def _connected(self) -> RedisClient | ClusterClient:
         if self._client is not None:
             return self._client
         async with self._connecting:
             if self._client is None:
-                client = RedisClient(self._url)
+                client = client_of(self._url)
                 client.on_push = self._pushed
                 client.on_connected = self._subscribe_again
                 await client.start()
@@ -161,7 +162,7 @@ class _Inbox:
     """The stream of one channel, as its reader has it. `_last` is the id read last."""
 
     def __init__(self, url: str, key: bytes, expiry: int) -> None:
-        self._client = RedisClient(url, "msgnode-inbox")
+        self._client = RedisClient(url, "msgnode-inbox", key=key)
         self._client.on_connected = self._connected
         self._key = key
         self._expiry = expiry

@@ -1,5 +1,7 @@
 """A client that stays connected to a Redis: one server, or the one that sentinels call the master.
 
+Of a cluster it is the master that has one certain key (for all keys: cluster_client.py).
+
 While it is not connected, commands are refused at once (Unreachable); it connects again by itself,
 with growing pauses. Each time it looks whether the server will do (faults.check_server), and
 whether it is the one it was: another `run_id` or replication id means that what was kept there may
@@ -20,7 +22,8 @@ from redis.asyncio.sentinel import Sentinel
 from . import faults
 from .connection import Connection, Part
 from .faults import RedisFault, Refused, Unreachable
-from .url import parse, tls_context
+from .slots import owner, slots_of
+from .url import RedisUrl, parse, tls_context
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +38,18 @@ class RedisClient:
     what it was given before. `on_push` hears what the server says unasked.
     """
 
-    def __init__(self, url: str, name: str = "msgnode", timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self,
+        url: str | RedisUrl,
+        name: str = "msgnode",
+        timeout: float = TIMEOUT,
+        key: bytes = b"",
+    ) -> None:
         self.on_connected: Callable[[bool], None] = lambda is_new: None
         self.on_push: Callable[[list[Any]], None] = lambda message: None
         self.connects = 0
-        self._url = parse(url)
+        self._url = parse(url) if isinstance(url, str) else url
+        self._key = key
         self._name = name
         self._timeout = timeout
         self._connection: Connection | None = None
@@ -47,10 +57,20 @@ class RedisClient:
         self._why = "not connected"
         self._again: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._has_no_room = False  # when it connected last
 
     async def start(self) -> None:
-        """Connect for the first time. Raises RedisFault."""
+        """Connect for the first time. Raises RedisFault, also where there is no room to write."""
+        self._is_closed = False
         await self._connect()
+        if self._has_no_room:
+            await self.close()
+            raise faults.of_reply("OOM")
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether commands can be sent."""
+        return self._connection is not None
 
     @property
     def run_id(self) -> str:
@@ -130,6 +150,8 @@ class RedisClient:
 
     async def _locate(self) -> tuple[str, int]:
         url = self._url
+        if url.seeds:
+            return owner(await slots_of(url, self._timeout), self._key)
         if not url.sentinels:
             return url.host, url.port
         options = {"socket_timeout": self._timeout / 4, "password": url.password or None}
@@ -155,12 +177,14 @@ class RedisClient:
         memory = _section(await connection.execute("INFO", "memory"))
         server = _section(await connection.execute("INFO", "server"))
         replication = _section(await connection.execute("INFO", "replication"))
+        most = int(memory.get("maxmemory", 0))
         faults.check_server(
             hello[b"version"].decode(),
-            hello[b"mode"].decode(),
+            "" if self._url.is_cluster else hello[b"mode"].decode(),
             memory.get("maxmemory_policy", ""),
-            int(memory.get("maxmemory", 0)),
+            most,
         )
+        self._has_no_room = 0 < most <= int(memory.get("used_memory", 0))
         if hello[b"role"] != b"master":
             raise Unreachable("REDIS_URL names a replica, which takes nothing.")
         return server.get("run_id", ""), replication.get("master_replid", "")
@@ -188,17 +212,6 @@ class RedisClient:
                 log.exception("Redis could not be connected to.")
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  (spreads workers)
             pause = min(2 * pause, longest)
-
-
-def check(url: str) -> None:
-    """Whether the Redis of this URL is there and will do; blocks. Raises RedisFault."""
-
-    async def once() -> None:
-        client = RedisClient(url)
-        await client.start()
-        await client.close()
-
-    asyncio.run(once())
 
 
 def _section(text: bytes) -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import Any, cast
 import hiredis
 
 from . import faults
-from .faults import RedisFault, Unreachable
+from .faults import Moved, RedisFault, Unreachable
 
 Part = bytes | str | int
 WRITE_BYTES = 16 * 1024 * 1024
@@ -109,10 +109,15 @@ class Connection(asyncio.Protocol):
                     self._on_push(reply)
                     continue
                 future = self._waiting.popleft()[1]
+                fault = (
+                    faults.of_reply(str(reply)) if isinstance(reply, hiredis.ReplyError) else None
+                )
+                if isinstance(fault, Moved):
+                    self.close("another server has its keys")
                 if future is None or future.done():
                     continue
-                if isinstance(reply, hiredis.ReplyError):
-                    future.set_exception(faults.of_reply(str(reply)))
+                if fault is not None:
+                    future.set_exception(fault)
                 else:
                     future.set_result(reply)
         except (hiredis.HiredisError, IndexError):

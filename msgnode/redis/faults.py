@@ -13,6 +13,10 @@ class Unreachable(RedisFault):
     """No answer, for the moment: trying again may help."""
 
 
+class Moved(Unreachable):
+    """Another server of the cluster has the key now."""
+
+
 class Full(RedisFault):
     """Redis has no memory left to write into."""
 
@@ -25,6 +29,8 @@ def of_reply(text: str) -> RedisFault:
     """The fault that an error reply of Redis stands for."""
     code = text.partition(" ")[0]
     match code:
+        case "MOVED" | "ASK":
+            return Moved(f"Another server of the Redis Cluster has it: {text}")
         case "OOM":
             return Full("Redis is full: raise its `maxmemory`, or free what others keep in it.")
         case "WRONGPASS":
@@ -49,7 +55,7 @@ def check_server(version: str, mode: str, policy: str, max_memory: int) -> None:
 
     Args:
         version: as the server says it.
-        mode: standalone or cluster.
+        mode: standalone or cluster; the latter will do only where it is asked for.
         policy: its `maxmemory-policy`.
         max_memory: its `maxmemory` in bytes, 0 for none.
 
@@ -60,7 +66,7 @@ def check_server(version: str, mode: str, policy: str, max_memory: int) -> None:
     if numbers < LEAST_VERSION:
         raise Refused(_too_old(f"Redis {version}"))
     if mode == "cluster":
-        raise Refused("REDIS_URL names a Redis Cluster; name a server, or one with Sentinel.")
+        raise Refused("REDIS_URL names a Redis Cluster: write it as redis+cluster://host:port,….")
     if max_memory and policy != "noeviction":
         raise Refused(
             f"Redis throws away what it has no room for: its `maxmemory-policy` is {policy}, "

@@ -5,36 +5,51 @@ It blocks, so it is for the threads of views; one that meets a silent Redis lose
 
 from __future__ import annotations
 
-from limits.storage import RedisStorage
+from limits.storage import RedisClusterStorage, RedisStorage
 from redis import ConnectionPool
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
 from msgnode.core.digest import digest
 
-from .url import parse
+from .url import RedisUrl, parse
 
 TIMEOUT = 0.5
 """Seconds for each step: to connect, and for an answer."""
 
 
 def limits_storage(url: str, secret: str) -> RedisStorage:
-    """The storage of one node; nothing is connected before it is used.
+    """The storage of one node; but for a Redis Cluster nothing is connected before it is used.
 
     Args:
         url: REDIS_URL.
         secret: what only processes of the node know; keeps its keys apart from other nodes' there.
+
+    Raises:
+        RedisError: the Redis Cluster cannot be reached.
     """
     limits = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
+    prefix = f"http-limits:{digest(secret)[:12]}"
+    parsed = parse(url)
+    if parsed.is_cluster:
+        return _on_cluster(parsed, prefix, limits)
     return RedisStorage(
         "redis://",
-        connection_pool=_pool(url, limits),
-        key_prefix=f"http-limits:{digest(secret)[:12]}",
+        connection_pool=_pool(url, parsed, limits),
+        key_prefix=prefix,
         wrap_exceptions=True,
     )
 
 
-def _pool(url: str, limits: dict[str, float]) -> ConnectionPool:
-    parsed = parse(url)
+def _on_cluster(parsed: RedisUrl, prefix: str, limits: dict[str, float]) -> RedisStorage:
+    hosts = ",".join(f"{host}:{port}" for host, port in parsed.seeds)
+    login = {"username": parsed.username, "password": parsed.password}
+    tls = {} if parsed.tls is None else {"ssl": True, **parsed.tls}
+    named = {name: value for name, value in login.items() if value}
+    url = f"redis+cluster://{hosts}"
+    return RedisClusterStorage(url, prefix, wrap_exceptions=True, **named, **tls, **limits)
+
+
+def _pool(url: str, parsed: RedisUrl, limits: dict[str, float]) -> ConnectionPool:
     if not parsed.sentinels:
         return ConnectionPool.from_url(url, **limits)
     tls = {} if parsed.tls is None else {"ssl": True, **parsed.tls}

@@ -4,6 +4,9 @@ redis://[user:password@]host:port/db            a server; rediss:// with TLS, un
 redis+sentinel://[user:password@]host:port,host:port/service[/db]
                                                 the server that these sentinels call the master;
                                                 rediss+sentinel:// with TLS
+redis+cluster://[user:password@]host:port,host:port
+                                                the Redis Cluster that these servers are of;
+                                                rediss+cluster:// with TLS
 """
 
 from __future__ import annotations
@@ -18,14 +21,14 @@ from redis.asyncio.connection import parse_url
 
 from .faults import Refused
 
-SENTINEL_PORT = 26379
+PORT, SENTINEL_PORT = 6379, 26379
 
 
 class RedisUrl(NamedTuple):
     """What a URL says.
 
-    `sentinels` are empty where the server itself is named. `tls` are redis-py's options for it,
-    None without.
+    `sentinels` are empty where the server itself is named, `seeds` are servers of a cluster. `tls`
+    are redis-py's options for it, None without.
     """
 
     host: str
@@ -37,6 +40,8 @@ class RedisUrl(NamedTuple):
     tls: Mapping[str, Any] | None
     sentinels: tuple[tuple[str, int], ...]
     service: str
+    seeds: tuple[tuple[str, int], ...] = ()
+    is_cluster: bool = False
 
 
 def parse(url: str) -> RedisUrl:
@@ -45,12 +50,14 @@ def parse(url: str) -> RedisUrl:
     try:
         if scheme in ("redis+sentinel", "rediss+sentinel"):
             return _of_sentinels(url)
+        if scheme in ("redis+cluster", "rediss+cluster"):
+            return _of_cluster(url)
         options: Mapping[str, Any] = parse_url(url)
     except ValueError as error:
         raise Refused(f"REDIS_URL cannot be read: {error}") from None
     return RedisUrl(
         options.get("host", "localhost"),
-        options.get("port", 6379),
+        options.get("port", PORT),
         options.get("path", "") if scheme == "unix" else "",
         options.get("db", 0),
         options.get("username") or "",
@@ -87,16 +94,38 @@ def _of_sentinels(url: str) -> RedisUrl:
         unquote(username),
         unquote(password),
         _tls_options(options) if parts.scheme == "rediss+sentinel" else None,
-        tuple(_place(each) for each in hosts.split(",")),
+        tuple(_place(each, SENTINEL_PORT) for each in hosts.split(",")),
         unquote(service),
     )
 
 
-def _place(text: str) -> tuple[str, int]:
+def _of_cluster(url: str) -> RedisUrl:
+    parts = urlsplit(url)
+    login, _, hosts = parts.netloc.rpartition("@")
+    username, _, password = login.partition(":")
+    if parts.path.strip("/") not in ("", "0"):
+        raise ValueError("a Redis Cluster has no databases but 0")
+    options = {key: values[-1] for key, values in parse_qs(parts.query).items()}
+    return RedisUrl(
+        "",
+        0,
+        "",
+        0,
+        unquote(username),
+        unquote(password),
+        _tls_options(options) if parts.scheme == "rediss+cluster" else None,
+        (),
+        "",
+        tuple(_place(each, PORT) for each in hosts.split(",")),
+        True,
+    )
+
+
+def _place(text: str, port_else: int) -> tuple[str, int]:
     host, _, port = text.rpartition(":") if re.search(r":\d+$", text) else (text, "", "")
     if not host:
         raise ValueError("a host is missing")
-    return host.strip("[]"), int(port or SENTINEL_PORT)
+    return host.strip("[]"), int(port or port_else)
 
 
 def _tls_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ Rules (docs/reference/messages.md, sections 3, 4 and 11)
 - A session speaks as the addresses it may call its own (bus/ownership.py); one that nobody held is
   then learned as its own while its socket is open. Any other is refused 403, and so is one that the
   operator took back from this session.
+- A device (over HTTP, or behind a broker) speaks as no other runtime, even one that is not there.
 - A child of an object (`<object>/children/<name>`) may be spoken for by the session that holds the
   object, or by a subscriber of the object's children who used it first.
 - `<address>/changes`, `…/registration` and `…/status` take messages only from who holds the
@@ -28,6 +29,8 @@ from .connection import Connection
 from .handshake import SessionHandshake
 from .session import LiveSession
 
+WITHOUT_SOCKET = frozenset({"device", "mqtt"})
+"""Handshakes of devices, which are one runtime each and speak for no other."""
 _EVENTS = ("/changes", "/registration", "/status")
 _ROUTED = addresses.RUNTIME_SCHEMES | addresses.NODE_SCHEMES
 
@@ -92,10 +95,21 @@ class SessionAuthorizer:
     def _bind(self, sender: str, session: LiveSession, speaker: Speaker) -> None:
         """Let the session speak as an address it has not used before, or refuse it."""
         self._ownership.check(sender, session, speaker, self._may_stand_in)
+        if session.handshake in WITHOUT_SOCKET and self._is_another_runtime(sender, session):
+            raise Forbidden(f"{sender} is another runtime's: a device speaks for itself.")
         if sender in session.withdrawn:
             raise Forbidden(f"{sender} was taken back from this session by the operator.")
         if not addresses.is_under(sender, session.runtime_url):
             self._learn(sender, session)
+
+    def _is_another_runtime(self, sender: str, session: LiveSession) -> bool:
+        """Whether an address is that of a runtime, or below one, and not of the session's own."""
+        parsed = addresses.parse(sender)
+        return (
+            parsed.scheme in addresses.RUNTIME_SCHEMES
+            and not addresses.is_stub(parsed)
+            and not self._ownership.is_below_runtime(sender, session)
+        )
 
     def _check_publisher(self, sender: str, to: str, session: LiveSession) -> None:
         resource, _, event = to.rpartition("/")

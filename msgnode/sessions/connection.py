@@ -6,6 +6,7 @@ Its life is the table SOCKET of rules.py; when its sender is held back, flow_con
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from .turns import Turns
 MAX_FAILURES = 10
 """Identities that are not good, in `open` and `re-open`, until a connection is ended."""
 
+_NUMBERS = itertools.count(1)
 _READING = SocketState.READING
 _HELD = SocketState.HELD
 _LOST = SocketState.LOST
@@ -60,6 +62,7 @@ class Connection:
         carry: Callable[[bytes, Connection], None],
         settings: ConnectionSettings,
     ) -> None:
+        self.number = next(_NUMBERS)  # of no other connection of this process
         self.link = link
         self.state = _READING
         self.session: LiveSession | None = None
@@ -174,6 +177,11 @@ class Connection:
         """Close the socket from our side; nothing more is carried."""
         self.closed_with = self.closed_with or code
         self._give_up(partial(self.link.close, code, reason))
+
+    @property
+    def has_frames(self) -> bool:
+        """Whether frames that were taken wait to be carried."""
+        return bool(self._waiting)
 
     @property
     def is_held_back(self) -> bool:

@@ -50,6 +50,8 @@ class FlowControl:
     def __init__(
         self, limits: FlowLimits, remote_address: str, release: Callable[[], None]
     ) -> None:
+        self.frames = 0  # read since it connected, and their bytes
+        self.frames_bytes = 0
         self.readers_behind = 0
         self.unknown_facts = 0
         self.pending_answers = 0
@@ -66,6 +68,8 @@ class FlowControl:
 
     def frame_read(self, size: int) -> None:
         """One frame of so many bytes was read."""
+        self.frames += 1
+        self.frames_bytes += size
         self._messages.left -= 1
         self._bytes.left -= size
 

@@ -17,7 +17,7 @@ from typing import Any
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ports import CLOSED_BY_RUNTIME, ComponentInfo, Listener
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import Barrier, after_barrier
+from msgnode.bus.writing import Barrier, after_barrier, no_barrier
 from msgnode.core import messages
 from msgnode.core.digest import digest
 from msgnode.core.errors import (
@@ -52,7 +52,7 @@ class SessionHandshake:
     """Who gets a session, and which. Implements the bus's SessionDoor beside the SessionManager.
 
     `authorize_runtime(runtime URL, speaker, proof, is new)` raises if this proof opens no session
-    there; `barrier` waits until all workers know what this one has told them.
+    there; `findable` waits until all workers can find the sessions of this one.
     """
 
     name = "session"
@@ -64,7 +64,6 @@ class SessionHandshake:
         table: RoutingTable,
         store: SessionStore,
         authorize_runtime: Callable[[str, Speaker, str, bool], None],
-        barrier: Barrier,
         locator: SessionLocator,
         liveness: LivenessChecks,
         last_owners: LastOwnerCache,
@@ -75,8 +74,8 @@ class SessionHandshake:
         self._table = table
         self._store = store
         self._authorize_runtime = authorize_runtime
-        self._barrier = barrier
-        self._locator = locator
+        self.findable: Barrier = no_barrier
+        self.locator = locator
         self._urls = RuntimeUrls(
             settings, sessions, table, liveness, last_owners, self._end_for_room
         )
@@ -130,13 +129,20 @@ class SessionHandshake:
         body of the answer after the commit.
         """
         runtime_url = runtime_url.rstrip("/")  # or it would be another runtime of the same name
-        siblings = self._table.runtimes.get(runtime_url, ())
-        left = selection.to_resume(siblings, caller.speaker, self._settings.resume)
+        left = self._left_by(runtime_url, caller)
+        if left is None or not left.is_here:
+            self.locator.ask_others(runtime_url, caller.number)
+            left = self._left_by(runtime_url, caller)
         token = rules.new_token()
         if left is not None:
-            self._resume(self._locator.here(left), caller, token, answer, fresh=True)
+            self._resume(self.locator.here(left), caller, token, answer, fresh=True)
             return
         self._enter_new(runtime_url, caller, token, answer)
+
+    def _left_by(self, runtime_url: str, caller: Connection) -> Listener | None:
+        """A session that the runtime has left and the caller may go on with."""
+        siblings = self._table.runtimes.get(runtime_url, ())
+        return selection.to_resume(siblings, caller.speaker, self._settings.resume)
 
     def _enter_new(
         self, runtime_url: str, caller: Connection, token: str, answer: Answer | None
@@ -176,6 +182,7 @@ class SessionHandshake:
             raise NotIdentified(
                 "The session has no runtime yet: give `from` in `open`, or its URL in `via`."
             )
+        self.locator.ask_others(runtime_url, caller.number)
         self._check_name(runtime_url, caller)
         session.runtime_url = runtime_url
         session.speaker = caller.speaker_in(session.id, runtime_url)
@@ -196,7 +203,7 @@ class SessionHandshake:
         self._urls.check(runtime_url, caller)
 
     def _end_for_room(self, session: Listener) -> None:
-        here = self._locator.here(session)
+        here = self.locator.here(session)
         self._sessions.close(here, Event.END, "made room for a newer session")
 
     def _reopen(self, message: Message, caller: Connection) -> None:
@@ -205,9 +212,12 @@ class SessionHandshake:
             self._open(message, caller)
             return
         answer = self._reply_to(message, caller)
-        session = self.find(runtime_url, token)
+        session = self.locator.find(runtime_url, token)
+        if session is None:
+            self.locator.ask_others(runtime_url, caller.number)
+            session = self.locator.find(runtime_url, token)
         if session is not None:
-            self._resume(self._locator.here(session), caller, token, answer, fresh=False)
+            self._resume(self.locator.here(session), caller, token, answer, fresh=False)
         else:
             # A token nobody has (any more). A stub of the field gets stuck on an error, so it is
             # given a fresh one and an empty session; nothing of anybody is resumed.
@@ -237,13 +247,6 @@ class SessionHandshake:
             raise Forbidden(f"{runtime_url or 'This runtime'} is banned from this node.")
 
     # --- steps ------------------------------------------------------------------------------------
-
-    def find(self, runtime_url: str, token: str) -> Listener | None:
-        """The session of a runtime that this token opens, at whichever worker; None for none."""
-        for session in self._table.runtimes.get(runtime_url, ()):
-            if rules.opens(token, session.token_hash):
-                return session
-        return None
 
     def _new(self, runtime_url: str, token: str, caller: Connection) -> LiveSession:
         id_ = uuid.uuid4().hex
@@ -334,7 +337,7 @@ class SessionHandshake:
             if done.cancelled() or done.exception() is not None:
                 finish(done)
             else:
-                after_barrier(self._barrier, partial(finish, done))
+                after_barrier(self.findable, partial(finish, done))
 
         committed.add_done_callback(settle)
 

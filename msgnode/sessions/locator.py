@@ -1,15 +1,18 @@
-"""Has the sessions of a runtime come to the worker that its connection is with."""
+"""Finds the sessions of a runtime, at whichever worker, and has them come to this one."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 
+from msgnode.bus.holders import NO_OTHERS, Holders
 from msgnode.bus.ports import Listener
+from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import Unavailable
 from msgnode.core.pending import Pending
 
+from . import rules
 from .manager import SessionManager
 from .rules import State
 from .session import LiveSession
@@ -19,14 +22,53 @@ class SessionLocator:
     """One instance per worker.
 
     With several workers, `fetch` has a session of another one come here; it returns when that is
-    settled, one way or the other.
+    settled, one way or the other, and `holders` find out who has which.
     """
 
-    def __init__(self, sessions: SessionManager) -> None:
+    def __init__(self, sessions: SessionManager, table: RoutingTable) -> None:
+        self.holders: Holders = NO_OTHERS
         self.fetch: Callable[[str], Awaitable[None]] | None = None
         self._sessions = sessions
+        self._table = table
         self._given_up: set[str] = set()
         sessions.on_identified.append(self._has_come)
+
+    def find(self, runtime_url: str, token: str) -> Listener | None:
+        """The session of a runtime that this token opens, as far as is known here."""
+        for session in self._table.runtimes.get(runtime_url, ()):
+            if rules.opens(token, session.token_hash):
+                return session
+        return None
+
+    def ask_others(self, runtime_url: str, number: Hashable) -> None:
+        """See that the sessions that a runtime has at other workers are known here.
+
+        Args:
+            runtime_url: of the runtime.
+            number: who asks; he comes again with the same.
+
+        Raises:
+            Pending: they are being asked for.
+            Unavailable: one is with a worker that does not answer.
+        """
+        self.holders.find_runtime((number, runtime_url), runtime_url)
+
+    async def locate(self, runtime_url: str, token: str) -> Listener | None:
+        """The session that a token opens, at whichever worker; None for none.
+
+        Raises:
+            Unavailable: it may be with a worker that does not answer.
+        """
+        number = object()
+        while (session := self.find(runtime_url, token)) is None:
+            try:
+                self.ask_others(runtime_url, number)
+                return self.find(runtime_url, token)
+            except Pending as fact:
+                known = asyncio.Event()
+                fact.when_known(known.set)
+                await known.wait()
+        return session
 
     def here(self, session: Listener) -> LiveSession:
         """The session, once it is with this worker.

@@ -74,11 +74,15 @@ class Outbox:
         "_stores",
         "_unsent",
         "_waiting",
+        "frames",
+        "frames_bytes",
         "has_gap",
         "holders",
     )
 
     def __init__(self, limit: int, stores: bool, overflow: Callable[[], None]) -> None:
+        self.frames = 0  # taken since it was made, and their bytes
+        self.frames_bytes = 0
         self.has_gap = False
         self.holders: tuple[str, ...] = ()
         self._budget: QueueBudget | None = None
@@ -101,6 +105,8 @@ class Outbox:
         link = self._link
         if link is not None and not link.is_paused and not self._waiting:
             link.write(frame)
+            self.frames += 1
+            self.frames_bytes += len(frame)
             return DeliveryResult.WRITTEN
         if link is None and not self._stores:
             return DeliveryResult.DROPPED
@@ -112,6 +118,8 @@ class Outbox:
             return DeliveryResult.DROPPED
         self._waiting.append(frame)
         self._bytes += size
+        self.frames += 1
+        self.frames_bytes += len(frame)
         if link is None:
             return DeliveryResult.QUEUED
         return DeliveryResult.BEHIND if self.is_behind else DeliveryResult.WRITTEN

@@ -221,6 +221,8 @@ def runtime_url_fault(text: str) -> str:
         return "is not the address of a runtime (runtime://<domain>/<id>)"
     if not address.path.strip("/"):
         return "names no runtime: nothing follows its domain"
+    if text not in addresses.runtime_line(text):
+        return f"has more than {addresses.MAX_RUNTIME_PARTS} parts"
     if addresses.is_part(address):
         return "is the address of a part of a runtime"
     return ""

@@ -13,6 +13,7 @@ from msgnode.bus.return_paths import ReturnPath
 from msgnode.core import redaction
 from msgnode.core.identity import Identity, Speaker
 
+from .flow_control import FlowControl
 from .outbox import Link, Outbox
 from .rules import SESSION, CloseCode, Event, State, after
 
@@ -31,6 +32,9 @@ class Socket(Protocol):
 
     @property
     def link(self) -> Link: ...
+
+    @property
+    def flow(self) -> FlowControl: ...
 
     @property
     def is_held_back(self) -> bool: ...

@@ -15,7 +15,9 @@ from .environment import BASE_DIR, DATA_DIR, DOMAIN, PORT, env
 from .identity import *  # noqa: F403
 from .jobs import *  # noqa: F403
 from .limits import *  # noqa: F403
+from .mqtt import *  # noqa: F403
 from .policy import *  # noqa: F403
+from .qos import *  # noqa: F403
 from .registry import *  # noqa: F403
 from .reports import *  # noqa: F403
 
@@ -43,6 +45,7 @@ INSTALLED_APPS = [
     "msgnode.apps.MessageNodeConfig",
     "policies.apps.PoliciesConfig",
     "registry.apps.RegistryConfig",
+    "msgnode.qos.apps.QosConfig",
     "spark.apps.SparkConfig",
 ]
 MIDDLEWARE = [

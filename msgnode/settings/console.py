@@ -54,6 +54,7 @@ def unfold(domain: str) -> dict[str, Any]:
         "COLORS": {"primary": _PRIMARY},
         "SIDEBAR": {
             "show_search": True,
+            "command_search": True,
             "show_all_applications": True,
             "navigation": [
                 {"items": [_item("Overview", "dashboard", "index")]},
@@ -92,6 +93,7 @@ def unfold(domain: str) -> dict[str, Any]:
                     "items": [
                         _item("Address pools", "inventory_2", "msgnode_addresspool"),
                         _item("Bans", "block", "msgnode_ban"),
+                        _item("Sensor topics", "sensors", "msgnode_mqtttopic"),
                     ],
                 },
                 {
@@ -113,8 +115,19 @@ def unfold(domain: str) -> dict[str, Any]:
                         _item("Versions", "published_with_changes", "policies_version"),
                         _page("Playground", "science", "policies_playground", _POLICIES),
                         _page("Shadow report", "visibility", "policies_shadow", _POLICIES),
+                        _page("Replay of the record", "replay", "policies_replay", _POLICIES),
                         _item("Decision log", "gavel", "policies_decisionentry"),
                         _item("Rule hits", "bar_chart", "policies_rulehits"),
+                    ],
+                },
+                {
+                    "title": "Quality of service",
+                    "collapsible": True,
+                    "items": [
+                        _item("Reservations", "speed", "qos_reservation"),
+                        _item("TURN servers", "dns", "qos_turnserver"),
+                        _item("Customers", "business", "qos_customer"),
+                        _item("Traffic classes", "stacks", "qos_trafficclass"),
                     ],
                 },
                 {
@@ -123,8 +136,17 @@ def unfold(domain: str) -> dict[str, Any]:
                         _item("Workers", "device_hub", "msgnode_worker"),
                         _item("Components and stubs", "lan", "msgnode_componentstatus"),
                         _item("Alarms", "notifications", "msgnode_alarm"),
+                        _item("Alarm rules", "add_alert", "msgnode_alarmrule"),
+                        _item("Notices of alarms", "outgoing_mail", "msgnode_alarmnotice"),
                         _item("Control messages", "outbox", "msgnode_controlmessage"),
                         _item("Audit log", "history", "msgnode_auditentry"),
+                    ],
+                },
+                {
+                    "title": "Interfaces",
+                    "items": [
+                        _document("Messages (AsyncAPI)", "forum", "messages"),
+                        _document("HTTP (OpenAPI)", "api", "api-docs"),
                     ],
                 },
                 {
@@ -155,6 +177,11 @@ def _page(title: str, icon: str, name: str, permission: str) -> dict[str, Any]:
         "link": reverse_lazy(f"admin:{name}"),
         "permission": lambda request: request.user.has_perm(permission),
     }
+
+
+def _document(title: str, icon: str, name: str) -> dict[str, Any]:
+    """A page of the node that needs no account."""
+    return {"title": title, "icon": icon, "link": reverse_lazy(name)}
 
 
 def _item(title: str, icon: str, page: str) -> dict[str, Any]:

@@ -27,6 +27,11 @@ CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_SCHEDULE = {
     "purge the decision log": {"task": "policies.purge", "schedule": 3600.0},
     "purge what is kept no longer": {"task": "msgnode.purge", "schedule": 3600.0},
+    "tell of alarms": {
+        "task": "msgnode.send_notices",
+        "schedule": 10.0,
+        "options": {"expires": 10.0},
+    },
     "renew the provider's signing key": {
         "task": "msgnode.rotate_provider_key",
         "schedule": 3600.0,
@@ -50,9 +55,8 @@ CELERY_BEAT_SCHEDULE = {
     "take up waiting report runs": {"task": "spark.sweep", "schedule": 60.0},
     "delete old traffic rows and reports": {"task": "spark.retention", "schedule": 3600.0},
 }
-if REDIS_URL:
-    CELERY_BROKER_URL = REDIS_URL
-else:
+CELERY_BROKER_URL: str = env("CELERY_BROKER_URL", default=REDIS_URL)
+if not CELERY_BROKER_URL:
     _broker = DATA_DIR / "celery"
     CELERY_BROKER_URL = "filesystem://localhost//"
     CELERY_BROKER_TRANSPORT_OPTIONS = {

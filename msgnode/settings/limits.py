@@ -59,3 +59,16 @@ SHARE_RUNTIME_URL: bool = env.bool("SHARE_RUNTIME_URL", default=NODE_MODE == "em
 STRICT_RESPONSES: bool = env.bool("STRICT_RESPONSES", default=True)
 STORE_FOR_DETACHED: bool = env.bool("STORE_FOR_DETACHED", default=True)
 DEVICE_HTTP: bool = env.bool("DEVICE_HTTP", default=False)
+# Whether they may name a URL to be posted to, and the networks that may be besides public ones.
+DEVICE_WEBHOOKS: bool = env.bool("DEVICE_WEBHOOKS", default=False)
+# Whether they may be woken by push services, which ones, and whom these may write to about it.
+DEVICE_PUSH: bool = env.bool("DEVICE_PUSH", default=False)
+PUSH_HOSTS: list[str] = env.list(
+    "PUSH_HOSTS",
+    default=[
+        *("fcm.googleapis.com", "*.push.services.mozilla.com"),
+        *("web.push.apple.com", "*.notify.windows.com"),
+    ],
+)
+PUSH_CONTACT: str = env("PUSH_CONTACT", default="")
+WEBHOOK_NETWORKS: list[str] = env.list("WEBHOOK_NETWORKS", default=[])

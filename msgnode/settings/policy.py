@@ -28,4 +28,5 @@ EMAIL_USE_TLS: bool = EMAIL_CONFIG.get("EMAIL_USE_TLS", False)
 EMAIL_USE_SSL: bool = EMAIL_CONFIG.get("EMAIL_USE_SSL", False)
 EMAIL_FILE_PATH: str = EMAIL_CONFIG.get("EMAIL_FILE_PATH") or ""
 EMAIL_TIMEOUT: float = env.float("EMAIL_TIMEOUT", default=10.0)
+ALARM_WEBHOOK_HOSTS: list[str] = env.list("ALARM_WEBHOOK_HOSTS", default=[])
 DEFAULT_FROM_EMAIL: str = env("DEFAULT_FROM_EMAIL", default=f"node@{DOMAIN}")

@@ -34,6 +34,7 @@ class SubscriptionComponent(Component):
     """
 
     name = "sm"
+    tells_workers = True
 
     def __init__(
         self,

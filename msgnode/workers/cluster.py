@@ -123,7 +123,7 @@ class Cluster:
         self.counts = CounterSync(self.transport, counters)
         self.rpc = PeerRpc(self.transport)
         self.entries = DirectoryEntries(directory, table, self.transport, self, self.replicator)
-        self.homes = Homes(directory, table, self.transport, self.knows_all)
+        self.homes = Homes(directory, table, self.transport, self.knows_all, self._is_retired)
         self.entries.on_back = self.homes.forget_unknown
         self._limits = limits
         self._table = table
@@ -139,7 +139,8 @@ class Cluster:
         self._expected: set[str] = set()
         self._unseen: dict[str, tuple[Any, float]] = {}  # epoch -> the end of its lease, since when
         self._failed = 0  # renewals of our own
-        self._ready: set[str] = set()  # epochs that take sessions, by the database
+        self._registered: set[str] = set()  # epochs of others, by the database
+        self._ready: set[str] = set()  # those of them that take sessions
         self._dead: set[str] = set()
         self._jobs: list[asyncio.Task[None]] = []
         self._takeovers: set[asyncio.Task[None]] = set()
@@ -156,6 +157,7 @@ class Cluster:
                 membership_store.retire(worker.epoch)
             elif not membership_store.retire_expired(worker.epoch, margin_of(self.lease.seconds)):
                 self._expected.add(worker.epoch)
+        self._registered = set(self._expected)
         self.transport.may_serve = lambda: self.lease.is_held
         taken = self._store.take_over(None)
         return [row for rows in taken for row in rows]
@@ -223,6 +225,12 @@ class Cluster:
     def knows_all(self) -> bool:
         """Whether it is known what the sessions of all workers listen to."""
         return self.transport.knows(self._ready)
+
+    def _is_retired(self, epoch: str) -> bool:
+        """Whether a worker has ended and what it had was taken; one that comes is known as a peer
+        before it takes sessions."""
+        heard_of = self.transport.peers.keys() | {self.me.epoch}
+        return epoch not in heard_of | self._registered | self._dead
 
     # --- LocalSessions: what replication asks of this worker's sessions ---------------------------
 
@@ -323,7 +331,7 @@ class Cluster:
         remote.owned = set(self._allocation.holdings(session_id))
         remote.subscribed = set(self._subscriptions.holdings(session_id))
         self._sessions.release(session)
-        self.entries.gone(session_id)
+        self.entries.gone(session)
         self._table.replace(session, remote, remote.owned, remote.subscribed)
         self._sessions.hand_off(session_id)
         self._allocation.hand_off(session_id)
@@ -342,7 +350,7 @@ class Cluster:
         self._sessions.adopt(session)
         self._store.moved(session)
         self.replicator.announce(session)
-        self.entries.place(session.id)
+        self.entries.place(session)
 
     async def take_over(self, session_id: str) -> None:
         await self._take_over([], [session_id])
@@ -384,6 +392,7 @@ class Cluster:
             self._failed = self.lease.failed
             self._unseen.clear()
         registered = {row.epoch: row for row in rows}
+        self._registered = set(registered)
         self._ready = {row.epoch for row in rows if row.state == membership_store.READY}
         self._expected.intersection_update(registered)
         for epoch in heard_of - registered.keys():
@@ -456,7 +465,7 @@ class Cluster:
         self._put_in_place(session, remote, owned, subscribed)
         self._sessions.adopt(session)
         self.replicator.announce(session)
-        self.entries.place(session.id)
+        self.entries.place(session)
 
     def _put_in_place(
         self,

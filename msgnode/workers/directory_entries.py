@@ -11,7 +11,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from time import monotonic
 from typing import Protocol
@@ -19,6 +19,7 @@ from typing import Protocol
 from msgnode.bus.ports import Layer, Listener, TableObserver
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import after_barrier
+from msgnode.core import addresses
 from msgnode.core.faults import FAULTS
 from msgnode.redis.directory import Directory, Kind
 from msgnode.redis.faults import RedisFault
@@ -104,11 +105,13 @@ class DirectoryEntries:
     def entered(self, session: Listener) -> None:
         self._onward.entered(session)
         if session.id not in self._placed:
-            self.place(session.id)
+            self.place(session)
 
     def left(self, session: Listener) -> None:
         self._onward.left(session)
         self._placed.discard(session.id)
+        for kind, name in _sets_of(session):
+            self._directory.release(kind, name, session.id)
         self._directory.release(Kind.SESSION, session.id, self._epoch)
 
     def changed(
@@ -124,15 +127,19 @@ class DirectoryEntries:
             say = self._directory.claim if holds else self._directory.release
             say(Kind.ADDRESS, address, session.id)
 
-    def place(self, session_id: str) -> None:
+    def place(self, session: Listener) -> None:
         """A session is with this worker from now on."""
-        self._placed.add(session_id)
-        self._directory.claim(Kind.SESSION, session_id, self._epoch)
+        self._placed.add(session.id)
+        self._directory.claim(Kind.SESSION, session.id, self._epoch)
+        for kind, name in _sets_of(session):
+            self._directory.claim(kind, name, session.id)
 
-    def gone(self, session_id: str) -> None:
+    def gone(self, session: Listener) -> None:
         """A session is with another worker from now on, which enters that."""
-        self._placed.discard(session_id)
-        self._directory.forget(Kind.SESSION, session_id)
+        self._placed.discard(session.id)
+        self._directory.forget(Kind.SESSION, session.id, self._epoch)
+        for kind, name in _sets_of(session):
+            self._directory.forget(kind, name, session.id)
 
     def barrier(self) -> asyncio.Future[None] | None:
         """Done when every worker can find what the sessions of this one hold now."""
@@ -180,13 +187,23 @@ class DirectoryEntries:
                 if id_ not in self._placed or id_ not in self._local.sessions:
                     continue
                 kept = keep(Kind.SESSION, id_, self._epoch)
+                for kind, name in _sets_of(self._local.sessions[id_]):
+                    kept = keep(kind, name, id_)
                 owned = self._local.holdings(id_)[0]
                 for address in owned:
                     kept = keep(Kind.ADDRESS, address, id_)
-                count += 1 + len(owned)
+                count += 2 + len(owned)
                 if count >= _AT_ONCE:
                     count = 0
                     await kept
                     await asyncio.sleep(pause)
             self._directory.keep_filled(self._epoch)
             self.on_back()
+
+
+def _sets_of(session: Listener) -> Iterator[tuple[Kind, str]]:
+    """The sets that a session stands in: its runtime's, and those of the addresses above that."""
+    url = session.runtime_url
+    line = addresses.runtime_line(url)  # of a worker's probe none
+    for address in line[: len(line) // 2]:
+        yield Kind.RUNTIME if address == url else Kind.BELOW, address

@@ -1,8 +1,8 @@
 """Who holds an address that is not in the routing table: asked where the address is at home.
 
-The home of an address is the worker that has the session which holds it. What this worker's
-sessions hold is in the directory (directory_entries.py); what they subscribe or have learned is
-told over the links alone (replication.py).
+The home of an address is the worker that has the session which holds it; a runtime is at home with
+each of its sessions. What this worker's sessions hold is in the directory (directory_entries.py);
+what they subscribe or have learned is told over the links alone (replication.py).
 
 Rules
 - Before a message is judged whose recipient nobody here knows, the directory is asked, then the
@@ -11,6 +11,9 @@ Rules
 - What was found out counts for the message that asked and for no other: "nobody" may be wrong for
   the next one. What could not be found out within LIMIT seconds is not asked again so long, and
   such an address is answered 503.
+- Before a runtime gets a session, all that the others have of it are asked for, and those of
+  runtimes above and below it. One that is known to be there and cannot be heard of is in the way;
+  while the directory is away, what is in the routing table counts.
 - Questions of one turn of the event loop go together.
 """
 
@@ -23,14 +26,14 @@ from collections.abc import Callable, Collection, Coroutine, Hashable, Mapping
 from functools import partial
 from itertools import chain
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgnode.bus.table import RoutingTable
-from msgnode.core.addresses import ancestors
+from msgnode.core.addresses import ancestors, runtime_line, runtime_twin
 from msgnode.core.errors import Unavailable
 from msgnode.core.faults import FAULTS
 from msgnode.core.pending import Pending
-from msgnode.redis.directory import Directory
+from msgnode.redis.directory import Directory, Kind
 from msgnode.redis.faults import RedisFault
 
 from .peer import Peer
@@ -42,20 +45,42 @@ MOST_REMEMBERED = 10_000
 
 
 class _Question:
-    """A message, known by `key`, waits to hear who holds some addresses."""
+    """Somebody, known by `key`, waits to hear who holds some addresses.
 
-    __slots__ = ("addresses", "key", "tell")
+    `runtime` is a runtime URL whose sessions are to be known, "" for none.
+    """
 
-    def __init__(self, key: Hashable, addresses: list[str], tell: Callable[[], None]) -> None:
+    __slots__ = ("addresses", "key", "runtime", "tell")
+
+    def __init__(
+        self, key: Hashable, addresses: list[str], runtime: str, tell: Callable[[], None]
+    ) -> None:
         self.key = key
         self.addresses = addresses
+        self.runtime = runtime
         self.tell = tell
+
+
+class _Home(NamedTuple):
+    """Where something is: the worker's epoch, and what it holds that makes it so."""
+
+    epoch: str
+    name: str
+
+
+class _Doubt(NamedTuple):
+    """That it could not be found out who holds an address: until when that counts, and whether the
+    directory names somebody."""
+
+    until: float
+    is_named: bool
 
 
 class Homes:
     """One instance per worker. Implements the bus's Holders.
 
-    `knows_all` says whether all that is told over the links is known.
+    `knows_all` says whether all that is told over the links is known; `is_retired` whether a worker
+    has ended and what it had was taken.
     """
 
     def __init__(
@@ -64,8 +89,10 @@ class Homes:
         table: RoutingTable,
         transport: PeerTransport,
         knows_all: Callable[[], bool],
+        is_retired: Callable[[str], bool],
     ) -> None:
         self.knows_all = knows_all
+        self._is_retired = is_retired
         self.asked = 0  # addresses
         self.not_known = 0  # of these
         self._directory = directory
@@ -74,7 +101,7 @@ class Homes:
         self._epoch = transport.me.epoch
         self._questions: list[_Question] = []
         self._known: OrderedDict[Hashable, frozenset[str]] = OrderedDict()
-        self._unknown: OrderedDict[str, float] = OrderedDict()  # address -> until when
+        self._unknown: OrderedDict[str, _Doubt] = OrderedDict()
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[list[str]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -95,7 +122,7 @@ class Homes:
         known = self._known.pop(key, frozenset())
         missing = [each for each in addresses if each not in known and not self._is_unknown(each)]
         if missing:
-            raise Pending("The holder of an address", partial(self._ask, key, missing))
+            raise Pending("The holder of an address", partial(self._ask, key, missing, ""))
 
     def require(self, key: Hashable, addresses: Collection[str]) -> None:
         """The same, where nothing may be done without it. Raises Unavailable if it is not known.
@@ -108,6 +135,22 @@ class Homes:
             if any(each not in self._table.owners and self._is_unknown(each) for each in line):
                 raise Unavailable(f"Whose {address} is cannot be found out just now.")
 
+    def find_runtime(self, key: Hashable, runtime_url: str) -> None:
+        """See that the sessions of a runtime, and of those above and below it, are in the table.
+
+        Raises:
+            Pending: they are being found out; who asks is to come again.
+            Unavailable: one is with a worker that does not answer.
+        """
+        known = self._known.pop(key, frozenset())
+        doubt = self._unknown.get(runtime_url)
+        is_in_doubt = doubt is not None and monotonic() < doubt.until
+        if runtime_url not in known and not is_in_doubt:
+            ask = partial(self._ask, key, [runtime_url], runtime_url)
+            raise Pending("Who is at a runtime URL", ask)
+        if is_in_doubt and doubt is not None and doubt.is_named:
+            raise Unavailable(f"A session of {runtime_url} cannot be heard of just now: try again.")
+
     def forget_unknown(self) -> None:
         """The directory is there again: ask anew what could not be found out."""
         self._unknown.clear()
@@ -118,23 +161,31 @@ class Homes:
 
     def _is_unknown(self, address: str) -> bool:
         """Whether it could not be found out, lately, if anybody holds the address."""
-        until = self._unknown.get(address)
-        return until is not None and monotonic() < until
+        doubt = self._unknown.get(address)
+        return doubt is not None and monotonic() < doubt.until
+
+    def _has(self, name: str) -> bool:
+        """Whether the routing table knows who holds this, or is at a runtime here or below."""
+        table = self._table
+        is_held = name in table.owners or name in table.runtimes
+        return is_held or next(table.runtimes_below(name), None) is not None
 
     def heard(self, peer: Peer, message: HolderRequest | HolderResponse) -> None:
         """Another worker asks what is at home here, or answers."""
         if isinstance(message, HolderRequest):
-            held = [each for each in message.addresses if each in self._table.owners]
+            held = [each for each in message.addresses if self._has(each)]
             peer.out.put(HolderResponse(message.number, held), sum(map(len, held)))
             return
         answer = self._answers.get(message.number)
         if answer is not None and not answer.done():
             answer.set_result(message.held)
 
-    def _ask(self, key: Hashable, addresses: list[str], tell: Callable[[], None]) -> None:
+    def _ask(
+        self, key: Hashable, addresses: list[str], runtime: str, tell: Callable[[], None]
+    ) -> None:
         if not self._questions:
             asyncio.get_running_loop().call_soon(self._find_all)
-        self._questions.append(_Question(key, addresses, tell))
+        self._questions.append(_Question(key, addresses, runtime, tell))
 
     def _find_all(self) -> None:
         questions, self._questions = self._questions, []
@@ -142,71 +193,89 @@ class Homes:
 
     async def _answer(self, questions: list[_Question]) -> None:
         addresses = {address for each in questions for address in each.addresses}
+        opening = {each.runtime for each in questions if each.runtime}
         self.asked += len(addresses)
         limit = monotonic() + LIMIT
-        at_home: dict[str, str] = {}
+        at_home: dict[str, set[_Home]] = {}
         try:
             async with asyncio.timeout(LIMIT):
-                at_home, unknown = await self._look_up(addresses)
+                at_home, unknown = await self._look_up(addresses, opening)
         except (RedisFault, TimeoutError):
             unknown = addresses
         except Exception as error:
             FAULTS.note("directory", error)
             unknown = addresses
-        self._give_up(unknown)
-        asked = {epoch: self._ask_home(epoch, at_home) for epoch in set(at_home.values())}
+        self._give_up(unknown, is_named=False)
+        asked = self._ask_homes(set(chain.from_iterable(at_home.values())))
         waiting: dict[frozenset[str], list[_Question]] = {}
         for each in questions:  # a home that does not answer holds up nobody but who needs it
-            homes = frozenset(at_home[address] for address in each.addresses if address in at_home)
-            waiting.setdefault(homes, []).append(each)
-        for homes, those in waiting.items():
-            answers = {each: asked[each] for each in homes}
+            homes = (at_home.get(address, ()) for address in each.addresses)
+            epochs = frozenset(home.epoch for home in chain.from_iterable(homes))
+            waiting.setdefault(epochs, []).append(each)
+        for epochs, those in waiting.items():
+            answers = {each: asked[each] for each in epochs if each in asked}
             self._start(self._hear_homes(answers, at_home, those, limit - monotonic()))
 
-    async def _look_up(self, addresses: set[str]) -> tuple[dict[str, str], set[str]]:
-        """The homes of addresses, by epoch; and of which none can be found though there may be."""
+    async def _look_up(
+        self, addresses: set[str], opening: set[str]
+    ) -> tuple[dict[str, set[_Home]], set[str]]:
+        """The homes of addresses; and of which none can be found though there may be."""
         peers = self._transport.peers
         ready = [peer.epoch for peer in peers.values() if peer.is_up and peer.is_ready]
-        found = await self._directory.find(addresses, ready)
-        unknown = set() if found.is_whole else addresses - found.workers.keys()
-        at_home: dict[str, str] = {}
-        for address, epoch in found.workers.items():
-            peer = peers.get(epoch)
-            if peer is not None and peer.is_up:
-                at_home[address] = epoch
-            elif epoch != self._epoch:  # what is at home here the table knows
+        lines = {each: runtime_line(each) for each in addresses}
+        sets = {(Kind.RUNTIME, each) for each in chain.from_iterable(lines.values())}
+        sets |= {(Kind.BELOW, each) for url in opening for each in (url, runtime_twin(url))}
+        found = await self._directory.find(addresses, ready, sets)
+        at_home: dict[str, set[_Home]] = {}
+        unknown: set[str] = set()
+        for address, line in lines.items():
+            homes = {_Home(epoch, name) for name in line for epoch in found.runtimes.get(name, ())}
+            if address in found.workers:
+                homes.add(_Home(found.workers[address], address))
+            homes = {each for each in homes if not self._is_retired(each.epoch)}
+            if homes:
+                at_home[address] = homes
+            elif not found.is_whole:
                 unknown.add(address)
         return at_home, unknown
 
-    def _ask_home(self, epoch: str, at_home: Mapping[str, str]) -> asyncio.Future[list[str]]:
+    def _ask_homes(self, homes: set[_Home]) -> dict[str, asyncio.Future[list[str]]]:
+        """Ask those of them that are heard of; what is at home here the table knows."""
+        names: dict[str, list[str]] = {}
+        for home in homes:
+            names.setdefault(home.epoch, []).append(home.name)
+        peers = self._transport.peers
+        return {
+            epoch: self._ask_home(peers[epoch], theirs)
+            for epoch, theirs in names.items()
+            if epoch in peers and peers[epoch].is_up
+        }
+
+    def _ask_home(self, peer: Peer, names: list[str]) -> asyncio.Future[list[str]]:
         number = next(self._numbers)
         answer: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         self._answers[number] = answer
         answer.add_done_callback(lambda _: self._answers.pop(number, None))
-        theirs = [address for address, home in at_home.items() if home == epoch]
-        request = HolderRequest(number, theirs)
-        self._transport.peers[epoch].out.put(request, sum(map(len, theirs)))
+        peer.out.put(HolderRequest(number, names), sum(map(len, names)))
         return answer
 
     async def _hear_homes(
         self,
         answers: Mapping[str, asyncio.Future[list[str]]],
-        at_home: Mapping[str, str],
+        at_home: Mapping[str, set[_Home]],
         questions: list[_Question],
         seconds: float,
     ) -> None:
         """Tell who asked once these homes have answered, or have not in so many seconds."""
         if answers:
             await asyncio.wait(answers.values(), timeout=seconds)
-        held = self._table.owners
-        unknown: set[str] = set()
-        for address in (each for question in questions for each in question.addresses):
-            if address not in at_home or address in held:
-                continue
-            answer = answers[at_home[address]]
-            if not answer.done() or answer.cancelled() or address in answer.result():
-                unknown.add(address)
-        self._give_up(unknown)
+        unknown = {
+            address
+            for address in (each for question in questions for each in question.addresses)
+            for home in at_home.get(address, ())
+            if home.epoch != self._epoch and not self._is_clear(home, answers.get(home.epoch))
+        }
+        self._give_up(unknown, is_named=True)
         for each in answers.values():
             each.cancel()
         for question in questions:
@@ -215,11 +284,18 @@ class Homes:
                 question.tell()
         _bound(self._known)
 
-    def _give_up(self, addresses: set[str]) -> None:
+    def _is_clear(self, home: _Home, answer: asyncio.Future[list[str]] | None) -> bool:
+        """Whether it is known who is there: the table knows, or the home said that nobody is."""
+        if self._has(home.name):
+            return True
+        is_answered = answer is not None and answer.done() and not answer.cancelled()
+        return is_answered and answer is not None and home.name not in answer.result()
+
+    def _give_up(self, addresses: set[str], is_named: bool) -> None:
         self.not_known += len(addresses)
-        until = monotonic() + LIMIT
+        doubt = _Doubt(monotonic() + LIMIT, is_named)
         for address in addresses:
-            self._unknown[address] = until
+            self._unknown[address] = doubt
             self._unknown.move_to_end(address)
         _bound(self._unknown)
 

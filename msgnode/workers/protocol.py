@@ -13,7 +13,7 @@ from msgnode.bus.return_paths import ReturnPath
 from msgnode.core.identity import Speaker
 from msgnode.core.rates import Report
 
-PROTOCOL = 2
+PROTOCOL = 3
 """The number of this protocol, said with each heartbeat; raised when what stands here changes, so
 that workers of two numbers have no link and do not misread each other."""
 

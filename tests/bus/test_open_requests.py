@@ -54,6 +54,15 @@ def test_listeners_of_one_address_cost_one_set_for_all_requests() -> None:
     assert not requests.was_asked("a", "1", "another", 0.0)
 
 
+def test_of_requests_to_one_each_the_newest_are_kept() -> None:
+    requests = OpenRequests(LIMITS, 0.0)
+    for number in range(1000):
+        requests.add("a", b"%d" % number, "bob", 0.0)
+    assert 50 <= len(requests) <= 100
+    assert requests.was_asked("a", "999", "bob", 0.0)
+    assert not requests.was_asked("a", "800", "bob", 0.0)
+
+
 asks = st.lists(
     st.tuples(st.sampled_from("ab"), st.integers(0, 60), st.sampled_from("xyz"), st.floats(0, 3)),
     max_size=300,

@@ -68,6 +68,21 @@ async def test_an_answer_that_names_what_all_can_find_waits_for_that_alone() -> 
     assert [each["body"]["code"] for each in caller.answers] == [200]
 
 
+@pytest.mark.parametrize("is_committed", [False, True])
+async def test_w8_an_answer_of_a_component_that_tells_workers_nothing_waits_for_nobody(
+    is_committed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeComponent, "tells_workers", False)
+    workers, caller, session = Workers(), FakeCaller(), FakeSession("one")
+    answer: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
+    answer.set_result(OK)
+    component = FakeComponent(answer if is_committed else OK)
+    Replies(NoPolicies(), 5, workers.barrier).ask(component, request(), session, caller)
+    await turns()
+    assert [each["body"]["code"] for each in caller.answers] == [200]
+    assert (caller.pending, workers.barriers) == (0, [])
+
+
 async def test_a_refusal_waits_for_nobody() -> None:
     workers, caller, session = Workers(), FakeCaller(), FakeSession("one")
     answer: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()

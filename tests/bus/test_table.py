@@ -126,7 +126,9 @@ class TableModel(RuleBasedStateMachine):
 
 
 TestTable = TableModel.TestCase
-TestTable.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestTable.settings = settings(
+    max_examples=settings().max_examples // 2, stateful_step_count=30, deadline=None
+)
 
 
 def test_a_session_url_names_its_session_among_those_of_the_runtime() -> None:
@@ -159,6 +161,7 @@ def test_what_a_session_may_still_answer_is_known_and_bounded() -> None:
     paths.remember(again, "1")
     assert paths.find("x", "0") == again
     assert len(paths) == MAX_RETURNS
+    assert again in paths.of("1")
     assert len(paths.of("0")) == MAX_RETURNS // 2 - 1
     assert len(paths.of("1")) == MAX_RETURNS // 2 + 1
     for number in range(MAX_RETURNS):
@@ -211,6 +214,15 @@ def test_who_stands_in_for_a_session_has_all_that_it_had_and_nothing_of_others()
     assert table.runtimes == {url: [after, other]}
     assert table.listeners(unknown) == ()
     assert watcher.heard == []
+
+
+def test_listeners_are_one_tuple_as_long_as_they_are_the_same() -> None:
+    table, session = RoutingTable(), FakeSession("runtime://d/1")
+    table.subscribe("comm://d/1", session)
+    listeners = table.listeners("comm://d/1")
+    assert table.listeners("comm://d/1") is listeners
+    table.subscribe("comm://d/1", FakeSession("runtime://d/2"))
+    assert len(table.listeners("comm://d/1")) == 2
 
 
 def test_a_probe_stands_apart_and_only_those_of_this_worker_are_told_of() -> None:

@@ -52,6 +52,7 @@ def _database(server: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("number", [1, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.any_server
 async def test_what_was_acknowledged_before_a_kill_is_there_after_it(
     own: Node, come: Come, number: int
 ) -> None:
@@ -137,6 +138,7 @@ async def test_a_clean_stop_sends_everybody_back_and_signals_no_gap(own: Node, c
         assert arrived == [f"{of_stub}/changes", held]
 
 
+@pytest.mark.any_server
 async def test_a_clean_stop_signals_a_gap_to_a_session_whose_queue_was_lost(
     own: Node, come: Come
 ) -> None:
@@ -166,6 +168,7 @@ async def test_after_a_kill_every_session_is_told_of_the_gap_once(own: Node, com
             assert [each["body"]["value"] for each in await back.settled()] == expected
 
 
+@pytest.mark.any_server
 async def test_a_closed_session_stays_closed_after_a_kill(own: Node, come: Come) -> None:
     client = await come(to=own)
     (held,) = await client.allocate()
@@ -206,6 +209,7 @@ async def _return(node: Node, before: Client) -> Frame:
             await asyncio.sleep(0)
 
 
+@pytest.mark.any_server
 async def test_the_log_of_a_node_shows_no_token(
     start_node: Callable[..., Node], come: Come
 ) -> None:

@@ -114,3 +114,35 @@ def test_the_console_asks_for_nothing_that_its_policy_forbids(operator_page: Any
         operator_page.goto(path)
         operator_page.wait_for_load_state("networkidle")
     assert [each for each in said if "Content Security Policy" in each] == []
+
+
+def test_the_overview_moves_and_says_when_it_is_cut_off(
+    operated_node: Node, chromium_window: Any, operator_page: Any
+) -> None:
+    newcomer = chromium_window.new_page()
+    newcomer.goto(f"http://127.0.0.1:{operated_node.port}/")
+    newcomer.wait_for_selector("#answer-text:enabled")
+    operator_page.goto("/admin/")
+    operator_page.wait_for_selector("#live[data-state=live]")
+    operator_page.wait_for_selector("#charts-state:empty", state="attached")
+    operator_page.wait_for_selector("canvas[data-chart=traffic][data-points]")
+    newcomer.fill("#note-title", "Seen on the overview")
+    operator_page.wait_for_function(
+        "document.querySelector('[data-figure=messages]').textContent !== '0/s'"
+    )
+    operator_page.wait_for_selector("[data-top=talkers] a")
+    where = operator_page.locator("[data-top=talkers] a").first.get_attribute("href")
+    operator_page.locator("[data-length=day]").click()
+    operator_page.wait_for_selector("[data-length=day][aria-pressed=true]")
+    operator_page.wait_for_function(
+        "document.querySelector('#charts-state').textContent !== 'loading…'"
+    )
+    assert axe_faults(operator_page, "serious", "critical") == []
+    newcomer.close()
+
+    form = "new FormData(document.querySelector('#logout-form'))"
+    operator_page.evaluate(f"fetch('/admin/logout/', {{ method: 'POST', body: {form} }})")
+    operator_page.wait_for_selector("#live[data-state=lost]", timeout=10_000)
+    assert "logged out" in operator_page.locator("#live-state").inner_text()
+    assert "/admin/msgnode/session/" in where
+    assert operator_page.faults == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from datetime import timedelta
 
 import pytest
 from django.conf import settings as django_settings
@@ -15,7 +16,7 @@ from django_celery_results.models import TaskResult
 
 from msgnode.console import roles
 from msgnode.console.audit import note
-from msgnode.models import ControlMessage, Session, Worker
+from msgnode.models import Ban, ControlMessage, Session, Worker
 from msgnode.workers.lease import Lease
 from msgnode.workers.lone import register_alone
 from msgnode.workers.worker_process import WorkerId
@@ -61,6 +62,27 @@ def test_a_session_names_its_user_and_not_only_the_number_of_the_subject(operato
     known = session(subject="1", issuer="https://idp", identity={"username": "alice@example.org"})
     assert "alice@example.org" in text_of(operator, "/admin/msgnode/session/")
     assert "alice@example.org" in text_of(operator, f"/admin/msgnode/session/{known.pk}/change/")
+
+
+def test_a_session_is_banned_for_an_hour_in_two_clicks(operator: Client) -> None:
+    flooder = session()
+    assert "Ban for an hour" in text_of(operator, f"/admin/msgnode/session/{flooder.pk}/change/")
+    form = operator.get(f"/admin/msgnode/session/{flooder.pk}/ban-hour/", follow=True)
+    filled = form.context["adminform"].form.initial
+    left = filled["expires_at"] - timezone.now()
+    assert timedelta(minutes=55) < left <= timedelta(hours=1)
+    page = form.content.decode()
+    values = {
+        name: re.search(
+            rf'name="{name}"[^>]*value="([^"]+)"|value="([^"]+)"[^>]*name="{name}"', page
+        )
+        for name in ("value", "reason", "expires_at_0", "expires_at_1")
+    }
+    posted = {name: (found[1] or found[2]) for name, found in values.items() if found}
+    operator.post("/admin/msgnode/ban/add/", {"kind": "runtime", **posted})
+    ban = Ban.objects.get()
+    assert ban.value == flooder.runtime_url
+    assert ban.expires_at is not None
 
 
 def test_the_audit_log_shows_documents_as_json_and_marks_what_changed(operator: Client) -> None:

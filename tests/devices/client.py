@@ -18,7 +18,10 @@ ALLOCATION = "domain://msg-node.localhost/address-allocation"
 class Device:
     """One device with a session: `async with Device(node) as device`."""
 
-    def __init__(self, node: Node | None, runtime_url: str = "", port: int = 0) -> None:
+    def __init__(
+        self, node: Node | None, runtime_url: str = "", port: int = 0, key: str = ""
+    ) -> None:
+        self.key = key  # of an API, with which it opens its session
         self.runtime_url = runtime_url or runtime()
         self.token = ""
         port = node.port if node is not None else port
@@ -38,6 +41,8 @@ class Device:
         await self.http.aclose()
 
     async def open(self, **headers: str) -> httpx.Response:
+        if self.key:
+            headers.setdefault("Authorization", f"Bearer {self.key}")
         answer = await self.http.post(
             "/sessions", json={"runtimeURL": self.runtime_url}, headers=headers
         )
@@ -122,3 +127,16 @@ class Events:
         assert name == "message", (name, data)
         frame: Frame = data
         return frame
+
+
+def api_key(node: Node, *scopes: str) -> str:
+    """A new API key of these scopes, as the console gives it."""
+    lines = (
+        "from datetime import timedelta; from django.utils import timezone; import uuid; "
+        "from msgnode.identity import api_keys; from msgnode.models import ApiKey; "
+        f"key = ApiKey(name=uuid.uuid4().hex, scopes={list(scopes)!r}, "
+        "expires_at=timezone.now() + timedelta(days=1)); "
+        "text = api_keys.issue(key); key.save(); print('KEY', text)"
+    )
+    told = node.manage("shell", "-c", lines)
+    return next(line.split()[1] for line in told.splitlines() if line.startswith("KEY"))

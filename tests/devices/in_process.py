@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +15,15 @@ from msgnode.bus.replies import Replies
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import no_barrier
 from msgnode.core.digest import digest
 from msgnode.core.errors import Unavailable
 from msgnode.devices.api import DeviceApi, DeviceSettings
 from msgnode.devices.devices import Devices
+from msgnode.devices.outlets import Outlets
+from msgnode.devices.push import PushKey, PushWakeups
 from msgnode.devices.resumption import DeviceSessions
+from msgnode.devices.safe_http import SafeHttp
+from msgnode.devices.webhook import Webhooks
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.flow_control import FlowLimits
@@ -31,6 +35,7 @@ from msgnode.sessions.session import LiveSession
 from tests.fakes import FakeRecorder
 
 OUTBOX = 100_000
+LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
 
 
 class Store:
@@ -105,8 +110,9 @@ class Worker:
         self.table = RoutingTable()
         self.sessions = SessionManager(limits, self.table, store, lambda *_: None)
         self.door = SessionHandshake(
-            limits, self.sessions, self.table, store, lambda *_: None, no_barrier,
-            SessionLocator(self.sessions), LivenessChecks(self.sessions, 60), LastOwnerCache(),
+            limits, self.sessions, self.table, store, lambda *_: None,
+            SessionLocator(self.sessions, self.table),
+            LivenessChecks(self.sessions, 60), LastOwnerCache(),
         )  # fmt: skip
         self.sockets = ConnectionLimits(100, 50, self.sessions.is_source_banned)
         self.devices = Devices(self.sockets, self.sessions.queues, OUTBOX // 4, idle)
@@ -125,19 +131,23 @@ class Worker:
             guard=ResponseGuard(self.table, False, lambda _: None),
         )
         self.others = Others()
-        self.api = DeviceApi(
-            DeviceSessions(
-                pipeline, self.sessions, self.door, self.sockets,
-                ConnectionSettings(FlowLimits(rate, 10**9, 100), 60), None, self.devices,  # type: ignore[arg-type]
-            ),
-            DeviceSettings((), 50_000, 60),
-            self.others,
+        sessions = DeviceSessions(
+            pipeline, self.sessions, self.door, self.sockets,
+            ConnectionSettings(FlowLimits(rate, 10**9, 100), 60), None, self.devices,  # type: ignore[arg-type]
         )  # fmt: skip
+        self.alarms: list[str] = []
+        self.webhooks = Webhooks(SafeHttp(LOOPBACK, 2.0, 50_000))
+        self.wakeups = PushWakeups(
+            PushKey("key", "mailto:o@example.org"), ["127.0.0.1"], self.webhooks.http,
+            self.devices, 60, lambda kind, *_: self.alarms.append(kind),
+        )  # fmt: skip
+        outlets = Outlets(sessions, 50_000, self.webhooks, lambda _: True, self.wakeups)
+        self.api = DeviceApi(sessions, DeviceSettings((), 50_000, 60), self.others, outlets)
 
     def beside(self, other: Worker) -> None:
         """Find what is not here at the other worker."""
         self.others.worker = other
-        find = self.door.find
+        find = self.door.locator.find
 
         def found(runtime_url: str, token: str) -> Any:
             here = find(runtime_url, token)
@@ -146,7 +156,7 @@ class Worker:
             there = other.sessions.sessions.values()
             return next((Remote(each) for each in there if each.token_hash == digest(token)), None)
 
-        self.door.find = found  # type: ignore[method-assign]
+        self.door.locator.find = found  # type: ignore[method-assign]
 
     def session(self) -> LiveSession:
         """The one session here."""

@@ -36,6 +36,9 @@ def test_the_document_has_devices_only_where_they_are_switched_on(settings: Lazy
         "/device/v1/resources/{address}": {"get", "put", "patch", "delete"},
         "/device/v1/sessions": {"post"},
         "/device/v1/sessions/current": {"put", "delete"},
+        "/device/v1/push": {"put", "delete"},
+        "/device/v1/push/key": {"get"},
+        "/device/v1/webhook": {"get", "put", "delete"},
     }
 
 

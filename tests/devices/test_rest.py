@@ -288,6 +288,17 @@ async def test_case_15_from_the_address_of_another_is_403(node: Node, come: Come
     assert answer.json()["body"]["code"] == 403
 
 
+@pytest.mark.parametrize("to", ["domain://msg-node.localhost/sm", "hyperty://localhost/nobody"])
+async def test_case_15_as_another_runtime_that_is_not_there_is_403(node: Node, to: str) -> None:
+    """A runtime with a socket is taken at its word; a device, which is one runtime, is not."""
+    async with Device(node) as device:
+        for forged in (runtime(), f"{runtime()}/registry"):
+            answer = await device.post({"id": 1, "type": "read", "from": forged, "to": to}, wait=5)
+            assert answer.status_code == 403, answer.text
+        own = {"id": 2, "type": "read", "from": f"{device.runtime_url}/registry", "to": to}
+        assert (await device.post(own, wait=5)).status_code in (400, 404)
+
+
 @pytest.mark.any_server
 async def test_case_16_only_pages_of_listed_origins_may_call(
     start_node: Callable[..., Node],

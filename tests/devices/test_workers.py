@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -158,4 +160,52 @@ async def test_a_device_goes_on_with_its_session_after_its_worker_was_killed(pai
             values = [each["body"]["value"] for each in found.json()["messages"]]
             if 2 in values:
                 break
+        await other.http.aclose()
+
+
+async def test_a_stream_goes_on_elsewhere_when_the_worker_of_its_session_is_frozen(
+    pair: Pair,
+) -> None:
+    async with Device(pair.one) as device:
+        other = beside(device, pair.other.port)
+        (mine,) = await device.allocate()
+        async with other.events() as events:
+            talker = await pair.come(pair.other)
+            await talker.send("create", mine, {"value": 1})
+            assert (await events.message())["body"]["value"] == 1
+            os.kill(pair.one.pid, signal.SIGSTOP)
+            try:
+                name, data = await events.next()
+                assert (name, data["code"]) == ("close", 3001)
+                while (answer := await other.poll(wait=1)).status_code in (503, 504):
+                    await eventually()
+                assert answer.status_code in (200, 204)
+            finally:
+                os.kill(pair.one.pid, signal.SIGCONT)
+        while True:
+            await talker.send("create", mine, {"value": 2})
+            heard = (await other.poll(wait=5)).json()["messages"]
+            if 2 in [each["body"].get("value") for each in heard]:
+                break
+        async with asyncio.timeout(60):  # the one that woke asks where the session is now
+            while (await device.poll(wait=0)).status_code not in (200, 204):
+                await eventually()
+        await other.http.aclose()
+
+
+async def test_a_device_that_comes_twice_with_one_session_is_one(pair: Pair) -> None:
+    """Both resume a session that was lost, at the same moment and at two workers."""
+    talker = await pair.come(pair.one)
+    async with Device(pair.one) as device:
+        other = beside(device, pair.other.port)
+        for _ in range(5):
+            at_once = [each.poll(wait=0) for each in (device, other) * 4]
+            answers = await asyncio.gather(*at_once)
+            assert {each.status_code for each in answers} <= {200, 204}
+        await talker.send("create", device.runtime_url, {"value": 1})
+        while (answer := await device.poll(wait=2)).status_code == 204:
+            pass
+        told = answer.json()
+        assert [each["body"]["value"] for each in told["messages"]] == [1]
+        assert (await other.poll(told["next"], wait=0)).status_code == 204
         await other.http.aclose()

@@ -72,7 +72,7 @@ async def until_ready(node: Node, is_ready: bool = True) -> None:
             await eventually()
 
 
-async def test_w1_cut_off_from_the_database_a_worker_ends_its_sockets_before_others_have_them(
+async def test_w1_w3_cut_off_from_the_database_a_worker_ends_its_sockets_in_time(
     scene: Scene,
 ) -> None:
     caught = [await scene.come(scene.cut) for _ in range(5)]
@@ -101,7 +101,7 @@ async def test_w1_cut_off_from_the_database_a_worker_ends_its_sockets_before_oth
     assert (await again.expect(type="create"))["to"] == late
 
 
-async def test_w4_cut_off_from_redis_a_worker_serves_its_own_and_says_503_for_what_it_cannot_know(
+async def test_w3_w4_cut_off_from_redis_a_worker_serves_its_own_and_says_503_else(
     scene: Scene,
 ) -> None:
     here, beside = await scene.come(scene.cut), await scene.come(scene.cut)

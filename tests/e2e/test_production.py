@@ -79,6 +79,10 @@ async def test_console_and_api_have_a_process_of_their_own_and_a_worker_may_die(
     )
     assert code(found) == 200, found
 
+    # Pages that move are told of all workers by one that the proxy has chosen.
+    told = await node.watch(browser)
+    assert sum(each["is_heard"] for each in told["workers"]) == 2
+
     # What the operator does there reaches the worker that has the socket.
     carol = await node.come()
     await carol.open()

@@ -69,9 +69,12 @@ def test_a_broken_setting_is_named(tmp_path: Path, name: str, value: str, said: 
 @pytest.mark.long
 def test_it_runs_twice_in_the_same_place_and_tells_the_password_once(tmp_path: Path) -> None:
     data_dir = tmp_path / ("long " * 20)  # longer than the path of a Unix socket may be
+    port = free_port()
     for turn, told in ((signal.SIGTERM, True), (signal.SIGINT, False)):
-        with Launched(data_dir, free_port()) as node:
+        with Launched(data_dir, port) as node:
             node.ready()
+            assert any(line.startswith("preparing:") for line in node.lines) is told
+            assert "starting: node, worker, beat" in node.lines
             assert bool(re.search(r"password \S{16} ", node.text())) is told
             node.signal(turn)
             assert node.status() == 0, node.text()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import socket
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from msgnode.redis.client import RedisClient
 from tests.client import Client, address, code
 from tests.e2e.pair import OwnRedis
 from tests.node import Node
@@ -27,6 +29,7 @@ pytestmark = pytest.mark.xdist_group("two workers")
 
 DELAY = 0.25
 PATIENCE = 15  # seconds: a worker that a test freezes is not taken for dead before
+REGISTRY = "domain://registry.localhost/"
 LETTER = "x" * 100_000
 ENOUGH = 300  # letters: more than all buffers of the way hold together
 SMALL = 65_536  # bytes: buffers of a client's socket
@@ -34,12 +37,13 @@ LIMITS = {"LINK_BYTES": 1_000_000, "OUTBOX_BYTES": 1_000_000}  # soon full, so t
 
 
 class Workers:
-    """Two workers of one node, and the link over which the other hears Redis."""
+    """Two workers of one node, their Redis, and the link over which the other hears it."""
 
-    def __init__(self, one: Node, other: Node, link: SlowLink) -> None:
+    def __init__(self, one: Node, other: Node, link: SlowLink, redis_url: str) -> None:
         self.one = one
         self.other = other
         self.link = link
+        self.redis_url = redis_url
         self.clients = AsyncExitStack()
 
     async def come(self, to: Node) -> Client:
@@ -53,7 +57,7 @@ class Workers:
 @pytest.fixture(scope="module")
 def running(
     tmp_path_factory: pytest.TempPathFactory, template: Path
-) -> Iterator[tuple[Node, Node, SlowLink]]:
+) -> Iterator[tuple[Node, Node, SlowLink, str]]:
     place = tmp_path_factory.mktemp("two")
     shutil.copy(template, place / "node.sqlite3")
     redis = OwnRedis(place)
@@ -65,7 +69,7 @@ def running(
         try:
             with ThreadPoolExecutor() as both:
                 list(both.map(Node.start, (one, other)))
-            yield one, other, link
+            yield one, other, link, redis.url
             assert one.is_running(), one.log()
             assert other.is_running(), other.log()
         finally:
@@ -75,7 +79,7 @@ def running(
 
 
 @pytest.fixture
-async def workers(running: tuple[Node, Node, SlowLink]) -> AsyncIterator[Workers]:
+async def workers(running: tuple[Node, Node, SlowLink, str]) -> AsyncIterator[Workers]:
     both = Workers(*running)
     yield both
     both.link.delay = 0
@@ -92,7 +96,7 @@ def frozen(worker: Node) -> Iterator[None]:
         os.kill(worker.pid, signal.SIGCONT)
 
 
-async def test_after_a_200_a_worker_that_hears_late_routes_it_as_well(workers: Workers) -> None:
+async def test_w5_after_a_200_a_worker_that_hears_late_routes_it_as_well(workers: Workers) -> None:
     here, there = await workers.come(workers.one), await workers.come(workers.other)
     workers.link.delay = DELAY
     (held,) = await here.allocate()
@@ -108,7 +112,7 @@ async def test_after_a_200_a_worker_that_hears_late_routes_it_as_well(workers: W
     assert (await here.expect(type="update"))["to"] == heard
 
 
-async def test_what_was_given_up_at_one_worker_is_404_at_the_other(workers: Workers) -> None:
+async def test_w4_what_was_given_up_at_one_worker_is_404_at_the_other(workers: Workers) -> None:
     here, there = await workers.come(workers.one), await workers.come(workers.other)
     (held,) = await here.allocate()
     assert code(await there.ask("create", address())) == 404
@@ -131,6 +135,96 @@ async def test_w8_an_allocation_is_answered_while_another_worker_does_nothing(
     assert (await here.expect(type="create"))["to"] == held
 
 
+async def test_w8_a_session_is_opened_while_another_worker_does_nothing(workers: Workers) -> None:
+    there = await workers.come(workers.other)
+    with frozen(workers.other):
+        async with asyncio.timeout(PATIENCE * 2 / 3):  # before it is taken for down
+            here = await workers.come(workers.one)
+            assert code(await here.ask("read", REGISTRY, {"resource": "nobody"})) == 404
+    await there.send("create", here.runtime_url, {"value": 1})
+    assert (await here.expect(type="create"))["to"] == here.runtime_url
+
+
+async def test_w5_a_session_is_resumed_at_a_worker_that_has_not_heard_of_it(
+    workers: Workers,
+) -> None:
+    there = await workers.come(workers.other)
+    workers.link.delay = DELAY
+    here = await workers.come(workers.one)
+    await there.send("create", f"{here.runtime_url}/sm", {"value": 1})
+    assert (await here.expect(type="create"))["to"] == f"{here.runtime_url}/sm"
+    (held,) = await (late := await workers.come(workers.one)).allocate()
+    await late.socket.close()
+    back = await workers.clients.enter_async_context(workers.other.ws())
+    answer = await back.reopen(late.runtime_url, late.token)
+    assert code(answer) == 200
+    assert "runtimeToken" not in answer["body"], "the session was lost"
+    await there.send("create", held, {"value": 2})
+    assert (await back.expect(type="create"))["to"] == held
+
+
+async def test_w10_what_two_sessions_of_one_worker_say_never_leaves_it(workers: Workers) -> None:
+    here, beside = await workers.come(workers.one), await workers.come(workers.one)
+    there = await workers.come(workers.other)
+    number = 100
+    before = batches(workers.one)
+    await converse(here, beside, number)
+    alone = batches(workers.one)
+    await converse(here, there, number)
+    assert alone - before < number / 2, "signs of life and counters, no message"
+    assert batches(workers.one) - alone >= number
+
+
+async def test_w12_an_update_for_many_sessions_of_a_worker_goes_there_once(
+    workers: Workers,
+) -> None:
+    reporter = await workers.come(workers.one)
+    (held,) = await reporter.allocate("comm")
+    beside = [await workers.come(workers.one) for _ in range(2)]
+    observers = [await workers.come(workers.other) for _ in range(30)]
+    text = "x" * 20_000
+    taken: list[int] = []
+    for listening in (beside, observers):
+        for observer in listening:
+            assert code(await observer.subscribe(f"{held}/changes")) == 200
+        before = await bytes_of(workers.redis_url)
+        for value in range(10):
+            body = {"value": value, "text": text}
+            await reporter.send("update", f"{held}/changes", body, sender=held)
+        for observer in listening:
+            for value in range(10):
+                assert (await observer.expect(type="update"))["body"]["value"] == value
+        taken.append(await bytes_of(workers.redis_url) - before)
+    within, across = taken
+    assert within < 5 * len(text)
+    assert 10 * len(text) <= across < 20 * len(text)
+
+
+async def converse(one: Client, other: Client, number: int) -> None:
+    """Requests, one after another, each sent once the one before it has arrived."""
+    for value in range(number):
+        await one.send("create", other.runtime_url, {"value": value})
+        await other.expect(type="create")
+
+
+def batches(worker: Node) -> int:
+    """What a worker has sent to others."""
+    metrics = worker.text("/metrics?worker=this")
+    found = re.search(r"^msgnode_link_batches_total\S* (\S+)", metrics, re.MULTILINE)
+    return int(float(found[1])) if found else 0
+
+
+async def bytes_of(redis_url: str) -> int:
+    """What a Redis has been sent."""
+    client = RedisClient(redis_url)
+    await client.start()
+    text: bytes = await client.execute("INFO", "stats")
+    await client.close()
+    found = re.search(rb"total_net_input_bytes:(\d+)", text)
+    assert found is not None
+    return int(found[1])
+
+
 async def test_an_address_is_its_sessions_at_a_worker_that_has_not_heard_of_it(
     workers: Workers,
 ) -> None:
@@ -144,7 +238,7 @@ async def test_an_address_is_its_sessions_at_a_worker_that_has_not_heard_of_it(
     assert code(await there.subscribe(held)) == 403
 
 
-async def test_a_frozen_worker_holds_back_who_sends_to_it_and_nothing_is_lost(
+async def test_w7_a_frozen_worker_holds_back_who_sends_to_it_and_nothing_is_lost(
     workers: Workers,
 ) -> None:
     here, there = await workers.come(workers.one), await workers.come(workers.other)

@@ -46,7 +46,7 @@ async def received(client: Client, number: int) -> list[int]:
     return [(await client.expect(type="create"))["body"]["value"] for _ in range(number)]
 
 
-async def test_messages_pass_between_workers_in_order_and_none_is_lost(pair: Pair) -> None:
+async def test_w6_messages_pass_between_workers_in_order_and_none_is_lost(pair: Pair) -> None:
     here, there = await pair.come(pair.one), await pair.come(pair.other)
     (mine,), (theirs,) = await here.allocate(), await there.allocate()
     await asyncio.gather(flow(here, theirs, 500), flow(there, mine, 500))
@@ -54,7 +54,7 @@ async def test_messages_pass_between_workers_in_order_and_none_is_lost(pair: Pai
     assert await received(here, 500) == list(range(500))
 
 
-async def test_a_200_means_that_the_other_worker_routes_it(pair: Pair) -> None:
+async def test_w5_a_200_means_that_the_other_worker_routes_it(pair: Pair) -> None:
     here, there = await pair.come(pair.one), await pair.come(pair.other)
     for _ in range(30):
         (held,) = await here.allocate()
@@ -66,7 +66,7 @@ async def test_a_200_means_that_the_other_worker_routes_it(pair: Pair) -> None:
         assert (await here.expect(type="create"))["to"] == claimed
 
 
-async def test_what_nobody_listens_to_is_404_whoever_is_asked(pair: Pair) -> None:
+async def test_w4_what_nobody_listens_to_is_404_whoever_is_asked(pair: Pair) -> None:
     here, there = await pair.come(pair.one), await pair.come(pair.other)
     assert code(await here.ask("create", address())) == 404
     (held,) = await there.allocate()
@@ -81,7 +81,7 @@ async def test_what_nobody_listens_to_is_404_whoever_is_asked(pair: Pair) -> Non
     assert code(await here.ask("create", gone)) == 404
 
 
-async def test_a_fan_out_reaches_the_observers_of_both_workers_once(pair: Pair) -> None:
+async def test_w12_a_fan_out_reaches_the_observers_of_both_workers_once(pair: Pair) -> None:
     reporter = await pair.come(pair.one)
     (held,) = await reporter.allocate("comm")
     observers = [await pair.come(worker) for worker in (pair.one, pair.other) for _ in range(3)]
@@ -102,7 +102,7 @@ async def test_an_address_is_claimed_by_one_session_of_all_workers(pair: Pair) -
         assert sorted(map(code, answers)) == [200, 403]
 
 
-async def test_a_session_is_resumed_at_the_other_worker_with_all_that_waited(pair: Pair) -> None:
+async def test_w6_a_session_is_resumed_at_the_other_worker_with_all_that_waited(pair: Pair) -> None:
     away, talker = await pair.come(pair.one), await pair.come(pair.other)
     (held,) = await away.allocate()
     seen = address("comm")
@@ -121,7 +121,7 @@ async def test_a_session_is_resumed_at_the_other_worker_with_all_that_waited(pai
     assert await received(back, 1) == ["still"]
 
 
-async def test_killed_the_sessions_of_a_worker_are_resumed_at_the_other_with_a_gap(
+async def test_w7_killed_the_sessions_of_a_worker_are_resumed_at_the_other_with_a_gap(
     pair: Pair,
 ) -> None:
     stays = await pair.come(pair.other)
@@ -136,7 +136,7 @@ async def test_killed_the_sessions_of_a_worker_are_resumed_at_the_other_with_a_g
         assert await received(client, 1) == [own]
 
 
-async def test_told_to_stop_a_worker_sends_its_sessions_to_the_other_and_nothing_is_lost(
+async def test_w7_told_to_stop_a_worker_sends_its_sessions_to_the_other_and_nothing_is_lost(
     pair: Pair,
 ) -> None:
     talker = await pair.come(pair.other)
@@ -271,7 +271,7 @@ async def over_own_redis(tmp_path: Path, template: Path) -> AsyncIterator[tuple[
         redis.stop()
 
 
-async def test_redis_restarted_under_traffic_costs_no_message(
+async def test_w11_redis_restarted_under_traffic_costs_no_message(
     over_own_redis: tuple[Pair, OwnRedis],
 ) -> None:
     pair, redis = over_own_redis
@@ -292,7 +292,7 @@ async def test_redis_restarted_under_traffic_costs_no_message(
     assert re.search(r"^msgnode_link_resent_total\S* [1-9]", metrics, re.MULTILINE), metrics
 
 
-async def test_what_a_long_outage_of_redis_costs_is_signalled_and_traffic_goes_on(
+async def test_w7_what_a_long_outage_of_redis_costs_is_signalled_and_traffic_goes_on(
     over_own_redis: tuple[Pair, OwnRedis],
 ) -> None:
     pair, redis = over_own_redis

@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from msgnode.devices.mqtt.counters import MqttCounters
+from msgnode.devices.push import PushCounters
+from msgnode.devices.safe_http import SafeHttp
+from msgnode.devices.webhook import Webhooks
 from msgnode.monitoring.collector import NodeCollector
 from msgnode.node import Node
 from msgnode.ops import metrics
@@ -24,11 +28,26 @@ LINK = {"to": "other", "state": "up", "waiting_bytes": 0} | dict.fromkeys(
 )
 
 
+class Wakeups:
+    """None yet."""
+
+    counters = PushCounters()
+
+    def __len__(self) -> int:
+        return 0
+
+
 @pytest.mark.django_db
 def test_the_page_has_every_metric_with_its_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     node: Any = Node()
     transport = SimpleNamespace(figures=lambda: [LINK])
     homes = SimpleNamespace(asked=0, not_known=0)
+    numbers = dict.fromkeys(("devices", "topics", "objects", "unacknowledged"), 0)
+    mqtt = SimpleNamespace(state="standby", counters=MqttCounters(), **numbers)
+    monkeypatch.setattr(node, "mqtt", mqtt)
+    webhooks = Webhooks(SafeHttp((), 1.0, 1))
+    monkeypatch.setattr(node, "webhooks", webhooks)
+    monkeypatch.setattr(node, "wakeups", Wakeups())
     monkeypatch.setattr(node, "cluster", SimpleNamespace(transport=transport, homes=homes))
     found: dict[str, tuple[str, ...]] = {}
     for metric in [*NodeCollector(node).collect(), *metrics.of_the_node({})]:

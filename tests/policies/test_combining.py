@@ -45,6 +45,23 @@ def test_a_closed_world_tells_what_could_not_be_evaluated():
     assert outcome(rules=[rule("permit", BROKEN)], alg="denyUnlessPermit").errors
 
 
+@pytest.mark.parametrize(
+    ("outer", "closed", "other"),
+    [
+        ("blockOverrides", "denyUnlessPermit", "permit"),
+        ("allowOverrides", "permitUnlessDeny", "deny"),
+    ],
+)
+def test_what_a_closed_world_decides_by_itself_overrides_its_siblings(outer, closed, other):
+    never = {"msgId": {"equals": 9}}
+    policies = [
+        {"rules": [rule(other)]},
+        {"ruleCombiningAlgorithm": closed, "rules": [rule(other, never)]},
+    ]
+    found = outcome(sets=[{"policyCombiningAlgorithm": outer, "policies": policies}])
+    assert found.effect != other
+
+
 def test_a_set_that_does_not_apply_lets_the_next_be_asked():
     sets = [
         {"priority": 0, "policies": [{"rules": [rule("deny", {"msgId": {"equals": 9}})]}]},

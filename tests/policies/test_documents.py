@@ -82,11 +82,13 @@ def test_a_fault_in_a_condition_is_told_with_its_path(condition, path, expected)
         ([{"priority": "high"}], "$[0].priority", "the lower one comes first"),
         ([{"id": "a"}, {"id": "a"}], "$", "'a' stands twice"),
         ([{"obligations": {"log": "x"}}], "$[0].obligations", "by decision"),
+        ([{"advice": {"log": "x"}}], "$[0].advice", "by decision"),
         (document(effect="allow"), f"{AT}.effect", "permit or deny"),
         (document(obligations={"mail": "x"}), f"{AT}.obligations.mail", "emailto"),
         (document(obligations={"emailto": "x"}), f"{AT}.obligations.emailto", "e-mail"),
         (document(obligations={"log": 1}), f"{AT}.obligations.log", "a text"),
         (document(obligations="log"), f"{AT}.obligations", "a map of names"),
+        (document(obligations={"rateLimit": 60}), f"{AT}.obligations.rateLimit", "a map such as"),
         (
             document(obligations={"rateLimit": {"rate.msgTo.week": 1}}),
             f"{AT}.obligations.rateLimit.rate.msgTo.week",

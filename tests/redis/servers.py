@@ -5,10 +5,17 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 import redis
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from tests.node import free_port
 from tests.services import redis_program
@@ -23,6 +30,8 @@ class RedisServer:
 
     def __init__(self, place: Path, *options: str, program: str = "") -> None:
         self.port = free_port()
+        while "--cluster-enabled" in options and self.port > 55_535:  # 10,000 more is its bus
+            self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._command = [
             *(program or redis_program(), "--port", str(self.port), "--bind", "127.0.0.1"),
@@ -52,6 +61,74 @@ class RedisServer:
             self.process = None
 
 
+class RedisCluster:
+    """Three masters that share the slots, one of them with a replica."""
+
+    def __init__(self, place: Path, *options: str) -> None:
+        self.servers = []
+        for number in range(4):
+            own = place / f"server {number}"
+            own.mkdir()
+            enabled = ("--cluster-enabled", "yes", "--cluster-node-timeout", "5000")
+            self.servers.append(RedisServer(own, *enabled, *options))
+
+    @property
+    def url(self) -> str:
+        first, second, *_ = self.servers
+        return f"redis+cluster://127.0.0.1:{first.port},127.0.0.1:{second.port}"
+
+    def start(self) -> None:
+        """Start, and wait until they are one (at most thirty seconds)."""
+        for each in self.servers:
+            each.start()
+        clients = [redis.Redis(port=each.port, socket_timeout=5) for each in self.servers]
+        first, *others = clients
+        *masters, replica = clients
+        share = 16384 // len(masters) + 1
+        for number, master in enumerate(masters):
+            slots = range(number * share, min((number + 1) * share, 16384))
+            master.execute_command("CLUSTER ADDSLOTS", *slots)
+        for other in self.servers[1:]:
+            first.execute_command("CLUSTER MEET", "127.0.0.1", other.port)
+        first_id = first.execute_command("CLUSTER MYID").decode()
+        self._wait(lambda: all(len(_slots(each)) == 3 for each in clients))
+        replica.execute_command("CLUSTER REPLICATE", first_id)
+        self._wait(lambda: _is_whole(others) and "master_link_status:up" in _replication(replica))
+        for client in clients:
+            client.close()
+
+    def stop(self) -> None:
+        for each in self.servers:
+            each.stop()
+
+    @staticmethod
+    def _wait(is_so: Callable[[], bool]) -> None:
+        limit = time.monotonic() + 30
+        while not is_so():
+            assert time.monotonic() < limit, "the servers did not become a cluster"
+            time.sleep(0.05)
+
+
+def _slots(client: redis.Redis) -> list[object]:
+    found: list[object] = client.execute_command("CLUSTER SLOTS")
+    return found
+
+
+def _is_whole(clients: list[redis.Redis]) -> bool:
+    """Whether each knows of all slots, and of the replica."""
+    state = [each.execute_command("CLUSTER INFO") for each in clients]
+    is_ok = all("cluster_state:ok" in str(each) or _is_ok(each) for each in state)
+    return is_ok and all(any(len(row) > 3 for row in _slots(each)) for each in clients)  # type: ignore[arg-type]
+
+
+def _is_ok(info: object) -> bool:
+    return isinstance(info, dict) and info.get("cluster_state") == "ok"
+
+
+def _replication(client: redis.Redis) -> str:
+    return "\n".join(f"{name}:{value}" for name, value in client.info("replication").items())
+
+
 @contextlib.contextmanager
 def running(place: Path, *options: str, password: str = "") -> Iterator[RedisServer]:
     server = RedisServer(place, *options)
@@ -60,3 +137,58 @@ def running(place: Path, *options: str, password: str = "") -> Iterator[RedisSer
         yield server
     finally:
         server.stop()
+
+
+@contextlib.contextmanager
+def sentinel(place: Path, master: int) -> Iterator[int]:
+    """The port of a sentinel that watches the master on a port as `nodes`."""
+    port = free_port()
+    configuration = place / "sentinel.conf"
+    configuration.write_text(
+        f"port {port}\nbind 127.0.0.1\ndir {place}\n"
+        f"sentinel monitor nodes 127.0.0.1 {master} 1\n"
+        "sentinel down-after-milliseconds nodes 500\nsentinel failover-timeout nodes 2000\n"
+    )
+    command = [redis_program(), str(configuration), "--sentinel"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def certificate_for_loopback(place: Path) -> tuple[Path, Path]:
+    """Files of a certificate for 127.0.0.1 that vouches for itself, and of its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), True)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+        .sign(key, hashes.SHA256())
+    )
+    certificate, private = place / "certificate.pem", place / "key.pem"
+    certificate.write_bytes(made.public_bytes(Encoding.PEM))
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return certificate, private
+
+
+@contextlib.contextmanager
+def with_tls(place: Path) -> Iterator[str]:
+    """The URL of a server that takes TLS only. Raises ServerEnded if it was built without."""
+    certificate, key = certificate_for_loopback(place)
+    port = free_port()
+    tls = (
+        *("--tls-port", str(port), "--tls-cert-file", str(certificate)),
+        *("--tls-key-file", str(key), "--tls-auth-clients", "no"),
+    )
+    with running(place, *tls):
+        yield f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}"

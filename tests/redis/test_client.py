@@ -5,27 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from msgnode.redis import faults
 from msgnode.redis.client import RedisClient
 from msgnode.redis.faults import Full, Refused, Unreachable
 from tests.node import free_port
-from tests.redis.servers import RedisServer, ServerEnded, running
-from tests.services import redis_program
+from tests.redis.servers import RedisServer, ServerEnded, running, sentinel, with_tls
 
 Found = TypeVar("Found")
 Connect = Callable[[str], Awaitable[RedisClient]]
@@ -139,28 +131,19 @@ async def test_a_password_is_asked_for_and_a_wrong_one_is_named(
 async def test_over_tls_a_server_is_known_by_its_authority(
     connect: Connect, tmp_path: Path
 ) -> None:
-    certificate, key = _certificate(tmp_path)
-    port = free_port()
-    tls = (
-        *("--tls-port", str(port), "--tls-cert-file", str(certificate)),
-        *("--tls-key-file", str(key), "--tls-auth-clients", "no"),
-    )
-    try:
-        server = RedisServer(tmp_path, *tls)
-        server.start()
-    except ServerEnded:
-        pytest.skip("this Redis was built without TLS")
-    try:
-        url = f"rediss://127.0.0.1:{port}/0"
-        client = await connect(f"{url}?ssl_ca_certs={certificate}")
+    with ExitStack() as stack:
+        try:
+            url = stack.enter_context(with_tls(tmp_path))
+        except ServerEnded:
+            pytest.skip("this Redis was built without TLS")
+        bare = url.partition("?")[0]
+        client = await connect(url)
         assert await client.execute("ECHO", b"x" * 1_000_000) == b"x" * 1_000_000
-        assert await (await connect(f"{url}?ssl_cert_reqs=none")).execute("PING") == b"PONG"
+        assert await (await connect(f"{bare}?ssl_cert_reqs=none")).execute("PING") == b"PONG"
         with pytest.raises(Unreachable, match="certificate"):
-            await connect(url)
+            await connect(bare)
         with pytest.raises(Refused, match="cannot be read"):
-            await connect(f"{url}?ssl_ca_certs={tmp_path / 'nothing'}")
-    finally:
-        server.stop()
+            await connect(f"{bare}?ssl_ca_certs={tmp_path / 'nothing'}")
 
 
 async def test_a_server_that_throws_keys_away_is_refused_and_a_full_one_named(
@@ -222,64 +205,27 @@ async def test_the_master_that_sentinels_name_is_found_and_the_next_one_after_it
     connect: Connect, tmp_path: Path
 ) -> None:
     first, second = RedisServer(tmp_path), RedisServer(tmp_path)
-    port = free_port()
-    configuration = tmp_path / "sentinel.conf"
-    configuration.write_text(
-        f"port {port}\nbind 127.0.0.1\ndir {tmp_path}\n"
-        f"sentinel monitor nodes 127.0.0.1 {first.port} 1\n"
-        "sentinel down-after-milliseconds nodes 500\nsentinel failover-timeout nodes 2000\n"
-    )
-    sentinel = None
     try:
         first.start()
         second.start()
         follower = await connect(second.url)
         await follower.execute("REPLICAOF", "127.0.0.1", first.port)
-        sentinel = _start_sentinel(configuration)
-        url = f"redis+sentinel://127.0.0.1:{port}/nodes/0"
-        client = await _patiently(lambda: connect(url))
-        said: asyncio.Queue[bool] = asyncio.Queue()
-        client.on_connected = said.put_nowait
-        await _patiently(lambda: _has_a_replica(client))
-        await asyncio.sleep(1.5)  # sentinel asks a master for its replicas in intervals of its own
-        first.stop()
-        assert await asyncio.wait_for(said.get(), 30), "another server than before"
-        (info,) = [await client.execute("INFO", "server")]
-        assert f"tcp_port:{second.port}".encode() in info
+        with sentinel(tmp_path, first.port) as port:
+            url = f"redis+sentinel://127.0.0.1:{port}/nodes/0"
+            client = await _patiently(lambda: connect(url))
+            said: asyncio.Queue[bool] = asyncio.Queue()
+            client.on_connected = said.put_nowait
+            await _patiently(lambda: _has_a_replica(client))
+            await asyncio.sleep(
+                1.5
+            )  # sentinel asks a master for its replicas in intervals of its own
+            first.stop()
+            assert await asyncio.wait_for(said.get(), 30), "another server than before"
+            (info,) = [await client.execute("INFO", "server")]
+            assert f"tcp_port:{second.port}".encode() in info
     finally:
         first.stop()
         second.stop()
-        if sentinel is not None:
-            sentinel.kill()
-            sentinel.wait()
-
-
-def _certificate(place: Path) -> tuple[Path, Path]:
-    """Files of a certificate for 127.0.0.1 that vouches for itself, and of its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), True)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
-        .sign(key, hashes.SHA256())
-    )
-    certificate, private = place / "certificate.pem", place / "key.pem"
-    certificate.write_bytes(made.public_bytes(Encoding.PEM))
-    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    return certificate, private
-
-
-def _start_sentinel(configuration: Path) -> subprocess.Popen[bytes]:
-    command = [redis_program(), str(configuration), "--sentinel"]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
 
 async def _has_a_replica(client: RedisClient) -> None:

@@ -103,17 +103,21 @@ async def test_what_is_said_while_redis_is_away_is_said_again_and_what_was_let_g
         connected.clear()
         for address in ("kept", "let go", "moved"):
             directory.claim(Kind.ADDRESS, address, "session")
+            directory.claim(Kind.RUNTIME, address, "session")
         directory.claim(Kind.SESSION, "session", "one")
-        directory.release(Kind.ADDRESS, "let go", "session")
-        directory.forget(Kind.ADDRESS, "moved")
+        for kind in (Kind.ADDRESS, Kind.RUNTIME):
+            directory.release(kind, "let go", "session")
+            directory.forget(kind, "moved", "session")
         with pytest.raises(Unreachable):
             await directory.find(["kept"], [])
         server.start()
         await asyncio.wait_for(connected.wait(), 10)
         assert directory.is_failing
         await directory.say_again()
-        found = await directory.find(["kept", "let go", "moved"], [])
+        names = ["kept", "let go", "moved"]
+        found = await directory.find(names, [], [(Kind.RUNTIME, each) for each in names])
         assert found.workers == {"kept": "one"}
+        assert found.runtimes == {"kept": {"one"}}
         assert not directory.is_failing
         assert directory.last is None
     finally:
@@ -146,6 +150,22 @@ async def test_while_redis_is_full_what_is_claimed_is_owed(tmp_path: Path) -> No
         await directory.close()
 
 
+async def test_a_runtime_is_at_the_workers_of_all_its_sessions(directory: Directory) -> None:
+    url = (Kind.RUNTIME, "runtime://d/1")
+    for session, worker in (("first", "one"), ("second", "other"), ("ended", "")):
+        directory.claim(*url, session)
+        if worker:
+            directory.claim(Kind.SESSION, session, worker)
+    above = (Kind.BELOW, "runtime://d")
+    directory.claim(*above, "first")
+    found = await directory.find([], [], [url, above, (Kind.RUNTIME, "runtime://d/2")])
+    assert found.runtimes == {"runtime://d/1": {"one", "other"}, "runtime://d": {"one"}}
+    directory.release(*url, "first")
+    directory.release(*url, "first")
+    await directory.keep(*url, "second")
+    assert (await directory.find([], [], [url])).runtimes == {"runtime://d/1": {"other"}}
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["claim", "keep", "release"]),
@@ -158,7 +178,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 @settings(
-    max_examples=60,
+    max_examples=settings().max_examples // 2,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

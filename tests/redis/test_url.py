@@ -31,6 +31,13 @@ def test_sentinels_are_named_with_the_service() -> None:
     assert (url.service, url.database, url.password) == ("mymaster", 1, "secret")
 
 
+def test_servers_of_a_cluster_are_named() -> None:
+    url = parse("rediss+cluster://node:secret@one:7000,two/?ssl_cert_reqs=none")
+    assert url.is_cluster
+    assert url.seeds == (("one", 7000), ("two", 6379))
+    assert (url.username, url.password, url.tls) == ("node", "secret", {"ssl_cert_reqs": "none"})
+
+
 def test_celery_is_told_of_the_same_redis_in_its_own_words() -> None:
     assert celery_broker("redis://one:1/0") == ("redis://one:1/0", {})
     broker, options = celery_broker("redis+sentinel://:secret@one:26380,two/mymaster/1")
@@ -40,8 +47,8 @@ def test_celery_is_told_of_the_same_redis_in_its_own_words() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "localhost:6379", "http://one", "redis://one:port/0", "redis+sentinel://one",
-     "redis+sentinel:///mymaster", "redis+sentinel://one/mymaster/none"],
+    ["", "redis+cluster://", "redis+cluster://one/1", "localhost:6379", "http://one",
+     "redis://one:port/0", "redis+sentinel://one", "redis+sentinel:///mymaster", "redis+sentinel://one/mymaster/none"],
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused(url: str) -> None:
     with pytest.raises(Refused, match="REDIS_URL cannot be read"):

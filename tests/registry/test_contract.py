@@ -54,7 +54,11 @@ def test_an_operation_keeps_its_contract(operation: Any, mode: GenerationMode) -
     api.register(Kind.OBJECT, "comm://d/1", data_object())
     api.global_put(GUID, jwt(lastUpdate="2026-01-01T00:00:00Z"))
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=settings().max_examples // 2,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(case=operation.as_strategy(generation_mode=mode))
     def ask(case: Any) -> None:
         case.call_and_validate(checks=CHECKS)

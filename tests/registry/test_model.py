@@ -17,7 +17,7 @@ from .conftest import Field, hyperty
 
 pytestmark = pytest.mark.django_db
 ordinary = settings(
-    max_examples=40,
+    max_examples=settings().max_examples // 2,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

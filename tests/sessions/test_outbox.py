@@ -82,7 +82,9 @@ class OutboxModel(RuleBasedStateMachine):
 
 
 TestOutbox = OutboxModel.TestCase
-TestOutbox.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestOutbox.settings = settings(
+    max_examples=settings().max_examples // 2, stateful_step_count=40, deadline=None
+)
 
 
 def test_an_outbox_that_keeps_nothing_drops_what_comes_without_a_socket() -> None:

@@ -67,6 +67,9 @@ def test_tokens_are_random_and_open_only_their_own_session() -> None:
         ("runtime:", False), ("runtime://d/\x00", False), ("runtime://d/a\n", False),
         ("runtime://d/status", False), ("runtime://d/a/status", False),
         ("runtime://d/astatus", True), ("runtime:/d/status", False),
+        ("runtime://d" + "/x" * 16, True), ("runtime://d" + "/x" * 17, False),
+        ("runtime:x" + "/x" * 15, True), ("runtime:x" + "/x" * 16, False),
+        ("runtime://d" + "/" * 20 + "x", False), ("RUNTIME://d" + "/x" * 16, True),
         ("runtime://d/a/children/", False), ("hyperty-runtime:/a/changes", False),
     ],
 )  # fmt: skip
@@ -82,6 +85,7 @@ def test_a_runtime_url_names_a_runtime(text: str, is_good: bool) -> None:
         ("runtime://d", "names no runtime: nothing follows its domain"),
         ("runtime://d/", "names no runtime: nothing follows its domain"),
         ("runtime://d/1/status", "is the address of a part of a runtime"),
+        ("runtime://d" + "/x" * 17, "has more than 16 parts"),
     ],
 )
 def test_a_runtime_url_that_will_not_do_is_refused_with_the_reason(text: str, why: str) -> None:

@@ -20,7 +20,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import no_barrier
 from msgnode.core import messages
 from msgnode.core.digest import digest
 from msgnode.core.errors import NodeError, Unavailable
@@ -144,8 +143,8 @@ class Sessions(RuleBasedStateMachine):
         store: Any = self.store
         self.manager = SessionManager(limits, self.table, store, lambda *_: None)
         self.door = SessionHandshake(
-            limits, self.manager, self.table, store, lambda *_: None, no_barrier,
-            SessionLocator(self.manager),
+            limits, self.manager, self.table, store, lambda *_: None,
+            SessionLocator(self.manager, self.table),
             LivenessChecks(self.manager, 60), LastOwnerCache(),
         )  # fmt: skip
         self.seen: dict[str, LiveSession] = {}
@@ -351,7 +350,9 @@ def _tokens(frame: bytes) -> list[str]:
 
 
 TestSessions = Sessions.TestCase
-TestSessions.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSessions.settings = settings(
+    max_examples=settings().max_examples // 2, stateful_step_count=40, deadline=None
+)
 
 
 class Sockets(RuleBasedStateMachine):
@@ -456,4 +457,6 @@ class Sockets(RuleBasedStateMachine):
 
 
 TestSockets = Sockets.TestCase
-TestSockets.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSockets.settings = settings(
+    max_examples=settings().max_examples // 2, stateful_step_count=40, deadline=None
+)

@@ -79,6 +79,7 @@ def test_percentiles_of_a_histogram_are_within_two_percent(spark: SparkSession) 
     assert (row.messages, row.highest_us) == (len(values), ordered[-1])
 
 
+@pytest.mark.long
 def test_an_hour_unlike_the_days_before_is_found(spark: SparkSession) -> None:
     shape = "hour timestamp, messages long, failed long, past boolean"
     history = [
@@ -93,6 +94,7 @@ def test_an_hour_unlike_the_days_before_is_found(spark: SparkSession) -> None:
     assert found == {9: ("", ""), 10: ("low", ""), 11: ("", "high"), 12: ("", "")}
 
 
+@pytest.mark.long
 def test_compaction_leaves_each_row_once_whenever_it_is_killed(
     spark: SparkSession, record: Path
 ) -> None:
@@ -141,6 +143,7 @@ def test_compaction_leaves_each_row_once_whenever_it_is_killed(
     assert raw_files.read(spark, storage, [done]).count() == rows
 
 
+@pytest.mark.long
 def test_a_run_that_dies_before_its_entry_changes_nothing(
     spark: SparkSession, record: Path
 ) -> None:

@@ -106,7 +106,11 @@ STEPS = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=settings().max_examples // 2,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(st.lists(STEPS, max_size=14))
 def test_grouped_or_one_by_one_the_rows_are_the_same(steps: list[Any]) -> None:
     changes = [opened(id_) for id_ in IDS]

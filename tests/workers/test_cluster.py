@@ -452,7 +452,11 @@ DEEDS = st.lists(
 
 
 @given(DEEDS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=settings().max_examples // 2,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 def test_whatever_two_workers_do_at_once_their_tables_end_equal(deeds: list[Any]) -> None:
     asyncio.run(_do(deeds))
 

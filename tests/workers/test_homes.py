@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from msgnode.core.pending import Pending
 from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.redis.client import RedisClient
 from msgnode.redis.directory import Directory
+from msgnode.redis.faults import Unreachable
 from msgnode.workers import homes
 from msgnode.workers.directory_entries import DirectoryEntries
 from msgnode.workers.homes import Homes
@@ -35,7 +38,10 @@ class Housed(Fellow):
         self.entries = DirectoryEntries(
             directory, self.table, self.transport, self, self.replicator
         )
-        self.homes = Homes(directory, self.table, self.transport, lambda: True)
+        self.retired: set[str] = set()
+        self.homes = Homes(
+            directory, self.table, self.transport, lambda: True, self.retired.__contains__
+        )
         self.entries.on_back = self.homes.forget_unknown
 
     async def start(self, *others: Fellow) -> Housed:
@@ -52,13 +58,21 @@ class Housed(Fellow):
     async def told(self, *addresses: str, key: Any = KEY, requires: bool = False) -> None:
         """Until it is known who holds addresses, if that has to be asked."""
         ask = self.homes.require if requires else self.homes.find
-        known = asyncio.Event()
-        try:
-            ask(key, addresses)
-        except Pending as fact:
-            fact.when_known(known.set)
-            await asyncio.wait_for(known.wait(), 20)
-            ask(key, addresses)
+        await _answered(partial(ask, key, addresses))
+
+    async def told_of_runtime(self, runtime_url: str, key: Any = KEY) -> None:
+        """Until it is known which sessions a runtime has."""
+        await _answered(partial(self.homes.find_runtime, key, runtime_url))
+
+
+async def _answered(ask: Callable[[], None]) -> None:
+    known = asyncio.Event()
+    try:
+        ask()
+    except Pending as fact:
+        fact.when_known(known.set)
+        await asyncio.wait_for(known.wait(), 20)
+        ask()
 
 
 Meet = Callable[[], Awaitable[tuple[Housed, Housed, LossyLayer]]]
@@ -107,6 +121,92 @@ async def test_whose_an_address_is_is_asked_for_what_lies_above_it_too(pair: Pai
     owner = other.table.owner_of(f"{ADDRESS}/children/subscription")
     assert owner is not None
     assert owner.id == holder.id
+
+
+@pytest.mark.parametrize(
+    "to", ["runtime://d/1", "runtime://d/1/sm", "hyperty-runtime://d/1", "hyperty-runtime://d/1/sm"]
+)
+async def test_w5_a_runtime_is_found_in_both_spellings_with_all_that_is_below_it(
+    pair: Pair, to: str
+) -> None:
+    one, other, layer = pair
+    layer.loses = lambda message: "number" in message  # the other is told nothing yet
+    session = one.enter("runtime://d/1")
+    asking = asyncio.create_task(other.told(to))
+    await asyncio.sleep(0)
+    assert not other.table.runtimes
+    layer.loses = lambda message: False
+    await asyncio.wait_for(asking, 20)
+    assert [each.id for each in other.table.runtimes["runtime://d/1"]] == [session.id]
+
+
+@pytest.mark.parametrize(
+    ("there", "asked"),
+    [
+        ("runtime://d/1", "runtime://d/1"),
+        ("runtime://d/1", "hyperty-runtime://d/1"),
+        ("runtime://d/1", "runtime://d/1/x/y"),
+        ("runtime://d/1/x/y", "runtime://d/1"),
+        ("hyperty-runtime://d/1/x/y", "runtime://d/1"),
+    ],
+)
+async def test_before_a_runtime_gets_a_session_those_there_above_and_below_are_known(
+    pair: Pair, there: str, asked: str
+) -> None:
+    one, other, layer = pair
+    layer.loses = lambda message: "number" in message
+    one.enter(there)
+    asking = asyncio.create_task(other.told_of_runtime(asked))
+    await asyncio.sleep(0)
+    layer.loses = lambda message: False
+    await asyncio.wait_for(asking, 20)
+    assert there in other.table.runtimes
+
+
+async def test_a_session_that_cannot_be_heard_of_is_in_the_way_of_its_runtime_and_of_no_other(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(homes, "LIMIT", 0.3)
+    one, other, layer = pair
+    layer.loses = lambda message: "number" in message
+    one.enter("runtime://d/1")
+    with pytest.raises(Unavailable, match="cannot be heard of"):
+        await other.told_of_runtime("runtime://d/1")
+    await other.told_of_runtime("runtime://d/2")
+    layer.loses = lambda message: False
+    async with asyncio.timeout(20):
+        while "runtime://d/1" not in other.table.runtimes:
+            await eventually()
+            with suppress(Unavailable):
+                await other.told_of_runtime("runtime://d/1")
+
+
+async def test_while_the_directory_is_away_a_runtime_may_come(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _, _ = pair
+
+    async def away(*_: Any) -> Any:
+        raise Unreachable("away")
+
+    monkeypatch.setattr(Directory, "find", away)
+    await one.told_of_runtime("runtime://d/1")
+
+
+async def test_what_a_worker_left_that_has_ended_and_was_taken_over_is_nobodys(pair: Pair) -> None:
+    one, other, layer = pair
+    layer.loses = lambda message: "number" in message
+    one.enter("runtime://d/1")
+    assert (found := one.entries.barrier()) is not None
+    await found
+    other.transport.forget(other.transport.peers[one.transport.me.epoch])
+    with pytest.raises(Unavailable):  # what it had has not been taken yet
+        await other.told_of_runtime("runtime://d/1")
+    other.retired.add(one.transport.me.epoch)
+    other.homes.forget_unknown()
+    await other.told_of_runtime("runtime://d/1")
+    await other.told("runtime://d/1/sm")
+    assert other.homes.is_known("runtime://d/1/sm")
 
 
 async def test_w4_what_nobody_holds_is_known_after_one_question_each_time(pair: Pair) -> None:
@@ -175,8 +275,8 @@ async def test_of_a_session_that_moved_its_new_worker_is_asked(pair: Pair) -> No
     session = one.enter()
     one.table.allocate(ADDRESS, session)
     await one.settled()
-    one.entries.gone(session.id)
-    other.entries.place(session.id)
+    one.entries.gone(session)
+    other.entries.place(session)
     assert (moved := other.entries.barrier()) is not None
     await moved
     one.entries.left(session)  # of its own accord it says nothing of who came after
@@ -223,7 +323,7 @@ async def test_w11_an_engine_that_lost_its_data_says_nobody_only_once_it_is_fill
 
 async def test_what_ends_is_not_in_the_directory_any_more(pair: Pair, redis_url: str) -> None:
     one, _, _ = pair
-    session = one.enter()
+    session = one.enter("runtime://d/deep/below")
     one.table.allocate(ADDRESS, session)
     one.table.allocate("hyperty://d/2", session)
     one.table.release(ADDRESS, session)
@@ -231,6 +331,6 @@ async def test_what_ends_is_not_in_the_directory_any_more(pair: Pair, redis_url:
     await one.told(ADDRESS)  # behind all that was said
     operator = RedisClient(redis_url)
     await operator.start()
-    left = await operator.execute("KEYS", f"msgnode:{one.transport.node}:[as]:*")
+    left = await operator.execute("KEYS", f"msgnode:{one.transport.node}:[asrb]:*")
     await operator.close()
     assert left == []

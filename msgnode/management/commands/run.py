@@ -4,7 +4,9 @@ Several workers and no Redis named: the command begins again with one of its own
 because settings are read once.
 
 Order: data directory taken, faults that can be named beforehand, tables, operator's account,
-programs started, every one of them answers, one line `ready`; then wait for Ctrl-C or SIGTERM.
+programs started, every one of them answers, one line `ready`; then wait for Ctrl-C or SIGTERM. What
+an earlier start has checked and migrated is not done again while nothing has changed, and the apps,
+which take two seconds, are not loaded for it.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ import time
 from types import FrameType
 from typing import Any
 
+import django
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from msgnode.launch import prepare, readiness
+from msgnode.checks import check_node
+from msgnode.launch import prepare, prepared, readiness
 from msgnode.launch.address import Address, remove_address, write_address
 from msgnode.launch.error_messages import StartFailed
 from msgnode.launch.make_parent import Make
@@ -39,9 +43,15 @@ class Command(BaseCommand):
         "Settings come from the environment. Example: PORT=9000 DATA_DIR=/tmp/second manage.py run"
     )
 
+    requires_system_checks = []  # see `handle`
+
     def handle(self, *_args: Any, **_options: Any) -> None:
         self.stopping = threading.Event()
         self.is_preparing = True
+        self.is_known = prepared.is_known(settings.DATA_DIR)
+        if not self.is_known or check_node():
+            django.setup()
+            self.check()
         self.make = Make()
         signal.signal(signal.SIGINT, self._told_to_stop)
         signal.signal(signal.SIGTERM, self._told_to_stop)
@@ -77,8 +87,12 @@ class Command(BaseCommand):
         prepare.check_port(settings.HOST, settings.PORT)
         if "NODE_REDIS" not in os.environ:  # else it is started with the others
             prepare.check_redis(settings.REDIS_URL)
-        prepare.migrate()
-        prepare.make_operator(self._say)
+        if not self.is_known:
+            self._say("preparing: settings are sound, now the tables")
+            prepare.migrate()
+            prepare.make_operator(self._say)
+            prepared.note(settings.DATA_DIR)
+        self._say("starting: node, worker, beat")
 
     def _run(self, programs: Programs, lock: Any) -> None:
         worker = f"node-{settings.PORT}@{socket.gethostname()}"

@@ -12,3 +12,19 @@ window.addEventListener("load", () => {
   nameSearchBoxes();
   new MutationObserver(nameSearchBoxes).observe(document.body, { childList: true, subtree: true });
 });
+
+// The key / opens the search, but where somebody types.
+document.addEventListener("keydown", (event) => {
+  const isTyping = event.target.closest?.("input, textarea, select, [contenteditable]");
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || isTyping) return;
+  event.preventDefault();
+  dispatchEvent(new CustomEvent("opencommand"));
+});
+document.addEventListener("DOMContentLoaded", () => {
+  document.getElementById("search-input-command")?.setAttribute("aria-label", "Search everything");
+});
+
+// The theme's page has no main landmark, and buttons that are spans without a name.
+document.addEventListener("DOMContentLoaded", () => {
+  document.getElementById("main")?.setAttribute("role", "main");
+});

@@ -1,0 +1,135 @@
+"""The directory of a large node: the code of 40 workers on one Redis, with synthetic sessions.
+
+Each session has a runtime URL and two addresses. Measured are what an entry costs, and what a
+question costs that a worker asks, alone and with others in one turn of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import Awaitable, Sequence
+
+from bench.figures import PartResult, Sample
+from bench.plan import Plan
+from bench.processes import cpu_seconds
+from msgnode.core.addresses import runtime_line
+from msgnode.redis.client import RedisClient
+from msgnode.redis.directory import Directory, Kind
+
+from .workers import redis_of
+
+WORKERS = 40
+SESSIONS, QUICK = 1_000_000, 20_000
+_AT_ONCE = 4_000  # sessions that are entered before Redis is waited for
+_QUESTIONS, _TOGETHER = 4_000, 100
+_ENTRIES = 4  # of a session: its worker, its runtime, two addresses
+
+
+def measure(plan: Plan) -> PartResult:
+    sessions = QUICK if plan.quick else SESSIONS
+    result = PartResult("cluster", f"The directory of {WORKERS} workers, per second")
+    with redis_of(plan) as url:
+        asyncio.run(_measure(plan, url, sessions, result))
+    return result
+
+
+class _Node:
+    """The directories of all workers of a node, and the Redis that they have in common."""
+
+    def __init__(self, url: str) -> None:
+        self.operator = RedisClient(url)
+        self.epochs = [str(uuid.uuid4()) for _ in range(WORKERS)]
+        self.directories = [Directory(url, "bench") for _ in self.epochs]
+
+    async def start(self) -> None:
+        await self.operator.start()
+        await asyncio.gather(*(each.start() for each in self.directories))
+
+    async def close(self) -> None:
+        await asyncio.gather(*(each.close() for each in self.directories))
+        await self.operator.close()
+
+    async def figure(self, section: str, name: str) -> float:
+        text: bytes = await self.operator.execute("INFO", section)
+        lines = dict(line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
+        return float(lines[name])
+
+    async def enter(self, sessions: int) -> None:
+        """What every worker does with its share of the sessions, in turns."""
+        for start in range(0, sessions, _AT_ONCE):
+            for number in range(start, min(start + _AT_ONCE, sessions)):
+                worker = number % WORKERS
+                directory, id_ = self.directories[worker], _session(number)
+                directory.claim(Kind.SESSION, id_, self.epochs[worker])
+                directory.claim(Kind.RUNTIME, _runtime(number), id_)
+                for address in _addresses(number):
+                    directory.claim(Kind.ADDRESS, address, id_)
+            for each in self.directories:
+                if (last := each.last) is not None:
+                    await last
+        for epoch, each in zip(self.epochs, self.directories, strict=True):
+            each.keep_filled(epoch)
+            if (last := each.last) is not None:
+                await last
+
+
+async def _measure(plan: Plan, url: str, sessions: int, result: PartResult) -> None:
+    node = _Node(url)
+    await node.start()
+    server = int(await node.figure("server", "process_id"))
+    empty = await node.figure("memory", "used_memory")
+    title = f"{sessions:,} sessions"
+    sample = await _timed(node.enter(sessions), server, sessions * _ENTRIES)
+    held = await node.figure("memory", "used_memory") - empty
+    sample["bytes_of_a_session"] = held / sessions
+    result.case(f"{title}: entered by one process", "entries").samples.append(sample)
+    plan.say(f"{title}: entered: {sample}")
+    picks = random.Random(16)  # noqa: S311  (which sessions are asked for)
+    for _ in range(plan.rounds):
+        for together in (1, _TOGETHER):
+            asked = [
+                [picks.randrange(sessions) for _ in range(together)]
+                for _ in range(_QUESTIONS // together)
+            ]
+            sample = await _timed(_ask(node, asked), server, _QUESTIONS)
+            name = "one after another" if together == 1 else f"{together} in one turn"
+            result.case(f"{title}: addresses looked up, {name}", "questions").samples.append(sample)
+    await node.close()
+
+
+async def _ask(node: _Node, asked: Sequence[Sequence[int]]) -> None:
+    for turn, numbers in enumerate(asked):
+        addresses = [_addresses(number)[0] for number in numbers]
+        runtimes = [_runtime(number) for number in numbers]
+        lines = {(Kind.RUNTIME, each) for url in runtimes for each in runtime_line(url)}
+        asker = node.directories[turn % WORKERS]
+        found = await asker.find(addresses, node.epochs, lines)
+        if not found.is_whole or len(found.workers) != len(set(addresses)):
+            raise RuntimeError("The directory does not know what was entered.")
+
+
+async def _timed(work: Awaitable[None], server: int, number: int) -> Sample:
+    began, used = time.perf_counter(), cpu_seconds(server)
+    await work
+    seconds = time.perf_counter() - began
+    return {
+        "rate": number / seconds,
+        "seconds": seconds,
+        "redis_cpu_us": (cpu_seconds(server) - used) / number * 1e6,
+    }
+
+
+def _session(number: int) -> str:
+    return f"{number:032x}"
+
+
+def _runtime(number: int) -> str:
+    return f"runtime://example.org/{uuid.UUID(int=number)}"
+
+
+def _addresses(number: int) -> tuple[str, str]:
+    first, second = (uuid.UUID(int=2 * number + each) for each in (0, 1))
+    return f"hyperty://example.org/{first}", f"hyperty://example.org/{second}"

@@ -1,0 +1,215 @@
+"""Alarm rules in the console: alarms that operators define, who is told, and what became of it."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db.models import Exists, OuterRef, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils import timezone
+from unfold.decorators import action, display
+from unfold.widgets import UnfoldAdminSelectWidget
+
+from msgnode.models import Alarm, AlarmNotice, AlarmRule
+from msgnode.monitoring.alarm_rules import CHANGED
+from msgnode.monitoring.thresholds import FIGURES
+from msgnode.storage import notices
+from msgnode.storage.control import post
+
+from .audit import AuditedAdmin
+from .confirm import ask
+from .lists import WrittenByTheNode, link
+
+MOST_MAILS = 20
+LONGEST = 24 * 3600
+CHOICES = [
+    (name, f"{figure.title} ({figure.unit})" if figure.unit else figure.title)
+    for name, figure in FIGURES.items()
+]
+
+
+class AlarmRuleForm(forms.ModelForm):
+    figure = forms.ChoiceField(
+        choices=CHOICES,
+        widget=UnfoldAdminSelectWidget,
+        help_text="Of all workers together, each two seconds.",
+    )
+    is_below = forms.TypedChoiceField(
+        label="is",
+        choices=((False, "above the limit"), (True, "below the limit")),
+        coerce=lambda value: value in (True, "True"),
+        widget=UnfoldAdminSelectWidget,
+    )
+
+    class Meta:
+        model = AlarmRule
+        fields = (
+            *("name", "figure", "is_below", "limit", "seconds", "note"),
+            *("mail_to", "webhook", "silent_until", "is_enabled"),
+        )
+
+    def clean_limit(self) -> float:
+        limit: float = self.cleaned_data["limit"]
+        if not math.isfinite(limit):
+            raise ValidationError("This is no number.")
+        return limit
+
+    def clean_seconds(self) -> int:
+        seconds: int = self.cleaned_data["seconds"]
+        if seconds > LONGEST:
+            raise ValidationError(f"A day, {LONGEST} seconds, at most.")
+        return seconds
+
+    def clean_mail_to(self) -> str:
+        lines = [line.strip() for line in self.cleaned_data["mail_to"].splitlines()]
+        people = [line for line in lines if line]
+        if len(people) > MOST_MAILS:
+            raise ValidationError(f"{MOST_MAILS} addresses at most.")
+        for person in people:
+            try:
+                validate_email(person)
+            except ValidationError:
+                raise ValidationError(f"{person[:100]} is no mail address.") from None
+        return "\n".join(people)
+
+    def clean_webhook(self) -> str:
+        webhook: str = self.cleaned_data["webhook"].strip()
+        if webhook and (fault := notices.webhook_fault(webhook)):
+            raise ValidationError(fault)
+        return webhook
+
+
+@admin.register(AlarmRule)
+class AlarmRuleAdmin(AuditedAdmin):
+    form = AlarmRuleForm
+    list_display = ("name", "condition", "state_label", "told", "silent_until")
+    ordering = ("name",)
+    sortable_by = ("name",)
+    search_fields = ("name",)
+    search_help_text = "Name (its beginning)"
+    actions_detail = ("send_test", "silence")
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """The webhook is for those who may change it: its path may be a secret."""
+        fields: tuple[str, ...] = AlarmRuleForm.Meta.fields
+        may_change = self.has_change_permission(request, obj)
+        return fields if may_change else tuple(each for each in fields if each != "webhook")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[AlarmRule]:
+        standing = Alarm.objects.filter(
+            kind=notices.KIND, subject=OuterRef("name"), cleared_at=None
+        )
+        return super().get_queryset(request).annotate(stands=Exists(standing))
+
+    def publish(self) -> None:
+        post(CHANGED)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        obj.created_by = obj.created_by or request.user.get_username()
+        super().save_model(request, obj, form, change)
+
+    @display(description="condition")
+    def condition(self, rule: AlarmRule) -> str:
+        figure = FIGURES.get(rule.figure)
+        if figure is None:
+            return f"{rule.figure} is no figure of this version"
+        side = "below" if rule.is_below else "above"
+        return f"{figure.title} {side} {rule.limit:,g} {figure.unit} for {rule.seconds:,} s"
+
+    @display(
+        description="state",
+        label={"standing": "danger", "well": "success", "silenced": "warning", "off": "default"},
+    )
+    def state_label(self, rule: Any) -> str:
+        if not rule.is_enabled:
+            return "off"
+        if rule.stands:
+            return "standing"
+        is_silent = rule.silent_until is not None and rule.silent_until > timezone.now()
+        return "silenced" if is_silent else "well"
+
+    @display(description="tells")
+    def told(self, rule: AlarmRule) -> str:
+        people = rule.mail_to.split()
+        targets = [*people[:2], *(["…"] if len(people) > 2 else [])]
+        if rule.webhook:
+            targets.append(notices.shown(rule.webhook))
+        return ", ".join(targets) or "nobody"
+
+    def has_try_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return request.user.has_perm("msgnode.change_alarmrule")
+
+    @action(description="Send a test", url_path="test", permissions=["try"], icon="send")
+    def send_test(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        rule = self._rule(request, object_id)
+        if request.POST.get("confirmed") != "yes":
+            return self._ask(request, rule, "Send a test", f"{self.told(rule)} will be told.")
+        told = notices.tell(rule, f"This is a test of the rule {rule.name}.", is_raised=False)
+        if told:
+            messages.success(request, f"{told} to be told; see Notices of alarms.")
+        else:
+            messages.warning(request, "The rule tells nobody, or is silenced.")
+        return redirect(_page(rule))
+
+    @action(
+        description="Silence for an hour", url_path="silence", permissions=["try"],
+        icon="notifications_paused",
+    )  # fmt: skip
+    def silence(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        rule = self._rule(request, object_id)
+        if request.POST.get("confirmed") != "yes":
+            warning = "The alarm stands here, and nobody is told for an hour."
+            return self._ask(request, rule, "Silence for an hour", warning)
+        rule.silent_until = (timezone.now() + timedelta(hours=1)).replace(microsecond=0)
+        rule.save(update_fields=["silent_until"])
+        messages.success(request, f"Until {rule.silent_until:%H:%M} UTC nobody is told.")
+        return redirect(_page(rule))
+
+    def _ask(self, request: HttpRequest, rule: AlarmRule, title: str, warning: str) -> HttpResponse:
+        rules = AlarmRule.objects.filter(pk=rule.pk)
+        return ask(self, request, rules, action="", title=title, warning=warning, form=forms.Form())
+
+    def _rule(self, request: HttpRequest, object_id: str) -> AlarmRule:
+        rule: AlarmRule | None = self.get_object(request, object_id)
+        if rule is None:
+            raise Http404
+        return rule
+
+
+def _page(rule: AlarmRule) -> str:
+    return reverse("admin:msgnode_alarmrule_change", args=[rule.pk])
+
+
+@admin.register(AlarmNotice)
+class AlarmNoticeAdmin(WrittenByTheNode):
+    list_display = ("at", "rule_link", "text", "whom", "state_label", "attempts", "error")
+    list_select_related = ("rule",)
+    ordering = ("-id",)
+    sortable_by = ("at",)
+    fields = ("at", "rule_link", "text", "whom", "state_label", "attempts", "due_at", "error")
+    readonly_fields = fields
+
+    @display(description="rule")
+    def rule_link(self, notice: AlarmNotice) -> str:
+        return link(notice.rule, notice.rule.name)
+
+    @display(description="to")
+    def whom(self, notice: AlarmNotice) -> str:
+        return notices.shown(notice.target)
+
+    @display(
+        description="state",
+        label={"sent": "success", "waiting": "warning", "given up": "danger"},
+    )
+    def state_label(self, notice: AlarmNotice) -> str:
+        if notice.sent_at:
+            return "sent"
+        return "given up" if notice.attempts >= notices.MOST_ATTEMPTS else "waiting"

@@ -1,0 +1,153 @@
+"""The audit log in the console: who changed what and since when, and the way back."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import DropdownFilter, RangeDateTimeFilter
+from unfold.decorators import action, display
+
+from msgnode.models import AuditEntry
+
+from .audit import Fields
+from .lists import WrittenByTheNode, begins_with
+from .take_back import CannotTakeBack, check, take_back
+
+
+class SinceFilter(DropdownFilter):
+    """Changes of the last hours and days."""
+
+    title = "since"
+    parameter_name = "hours"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("1", "an hour ago"), ("24", "yesterday, 24 hours"), ("168", "a week ago")]
+
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[AuditEntry]
+    ) -> QuerySet[AuditEntry]:
+        hours = self.value()
+        if hours not in ("1", "24", "168"):
+            return queryset
+        return queryset.filter(at__gte=timezone.now() - timedelta(hours=int(hours)))
+
+
+@admin.register(AuditEntry)
+class AuditEntryAdmin(WrittenByTheNode):
+    list_display = ("at", "actor", "action", "object", "what")
+    list_filter = (SinceFilter, ("at", RangeDateTimeFilter))
+    actions_detail = ("take_back",)
+    ordering = ("-id",)
+    sortable_by = ("at",)
+    search_fields = ("object",)
+    search_help_text = "Object, action or operator (the beginning)"
+    fields = ("at", "actor", "action", "object", "changes")
+
+    def search_filter(self, term: str) -> Any:
+        return (
+            begins_with("object", term) | begins_with("action", term) | begins_with("actor", term)
+        )
+
+    @display(description="what changed")
+    def what(self, entry: AuditEntry) -> str:
+        names = [name for name, value in entry.after.items() if entry.before.get(name) != value]
+        if not entry.before:
+            return "added"
+        return ", ".join(names) if entry.after else "deleted"
+
+    def has_take_back_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        """Offered where it can be done, by who may."""
+        if not self.has_view_permission(request):
+            return False
+        entry = self.get_object(request, object_id) if object_id else None
+        try:
+            if entry is not None and request.method != "POST":
+                check(entry, request.user)
+        except CannotTakeBack:
+            return False
+        return True
+
+    @action(
+        description="Take it back", url_path="take-back", permissions=["take_back"], icon="undo"
+    )
+    def take_back(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """What would be set back, and the button."""
+        entry: AuditEntry | None = self.get_object(request, object_id)
+        if entry is None:
+            raise Http404
+        fault = ""
+        try:
+            if request.method == "POST":
+                take_back(entry, request)
+                messages.success(request, f"{entry.object} is what it was before.")
+                return redirect("admin:msgnode_auditentry_changelist")
+        except CannotTakeBack as error:
+            fault = str(error)
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": "Take a change back",
+            "entry": entry,
+            "fault": fault,
+            "changes": changes_table(entry.after, entry.before),
+            "back": reverse("admin:msgnode_auditentry_change", args=[entry.pk]),
+        }
+        return TemplateResponse(request, "console/take_back.html", context)
+
+    @display(description="what changed")
+    def changes(self, entry: AuditEntry) -> SafeString | str:
+        return changes_table(entry.before, entry.after) or "nothing was written down"
+
+
+def changes_table(before: Fields, after: Fields) -> SafeString | str:
+    """One line a field, before and after; what changed is marked, what did not stands last."""
+    names = list(dict.fromkeys([*before, *after]))
+    names.sort(key=lambda name: before.get(name) == after.get(name))
+    if not names:
+        return ""
+    lines = format_html_join(
+        "",
+        '<tr><th scope="row">{}</th><td>{}</td><td>{}</td></tr>',
+        ((name.replace("_", " "), *_both(before, after, name)) for name in names),
+    )
+    return format_html(
+        '<table class="console-table console-changes"><thead><tr><th scope="col">field</th>'
+        '<th scope="col">before</th><th scope="col">after</th></tr></thead>'
+        "<tbody>{}</tbody></table>",
+        lines,
+    )
+
+
+def _both(before: Fields, after: Fields, name: str) -> tuple[SafeString, SafeString]:
+    """What stood there and what stands there, as `del` and `ins` where it has changed."""
+    was, is_ = _shown(before, name), _shown(after, name)
+    if before.get(name) == after.get(name) and name in before and name in after:
+        return was, is_
+    return (
+        format_html("<del>{}</del>", was) if name in before else was,
+        format_html("<ins>{}</ins>", is_) if name in after else is_,
+    )
+
+
+def _shown(fields: Fields, name: str) -> SafeString:
+    """A value for people: structures on lines of their own, nothing as a dash."""
+    value = fields.get(name)
+    if name not in fields or value in (None, "", [], {}):
+        return format_html("{}", "–")
+    if isinstance(value, dict | list) and value:
+        text = json.dumps(value, indent=2, ensure_ascii=False)
+        return format_html('<pre class="console-json">{}</pre>', text)
+    if isinstance(value, bool):
+        return format_html("{}", "yes" if value else "no")
+    return format_html("{}", value)

@@ -1,0 +1,1 @@
+"""Pages of the console that move by themselves: what is shown, to whom, and over which socket."""

@@ -1,0 +1,134 @@
+"""Where a worker's feed gets its figures: from itself, the other workers and the database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import wraps
+from time import monotonic
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from django.db import close_old_connections
+
+from msgnode.monitoring import peer_queries
+from msgnode.monitoring.sampler import Sampler, WorkerFigures
+from msgnode.monitoring.session_watch import SessionFigures, SessionWatch
+from msgnode.workers.cluster import Cluster
+
+from . import access, figures, session_figures
+from .feed import OVERVIEW, Feed
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+PATIENCE = 0.8
+"""Seconds that other workers are waited for."""
+KEPT = 20.0
+"""Seconds for which a chart from the database is shown to all who ask for it."""
+
+
+class ShownNode(Protocol):
+    """The parts of a worker that tell figures; the node implements it."""
+
+    @property
+    def sampler(self) -> Sampler: ...
+    @property
+    def watch(self) -> SessionWatch: ...
+    @property
+    def cluster(self) -> Cluster | None: ...
+
+
+class Source:
+    """One a worker."""
+
+    def __init__(self, node: ShownNode) -> None:
+        self._node = node
+        self._allowed = _in_a_thread(access.watchers_allowed)
+        self._feed = Feed(self.now, _in_a_thread(figures.standing), self._allowed)
+        self._charts: dict[str, tuple[float, list[dict[str, Any]]]] = {}
+        self._making = asyncio.Lock()
+        self._logged_out = access.on_log_out(self._feed.end_log_in)
+
+    def close(self) -> None:
+        """The worker stops."""
+        self._feed.close()
+
+    def wiring(self) -> dict[str, Any]:
+        """What the consumer is made with."""
+        return {"feed": self._feed, "history": self.history, "allowed": self._allowed}
+
+    async def now(self, topics: set[str]) -> dict[str, dict[str, Any]]:
+        """The figures of this second, by topic."""
+        sessions = sorted(topics - {OVERVIEW})
+        found: dict[str, dict[str, Any]] = {}
+        async with asyncio.TaskGroup() as group:
+            looking = group.create_task(self._told_of(sessions, False)) if sessions else None
+            if OVERVIEW in topics:
+                told, missing = await self._told(0)
+                found[OVERVIEW] = figures.now_of(told, missing, self._node.sampler.bounds)
+        if looking is not None:
+            of_sessions, missing = looking.result()
+            for id_ in sessions:
+                found[id_] = session_figures.now_of(of_sessions.get(id_), missing)
+        return found
+
+    async def history(self, topic: str, length: str) -> list[dict[str, Any]]:
+        """The points of a chart.
+
+        Raises:
+            KeyError: there is no such length.
+            DatabaseError: it cannot be read.
+        """
+        if topic != OVERVIEW:
+            if length != session_figures.LENGTH:
+                raise KeyError(length)
+            of_session, _ = await self._told_of([topic], True)
+            return session_figures.history_of(of_session.get(topic))
+        step = figures.STEP[length]
+        bounds = self._node.sampler.bounds
+        if length == "minutes":
+            told, _ = await self._told(step)
+            return figures.history_of((each.samples for each in told), step, bounds)
+        async with self._making:
+            made, points = self._charts.get(length, (float("-inf"), []))
+            if monotonic() - made > KEPT:
+                read = _in_a_thread(figures.kept_history)
+                points = await asyncio.to_thread(read, length, bounds)
+                self._charts[length] = monotonic(), points
+        return points
+
+    async def _told(self, step: int) -> tuple[list[WorkerFigures], list[str]]:
+        """What all workers tell, and the names of those who do not."""
+        own = self._node.sampler.figures(step)
+        if self._node.cluster is None:
+            return [own], []
+        others = await peer_queries.figures(self._node.cluster.rpc, step, PATIENCE)
+        missing = [name for name, told in others.items() if told is None]
+        return [own, *(told for told in others.values() if told is not None)], missing
+
+    async def _told_of(
+        self, ids: list[str], is_whole: bool
+    ) -> tuple[dict[str, SessionFigures], list[str]]:
+        """Those of the sessions that some worker has, and the workers that do not answer."""
+        told = {each.session: each for each in self._node.watch.ask(ids, is_whole)}
+        if self._node.cluster is None or len(told) == len(ids):
+            return told, []
+        rest = [id_ for id_ in ids if id_ not in told]
+        others = await peer_queries.sessions(self._node.cluster.rpc, rest, is_whole, PATIENCE)
+        for sessions in others.values():
+            told.update((each.session, each) for each in sessions or ())
+        return told, [name for name, sessions in others.items() if sessions is None]
+
+
+def _in_a_thread(call: Callable[P, T]) -> Callable[P, T]:
+    """What asks the database, for a thread of its own: no old connection is left behind."""
+
+    @wraps(call)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        close_old_connections()
+        try:
+            return call(*args, **kwargs)
+        finally:
+            close_old_connections()
+
+    return called

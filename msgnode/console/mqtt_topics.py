@@ -1,0 +1,92 @@
+"""Sensor topics in the console: which topics of the MQTT broker are which data objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import admin, messages
+from django.http import HttpRequest, HttpResponse
+
+from msgnode.core import addresses
+from msgnode.devices.mqtt import topics
+from msgnode.devices.mqtt.connector import TOPICS_CHANGED
+from msgnode.models import MqttTopic
+from msgnode.storage.control import post
+
+from .audit import AuditedAdmin
+
+_SAMPLE = "x"
+
+
+class MqttTopicForm(forms.ModelForm):
+    """A row, with what is wrong with it."""
+
+    class Meta:
+        model = MqttTopic
+        fields = (
+            "topic", "object", "attribute", "path", "schema", "command_topic", "is_enabled",
+        )  # fmt: skip
+
+    def clean_topic(self) -> str:
+        topic: str = self.cleaned_data["topic"].strip()
+        if fault := topics.filter_fault(topic):
+            raise forms.ValidationError(f"The topic filter {fault}.")
+        if topic.split("/")[0] in (settings.MQTT["PREFIX"].split("/")[0], "+", "#"):
+            raise forms.ValidationError(
+                f"What begins with {settings.MQTT['PREFIX']} are the frames of devices: name the "
+                "first level of a topic of sensors."
+            )
+        return topic
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        topic = cleaned.get("topic")
+        if topic:
+            number = topics.wildcards(topic)
+            for field in ("object", "command_topic"):
+                if fault := topics.template_fault(cleaned.get(field) or "", number):
+                    self.add_error(field, f"It {fault}.")
+            if not self.errors:
+                self._check_addresses(cleaned, number)
+        return cleaned
+
+    def _check_addresses(self, cleaned: dict[str, Any], number: int) -> None:
+        template = cleaned["object"]
+        command_template = cleaned.get("command_topic") or ""
+        sample = topics.filled(template, (_SAMPLE,) * number, escapes=True)
+        if fault := addresses.fault(sample):
+            self.add_error("object", f"The address {fault}.")
+        elif not addresses.is_bare_entity(parsed := addresses.parse(sample)):
+            self.add_error("object", "It must be the address of a data object alone.")
+        elif parsed.home != settings.DOMAIN:
+            self.add_error("object", f"It must be of the domain {settings.DOMAIN}.")
+        missing = topics.places(command_template) - topics.places(template)
+        if missing:
+            self.add_error(
+                "command_topic", f"The object does not name {{{min(missing)}}}, so it is not known."
+            )
+            return
+        command = topics.filled(command_template or _SAMPLE, (_SAMPLE,) * number, escapes=False)
+        if topics.wildcards(command) or topics.filter_fault(command):
+            self.add_error("command_topic", "It is a topic to publish on: without wildcards.")
+        elif topics.met(cleaned["topic"], command) is not None:
+            self.add_error("command_topic", "Its own sensor topic would hear the commands.")
+
+
+@admin.register(MqttTopic)
+class MqttTopicAdmin(AuditedAdmin):
+    form = MqttTopicForm
+    list_display = ("topic", "object", "attribute", "path", "command_topic", "is_enabled")
+    ordering = ("topic",)
+    search_fields = ("topic",)
+    search_help_text = "Topic filter (its beginning)"
+
+    def publish(self) -> None:
+        post(TOPICS_CHANGED)
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        if not settings.DEVICE_MQTT:
+            messages.warning(request, "No topic is read: DEVICE_MQTT is not switched on.")
+        return super().changelist_view(request, extra_context)

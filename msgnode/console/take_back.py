@@ -1,0 +1,134 @@
+"""Taking back a change that the audit log has: the row becomes what it was before.
+
+Rules
+- Only what the entry changed is set back, and only while it still is as the change left it: who has
+  changed it since is not overruled.
+- Taking back asks for the right that the same change would need on its own page, and is a change
+  like any other: it stands in the audit log and is told to the workers.
+- What is more than a row (a policy set that went with all its rules), and what was hidden because
+  it is secret, cannot come back from an entry; then nothing is offered.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import apps
+from django.contrib import admin
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.db.models import Model
+from django.http import HttpRequest
+
+from msgnode.models import AuditEntry
+
+from .audit import Fields, plain_fields
+from .auditing import HIDDEN, UNINTERESTING
+
+MODELS = {
+    "ban": "msgnode.Ban",
+    "alarmrule": "msgnode.AlarmRule",
+    "policyset": "policies.PolicySet",
+    "policy": "policies.Policy",
+    "rule": "policies.Rule",
+    "namedlist": "policies.NamedList",
+    "policytest": "policies.PolicyTest",
+}
+ALONE = frozenset({"alarmrule", "ban", "rule", "namedlist", "policytest"})
+"""Kinds of rows that no others hang from."""
+NEEDED = {"add": "delete", "change": "change", "delete": "add"}
+"""The right that taking back needs, by what was done."""
+
+
+class CannotTakeBack(Exception):
+    """Why not, in words for the operator."""
+
+
+def check(entry: AuditEntry, user: Any) -> None:
+    """Return if the change can be taken back by this user. Raises CannotTakeBack."""
+    kind, _, act = entry.action.partition(".")
+    if kind not in MODELS or act not in NEEDED:
+        raise CannotTakeBack("Changes of this kind cannot be taken back.")
+    model = _model(kind)
+    right = f"{model._meta.app_label}.{NEEDED[act]}_{model._meta.model_name}"
+    if not user.has_perm(right):
+        raise CannotTakeBack("Your account lacks the right to change this back.")
+    if act != "change" and kind not in ALONE:
+        raise CannotTakeBack("More than this one row came or went with the change.")
+    if HIDDEN in entry.before.values():
+        raise CannotTakeBack("It had a secret, which is not written down.")
+    row = _row(model, entry)
+    if act == "delete":
+        if row is not None:
+            raise CannotTakeBack("It is there again.")
+    elif row is None:
+        raise CannotTakeBack("It is not there any more.")
+    elif _is_otherwise(row, entry):
+        raise CannotTakeBack("It has been changed again since; take that back first.")
+
+
+def take_back(entry: AuditEntry, request: HttpRequest) -> None:
+    """Make the row what it was before the change.
+
+    Raises:
+        CannotTakeBack: nothing is changed.
+    """
+    try:
+        with transaction.atomic():
+            check(entry, request.user)
+            _restore(entry)
+    except ValidationError as error:
+        raise CannotTakeBack("; ".join(error.messages)) from error
+    except IntegrityError as error:
+        raise CannotTakeBack("Another one is in its place.") from error
+
+
+def _restore(entry: AuditEntry) -> None:
+    kind, _, act = entry.action.partition(".")
+    model = _model(kind)
+    row: Any = _row(model, entry)
+    if act == "add":
+        row.delete()
+    else:
+        if row is None:
+            row = model()
+        for field in model._meta.concrete_fields:
+            if field.name in entry.before and _has_changed(entry, field.name):
+                setattr(row, field.attname, field.to_python(entry.before[field.name]))
+        row.full_clean(validate_unique=act == "change")
+        row.save(force_insert=act == "delete")
+    model_admin: Any = admin.site._registry.get(model)
+    if hasattr(model_admin, "publish") and kind in ("ban", "alarmrule"):
+        model_admin.publish()
+
+
+def _model(kind: str) -> type[Model]:
+    return apps.get_model(MODELS[kind])
+
+
+def _row(model: type[Model], entry: AuditEntry) -> Model | None:
+    name = model._meta.pk.name
+    key = entry.after.get(name, entry.before.get(name))
+    return model._base_manager.filter(pk=key).first() if key is not None else None
+
+
+def _has_changed(entry: AuditEntry, name: str) -> bool:
+    return name not in entry.after or entry.before[name] != entry.after[name]
+
+
+def _is_otherwise(row: Model, entry: AuditEntry) -> bool:
+    """Whether what the change has set is something else by now."""
+    now = plain_fields(_fields(row))
+    return any(
+        now.get(name) != value
+        for name, value in entry.after.items()
+        if name in now and entry.before.get(name) != value
+    )
+
+
+def _fields(row: Model) -> Fields:
+    return {
+        field.name: field.value_from_object(row)
+        for field in row._meta.concrete_fields
+        if field.name not in UNINTERESTING
+    }

@@ -1,0 +1,32 @@
+"""What the MQTT connector counts, for metrics and console."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class MqttCounters:
+    """Since the start of the worker.
+
+    Attributes:
+        received: messages from the broker.
+        repeated: of these, those that were carried before and came again.
+        refused: of these, those that no session could carry; the device is told where it can be.
+        dropped: of these, those of QoS 0 that came faster than they may.
+        published: messages to the broker that it has acknowledged.
+        lost_connections: how often the connection to the broker was lost or could not be made.
+    """
+
+    received: int = 0
+    repeated: int = 0
+    refused: int = 0
+    dropped: int = 0
+    published: int = 0
+    lost_connections: int = 0
+    last_error: str = ""
+
+    def refuse(self, why: str) -> None:
+        """One message is not carried."""
+        self.refused += 1
+        self.last_error = why[:500]

@@ -1,0 +1,210 @@
+"""Devices behind the broker: a session for each, their frames, and what comes for them.
+
+A device is here from its status `online`, or its first frame, until its status is `offline`: the
+broker publishes that for it when it is gone (its last will). One that never says a status is taken
+for gone after `idle` seconds of silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from msgnode.bus import delivery as bus_delivery
+from msgnode.core import messages
+from msgnode.core.envelope import InvalidFrame
+from msgnode.core.errors import BadMessage, NodeError
+from msgnode.core.faults import FAULTS
+
+from .broker import Broker, BrokerAddress, Delivery
+from .counters import MqttCounters
+from .session import BrokerSession, Opener
+from .topics import ONLINE, DeviceTopics
+
+SESSION_ADDRESS = "mn:/session"
+WAITING_AT_MOST = 100
+"""Frames of one device that may wait to be carried; those beyond are answered 429."""
+DEVICES_AT_MOST = 100_000
+_LOOKS_EVERY = 2.0
+
+
+class _Device:
+    __slots__ = ("name", "session", "is_online", "heard_at", "is_in_line")
+
+    def __init__(self, name: str, session: BrokerSession) -> None:
+        self.name = name
+        self.session = session
+        self.is_online = False  # said so itself
+        self.heard_at = time.monotonic()
+        self.is_in_line = False  # to publish
+
+
+class DeviceFrames:
+    """One instance while this worker serves the broker; see Broker for the connection."""
+
+    def __init__(
+        self,
+        domain: str,
+        topics: DeviceTopics,
+        address: BrokerAddress,
+        client_id: str,
+        opener: Opener,
+        counters: MqttCounters,
+        idle: float,
+        changed: Callable[[], None],
+    ) -> None:
+        self.fault = "not connected yet"
+        self._domain = domain
+        self._topics = topics
+        self._opener = opener
+        self._counters = counters
+        self._idle = idle
+        self._changed = changed
+        self._devices: dict[str, _Device] = {}
+        self._line: deque[_Device] = deque()  # who has something to publish
+        self.broker = Broker(
+            address, client_id, topics.filters, self._receive, self._up, self._down,
+            self._publish, counters,
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return sum(each.session.is_open for each in self._devices.values())
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        looking = asyncio.create_task(self._look())
+        try:
+            await self.broker.run()
+        finally:
+            looking.cancel()
+            self.leave()
+
+    def leave(self) -> None:
+        """Serve no device any more."""
+        self.broker.drop()
+        devices, self._devices = self._devices, {}
+        for device in devices.values():
+            with FAULTS.kept_to("MQTT session"):
+                device.session.leave()
+
+    # --- from the broker --------------------------------------------------------------------------
+
+    def _up(self) -> None:
+        self.fault = ""
+        self._changed()
+
+    def _down(self, why: str) -> None:
+        """Nothing reaches a device now: their sessions are detached until the broker is back."""
+        self.fault = why or "disconnected"
+        for device in tuple(self._devices.values()):
+            with FAULTS.kept_to("MQTT session"):
+                device.session.lose()
+        self._line.clear()
+        for device in self._devices.values():
+            device.is_in_line = False
+        self._changed()
+
+    def _receive(self, delivery: Delivery) -> None:
+        topic = self._topics.read(delivery.topic)
+        if topic is None:
+            self._counters.refuse(f"A topic is none of a device's: {delivery.topic[:100]}")
+            delivery.done()
+            return
+        device = self._devices.get(topic.device)
+        if topic.kind == "status":
+            self._status(topic.device, device, delivery)
+            return
+        device = device or self._enter(topic.device)
+        if device is None:
+            self._counters.refuse("The node has as many devices as it may have.")
+            delivery.done()
+            return
+        device.heard_at = time.monotonic()
+        try:
+            if messages.parse(delivery.payload).recipients[0] == SESSION_ADDRESS:
+                raise BadMessage("Sessions come and go with the device's status, not by message.")
+        except InvalidFrame:
+            pass  # the pipeline says what is wrong
+        except BadMessage as error:
+            self._refuse(device.name, delivery, delivery.payload, error)
+            delivery.done()
+            return
+        device.session.take(delivery, delivery.payload)
+
+    def _status(self, name: str, device: _Device | None, delivery: Delivery) -> None:
+        is_online = delivery.payload == ONLINE
+        delivery.done()
+        if is_online:
+            device = device or self._enter(name)
+            if device is not None:
+                device.is_online = True
+                device.session.want()
+        elif device is not None:
+            device.is_online = False
+            device.session.want_no_more()
+
+    def _enter(self, name: str) -> _Device | None:
+        if len(self._devices) >= DEVICES_AT_MOST:
+            return None
+        session = BrokerSession(
+            f"runtime://{self._domain}/{name}",
+            name,
+            self._opener,
+            WAITING_AT_MOST,
+            False,
+            partial(self._refuse, name),
+            _opened,
+            lambda: self._in_line(device),
+        )
+        device = self._devices[name] = _Device(name, session)
+        return device
+
+    def _refuse(self, name: str, delivery: Delivery, frame: bytes, error: NodeError) -> None:
+        """A frame is not carried: the device is told, if it can be."""
+        self._counters.refuse(f"{name}: {error.description}")
+        try:
+            message = messages.parse(frame)
+        except InvalidFrame:
+            return
+        if bus_delivery.expects_answer(message, message.recipients[0]) and self.broker.has_room:
+            answer = messages.reply(message, messages.error_body(error))
+            self.broker.publish(self._topics.inbound(name), answer, lambda: None)
+
+    async def _look(self) -> None:
+        """Devices that are gone are forgotten; so are those that never said they are here."""
+        while True:
+            await asyncio.sleep(_LOOKS_EVERY)
+            oldest = time.monotonic() - self._idle
+            for device in tuple(self._devices.values()):
+                if not device.is_online and device.heard_at < oldest:
+                    with FAULTS.kept_to("MQTT session"):
+                        device.session.want_no_more()
+                if not device.is_online and device.session.is_idle:
+                    del self._devices[device.name]
+
+    # --- to the broker ----------------------------------------------------------------------------
+
+    def _in_line(self, device: _Device) -> None:
+        if not device.is_in_line:
+            device.is_in_line = True
+            self._line.append(device)
+        self._publish()
+
+    def _publish(self) -> None:
+        """One frame of each device in turn, as long as the broker takes them."""
+        while self._line and self.broker.has_room:
+            device = self._line.popleft()
+            connection = device.session.connection
+            if connection is None or not connection.link.has_frames:
+                device.is_in_line = False
+                continue
+            link = connection.link
+            self._line.append(device)
+            self.broker.publish(self._topics.inbound(device.name), link.take(), link.acknowledged)
+
+
+async def _opened() -> None:
+    """A device's session needs nothing more than to be open."""

@@ -1,0 +1,71 @@
+"""The Link of a session whose frames go through a broker: what is written waits to be published.
+
+A frame counts as unsent until the broker has acknowledged it. Where the connection to the broker is
+lost before that, it is the session's again, so a device may be given a frame twice and never none.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from msgnode.devices.answering_link import AnsweringLink, nothing
+from msgnode.sessions.rules import CloseCode
+
+HIGH_WATER = 64 * 1024
+"""Unsent bytes above which the session keeps what comes in its own outbox."""
+
+
+class BrokerLink(AnsweringLink):
+    """`on_frames` is called when there is something to publish."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsent_bytes = 0
+        self.on_frames: Callable[[], None] = nothing
+        self._unsent: deque[bytes] = deque()
+        self._unacknowledged: deque[bytes] = deque()
+
+    @property
+    def has_frames(self) -> bool:
+        return bool(self._unsent)
+
+    def write(self, frame: bytes) -> None:
+        if self._is_taken(frame):
+            return
+        self._unsent.append(frame)
+        self.unsent_bytes += len(frame)
+        if not self.is_paused and self.unsent_bytes > HIGH_WATER:
+            self.is_paused = True
+            self.on_pause()
+        self.on_frames()
+
+    def close(self, code: int, reason: str) -> None:
+        self._note_closed(code, reason)
+
+    def drop(self) -> None:
+        self._unsent.clear()
+        self.close(CloseCode.TOO_SLOW, "too slow: messages were lost")
+
+    def take(self) -> bytes:
+        """The next frame to publish."""
+        frame = self._unsent.popleft()
+        self._unacknowledged.append(frame)
+        return frame
+
+    def acknowledged(self) -> None:
+        """The oldest frame that was taken has arrived."""
+        if not self._unacknowledged:  # it was given back meanwhile
+            return
+        self.unsent_bytes -= len(self._unacknowledged.popleft())
+        if self.is_paused and self.unsent_bytes <= HIGH_WATER // 2:
+            self.is_paused = False
+            self.on_resume()
+
+    def give_back(self) -> list[bytes]:
+        """Take out what is not known to have arrived, in order."""
+        frames = [*self._unacknowledged, *self._unsent]
+        self._unacknowledged.clear()
+        self._unsent.clear()
+        self.unsent_bytes = 0
+        return frames

@@ -1,0 +1,54 @@
+"""Where the connector finds the broker and the sensor topics: settings and rows of the console."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from msgnode import models
+from msgnode.bus.writing import Call, Writer
+
+from .broker import BrokerAddress
+from .sensors import SensorTopic
+
+
+def address(options: dict[str, Any], max_bytes: int) -> BrokerAddress:
+    """The broker of the settings, which were checked before (msgnode/checks.py)."""
+    url = urlsplit(options["URL"])
+    tls: ssl.SSLContext | None = None
+    if url.scheme == "mqtts":
+        tls = ssl.create_default_context(cafile=options["CA_FILE"] or None)
+        if options["CERT_FILE"]:
+            tls.load_cert_chain(options["CERT_FILE"], options["KEY_FILE"])
+    return BrokerAddress(
+        url.hostname or "",
+        url.port or (1883 if tls is None else 8883),
+        unquote(url.username) if url.username else None,
+        unquote(url.password) if url.password else None,
+        tls,
+        options["WINDOW"],
+        max_bytes,
+    )
+
+
+async def read(writer: Writer) -> list[SensorTopic]:
+    """The sensor topics that are enabled."""
+    found: list[SensorTopic] = []
+
+    def look() -> None:
+        found[:] = [
+            SensorTopic(
+                row.pk,
+                row.topic,
+                row.object,
+                row.attribute,
+                tuple(filter(None, row.path.split("."))),
+                row.schema,
+                row.command_topic,
+            )
+            for row in models.MqttTopic.objects.filter(is_enabled=True)
+        ]
+
+    await writer.submit(Call(look))
+    return found

@@ -1,0 +1,315 @@
+"""One sensor topic: its messages are updates of data objects, and updates to those are commands.
+
+The node is the reporter of the objects, in a session of the topic's own: it says `update` to
+`<object>/changes`, answers `read` to the object and `subscribe` to `<object>/subscription` with
+what it knows, and publishes what others say by `update` to the object on the topic's command topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from msgnode.bus import delivery as bus_delivery
+from msgnode.core import addresses, messages
+from msgnode.core.errors import BadMessage, Forbidden, NodeError, TooMany, Unavailable
+from msgnode.core.faults import FAULTS
+from msgnode.core.messages import Message
+from msgnode.devices.connection import FrameConnection
+
+from . import topics
+from .broker import Broker, BrokerAddress, Delivery
+from .counters import MqttCounters
+from .readings import value_of
+from .session import BrokerSession, Opener
+
+OBJECTS_AT_MOST = 9_000
+"""Objects of one topic: each is two subscriptions of its session."""
+WAITING_AT_MOST = 1_000
+"""Messages of QoS 0 that may wait; of those of QoS 1 the broker keeps what is beyond its window."""
+COMMANDS_AT_MOST = 1_000
+"""Commands that may wait for the broker."""
+CLAIM_SECONDS = 10.0
+_CLAIMED_AT_ONCE = 100
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class SensorTopic:
+    """One row of the console; see models.MqttTopic."""
+
+    id: int
+    topic: str
+    object: str
+    attribute: str
+    path: tuple[str, ...] = ()
+    schema: str = ""
+    command_topic: str = ""
+
+
+class _Object:
+    """A data object: the frame of its updates up to the value, and the last value."""
+
+    __slots__ = ("url", "head", "value")
+
+    def __init__(self, url: str, attribute: str) -> None:
+        self.url = url
+        self.value = b"null"
+        self.head = b'"type":"update","from":%b,"to":%b,"body":{"attribute":%b,"value":' % (
+            _encode(url), _encode(f"{url}/changes"), _encode(attribute),
+        )  # fmt: skip
+
+
+class SensorFeed:
+    """One instance for each topic while this worker serves the broker."""
+
+    def __init__(
+        self,
+        topic: SensorTopic,
+        domain: str,
+        address: BrokerAddress,
+        client_id: str,
+        opener: Opener,
+        counters: MqttCounters,
+        changed: Callable[[], None],
+    ) -> None:
+        self.topic = topic
+        self.fault = "not connected yet"
+        self._domain = domain
+        self._counters = counters
+        self._changed = changed
+        self._ids = itertools.count(1)
+        self._objects: dict[str, _Object] = {}  # by the topic that says it
+        self._by_url: dict[str, _Object] = {}
+        self._unclaimed: deque[str] = deque()
+        self._claiming: asyncio.Task[None] | None = None
+        self._commands: deque[tuple[str, bytes, Message]] = deque()
+        self._wildcards = topics.wildcards(topic.topic)
+        self._session = BrokerSession(
+            f"runtime://{domain}/mqtt-topic-{topic.id}", f"topic {topic.id}", opener,
+            WAITING_AT_MOST, True, self._refuse, self._opened, self._heard,
+        )  # fmt: skip
+        self.broker = Broker(
+            address, f"{client_id}-topic-{topic.id}", (topic.topic,), self._receive, self._up,
+            self._down, self._publish, counters,
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self._by_url)
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        self._session.want()
+        try:
+            await self.broker.run()
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Serve the topic no longer."""
+        self.broker.drop()
+        if self._claiming is not None:
+            self._claiming.cancel()
+        self._session.leave()
+
+    # --- sensors ----------------------------------------------------------------------------------
+
+    def _up(self) -> None:
+        self.fault = ""
+        self._session.want()
+        self._changed()
+
+    def _down(self, why: str) -> None:
+        """The session stays: objects can be read and observed, and commands are refused."""
+        self.fault = why or "disconnected"
+        while self._commands:
+            _, _, asked = self._commands.popleft()
+            self._answer(asked, Unavailable("The MQTT broker is out of reach."))
+        self._changed()
+
+    def _receive(self, delivery: Delivery) -> None:
+        try:
+            found = self._objects.get(delivery.topic) or self._meet(delivery.topic)
+            found.value = value_of(delivery.payload, self.topic.path)
+        except NodeError as error:
+            self._counters.refuse(f"{delivery.topic[:200]}: {error.description}")
+            delivery.done()
+            return
+        frame = b'{"id":%d,%b%b}}' % (next(self._ids), found.head, found.value)
+        self._session.take(delivery, frame)
+
+    def _refuse(self, delivery: Delivery, frame: bytes, error: NodeError) -> None:
+        if error.code == TooMany.code:
+            self._counters.dropped += 1
+        else:
+            self._counters.refuse(f"{self.topic.topic}: {error.description}")
+
+    def _meet(self, topic: str) -> _Object:
+        """The object of a topic that is new. Raises NodeError."""
+        parts = topics.met(self.topic.topic, topic)
+        if parts is None or len(topic) > topics.MAX_TOPIC:
+            raise BadMessage("The topic is longer than those that are read.")
+        url = topics.filled(self.topic.object, parts, escapes=True)
+        found = self._by_url.get(url)
+        if found is None:
+            found = self._enter(url)
+        if len(self._objects) < 2 * OBJECTS_AT_MOST:
+            self._objects[topic] = found
+        return found
+
+    def _enter(self, url: str) -> _Object:
+        if fault := addresses.fault(url):
+            raise BadMessage(f"The address of the object {fault}.")
+        if len(url) > addresses.MAX_HELD - len("/subscription"):
+            raise BadMessage("The address of the object is too long.")
+        if len(self._by_url) >= OBJECTS_AT_MOST:
+            raise Unavailable(f"A topic may have {OBJECTS_AT_MOST} objects.")
+        found = self._by_url[url] = _Object(url, self.topic.attribute)
+        self._unclaimed.append(url)
+        self._claim()
+        return found
+
+    # --- the session ------------------------------------------------------------------------------
+
+    async def _opened(self) -> None:
+        """A session, new or resumed, holds the objects."""
+        self._unclaimed = deque(self._by_url)
+        self._claim()
+
+    def _claim(self) -> None:
+        if self._claiming is None and self._unclaimed and self._session.is_open:
+            self._claiming = asyncio.create_task(self._claim_all())
+            self._claiming.add_done_callback(self._claimed)
+
+    def _claimed(self, task: asyncio.Task[None]) -> None:
+        self._claiming = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            FAULTS.note("MQTT session", error)
+
+    async def _claim_all(self) -> None:
+        """Claim the objects and listen at their subscription addresses, many at once."""
+        while self._unclaimed:
+            connection = self._session.connection
+            if connection is None:
+                return
+            number = min(len(self._unclaimed), _CLAIMED_AT_ONCE)
+            urls = [self._unclaimed.popleft() for _ in range(number)]
+            if not await self._is_claimed(connection, urls):
+                for url in urls:
+                    await self._is_claimed(connection, [url])
+
+    async def _is_claimed(self, connection: FrameConnection, urls: list[str]) -> bool:
+        resources = [each for url in urls for each in (url, f"{url}/subscription")]
+        frame = _encode(
+            {
+                "id": next(self._ids),
+                "type": "subscribe",
+                "from": self._session.runtime_url,
+                "to": f"domain://msg-node.{self._domain}/sm",
+                "body": {"resources": resources},
+            }
+        )
+        until = asyncio.get_running_loop().time() + CLAIM_SECONDS
+        try:
+            carried = await connection.carry_through(messages.parse(frame))
+            response = await connection.response(carried, until)
+        except NodeError as error:
+            self._counters.last_error = error.description[:500]
+            return False
+        body = response.fields() if response is not None else {"code": 504}
+        if body.get("code") == 200:
+            return True
+        if len(urls) == 1:
+            self._counters.last_error = f"{urls[0]}: {body.get('description', 'no answer')}"[:500]
+        return False
+
+    # --- what others say to the objects -----------------------------------------------------------
+
+    def _heard(self) -> None:
+        """The session has frames for us; answers go out after this turn."""
+        asyncio.get_running_loop().call_soon(self._hear)
+
+    def _hear(self) -> None:
+        connection = self._session.connection
+        while connection is not None and connection.link.has_frames:
+            frame = connection.link.take()
+            connection.link.acknowledged()
+            with FAULTS.kept_to("MQTT message"):
+                self._take(messages.parse(frame))
+            connection = self._session.connection
+
+    def _take(self, message: Message) -> None:
+        if message.is_response:
+            self._note_refusal(message)
+            return
+        to = message.recipients[0]
+        is_subscription = to.endswith("/subscription")
+        url = to.removesuffix("/subscription")
+        if addresses.parse(to).scheme in addresses.RUNTIME_SCHEMES:
+            return  # the session's own affairs, such as a gap
+        if message.type == "update" and not is_subscription:
+            self._command(message, url)
+        elif (message.type, is_subscription) in (("read", False), ("subscribe", True)):
+            self._answer(message, self._snapshot(url))
+        elif message.type == "unsubscribe" and is_subscription:
+            self._answer(message, None)
+        else:
+            self._answer(message, Forbidden("A sensor's object takes read, subscribe and update."))
+
+    def _note_refusal(self, response: Message) -> None:
+        """An update of ours was not carried: by a policy, or because its object is another's."""
+        body = response.fields()
+        code = body.get("code")
+        if isinstance(code, int) and code >= 400:
+            self._counters.refuse(
+                f"{response.recipients[0][:200]}: {body.get('description', code)}"
+            )
+
+    def _snapshot(self, url: str) -> dict[str, Any]:
+        known = self._by_url.get(url)
+        value = msgspec.Raw(known.value if known is not None else b"null")
+        described = {"url": url, "reporter": self._session.runtime_url}
+        if self.topic.schema:
+            described["schema"] = self.topic.schema
+        return {**described, "data": {self.topic.attribute: value}}
+
+    def _command(self, message: Message, url: str) -> None:
+        parts = topics.unfilled(self.topic.object, url, self.topic.topic)
+        if not self.topic.command_topic or parts is None:
+            self._answer(message, Forbidden("This object takes no commands."))
+            return
+        topic = topics.filled(self.topic.command_topic, parts, escapes=False)
+        if any(mark in topic for mark in "+#\0") or len(topic) > topics.MAX_TOPIC:
+            self._answer(message, BadMessage("The command has no topic that may be published on."))
+        elif not self.broker.is_up:
+            self._answer(message, Unavailable("The MQTT broker is out of reach."))
+        elif len(self._commands) >= COMMANDS_AT_MOST:
+            self._answer(message, Unavailable("Too many commands wait for the MQTT broker."))
+        else:
+            payload = _encode(message.fields().get("value"))
+            self._commands.append((topic, payload, message))
+            self._publish()
+
+    def _publish(self) -> None:
+        while self._commands and self.broker.has_room:
+            topic, payload, asked = self._commands.popleft()
+            self.broker.publish(topic, payload, partial(self._answer, asked, None))
+
+    def _answer(self, asked: Message, answer: dict[str, Any] | NodeError | None) -> None:
+        """Answer what expects it, with 200 and a value or with an error."""
+        if not bus_delivery.expects_answer(asked, asked.recipients[0]):
+            if isinstance(answer, NodeError):
+                self._counters.refuse(f"{asked.recipients[0][:200]}: {answer.description}")
+            return
+        if isinstance(answer, NodeError):
+            body = messages.error_body(answer)
+        else:
+            body = {"code": 200} if answer is None else {"code": 200, "value": answer}
+        self._session.say(messages.reply(asked, body))

@@ -1,0 +1,238 @@
+"""A session whose frames come through the broker: opened when needed, held back, taken up again.
+
+Frames are carried as they come. While the session is not open, or its sender is held back, they
+wait in order, and are acknowledged to the broker once they were carried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from msgnode.core.errors import NodeError
+from msgnode.core.faults import FAULTS
+from msgnode.devices.connection import FrameConnection
+
+from .broker import Delivery
+from .link import BrokerLink
+
+REFUSED_SECONDS = 5.0
+"""A session that is refused is not asked for again for so long."""
+_RETRY_SECONDS = 0.5
+_TRANSIENT = frozenset({429, 500, 503, 504})
+
+
+class BrokerConnection(FrameConnection):
+    """The connection of such a session."""
+
+    handshake = "mqtt"
+    link: BrokerLink
+
+
+class Opener(Protocol):
+    """Opens sessions of this worker, and is told of their end."""
+
+    async def open(self, runtime_url: str, name: str, link: BrokerLink) -> BrokerConnection:
+        """A connection with an open session. Raises NodeError."""
+        ...
+
+    def left(self, connection: BrokerConnection) -> None:
+        """The connection is lost; its session is kept for the grace period."""
+        ...
+
+
+class BrokerSession:
+    """One runtime URL behind the broker.
+
+    Args:
+        runtime_url: of the session.
+        name: who is behind it, as the broker knows it.
+        opener: of sessions.
+        at_most: frames that may wait; those beyond are refused.
+        holds_back: whether that spares frames of QoS 1, of which the broker keeps the rest.
+        refuse: is told what is not carried, and why.
+        on_open: is called with each connection that was opened.
+        on_frames: is called when there is something to publish.
+    """
+
+    def __init__(
+        self,
+        runtime_url: str,
+        name: str,
+        opener: Opener,
+        at_most: int,
+        holds_back: bool,
+        refuse: Callable[[Delivery, bytes, NodeError], None],
+        on_open: Callable[[], Awaitable[None]],
+        on_frames: Callable[[], None],
+    ) -> None:
+        self.runtime_url = runtime_url
+        self.name = name
+        self.connection: BrokerConnection | None = None
+        self._opener = opener
+        self._at_most = at_most
+        self._holds_back = holds_back
+        self._refuse = refuse
+        self._on_open = on_open
+        self._on_frames = on_frames
+        self._waiting: deque[tuple[Delivery, bytes]] = deque()
+        self._held: tuple[Delivery, bytes] | None = None  # by the connection, for a fact
+        self._task: asyncio.Task[None] | None = None
+        self._is_wanted = False
+        self._refusal: NodeError | None = None
+        self._refused_until = 0.0
+        self._has_left = False
+
+    @property
+    def is_open(self) -> bool:
+        return self.connection is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is known of it that would be lost."""
+        return self.connection is None and not self._waiting and self._task is None
+
+    def want(self) -> None:
+        """Open the session, if it is not."""
+        if self.connection is None:
+            self._is_wanted = True
+            self._go_on()
+
+    def want_no_more(self) -> None:
+        """The session is not needed: its connection is lost."""
+        self._is_wanted = False
+        self.lose()
+
+    def take(self, delivery: Delivery, frame: bytes) -> None:
+        """Carry a frame, now or in its turn."""
+        connection = self.connection
+        is_free = not self._waiting and self._held is None
+        if connection is not None and is_free and not connection.is_held_back:
+            self._carry(connection, delivery, frame)
+        elif self._refusal is not None and asyncio.get_running_loop().time() < self._refused_until:
+            self._give_up(delivery, frame, self._refusal)
+        elif len(self._waiting) >= self._at_most and not (self._holds_back and delivery.qos):
+            self._give_up(delivery, frame, TooFast())
+        else:
+            self._waiting.append((delivery, frame))
+            self._go_on()
+
+    def say(self, frame: bytes) -> None:
+        """Carry a frame of our own, where the session is open."""
+        if self.connection is not None:
+            self.connection.frame_received(frame)
+
+    def lose(self) -> None:
+        """The connection is lost; what is not known to have arrived waits for the next one."""
+        connection, self.connection = self.connection, None
+        if connection is None:
+            return
+        held, self._held = self._held, None
+        if held is not None and connection.link.closed is None:
+            held[0].done()  # the connection carries it yet
+        elif held is not None:
+            self._waiting.appendleft(held)
+        session = connection.session
+        frames = connection.link.give_back()
+        if session is not None and frames and not session.has_ended:
+            session.outbox.put_back(frames)
+        self._opener.left(connection)
+        connection.lost()
+        if self._waiting:
+            self._go_on()
+
+    def leave(self) -> None:
+        """Serve it no longer; frames that were not carried come again elsewhere."""
+        self._has_left = True
+        if self._task is not None:
+            self._task.cancel()
+        self._waiting.clear()
+        self.lose()
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _carry(self, connection: BrokerConnection, delivery: Delivery, frame: bytes) -> None:
+        connection.frame_received(frame)
+        if connection.has_frames:  # for a fact that is on its way: it was not carried yet
+            self._held = (delivery, frame)
+            self._go_on()
+        else:
+            delivery.done()
+
+    def _go_on(self) -> None:
+        if self._task is None and not self._has_left:
+            self._task = asyncio.create_task(self._work())
+            self._task.add_done_callback(self._worked)
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            FAULTS.note("MQTT session", error)
+            while self._waiting:
+                delivery, frame = self._waiting.popleft()
+                self._give_up(delivery, frame, NodeError("The node failed at a frame."))
+        elif self._waiting and not self._has_left:
+            self._go_on()
+
+    async def _work(self) -> None:
+        """Until nothing waits."""
+        while self._waiting or self._held or (self._is_wanted and self.connection is None):
+            connection = self.connection
+            if connection is None:
+                if not await self._open():
+                    return
+                continue
+            await connection.ready()
+            if connection is not self.connection:
+                continue
+            if self._held is not None:
+                held, self._held = self._held, None
+                held[0].done()
+            elif self._waiting:
+                self._carry(connection, *self._waiting.popleft())
+
+    async def _open(self) -> bool:
+        """Whether there is a session now; what waits is refused with it if it is refused."""
+        link = BrokerLink()
+        try:
+            connection = await self._opener.open(self.runtime_url, self.name, link)
+        except NodeError as error:
+            if error.code in _TRANSIENT:
+                await asyncio.sleep(_RETRY_SECONDS)
+                return True
+            self._is_wanted = False
+            self._refusal = error
+            self._refused_until = asyncio.get_running_loop().time() + REFUSED_SECONDS
+            while self._waiting:
+                self._give_up(*self._waiting.popleft(), error)
+            return False
+        self._is_wanted, self._refusal = False, None
+        self.connection = connection
+        link.on_closed = lambda: self._ended_by_the_node(connection)
+        link.on_frames = self._on_frames
+        if link.closed is not None:
+            self._ended_by_the_node(connection)
+        elif link.has_frames:
+            self._on_frames()
+        await self._on_open()
+        return True
+
+    def _ended_by_the_node(self, connection: BrokerConnection) -> None:
+        def lose() -> None:
+            if self.connection is connection:
+                self.lose()
+
+        asyncio.get_running_loop().call_soon(lose)
+
+    def _give_up(self, delivery: Delivery, frame: bytes, error: NodeError) -> None:
+        self._refuse(delivery, frame, error)
+        delivery.done()
+
+
+class TooFast(NodeError):
+    """More frames of one sender wait than may."""
+
+    code = 429
+    title = "The device sends faster than it may."

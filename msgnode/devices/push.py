@@ -1,0 +1,221 @@
+"""Wakes a device that sleeps, by a message without content to its push service.
+
+A push service (RFC 8030) takes a message for one browser or app at the URL of its subscription, and
+the node says who it is by a signed token (VAPID, RFC 8292). What is waiting is never told to it.
+
+One wake-up for what begins to wait for a device that reads nothing; the next one when that was
+fetched and more has come, and 30 seconds later at the earliest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from joserfc import jwt
+from joserfc.jwk import ECKey
+
+from msgnode.core.errors import BadMessage, Unavailable
+from msgnode.core.faults import FAULTS
+from msgnode.sessions.session import LiveSession
+
+from .devices import Device, Devices
+from .safe_http import NoAnswer, NotAllowed, SafeHttp, url_fault
+
+ALARM = "push-refused"
+LEAST_SECONDS = 30.0
+"""Between two wake-ups of a device."""
+TOKEN_SECONDS = 12 * 3600
+_LOOKS_EVERY = 1.0
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+_AT_ONCE = 32
+
+
+def _text(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+class PushKey:
+    """The key that push services know the node by: the same at every worker, made of SECRET_KEY."""
+
+    def __init__(self, secret: str, contact: str) -> None:
+        derive = HKDF(hashes.SHA256(), 48, salt=None, info=b"messaging-node web push")
+        number = int.from_bytes(derive.derive(secret.encode()), "big") % (_ORDER - 1) + 1
+        key = ec.derive_private_key(number, ec.SECP256R1())
+        pem = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        self._signer = ECKey.import_key(pem)
+        self._contact = contact
+        form = serialization.PublicFormat.UncompressedPoint
+        self.public = _text(key.public_key().public_bytes(serialization.Encoding.X962, form))
+
+    def authorization(self, endpoint: str, now: float) -> str:
+        """The header that says who posts to an endpoint."""
+        parts = urlsplit(endpoint)
+        claims = {
+            "aud": f"{parts.scheme}://{parts.netloc}",
+            "exp": int(now) + TOKEN_SECONDS,
+            "sub": self._contact,
+        }
+        token = jwt.encode({"typ": "JWT", "alg": "ES256"}, claims, self._signer, ["ES256"])
+        return f"vapid t={token}, k={self.public}"
+
+
+def read_endpoint(body: Any, hosts: Sequence[str], http: SafeHttp) -> str:
+    """The endpoint of a subscription, as browsers write it. Raises BadMessage."""
+    endpoint = body.get("endpoint") if isinstance(body, dict) else None
+    if not isinstance(endpoint, str) or not endpoint:
+        raise BadMessage("`endpoint` must be that of a push subscription.")
+    if fault := url_fault(endpoint, http.networks):
+        raise BadMessage(f"The endpoint {fault}.")
+    host = (urlsplit(endpoint).hostname or "").lower()
+    if not any(_fits(host, each.lower()) for each in hosts):
+        raise BadMessage(f"{host} is none of the push services of this node (PUSH_HOSTS).")
+    return endpoint
+
+
+def _fits(host: str, allowed: str) -> bool:
+    """Whether a host is the one allowed; `*.` stands for labels before it."""
+    return host.endswith(allowed[1:]) if allowed.startswith("*.") else host == allowed
+
+
+@dataclass(slots=True)
+class _Subscription:
+    session: LiveSession
+    endpoint: str
+    is_woken: bool = False
+    woken_at: float = 0.0
+    is_busy: bool = False
+
+
+@dataclass(slots=True)
+class PushCounters:
+    """Since the start of the worker."""
+
+    sent: int = 0
+    failed: int = 0
+    forgotten: int = 0
+
+
+class PushWakeups:
+    """One instance per worker; a subscription belongs to its session, at the worker that has it.
+
+    Args:
+        key: of the node.
+        hosts: of push services.
+        http: posts to them.
+        devices: of this worker.
+        seconds: that a push service may keep a wake-up.
+        raise_alarm: of the node.
+    """
+
+    def __init__(
+        self,
+        key: PushKey,
+        hosts: Sequence[str],
+        http: SafeHttp,
+        devices: Devices,
+        seconds: float,
+        raise_alarm: Callable[[str, str, str], None],
+    ) -> None:
+        self.key = key
+        self.counters = PushCounters()
+        self._hosts = hosts
+        self._http = http
+        self._devices = devices
+        self._seconds = seconds
+        self._raise_alarm = raise_alarm
+        self._subscriptions: dict[str, _Subscription] = {}
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._subscriptions)
+
+    def subscribe(self, device: Device, body: Any) -> None:
+        """Wake this device from now on. Raises BadMessage."""
+        endpoint = read_endpoint(body, self._hosts, self._http)
+        self._subscriptions[device.session.id] = _Subscription(device.session, endpoint)
+
+    def unsubscribe(self, device: Device) -> None:
+        """Wake it no longer."""
+        self._subscriptions.pop(device.session.id, None)
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOKS_EVERY)
+            with FAULTS.kept_to("push"):
+                self.look(time.monotonic())
+
+    async def close(self) -> None:
+        """The worker ends."""
+        for task in tuple(self._sending):
+            task.cancel()
+        await self._http.close()
+
+    def look(self, now: float) -> None:
+        """Wake whoever has something waiting and does not read."""
+        for id_, each in tuple(self._subscriptions.items()):
+            if each.session.has_ended:
+                del self._subscriptions[id_]
+            elif not self._waits(each.session):
+                each.is_woken = False
+            elif (
+                not each.is_woken
+                and not each.is_busy
+                and now - each.woken_at >= LEAST_SECONDS
+                and len(self._sending) < _AT_ONCE
+            ):
+                each.is_busy, each.woken_at = True, now
+                task = asyncio.create_task(self._wake(id_, each))
+                self._sending.add(task)
+                task.add_done_callback(self._sending.discard)
+
+    def _waits(self, session: LiveSession) -> bool:
+        """Whether something waits for a device that reads nothing."""
+        device = self._devices.of_session(session.id)
+        if device is not None and device.is_here:
+            return device.stop_reading is None and device.buffer.has_unsent
+        return not session.is_connected and session.outbox.waiting_bytes > 0
+
+    async def _wake(self, id_: str, to: _Subscription) -> None:
+        try:
+            status = await self._post(id_, to.endpoint)
+        except (NotAllowed, NoAnswer, Unavailable):
+            status = 0
+        finally:
+            to.is_busy = False
+        if 200 <= status < 300:
+            to.is_woken = True
+            self.counters.sent += 1
+            return
+        self.counters.failed += 1
+        if status in (404, 410):
+            self.counters.forgotten += 1
+            if self._subscriptions.get(id_) is to:
+                del self._subscriptions[id_]
+        elif status in (400, 401, 403):
+            host = urlsplit(to.endpoint).hostname or ""
+            text = f"The push service {host} refuses the node's wake-ups: it answered {status}."
+            self._raise_alarm(ALARM, host, text)
+
+    async def _post(self, id_: str, endpoint: str) -> int:
+        headers = {
+            "TTL": str(int(self._seconds)),
+            "Urgency": "high",
+            "Topic": _text(hashlib.sha256(id_.encode()).digest()[:24]),
+            "Authorization": self.key.authorization(endpoint, time.time()),
+        }
+        return (await self._http.post(endpoint, b"", headers)).status

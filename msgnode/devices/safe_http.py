@@ -1,0 +1,194 @@
+"""Requests to URLs that others have named: to public addresses alone, looked at before connecting.
+
+The host is resolved here, every address that it has is looked at, and the connection goes to one of
+these and to no other, whatever the name says a moment later. No redirect is followed and no proxy
+used. One limit of time holds for the whole exchange, however slowly an answer drips.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import httpcore
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+
+MAX_URL = 2_000
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+class NotAllowed(Exception):
+    """The URL leads where the node does not go; the text says why."""
+
+
+class NoAnswer(Exception):
+    """Nobody answered, not in time, or not in a way that could be read."""
+
+
+class Answer(NamedTuple):
+    """What was answered."""
+
+    status: int
+    body: bytes
+
+
+def url_fault(url: str, networks: Sequence[Network]) -> str:
+    """Why a URL cannot be asked at all, "" if it may be."""
+    if len(url) > MAX_URL or not url.isascii() or any(each <= " " for each in url):
+        return f"must be a URL of at most {MAX_URL} printable ASCII characters"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return "is no URL"
+    schemes = ("https", "http") if networks else ("https",)
+    if parts.scheme not in schemes or not host:
+        return f"must begin with {' or '.join(f'{each}://' for each in schemes)} and name a host"
+    if parts.username is not None or parts.password is not None:
+        return "must not name a user"
+    return ""
+
+
+def is_allowed(address: str, networks: Iterable[Network]) -> bool:
+    """Whether the node may connect to an IP address: a public one, or one of these networks.
+
+    >>> is_allowed("127.0.0.1", ()), is_allowed("169.254.169.254", ()), is_allowed("8.8.8.8", ())
+    (False, False, True)
+    """
+    try:
+        ip: IpAddress = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip.ipv4_mapped is not None:
+            ip = ip.ipv4_mapped
+        elif ip in _NAT64 or ip.sixtofour is not None or ip.teredo is not None:
+            return False  # an IPv4 address in disguise
+    if any(ip in network for network in networks):
+        return True
+    return ip.is_global and not ip.is_multicast
+
+
+class _PublicNetwork(httpcore.AsyncNetworkBackend):
+    """Connects to the addresses of a host that were looked at."""
+
+    def __init__(self, networks: Sequence[Network], resolve: Resolve) -> None:
+        self._networks = networks
+        self._resolve = resolve
+        self._network = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109  (httpcore's)
+        local_address: str | None = None,
+        socket_options: Any = None,
+    ) -> httpcore.AsyncNetworkStream:
+        addresses = await self._addresses(host, port)
+        if any(not is_allowed(each, self._networks) for each in addresses):
+            raise NotAllowed(f"{host} leads to an address that the node does not connect to.")
+        failure: Exception = httpcore.ConnectError(f"{host} has no address")
+        for address in addresses:
+            try:
+                return await self._network.connect_tcp(address, port, timeout)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+        raise failure
+
+    async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
+        raise NotAllowed("The node connects to no sockets of its own machine.")
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def _addresses(self, host: str, port: int) -> list[str]:
+        try:
+            return await self._resolve(host, port)
+        except (OSError, UnicodeError) as error:
+            raise httpcore.ConnectError(f"{host} cannot be resolved: {error}") from None
+
+
+class SafeHttp:
+    """One instance per worker.
+
+    Args:
+        networks: that may be connected to though they are not public, also without TLS.
+        seconds: that one exchange may take in all.
+        max_body: bytes of an answer that are read.
+        resolve: finds the addresses of a host; that of the system, if it is left out.
+    """
+
+    def __init__(
+        self,
+        networks: Sequence[Network],
+        seconds: float,
+        max_body: int,
+        resolve: Resolve | None = None,
+    ) -> None:
+        self.networks = networks
+        self._seconds = seconds
+        self._max_body = max_body
+        self._pool = httpcore.AsyncConnectionPool(
+            max_connections=1_000,
+            max_keepalive_connections=100,
+            keepalive_expiry=60.0,
+            network_backend=_PublicNetwork(networks, resolve or _resolved),
+        )
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Post to a URL.
+
+        Raises:
+            NotAllowed: it leads where the node does not go.
+            NoAnswer: there is no answer that can be read.
+        """
+        if fault := url_fault(url, self.networks):
+            raise NotAllowed(f"The URL {fault}.")
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._post(url, body, headers)
+        except TimeoutError:
+            raise NoAnswer(f"It did not answer within {self._seconds:g} s.") from None
+        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
+            raise NoAnswer(f"It cannot be reached: {str(error) or type(error).__name__}") from None
+        except (httpcore.UnsupportedProtocol, httpcore.ConnectionNotAvailable, OSError) as error:
+            raise NoAnswer(f"It cannot be reached: {str(error) or type(error).__name__}") from None
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self._pool.aclose()
+
+    async def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        parts: list[bytes] = []
+        size = 0
+        sent = {**headers, "Content-Type": "application/json", "User-Agent": "messaging-node"}
+        async with self._pool.stream(
+            "POST", url, headers=_with_host(url, sent, body), content=body
+        ) as answer:
+            async for part in answer.aiter_stream():
+                size += len(part)
+                if size > self._max_body:
+                    raise NoAnswer(f"It answered more than {self._max_body} bytes.")
+                parts.append(part)
+            return Answer(answer.status, b"".join(parts))
+
+
+def _with_host(url: str, headers: Mapping[str, str], body: bytes) -> list[tuple[bytes, bytes]]:
+    told = {**headers, "Host": urlsplit(url).netloc, "Content-Length": str(len(body))}
+    return [(name.encode(), value.encode()) for name, value in told.items()]
+
+
+async def _resolved(host: str, port: int) -> list[str]:
+    """The addresses of a host. Raises OSError and UnicodeError."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(each[4][0]) for each in found))

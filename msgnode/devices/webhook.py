@@ -1,0 +1,286 @@
+"""The outlet of a network server: what is for its session is posted to a URL of its own.
+
+One request is under way at a time, with up to 100 messages, so their order is kept; 2xx confirms
+them. What fails is repeated after 1, 2, 4 … 300 seconds, for a day. Requests are signed as the
+Standard Webhooks are: HMAC-SHA-256 over `<id>.<timestamp>.<body>`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from msgnode.core.errors import BadMessage, Forbidden, NodeError
+from msgnode.core.faults import FAULTS
+from msgnode.sessions.rules import CloseCode
+
+from . import calls
+from .answering_link import Closed
+from .devices import Device
+from .downstream import Downstream
+from .http import encode
+from .safe_http import Answer, NoAnswer, NotAllowed, SafeHttp, url_fault
+
+SECRET_PREFIX = "whsec_"  # noqa: S105  (says what follows)
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
+GIVES_UP = 24 * 3600.0
+"""Seconds of failures until a webhook is removed."""
+_QUIET = 60.0
+_SECRET_BYTES = range(24, 65)
+
+
+@dataclass(slots=True)
+class WebhookCounters:
+    """Since the start of the worker; `removed` counts those that their servers did not ask for."""
+
+    delivered: int = 0
+    failed: int = 0
+    removed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookTarget:
+    """Where to post, and the key of the signatures."""
+
+    url: str
+    key: bytes
+
+
+def read_target(body: Any, http: SafeHttp) -> tuple[WebhookTarget, str]:
+    """The target that a request names, and its secret as text. Raises BadMessage and Forbidden."""
+    url = body.get("url") if isinstance(body, dict) else None
+    if not isinstance(url, str) or not url:
+        raise BadMessage("`url` must say where to post.")
+    if fault := url_fault(url, http.networks):
+        raise Forbidden(f"The URL {fault}.")
+    secret = str(body.get("secret") or _new_secret())
+    try:
+        key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not secret.startswith(SECRET_PREFIX) or len(key) not in _SECRET_BYTES:
+        raise BadMessage("`secret` is whsec_ and 24 to 64 bytes in base64, or left out.")
+    return WebhookTarget(url, key), secret
+
+
+def _new_secret() -> str:
+    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def signed(target: WebhookTarget, id_: str, moment: int, body: bytes) -> dict[str, str]:
+    """The headers that a receiver checks."""
+    text = f"{id_}.{moment}.".encode() + body
+    signature = base64.b64encode(hmac.new(target.key, text, hashlib.sha256).digest()).decode()
+    return {
+        "webhook-id": id_,
+        "webhook-timestamp": str(moment),
+        "webhook-signature": f"v1,{signature}",
+    }
+
+
+async def post(http: SafeHttp, target: WebhookTarget, id_: str, body: bytes) -> Answer:
+    """Post a signed body. Raises NotAllowed and NoAnswer."""
+    return await http.post(target.url, body, signed(target, id_, int(time.time()), body))
+
+
+async def challenge(http: SafeHttp, target: WebhookTarget) -> None:
+    """Have a server show that it wants to be posted to.
+
+    Raises:
+        Forbidden: the URL leads where the node does not go.
+        BadMessage: the server did not give the challenge back.
+    """
+    word = secrets.token_urlsafe(24)
+    body = encode({"type": "challenge", "challenge": word})
+    try:
+        answer = await post(http, target, f"challenge-{uuid.uuid4().hex}", body)
+        told = msgspec.json.decode(answer.body) if answer.status == 200 else None
+    except NotAllowed as error:
+        raise Forbidden(str(error)) from None
+    except NoAnswer as error:
+        raise BadMessage(f"The challenge was not answered: {error}") from None
+    except (msgspec.DecodeError, RecursionError):
+        told = None
+    if not isinstance(told, dict) or told.get("challenge") != word:
+        raise BadMessage('The server must answer the challenge with 200 and {"challenge": …}.')
+
+
+class Webhook:
+    """One webhook of a device. `state` is for whoever asks: live, or why it is not."""
+
+    def __init__(
+        self, device: Device, target: WebhookTarget, http: SafeHttp, counters: WebhookCounters
+    ) -> None:
+        self.device = device
+        self.target = target
+        self.state = "live"
+        self._http = http
+        self._counters = counters
+        self._posted = 0
+
+    async def run(self) -> Closed | None:
+        """Post what comes, until the session goes, another reads, or the server wants no more.
+
+        Returns:
+            Why the session's connection ended; None if the server wants no more.
+        """
+        device = self.device
+        with Downstream(device) as downstream:
+            device.buffer.rewind()
+            while True:
+                if downstream.is_over:
+                    await self._say_closed(downstream)
+                    return downstream.closed
+                if not downstream.has_news:
+                    await downstream.wait(_QUIET)
+                    continue
+                gap = downstream.closed is None and device.buffer.take_gap()
+                events = downstream.take()
+                if not events and not gap:
+                    continue
+                listed = b",".join(frame for _, frame in events)
+                head = encode({"next": str(device.buffer.last_sent), "gap": gap})
+                body = head[:-1] + b',"messages":[' + listed + b"]}"
+                if not await self._deliver(downstream, body):
+                    return downstream.closed
+                if events:
+                    device.buffer.resume(events[-1][0])
+
+    async def _deliver(self, downstream: Downstream, body: bytes) -> bool:
+        """Post until it is taken; False if it will not be."""
+        self._posted += 1
+        id_ = f"{self.device.session.id}-{self.device.buffer.epoch}-{self._posted}"
+        pause, began = FIRST_PAUSE, time.monotonic()
+        while True:
+            try:
+                answer = await post(self._http, self.target, id_, body)
+            except (NotAllowed, NoAnswer) as error:
+                self.state = str(error)
+            else:
+                if 200 <= answer.status < 300:
+                    self.state = "live"
+                    self._counters.delivered += 1
+                    await self._carry(answer.body)
+                    return True
+                self.state = f"It answered {answer.status}."
+                if answer.status == 410:
+                    self._counters.removed += 1
+                    return False
+            self._counters.failed += 1
+            if time.monotonic() - began > GIVES_UP:
+                self._counters.removed += 1
+                return False
+            until = time.monotonic() + pause
+            while (left := until - time.monotonic()) > 0:
+                if downstream.closed is not None:
+                    return False
+                downstream.news.clear()
+                try:
+                    async with asyncio.timeout(left):
+                        await downstream.news.wait()
+                except TimeoutError:
+                    break
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _carry(self, body: bytes) -> None:
+        """Messages that the server has answered with are its own."""
+        if not body.strip():
+            return
+        try:
+            told = msgspec.json.decode(body)
+        except (msgspec.DecodeError, RecursionError):
+            return  # an "OK" of some framework
+        listed = told.get("messages") if isinstance(told, dict) else told
+        if not isinstance(listed, list) or not listed:
+            return
+        try:
+            await calls.post(self.device, encode(listed), 0.0, expects=False)
+        except NodeError as error:
+            self.state = error.description
+
+    async def _say_closed(self, downstream: Downstream) -> None:
+        closed = downstream.closed
+        if closed is None or closed.code == CloseCode.TOO_SLOW:  # it goes on
+            return
+        said = {"code": closed.code, "reason": closed.reason}
+        body = encode({"next": "", "gap": False, "messages": [], "close": said})
+        try:
+            await post(self._http, self.target, f"close-{uuid.uuid4().hex}", body)
+        except (NotAllowed, NoAnswer):
+            self._counters.failed += 1
+
+
+class Webhooks:
+    """The webhooks of this worker: one of a session at most, `at_most` in all."""
+
+    def __init__(self, http: SafeHttp, at_most: int = 10_000) -> None:
+        self.counters = WebhookCounters()
+        self.http = http
+        self._at_most = at_most
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._webhooks: dict[str, Webhook] = {}
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def of(self, device: Device) -> Webhook | None:
+        """The webhook of a device."""
+        return self._webhooks.get(device.session.id)
+
+    def begin(
+        self, device: Device, target: WebhookTarget, resume: Callable[[], Awaitable[Device]]
+    ) -> None:
+        """Post to this target from now on. Raises Forbidden where there are too many.
+
+        `resume` gets the session back where it lost its connection because too much waited.
+        """
+        id_ = device.session.id
+        self.end(device)
+        if len(self._tasks) >= self._at_most:
+            raise Forbidden("This worker of the node has as many webhooks as it may have.")
+        webhook = Webhook(device, target, self.http, self.counters)
+        task = asyncio.create_task(self._run(webhook, resume))
+        self._tasks[id_], self._webhooks[id_] = task, webhook
+
+        def ended(_: asyncio.Task[None]) -> None:
+            if self._tasks.get(id_) is task:
+                del self._tasks[id_], self._webhooks[id_]
+
+        task.add_done_callback(ended)
+
+    def end(self, device: Device) -> bool:
+        """Post nothing more; whether there was a webhook."""
+        task = self._tasks.pop(device.session.id, None)
+        self._webhooks.pop(device.session.id, None)
+        if task is not None:
+            task.cancel()
+        return task is not None
+
+    async def stop(self) -> None:
+        """The worker ends: what was to be said at the end has been."""
+        tasks = list(self._tasks.values())
+        if tasks:
+            await asyncio.wait(tasks, timeout=2.0)
+        for task in tasks:
+            task.cancel()
+        await self.http.close()
+
+    @staticmethod
+    async def _run(webhook: Webhook, resume: Callable[[], Awaitable[Device]]) -> None:
+        with FAULTS.kept_to("webhook"), suppress(NodeError):
+            while (closed := await webhook.run()) is not None:
+                if closed.code != CloseCode.TOO_SLOW:
+                    return
+                webhook.device = await resume()

@@ -1,0 +1,40 @@
+"""The secrets shared with the TURN servers: list them, rotate them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+
+from msgnode.console.command_base import Tool
+from msgnode.qos import secret_store
+from msgnode.qos.models import TurnSecret
+
+
+class Command(Tool):
+    help = (
+        "Show the secrets that the node shares with its TURN servers, never their text. --rotate "
+        "makes a new one, which signs as soon as all servers know it; credentials of the one "
+        "before stay good until they end, and nothing has to be started anew."
+    )
+    example = "  manage.py turn_secret --rotate\n  manage.py turn_secret --json"
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--rotate", action="store_true", help="make a new secret")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        if options["rotate"]:
+            secret_store.rotate()
+        secret_store.current(settings.QOS["CREDENTIAL_SECONDS"])
+        told = [
+            {"number": row.pk, "state": "counts" if place else "signs", "made_at": row.made_at}
+            for place, row in enumerate(TurnSecret.objects.all())
+        ]
+        if options["json"]:
+            self.say_json(told)
+            return
+        for secret in told:
+            at = f"{secret['made_at']:%F %T}Z"
+            self.stdout.write(f"{secret['number']:>6} {secret['state']:<7} {at}")

@@ -1,0 +1,180 @@
+"""Looks at the node's figures for the alarm rules of its operators.
+
+Rules
+- One worker of all does it: the one with the lowest epoch of itself and those it is linked to.
+  Where two do it for a while, an alarm is raised, and who is to be told is told, once.
+- Nothing is looked at while there is no rule.
+- A figure of all workers together is not known while one of them does not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from time import monotonic
+
+from django.db import DatabaseError, close_old_connections
+
+from msgnode.bus.writing import Call, Writer
+from msgnode.core.faults import FAULTS
+from msgnode.models import Alarm, AlarmRule
+from msgnode.storage import notices
+
+from .samples import Sample, of_all_workers, percentile
+from .thresholds import FIGURES, Rule, Threshold
+
+log = logging.getLogger(__name__)
+
+CHANGED = "alarm rules.changed"
+EVERY = 2.0
+LOOK_EVERY = 10.0
+"""Seconds between two looks at what only the database knows."""
+AGAIN = 60.0
+"""Seconds after which the rules are read again, whoever changed them."""
+
+Gather = Callable[[], Awaitable[tuple[list[Sample], bool]]]
+"""The last sample of each worker that answered, and whether all did."""
+
+
+class AlarmRules:
+    """One a worker.
+
+    Args:
+        gather: asks the workers.
+        leads: whether this worker is the one that looks.
+        writer: writes alarms and notices down.
+        bounds: limits that latencies are counted by.
+        folder: the data directory, whose disk is looked at.
+    """
+
+    def __init__(
+        self,
+        gather: Gather,
+        leads: Callable[[], bool],
+        writer: Writer,
+        bounds: Sequence[float],
+        folder: Path,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._gather = gather
+        self._leads = leads
+        self._writer = writer
+        self._bounds = bounds
+        self._folder = folder
+        self._clock = clock
+        self._thresholds: list[Threshold] = []
+        self._read_at: float | None = None
+        self._looked_at = float("-inf")
+        self._alarms: float | None = None
+
+    def changed(self, payload: object = None) -> None:
+        """The rules have changed: read them again."""
+        self._read_at = None
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY)
+            with FAULTS.kept_to("alarm rules"):
+                await self.look()
+
+    async def look(self) -> None:
+        """Look once."""
+        if not self._leads():
+            self.changed()  # whoever led meanwhile has raised and cleared
+            return
+        now = self._clock()
+        if self._read_at is None or now - self._read_at > AGAIN:
+            await self._read(now)
+        if not self._thresholds:
+            return
+        samples, is_whole = await self._gather()
+        figures = await self._figures(samples, is_whole, now)
+        for threshold in self._thresholds:
+            value = figures.get(threshold.rule.figure)
+            change = threshold.see(value, now)
+            if change is not None and value is not None:
+                self._tell(threshold, change, value)
+
+    def _tell(self, threshold: Threshold, is_raised: bool, value: float) -> None:
+        rule = threshold.rule
+        if is_raised:
+            text = threshold.text(value)
+            log.warning("Alarm: %s", text, extra={"kind": notices.KIND})
+            self._writer.submit(Call(partial(notices.raise_for, rule.id, text)))
+        else:
+            text = f"Over: {FIGURES[rule.figure].title} is {value:,.4g}."
+            self._writer.submit(Call(partial(notices.clear_for, rule.id, text)))
+
+    async def _read(self, now: float) -> None:
+        try:
+            rules, standing = await asyncio.to_thread(_rules)
+        except DatabaseError as error:
+            log.warning("The alarm rules cannot be read: %s", type(error).__name__)
+            return
+        known = {each.rule: each for each in self._thresholds}
+        thresholds = []
+        for rule in rules:
+            threshold = known.get(rule) or Threshold(rule, rule.name in standing)
+            threshold.stands = rule.name in standing
+            thresholds.append(threshold)
+        self._thresholds = thresholds
+        self._read_at = now
+
+    async def _figures(
+        self, samples: list[Sample], is_whole: bool, now: float
+    ) -> dict[str, float | None]:
+        found: dict[str, float | None] = {"workers": float(len(samples))}
+        if samples and is_whole:
+            found.update(self._of(of_all_workers(samples)))
+        if now - self._looked_at >= LOOK_EVERY:
+            self._looked_at = now
+            self._alarms = await asyncio.to_thread(_standing_alarms)
+        found["alarms"] = self._alarms
+        found["disk"] = shutil.disk_usage(self._folder).free / 1e6
+        return found
+
+    def _of(self, sample: Sample) -> dict[str, float]:
+        seconds = sample.seconds or 1.0
+        rates = ("messages", "copies", "bytes_in", "bytes_out", "refused", "undeliverable")
+        return {
+            **{name: getattr(sample, name) / seconds for name in rates},
+            "p50": percentile(0.5, sample.latencies, self._bounds) * 1e6,
+            "p99": percentile(0.99, sample.latencies, self._bounds) * 1e6,
+            "cpu": 100 * sample.cpu / seconds,
+            "memory": sample.memory / 1e6,
+            "sockets": sample.sockets,
+            "sessions": sample.sessions,
+            "waiting": sample.waiting,
+        }
+
+
+def _rules() -> tuple[list[Rule], set[str]]:
+    """The rules that are switched on, and the names of those whose alarm stands. Blocks."""
+    close_old_connections()
+    try:
+        rows = AlarmRule.objects.filter(is_enabled=True, figure__in=list(FIGURES))
+        rules = [
+            Rule(row.pk, row.name, row.figure, row.is_below, row.limit, row.seconds, row.note)
+            for row in rows
+        ]
+        notices.clear_others({rule.name for rule in rules})
+        return rules, notices.standing()
+    finally:
+        close_old_connections()
+
+
+def _standing_alarms() -> float | None:
+    """How many alarms stand that are no rule's own; None if nobody can tell. Blocks."""
+    close_old_connections()
+    try:
+        own = (notices.KIND, notices.FAILED)
+        return float(Alarm.objects.filter(cleared_at=None).exclude(kind__in=own).count())
+    except DatabaseError:
+        return None
+    finally:
+        close_old_connections()

@@ -1,0 +1,190 @@
+"""Takes a sample of this worker each second, and has those of minutes and hours written down.
+
+A sample costs a few additions, whatever the number of sessions. Minutes are kept for a day, hours
+for MOST_DAYS, in one row a worker and span; what is older goes with each write, a few at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from heapq import nlargest
+from time import monotonic, process_time, time
+from typing import Protocol
+
+import msgspec
+
+from msgnode import models
+from msgnode.bus.recording import CountingRecorder
+from msgnode.bus.writing import Call, Writer
+from msgnode.core.faults import FAULTS
+from msgnode.core.record import Outcome
+from msgnode.sessions.connection_limits import ConnectionLimits
+from msgnode.sessions.manager import SessionManager
+
+from .samples import HOUR, MINUTE, Rings, Sample
+from .session_watch import SessionWatch
+from .talkers import TOP, Talker, Talkers
+
+log = logging.getLogger(__name__)
+
+KEPT = {MINUTE: timedelta(hours=25), HOUR: timedelta(days=31)}
+AT_ONCE = 2_000
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_REFUSED = (Outcome.BLOCKED, Outcome.REFUSED)
+_LOST = (Outcome.UNDELIVERABLE, Outcome.DROPPED)
+
+
+class SampledNode(Protocol):
+    """The parts of a worker that are sampled; the node implements it."""
+
+    @property
+    def sessions(self) -> SessionManager: ...
+    @property
+    def sockets(self) -> ConnectionLimits: ...
+    @property
+    def recorder(self) -> CountingRecorder: ...
+
+
+class Reader(msgspec.Struct, array_like=True):
+    """A session that does not keep up: bytes that wait for it."""
+
+    runtime: str
+    session: str
+    waiting: int
+
+
+class WorkerFigures(msgspec.Struct, array_like=True):
+    """What a worker does now, as workers tell each other and the console adds up.
+
+    samples    its seconds, joined to the spans asked for; the last sample alone, if none were
+    """
+
+    worker: str
+    samples: list[Sample]
+    senders: list[Talker]
+    addresses: list[Talker]
+    readers: list[Reader]
+
+
+class Sampler:
+    """One a worker."""
+
+    def __init__(
+        self,
+        node: SampledNode,
+        worker: str,
+        writer: Writer,
+        talkers: Talkers,
+        watch: SessionWatch,
+        every: float = 1.0,
+    ) -> None:
+        self._node = node
+        self._worker = worker
+        self._writer = writer
+        self._talkers = talkers
+        self._watch = watch
+        self._every = every
+        self.rings = Rings()
+        self._before = self._totals()
+        self._at = monotonic()
+
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        """The limits that latencies are counted by."""
+        return self._node.recorder.latencies.bounds
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        while True:
+            await asyncio.sleep(self._every)
+            with FAULTS.kept_to("sample"):
+                self.take()
+
+    def take(self) -> None:
+        """Take a sample, and have what is over written down."""
+        self._talkers.turn()
+        self._watch.turn()
+        for span, sample in self.rings.add(self._sample()).items():
+            self._writer.submit(Call(partial(self._save, span, sample)))
+
+    def figures(self, step: int) -> WorkerFigures:
+        """What this worker does now; who asks has its talkers counted for a few seconds more."""
+        senders, addresses = self._talkers.ask()
+        samples = self.rings.recent(step) if step else list(self.rings.seconds)[-1:]
+        return WorkerFigures(self._worker, samples, senders, addresses, self._readers())
+
+    def _readers(self) -> list[Reader]:
+        """Sessions with most bytes waiting. Nobody is looked at while nothing waits."""
+        if not self._node.sessions.queues.bytes:
+            return []
+        waiting = [
+            (size, session)
+            for session in list(self._node.sessions.sessions.values())
+            if (size := session.outbox.waiting_bytes)
+        ]
+        most = nlargest(TOP, waiting, key=lambda each: each[0])
+        return [Reader(each.runtime_url, each.id, size) for size, each in most]
+
+    def _totals(self) -> Sample:
+        """What was counted since the start, as a sample."""
+        recorder = self._node.recorder
+        by_outcome: dict[Outcome, int] = {}
+        for (_, outcome), count in recorder.messages.items():
+            by_outcome[outcome] = by_outcome.get(outcome, 0) + count
+        return Sample(
+            at=0.0,
+            messages=sum(by_outcome.values()),
+            copies=recorder.copies,
+            bytes_in=recorder.bytes,
+            bytes_out=recorder.bytes_out,
+            refused=sum(by_outcome.get(outcome, 0) for outcome in _REFUSED),
+            undeliverable=sum(by_outcome.get(outcome, 0) for outcome in _LOST),
+            latencies=recorder.latencies.counts,
+            cpu=process_time(),
+        )
+
+    def _sample(self) -> Sample:
+        now, totals, before = monotonic(), self._totals(), self._before
+        sample = Sample(
+            at=time(),
+            seconds=now - self._at,
+            messages=totals.messages - before.messages,
+            copies=totals.copies - before.copies,
+            bytes_in=totals.bytes_in - before.bytes_in,
+            bytes_out=totals.bytes_out - before.bytes_out,
+            refused=totals.refused - before.refused,
+            undeliverable=totals.undeliverable - before.undeliverable,
+            latencies=[
+                new - old for new, old in zip(totals.latencies, before.latencies, strict=True)
+            ],
+            cpu=totals.cpu - before.cpu,
+            sockets=len(self._node.sockets.connections),
+            sessions=len(self._node.sessions.sessions),
+            waiting=self._node.sessions.queues.bytes,
+            memory=_memory(),
+        )
+        self._before, self._at = totals, now
+        return sample
+
+    def _save(self, span: int, sample: Sample) -> None:
+        at = datetime.fromtimestamp(-(-sample.at // span) * span, UTC)
+        rows = models.NodeSample.objects
+        rows.update_or_create(
+            worker=self._worker, span=span, at=at,
+            defaults={"figures": msgspec.to_builtins(sample)},
+        )  # fmt: skip
+        old = rows.filter(span=span, at__lt=at - KEPT[span]).values_list("pk", flat=True)
+        rows.filter(pk__in=list(old[:AT_ONCE])).delete()
+
+
+def _memory() -> int:
+    """Bytes of memory that the process takes; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 (each second)
+            return int(file.read().split()[1]) * _PAGE
+    except (OSError, IndexError, ValueError):
+        return 0

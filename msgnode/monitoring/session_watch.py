@@ -1,0 +1,220 @@
+"""What single sessions do, second by second, and what failed of it: only while somebody looks.
+
+Rules
+- A session is sampled from the first question about it until nobody has asked for PATIENCE seconds.
+  Its seconds are kept in a ring of a fixed size, its failures in another; equal ones in a row are
+  counted as one.
+- At most MOST sessions are looked at at a time; of further ones only the levels are told.
+- While none is looked at, the pipeline has no tap of ours.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from time import monotonic, time
+
+import msgspec
+
+from msgnode.bus.ports import MessageObserver
+from msgnode.core.record import Outcome, TrafficRecord
+from msgnode.core.redaction import cut
+from msgnode.sessions.session import LiveSession
+
+PATIENCE = 5.0
+MOST = 200
+SECONDS_KEPT = 300
+FAILURES_KEPT = 10
+_FAILED = (Outcome.BLOCKED, Outcome.REFUSED, Outcome.UNDELIVERABLE, Outcome.DROPPED)
+
+
+class SessionSample(msgspec.Struct, array_like=True):
+    """What a session did in the `seconds` before `at` (seconds since the epoch).
+
+    messages_in, bytes_in      frames read from its socket
+    messages_out, bytes_out    frames it was given, those that wait for it too
+    failed     messages of its own that were refused or found nobody
+    waiting    bytes in its outbox at the end
+    """
+
+    at: float
+    seconds: float
+    messages_in: int = 0
+    bytes_in: int = 0
+    messages_out: int = 0
+    bytes_out: int = 0
+    failed: int = 0
+    waiting: int = 0
+
+
+class Failure(msgspec.Struct, array_like=True):
+    """A message of the session that was not carried, as often as in a row.
+
+    at         of the last of them, seconds since the epoch
+    type, to, outcome, code, rule    as in the traffic record
+    """
+
+    at: float
+    type: str
+    to: str
+    outcome: str
+    code: int
+    rule: str
+    count: int = 1
+
+
+class SessionFigures(msgspec.Struct, array_like=True):
+    """A session as its worker knows it.
+
+    is_held_back    its socket is not read at the moment: it sends too much, or waits for others
+    is_behind       it does not read what it is sent
+    totals          messages and bytes since its socket connected, and since the worker has it
+    samples         the last one, or all that are kept, if asked for
+    """
+
+    session: str
+    worker: str
+    state: str
+    is_held_back: bool
+    is_behind: bool
+    totals: tuple[int, int, int, int]
+    samples: list[SessionSample]
+    failures: list[Failure]
+
+
+class _Watched:
+    """One session that is looked at."""
+
+    def __init__(self, session: LiveSession, now: float) -> None:
+        self.session = session
+        self.asked_at = now
+        self.samples: deque[SessionSample] = deque(maxlen=SECONDS_KEPT)
+        self.failures: deque[Failure] = deque(maxlen=FAILURES_KEPT)
+        self.failed = 0
+        self._socket = session.socket
+        self._before = _totals(session)
+        self._at = now
+
+    def take(self, now: float) -> None:
+        """Take a sample. A socket that is new counts from nothing."""
+        totals, socket = _totals(self.session), self.session.socket
+        before = self._before
+        if socket is not self._socket:
+            before = (0, 0, *before[2:])
+        read, read_bytes, given, given_bytes = (
+            max(0, new - old) for new, old in zip(totals, before, strict=True)
+        )
+        waiting = self.session.outbox.waiting_bytes
+        self.samples.append(
+            SessionSample(time(), now - self._at, read, read_bytes, given, given_bytes,
+                          self.failed, waiting)
+        )  # fmt: skip
+        self._socket, self._before, self._at, self.failed = socket, totals, now, 0
+
+    def note(self, record: TrafficRecord) -> None:
+        """A message of the session that failed."""
+        self.failed += 1
+        failure = Failure(
+            record.at, record.type, cut(record.to), record.outcome, record.code, record.rule
+        )
+        last = self.failures[-1] if self.failures else None
+        if last is not None and _is_alike(last, failure):
+            last.count += 1
+            last.at = failure.at
+        else:
+            self.failures.append(failure)
+
+
+class SessionWatch:
+    """One a worker. `attach` gives the pipeline a tap or takes it away."""
+
+    def __init__(
+        self,
+        sessions: Mapping[str, LiveSession],
+        worker: str,
+        attach: Callable[[MessageObserver | None], None],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._sessions = sessions
+        self._worker = worker
+        self._attach = attach
+        self._clock = clock
+        self._watched: dict[str, _Watched] = {}
+
+    def ask(self, ids: Iterable[str], is_whole: bool = False) -> list[SessionFigures]:
+        """What those of the sessions do that this worker has.
+
+        Args:
+            ids: of sessions, which are looked at from now on.
+            is_whole: all seconds that are kept, not only the last.
+        """
+        told = []
+        for id_ in ids:
+            session = self._sessions.get(id_)
+            if session is not None and session.runtime_url:
+                told.append(self._figures(session, self._look_at(session), is_whole))
+        return told
+
+    def turn(self) -> None:
+        """Called about every second: take samples, and leave those that nobody asks for."""
+        now = self._clock()
+        for id_, watched in tuple(self._watched.items()):
+            is_over = now - watched.asked_at > PATIENCE
+            if is_over or self._sessions.get(id_) is not watched.session:
+                del self._watched[id_]
+                if not self._watched:
+                    self._attach(None)
+            else:
+                watched.take(now)
+
+    def _look_at(self, session: LiveSession) -> _Watched | None:
+        now = self._clock()
+        watched = self._watched.get(session.id)
+        if watched is None or watched.session is not session:
+            if watched is None and len(self._watched) >= MOST:
+                return None
+            if not self._watched:
+                self._attach(self._note)
+            watched = self._watched[session.id] = _Watched(session, now)
+        watched.asked_at = now
+        return watched
+
+    def _figures(
+        self, session: LiveSession, watched: _Watched | None, is_whole: bool
+    ) -> SessionFigures:
+        samples = list(watched.samples) if watched is not None else []
+        socket = session.socket
+        return SessionFigures(
+            session.id,
+            self._worker,
+            session.state.value,
+            socket is not None and socket.is_held_back,
+            session.outbox.is_behind,
+            _totals(session),
+            samples if is_whole else samples[-1:],
+            list(watched.failures) if watched is not None else [],
+        )
+
+    def _note(self, record: TrafficRecord, body: bytes) -> None:
+        if record.code >= 400 or record.outcome in _FAILED:
+            watched = self._watched.get(record.session)
+            if watched is not None:
+                watched.note(record)
+
+
+def _totals(session: LiveSession) -> tuple[int, int, int, int]:
+    """Frames read and their bytes, frames given and theirs."""
+    socket, outbox = session.socket, session.outbox
+    read = socket.flow if socket is not None else None
+    return (
+        read.frames if read is not None else 0,
+        read.frames_bytes if read is not None else 0,
+        outbox.frames,
+        outbox.frames_bytes,
+    )
+
+
+def _is_alike(one: Failure, other: Failure) -> bool:
+    return (one.type, one.to, one.outcome, one.code, one.rule) == (
+        other.type, other.to, other.outcome, other.code, other.rule,
+    )  # fmt: skip

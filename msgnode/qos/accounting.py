@@ -1,0 +1,102 @@
+"""Writes what allocations have carried: to their rows, reservations, customers and days. Blocks.
+
+A row has the bytes of its allocation's whole life so far; what is added to the others is the
+difference to what the row had before, in the same transaction. So writing an entry twice adds
+nothing, and the totals at the end heal what was missed. Only the supervisor writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import F
+
+from . import bookings, credentials, lease
+from .ledger import Entry
+from .models import Customer, RelayAllocation, Reservation, Usage
+
+AT_ONCE = 500
+Bytes = tuple[int, int]
+Known = tuple[str, int, int]
+"""The key of a row, and its bytes."""
+
+
+def look_up(entries: Sequence[Entry]) -> dict[str, Known]:
+    """The rows of allocations whose beginning an earlier supervisor has heard, by entry."""
+    found = {}
+    for entry in entries:
+        rows = RelayAllocation.objects.filter(user=entry.user, number=entry.number)
+        row = rows.order_by("-id").first()
+        found[entry.key] = (row.key, row.received, row.sent) if row else (entry.key, 0, 0)
+    return found
+
+
+def write(epoch: str, entries: Sequence[Entry]) -> dict[str, int]:
+    """Write entries; their versions by key. Raises NotSupervisor."""
+    with transaction.atomic():
+        lease.check(epoch)
+        at = bookings.now()
+        ids = {credentials.reservation_of(entry.user) for entry in entries}
+        found = Reservation.objects.select_related("customer").in_bulk(list(ids))
+        for entry in sorted(entries, key=lambda each: each.key):
+            reservation = found.get(credentials.reservation_of(entry.user))
+            if reservation is not None:
+                _write(entry, reservation, at)
+    return {entry.key: entry.version for entry in entries}
+
+
+def _write(entry: Entry, reservation: Reservation, at: datetime) -> None:
+    row = RelayAllocation.objects.filter(key=entry.key).first() or RelayAllocation(
+        key=entry.key,
+        reservation=reservation,
+        user=entry.user,
+        number=entry.number,
+        started_at=at,
+    )
+    received, sent = entry.carried
+    more = (received - row.received, sent - row.sent)
+    row.received, row.sent = received, sent
+    row.is_incomplete = entry.is_incomplete
+    if entry.ended_at and row.ended_at is None:
+        row.ended_at = at
+    row.save()
+    _add(reservation, more, at, is_incomplete=entry.is_incomplete)
+    _use(reservation, has_ended=bool(entry.ended_at))
+
+
+def _add(reservation: Reservation, more: Bytes, at: datetime, *, is_incomplete: bool) -> None:
+    """Add bytes (fewer, if what was reported is more than the totals) to who has used them."""
+    rows = Reservation.objects.filter(pk=reservation.pk)
+    rows.update(received=F("received") + more[0], sent=F("sent") + more[1])
+    others = RelayAllocation.objects.filter(reservation=reservation, is_incomplete=True)
+    rows.update(is_incomplete=is_incomplete or others.exists())
+    if reservation.customer is None or not (any(more) or is_incomplete):
+        return
+    customer = Customer.objects.filter(pk=reservation.customer.pk)
+    customer.update(used=F("used") + more[0] + more[1])
+    day, _ = Usage.objects.get_or_create(customer=reservation.customer, day=at.date())
+    days = Usage.objects.filter(pk=day.pk)
+    days.update(received=F("received") + more[0], sent=F("sent") + more[1])
+    if is_incomplete:
+        days.update(is_incomplete=True)
+
+
+def _use(reservation: Reservation, *, has_ended: bool) -> None:
+    """A reservation with an allocation is in use; if it has ended, the allocation is to be cut."""
+    rows = Reservation.objects.filter(pk=reservation.pk)
+    rows.filter(state=Reservation.State.HELD).update(state=Reservation.State.ACTIVE)
+    if not has_ended:
+        rows.filter(state=Reservation.State.ENDED).update(cut_at=None)
+
+
+def mark_gap(epoch: str) -> None:
+    """Nothing was heard for a while: what runs is incomplete until its totals come."""
+    with transaction.atomic():
+        lease.check(epoch)
+        running = RelayAllocation.objects.filter(ended_at=None)
+        Reservation.objects.filter(
+            pk__in=running.values("reservation"), state__in=bookings.OPEN
+        ).update(is_incomplete=True)
+        running.update(is_incomplete=True)

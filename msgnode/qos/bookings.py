@@ -1,0 +1,344 @@
+"""Bookings in the database: reserve, renew, release, end. Blocks: not for the event loop.
+
+What is booked on a server is the sum of its reservations that have not ended. Whoever books locks
+the servers' rows first, always in the order of their keys, so that two workers never book the same
+room (SQLite has one writer, which is the same). A refused command changes nothing, and no other one
+of its group.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import Q, Sum
+from django.utils import timezone
+
+from msgnode.core.errors import BadMessage, Forbidden, NodeError, NotFound, TooMany, Unavailable
+from msgnode.storage.fence import Check, unfenced
+
+from . import credentials
+from .broker import Order, Owner
+from .models import Customer, Reservation, TrafficClass, TurnServer
+
+OPEN = (Reservation.State.HELD, Reservation.State.ACTIVE)
+MAX_GROUP = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much and how long; times in seconds.
+
+    Attributes:
+        per_session: open reservations of a session.
+        per_subject: the same of a verified subject.
+        seconds: of a reservation that does not say how long.
+        max_seconds: of one that does.
+        credential_seconds: of a credential, at most.
+    """
+
+    per_session: int = 4
+    per_subject: int = 20
+    seconds: int = 3600
+    max_seconds: int = 24 * 3600
+    credential_seconds: int = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """A new reservation; `elsewhere` if a broker elsewhere has the servers."""
+
+    order: Order
+    owner: Owner
+    elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """A later end."""
+
+    id: str
+    seconds: int
+    owner: Owner
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """The owner's word that it has ended."""
+
+    id: str
+    owner: Owner
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """What a broker elsewhere said: the id it gave and a URL, or that it refused."""
+
+    id: str
+    foreign_id: str = ""
+    is_refused: bool = False
+
+
+Command = Book | Extend | Free | Settle
+
+
+@dataclass(slots=True)
+class Room:
+    """The servers, locked, with what is free on each in bits per second."""
+
+    servers: dict[int, TurnServer] = field(default_factory=dict)
+    free: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def locked(cls) -> Room:
+        """What there is now, for nobody else to book until the transaction ends."""
+        rows = (
+            TurnServer.objects.select_for_update(of=("self",))
+            if _locks()
+            else (TurnServer.objects.all())
+        )
+        return cls.of(list(rows.select_related("traffic_class").order_by("pk")))
+
+    @classmethod
+    def of(cls, servers: Sequence[TurnServer]) -> Room:
+        """What is free on these servers."""
+        used = booked()
+        room = cls({each.pk: each for each in servers})
+        room.free = {each.pk: each.capacity - used.get(each.pk, 0) for each in servers}
+        return room
+
+    def take(self, traffic_class: str, bitrate: int) -> TurnServer:
+        """Book it on the fittest server. Raises Unavailable, which says what is lacking."""
+        usable = [
+            each
+            for each in self.servers.values()
+            if each.is_enabled
+            and each.state != TurnServer.State.DOWN
+            and (each.traffic_class is None or each.traffic_class.name == traffic_class)
+        ]
+        if not usable:
+            raise Unavailable(f"No TURN server for class {traffic_class} is up.")
+        fitting = [each for each in usable if self.free[each.pk] >= bitrate]
+        if not fitting:
+            raise Unavailable(
+                f"No TURN server has room for class {traffic_class}, {bitrate} bit/s, now."
+            )
+        fittest = min(fitting, key=self._rank)
+        self.free[fittest.pk] -= bitrate
+        return fittest
+
+    def _rank(self, server: TurnServer) -> tuple[bool, float, float]:
+        """One of its class before one of all classes, the emptiest first, then by chance."""
+        share = 1 - self.free[server.pk] / server.capacity
+        return server.traffic_class is None, share, random.random()  # noqa: S311  (no secret)
+
+
+def _locks() -> bool:
+    return connection.features.has_select_for_update
+
+
+def booked() -> dict[int, int]:
+    """Bits per second booked on each server that has any."""
+    rows = Reservation.objects.filter(state__in=OPEN, server__isnull=False)
+    sums = rows.order_by().values("server").annotate(bits=Sum("bitrate"))
+    return {row["server"]: row["bits"] for row in sums}
+
+
+def now() -> datetime:
+    """The time by the database's clock, on which all workers agree."""
+    if connection.vendor != "postgresql":
+        return timezone.now()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        return cursor.fetchone()[0]
+
+
+def apply(commands: Sequence[Command], limits: Limits, check: Check = unfenced) -> list[Any]:
+    """Carry out a group in one transaction: for each the row, or the NodeError that refuses it."""
+    outcomes: list[Any] = []
+    with transaction.atomic():
+        check()
+        at = now()
+        books = any(isinstance(each, Book) and not each.elsewhere for each in commands)
+        room = Room.locked() if books else Room()
+        for command in commands:
+            try:
+                outcomes.append(_carry_out(command, room, limits, at))
+            except NodeError as refusal:
+                outcomes.append(refusal)
+    return outcomes
+
+
+def _carry_out(command: Command, room: Room, limits: Limits, at: datetime) -> Any:
+    match command:
+        case Book(order, owner, elsewhere):
+            return _book(order, owner, None if elsewhere else room, limits, at)
+        case Extend(id_, seconds, owner):
+            return _extend(_open(id_, owner, locks=True), seconds, owner, limits, at)
+        case Free(id_, owner):
+            row = _open(id_, owner)
+            if not end(Reservation.objects.filter(pk=row.pk), Reservation.Reason.RELEASED, at):
+                raise NotFound(f"The reservation {id_} has ended.")
+            return row
+        case Settle(id_, _, True):
+            end(Reservation.objects.filter(pk=id_), Reservation.Reason.REFUSED, at, told_at=at)
+            return None
+        case Settle(id_, foreign_id):
+            rows = Reservation.objects.filter(pk=id_, state__in=OPEN)
+            rows.update(foreign_id=foreign_id, state=Reservation.State.ACTIVE)
+            return None
+
+
+def _book(
+    order: Order, owner: Owner, room: Room | None, limits: Limits, at: datetime
+) -> Reservation:
+    traffic_class, bitrate = _size(order)
+    customer = None if room is None else _customer(order.customer)
+    _check_number(owner, limits)
+    end_ = at + timedelta(seconds=_seconds(order.seconds, limits))
+    row = Reservation(
+        id=credentials.new_id(),
+        customer=customer,
+        server=None if room is None else room.take(traffic_class, bitrate),
+        traffic_class=traffic_class,
+        bitrate=bitrate,
+        session_id=uuid.UUID(owner.session_id),
+        runtime_url=owner.runtime_url,
+        issuer=owner.issuer,
+        subject=owner.subject,
+        client_name=order.client_name,
+        about=order.about,
+        created_at=at,
+        expires_at=end_,
+    )
+    _issue(row, limits, at)
+    row.save(force_insert=True)
+    return row
+
+
+def _size(order: Order) -> tuple[str, int]:
+    """The class of a reservation, which is that of its greatest flow, and its bandwidth."""
+    named = (order.traffic_class,) if order.traffic_class else order.media
+    known = {row.name: row.bitrate for row in TrafficClass.objects.all()}
+    for name in {*named, *order.media}:
+        if name not in known:
+            raise BadMessage(f"There is no traffic class {name}; there are {', '.join(known)}.")
+    greatest = max(named, key=lambda name: known[name])
+    flows = order.media or named
+    most = sum(known[each] for each in flows)
+    if order.traffic_class:
+        most = known[greatest] * len(flows)
+    if order.bitrate > most:
+        raise BadMessage(
+            f"`bitrate` is at most {most} for {len(flows)} flow(s) of class {greatest}."
+        )
+    return greatest, order.bitrate or most
+
+
+def _customer(name: str) -> Customer | None:
+    if not name:
+        return None
+    customer = Customer.objects.filter(name=name).first()
+    if customer is None:
+        raise NotFound(f"There is no customer {name}.")
+    if not customer.is_enabled:
+        raise Forbidden(f"The customer {name} may not reserve at the moment.")
+    if is_exceeded(customer):
+        raise Forbidden(f"The quota of the customer {name} is used up.")
+    return customer
+
+
+def is_exceeded(customer: Customer) -> bool:
+    """Whether nothing is left of its quota."""
+    return customer.quota is not None and customer.used >= customer.quota
+
+
+def _check_number(owner: Owner, limits: Limits) -> None:
+    rows = Reservation.objects.filter(state__in=OPEN)
+    if rows.filter(session_id=uuid.UUID(owner.session_id)).count() >= limits.per_session:
+        raise TooMany(f"A session may have {limits.per_session} reservations at once.")
+    if owner.subject:
+        mine = rows.filter(issuer=owner.issuer, subject=owner.subject)
+        if mine.count() >= limits.per_subject:
+            raise TooMany(f"A user may have {limits.per_subject} reservations at once.")
+
+
+def _seconds(asked: int, limits: Limits) -> int:
+    if asked > limits.max_seconds:
+        raise BadMessage(f"A reservation lasts at most {limits.max_seconds} seconds.")
+    return asked or limits.seconds
+
+
+def _issue(row: Reservation, limits: Limits, at: datetime) -> None:
+    """Note the user name of a new credential; those that are over are forgotten."""
+    end_ = min(row.expires_at, at + timedelta(seconds=limits.credential_seconds))
+    past = at.timestamp()
+    live = [user for user in row.users if int(user.partition(":")[0]) > past]
+    row.users = [*live[-20:], credentials.username(row.id, int(end_.timestamp()))]
+
+
+def _extend(
+    row: Reservation, seconds: int, owner: Owner, limits: Limits, at: datetime
+) -> Reservation:
+    if row.customer is not None and is_exceeded(row.customer):
+        raise Forbidden(f"The quota of the customer {row.customer} is used up.")
+    later = at + timedelta(seconds=_seconds(seconds, limits))
+    row.expires_at = max(row.expires_at, later)
+    row.session_id = uuid.UUID(owner.session_id)  # of the same subject, if it is another one
+    row.runtime_url = owner.runtime_url
+    _issue(row, limits, at)
+    row.save(update_fields=["expires_at", "session_id", "runtime_url", "users"])
+    return row
+
+
+def _open(id_: str, owner: Owner, locks: bool = False) -> Reservation:
+    row = find(id_, owner, locks=locks)
+    if row.state == Reservation.State.ENDED:
+        raise NotFound(f"The reservation {id_} has ended.")
+    return row
+
+
+def find(id_: str, owner: Owner, locks: bool = False) -> Reservation:
+    """The owner's reservation, locked until the transaction ends if asked for.
+
+    Raises:
+        NotFound: there is none.
+        Forbidden: it is another's.
+    """
+    rows = Reservation.objects.select_related("server", "customer").filter(pk=id_)
+    if locks and _locks():
+        rows = rows.select_for_update(of=("self",))
+    row = rows.first()
+    if row is None:
+        raise NotFound(f"There is no reservation {id_[:40]}.")
+    if not owns(row, owner):
+        raise Forbidden("The reservation belongs to another session.")
+    return row
+
+
+def owns(row: Reservation, owner: Owner) -> bool:
+    """Whether it is theirs: of the subject that was verified, else of the session."""
+    if row.subject:
+        return (row.issuer, row.subject) == (owner.issuer, owner.subject)
+    return row.session_id == uuid.UUID(owner.session_id)
+
+
+def open_of(owner: Owner) -> list[Reservation]:
+    """The owner's reservations that have not ended."""
+    mine = Q(subject="", session_id=uuid.UUID(owner.session_id))
+    if owner.subject:
+        mine |= Q(issuer=owner.issuer, subject=owner.subject)
+    return list(Reservation.objects.filter(mine, state__in=OPEN).select_related("server")[:1000])
+
+
+def end(rows: Any, reason: Reservation.Reason, at: datetime, **more: Any) -> int:
+    """End those of the rows that have not ended; how many those were."""
+    changed: int = rows.filter(state__in=OPEN).update(
+        state=Reservation.State.ENDED, reason=reason, ended_at=at, **more
+    )
+    return changed

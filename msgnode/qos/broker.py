@@ -1,0 +1,78 @@
+"""The port of a QoS broker: what the connector asks of it, and who asks. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Value = dict[str, Any]
+"""What stands under `value` in an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who asks: a session, and the verified subject behind it, if there is one."""
+
+    session_id: str
+    runtime_url: str
+    issuer: str = ""
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A reservation that is asked for. What is not said is 0 or empty.
+
+    Attributes:
+        media: the class of each flow.
+        traffic_class: stands in for the classes of the flows.
+        bitrate: in bits per second.
+        seconds: how long.
+        customer: the cspId.
+        client_name: what the application calls its client.
+        about: the application's session (`sessionId`).
+    """
+
+    media: tuple[str, ...] = ()
+    traffic_class: str = ""
+    bitrate: int = 0
+    seconds: int = 0
+    customer: str = ""
+    client_name: str = ""
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Criteria:
+    """What an inquiry is about: the cspId and classes, empty for all."""
+
+    customer: str = ""
+    media: tuple[str, ...] = ()
+
+
+class Broker(Protocol):
+    """Grants reservations. Everything ends within seconds, and raises NodeError where refused."""
+
+    async def inquire(self, criteria: Criteria) -> Value:
+        """What the network has, is booked, and is free."""
+        ...
+
+    async def reserve(self, order: Order, owner: Owner) -> Value:
+        """Book a reservation; an RTCConfiguration with its id, class, bandwidth and end."""
+        ...
+
+    async def read(self, id_: str, owner: Owner) -> Value:
+        """How the owner's reservation is, without its credential."""
+        ...
+
+    async def list(self, owner: Owner) -> list[Value]:
+        """The owner's reservations that have not ended."""
+        ...
+
+    async def renew(self, id_: str, seconds: int, owner: Owner) -> Value:
+        """A later end and a new credential, as `reserve` answers; what runs goes on."""
+        ...
+
+    async def release(self, id_: str, owner: Owner) -> None:
+        """End the reservation, and what runs for it."""
+        ...

@@ -1,0 +1,90 @@
+"""domain://qos.<domain>: the QoS broker connector.
+
+Applications inquire what the network has, and reserve for their sessions; what they may say is in
+requests.py. Every message gets one answer: without a broker it is 503. A reservation belongs to who
+made it: to the verified subject, else to the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, assert_never
+
+from msgnode.bus.ports import Body, Component, Listener
+from msgnode.core.errors import NodeError, Unavailable
+from msgnode.core.messages import Message
+
+from .broker import Broker, Owner
+from .requests import Inquire, List, Read, Release, Renew, Request, Reserve, request_of
+
+
+class QosConnector(Component):
+    """Relays to a Broker; see the head of the file.
+
+    Args:
+        domain: of the node.
+        broker: None where the node has none.
+        refusal: why no credential may be given, "" if it may.
+    """
+
+    name = "qos"
+    kind = "connector"
+
+    def __init__(self, domain: str, broker: Broker | None, refusal: str = "") -> None:
+        super().__init__((f"domain://qos.{domain}",))
+        self._broker = broker
+        self._refusal = refusal
+        self._returning: set[asyncio.Future[None]] = set()
+        if broker is None:
+            self.card.state = "off"
+
+    def answer(self, message: Message, caller: Listener) -> Awaitable[Body]:
+        if self._broker is None:
+            raise Unavailable("no QoS broker: this node has none (QOS_BROKER)")
+        request = request_of(message.type, message.fields())
+        if self._refusal and isinstance(request, Reserve | Renew):
+            raise Unavailable(self._refusal)
+        return self._answer(self._broker, request, _owner(caller))
+
+    async def _answer(self, broker: Broker, request: Request, owner: Owner) -> Body:
+        value: Any
+        match request:
+            case Inquire(criteria):
+                value = await broker.inquire(criteria)
+            case Reserve(order):
+                value = await broker.reserve(order, owner)
+            case List():
+                value = await broker.list(owner)
+            case Read(id_):
+                value = await broker.read(id_, owner)
+            case Renew(id_, seconds):
+                value = await broker.renew(id_, seconds, owner)
+            case Release(id_):
+                await broker.release(id_, owner)
+                return {"code": 200}
+            case _:
+                assert_never(request)
+        return {"code": 200, "value": value}
+
+    def revoke(self, message: Message, body: Body, caller: Listener) -> None:
+        """A reservation whose answer came too late is released: its owner does not know it."""
+        value = body.get("value")
+        if message.type == "create" and isinstance(value, dict) and "reservationId" in value:
+            task = asyncio.ensure_future(self._give_back(value["reservationId"], _owner(caller)))
+            self._returning.add(task)
+            task.add_done_callback(self._returning.discard)
+
+    async def _give_back(self, id_: str, owner: Owner) -> None:
+        if self._broker is not None:
+            try:
+                await self._broker.release(id_, owner)
+            except NodeError:
+                self.card.failed += 1  # it ends when it is not used
+
+
+def _owner(caller: Listener) -> Owner:
+    identity = caller.speaker.identity
+    if identity is None:
+        return Owner(caller.id, caller.runtime_url)
+    return Owner(caller.id, caller.runtime_url, identity.issuer, identity.subject)

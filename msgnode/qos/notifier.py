@@ -1,0 +1,50 @@
+"""Tells owners that their reservations have ended: an `update` to the runtime that reserved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from msgnode.bus.notices import Notices
+from msgnode.bus.ports import Listener
+from msgnode.bus.table import RoutingTable
+from msgnode.core.faults import FAULTS
+
+from .sweep import Ended
+
+
+class Notifier:
+    """Finds the sessions of owners, at whichever worker, and hands them the status."""
+
+    def __init__(self, notices: Notices, table: RoutingTable) -> None:
+        self._notices = notices
+        self._table = table
+
+    def tell(self, ended: Iterable[Ended]) -> list[str]:
+        """Tell them; the ids that are done with, those of owners who are gone included."""
+        done = []
+        for each in ended:
+            with FAULTS.kept_to("notification"):
+                wanted = UUID(each.session_id)
+                there = self._table.runtimes.get(each.runtime_url, ())
+                mine = tuple(listener for listener in there if _id_of(listener) == wanted)
+                if mine:
+                    self._notices.send(each.runtime_url, _body(each), mine)
+            done.append(each.id)
+        return done
+
+
+def _id_of(listener: Listener) -> UUID | None:
+    try:
+        return UUID(listener.id)
+    except ValueError:  # the worker's own probe
+        return None
+
+
+def _body(ended: Ended) -> dict[str, str]:
+    return {
+        "resource": f"/reservations/{ended.id}",
+        "attribute": "status",
+        "value": ended.status,
+        "reason": ended.reason,
+    }

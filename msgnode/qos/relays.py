@@ -1,0 +1,135 @@
+"""What the supervisor does about the TURN servers: visits, accounting, the secrets they share.
+
+Redis may be away: what runs goes on, servers are visited all the same, an alarm stands, and what
+was not heard makes the accounts of that time incomplete until the totals of an allocation come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from . import accounting, secret_store, turn_state
+from .ledger import Ledger
+from .statistics import Event
+from .turn_redis import TurnRedis
+from .turn_servers import Alarm, Clear, TurnServers
+
+GAP = "qos-accounting-gap"
+_PUBLISH_SECONDS = 5.0
+_QUIET_SECONDS = 5.0
+"""How long Redis may be away before the alarm is raised."""
+
+InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
+
+
+class Relays:
+    """One for the worker.
+
+    Args:
+        epoch: of the worker.
+        redis_url: of the Redis of the servers, "" if there is none.
+        realm: of the servers.
+        poll: seconds between two looks at a server.
+        credential_seconds: of a credential, at most.
+        raise_alarm: takes kind, subject and text.
+        clear_alarm: takes kind and subject.
+    """
+
+    def __init__(
+        self,
+        epoch: str,
+        redis_url: str,
+        realm: str,
+        poll: float,
+        credential_seconds: int,
+        raise_alarm: Alarm,
+        clear_alarm: Clear,
+    ) -> None:
+        self.ledger = Ledger()
+        self.servers = TurnServers(poll, raise_alarm, clear_alarm)
+        self._epoch = epoch
+        self._realm = realm
+        self._redis_url = redis_url
+        self._credential_seconds = credential_seconds
+        self._raise_alarm = raise_alarm
+        self._clear_alarm = clear_alarm
+        self._redis: TurnRedis | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._published = 0.0
+        self._heard_at = 0.0
+        self._has_gap = False
+        self._is_alarmed: bool | None = None
+
+    async def round(self, in_thread: InThread) -> None:
+        """One look. Raises NotSupervisor."""
+        if self._redis is None and self._redis_url:
+            self._redis = TurnRedis(self._redis_url, self._realm, self._note, self._missed)
+            self._listening = asyncio.create_task(self._redis.run())
+            self._heard_at = time.monotonic()
+        await self._visit(in_thread)
+        await self._account(in_thread)
+        if self._redis is not None:
+            await self._share(self._redis, in_thread)
+
+    async def stop(self) -> None:
+        """Another worker supervises from now on, or none."""
+        await self.servers.stop()
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+        if self._redis is not None:
+            await self._redis.close()
+        self._redis = self._listening = None
+        self._published = 0.0
+        self.ledger = Ledger()
+
+    async def _visit(self, in_thread: InThread) -> None:
+        for visit, is_up in self.servers.finished():
+            await in_thread(partial(turn_state.settle, self._epoch, visit, is_up))
+        resting = self.servers.resting()
+        self.servers.begin(await in_thread(lambda: turn_state.visits(resting)))
+
+    async def _account(self, in_thread: InThread) -> None:
+        if self._has_gap:
+            self._has_gap = False
+            await in_thread(lambda: accounting.mark_gap(self._epoch))
+        strangers = self.ledger.strangers(accounting.AT_ONCE)
+        if strangers:
+            self.ledger.adopt(await in_thread(partial(accounting.look_up, strangers)))
+        entries = [replace(each) for each in self.ledger.unwritten(accounting.AT_ONCE)]
+        if entries:
+            self.ledger.written(await in_thread(partial(accounting.write, self._epoch, entries)))
+        self.ledger.forget(time.monotonic())
+
+    async def _share(self, redis: TurnRedis, in_thread: InThread) -> None:
+        """Have the secrets that count in Redis, and an alarm while it is away."""
+        now = time.monotonic()
+        if now - self._published < _PUBLISH_SECONDS:
+            return
+        secrets = await in_thread(lambda: secret_store.current(self._credential_seconds))
+        if await redis.publish(secrets) and redis.is_listening:
+            self._heard_at = now
+        self._published = now
+        is_away = time.monotonic() - self._heard_at > _QUIET_SECONDS
+        if is_away:
+            self._raise_alarm(
+                GAP,
+                self._realm,
+                f"The Redis of the TURN servers is away ({redis.fault or 'no answer'}): what they "
+                "carry is not counted until it is back.",
+            )
+        elif self._is_alarmed is not False:
+            self._clear_alarm(GAP, self._realm)
+        self._is_alarmed = is_away
+
+    def _note(self, event: Event) -> None:
+        self.ledger.note(event, time.monotonic())
+
+    def _missed(self) -> None:
+        self.ledger.gap()
+        self._has_gap = True

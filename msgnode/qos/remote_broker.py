@@ -1,0 +1,170 @@
+"""The field's QoS broker over HTTP, behind the same port as the node's own.
+
+It answers getAppropriateTurn (a TURN server and a client id, within a customer's quota) and
+getCredentials. It knows neither bandwidth nor owners nor an end before a week: the node keeps
+those, so the rules of owners, numbers and times hold here too. What has been released there stays
+valid until it ends by itself, because that broker cannot be told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+from urllib.parse import urlencode
+
+from msgnode.connectors.http import Answer, BackEnd
+from msgnode.core.errors import (
+    BadGateway,
+    Forbidden,
+    GatewayTimeout,
+    NodeError,
+    NotFound,
+    Unavailable,
+)
+
+from . import bookings
+from .bookings import Book, Extend, Free, Settle
+from .broker import Criteria, Order, Owner, Value
+from .embedded_broker import shown
+from .models import Reservation, TrafficClass
+from .store import ReservationStore
+
+log = logging.getLogger(__name__)
+
+UNREACHABLE = "The QoS broker does not answer."
+
+
+class RemoteBroker:
+    """Implements Broker.
+
+    Args:
+        store: of the reservations as the node knows them.
+        back_end: the broker's base URL.
+        timeout: seconds for all that a request takes there.
+    """
+
+    def __init__(self, store: ReservationStore, back_end: BackEnd, timeout: float = 10.0) -> None:
+        self._store = store
+        self._back_end = back_end
+        self._timeout = timeout
+
+    async def inquire(self, criteria: Criteria) -> Value:
+        value: Value = {"classes": await self._store.in_thread(lambda: _classes(criteria))}
+        if criteria.customer:
+            key = f"prov:{criteria.customer}"
+            consumed = _volumes((await self._get("getCspConso", cspkey=key)).body)
+            listed = (await self._get("getAllCspInfo")).body
+            found = [each for each in listed or () if isinstance(each, dict)]
+            mine = next((each for each in found if each.get("csp") == key), None)
+            if mine is None:
+                raise NotFound(f"There is no customer {criteria.customer}.")
+            quota = _volumes({name: mine.get(f"{name}Quota") for name in _KINDS})
+            left = max(0, quota["data"] - consumed["data"])
+            value |= {"cspId": criteria.customer, "quota": quota, "consumed": consumed}
+            value["available"] = {"data": left}
+        return value
+
+    async def reserve(self, order: Order, owner: Owner) -> Value:
+        row: Reservation = await self._store.submit(Book(order, owner, elsewhere=True))
+        try:
+            place, client = _place(
+                await self._get(
+                    "getAppropriateTurn", cspId=order.customer, clientName=order.client_name
+                )
+            )
+            credential = await self._credential(client)
+        except BaseException as error:
+            given_up = self._store.submit(Settle(row.id, is_refused=True))
+            if isinstance(error, NodeError):
+                await given_up
+            raise
+        await self._store.submit(Settle(row.id, foreign_id=f"{client} {place}"))
+        row.state = Reservation.State.ACTIVE
+        return _granted(row, place, client, credential)
+
+    async def read(self, id_: str, owner: Owner) -> Value:
+        return await self._store.in_thread(lambda: shown(bookings.find(id_, owner)))
+
+    async def list(self, owner: Owner) -> list[Value]:
+        return await self._store.in_thread(lambda: [shown(row) for row in bookings.open_of(owner)])
+
+    async def renew(self, id_: str, seconds: int, owner: Owner) -> Value:
+        row: Reservation = await self._store.submit(Extend(id_, seconds, owner))
+        client, _, place = row.foreign_id.partition(" ")
+        return _granted(row, place, client, await self._credential(client))
+
+    async def release(self, id_: str, owner: Owner) -> None:
+        await self._store.submit(Free(id_, owner))
+
+    async def _credential(self, client: str) -> str:
+        body = (await self._get("getCredentials", clientId=client)).body
+        password = body.get("password") if isinstance(body, dict) else None
+        if not isinstance(password, str) or not password:
+            raise BadGateway("The QoS broker gave no credential.")
+        return password
+
+    async def _get(self, call: str, **query: str) -> Answer:
+        """One call, in all within the limit: a broker that never ends its answer counts as away."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await self._back_end.send("GET", f"/{call}?{urlencode(query)}")
+        except TimeoutError:
+            raise GatewayTimeout(UNREACHABLE) from None
+        if answer.status != 200:
+            raise _refusal(answer)
+        return answer
+
+
+_KINDS = ("audio", "video", "data")
+
+
+def _refusal(answer: Answer) -> NodeError:
+    """What a refusal of the broker means, which says it in words of a 404."""
+    text = answer.text.lower()
+    if "consumption exceeded" in text:
+        return Forbidden("The quota of the customer is used up.")
+    if "csp not found" in text:
+        return NotFound("The QoS broker knows no such customer.")
+    if "no turn found" in text:
+        return Unavailable("The QoS broker has no TURN server at the moment.")
+    if answer.status in (404, 503) or answer.status >= 500:
+        return Unavailable("The QoS broker cannot answer this at the moment.")
+    return BadGateway("The QoS broker gave no valid answer.")
+
+
+def _place(answer: Answer) -> tuple[str, str]:
+    """The server's `host:port` and the client id."""
+    body = answer.body
+    if (
+        not isinstance(body, list)
+        or len(body) != 2
+        or not all(isinstance(each, str) and 0 < len(each) <= 60 for each in body)
+        or any(character.isspace() for character in "".join(body))
+    ):
+        raise BadGateway("The QoS broker named no TURN server.")
+    return body[0], body[1]
+
+
+def _granted(row: Reservation, place: str, client: str, credential: str) -> Value:
+    server = {"urls": [f"turn:{place}"], "username": client, "credential": credential}
+    return {**shown(row), "iceServers": [server], "iceTransportPolicy": "relay"}
+
+
+def _volumes(body: Any) -> dict[str, int]:
+    """Bytes by kind, which the broker writes as texts."""
+    if not isinstance(body, dict):
+        raise NotFound("The QoS broker knows no such customer.")
+    found = {}
+    for name in _KINDS:
+        text = str(body.get(name) or "0")
+        found[name] = int(text) if text.isdecimal() and len(text) < 20 else 0
+    return found
+
+
+def _classes(criteria: Criteria) -> list[Value]:
+    return [
+        {"class": row.name, "bitrate": row.bitrate}
+        for row in TrafficClass.objects.all()
+        if not criteria.media or row.name in criteria.media
+    ]

@@ -1,0 +1,101 @@
+"""What node.py wires of quality of service: the connector and what it stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from msgnode.bus.notices import Notices
+from msgnode.bus.ports import Enforcer, Recorder
+from msgnode.bus.table import RoutingTable
+from msgnode.connectors.http import BackEnd
+from msgnode.storage.fence import Check
+
+from .bookings import Limits
+from .broker import Broker
+from .component import QosConnector
+from .embedded_broker import EmbeddedBroker
+from .notifier import Notifier
+from .relays import Relays
+from .remote_broker import UNREACHABLE, RemoteBroker
+from .store import ReservationStore
+from .supervisor import Supervisor
+from .turn_servers import Alarm, Clear
+
+_CONNECTIONS = 32
+_NO_TLS = "TURN credentials are given over TLS only, and this node lacks it (USES_TLS)."
+
+
+class QosService:
+    """The broker that the settings name, or none, behind its connector.
+
+    Args:
+        domain: of the node.
+        settings: the setting QOS.
+        check: raises inside a transaction if this worker may not write any more.
+        fenced: called, in the thread that commits, when it did.
+        epoch: of the worker.
+        grace: seconds that reservations outlive their sessions.
+    """
+
+    def __init__(
+        self,
+        domain: str,
+        settings: Mapping[str, Any],
+        check: Check,
+        fenced: Callable[[], None],
+        epoch: str,
+        grace: float,
+        table: RoutingTable,
+        enforcer: Enforcer,
+        recorder: Recorder,
+        raise_alarm: Alarm,
+        clear_alarm: Clear,
+    ) -> None:
+        limits = Limits(
+            per_session=settings["MAX_PER_SESSION"],
+            per_subject=settings["MAX_PER_SUBJECT"],
+            seconds=settings["SECONDS"],
+            max_seconds=settings["MAX_SECONDS"],
+            credential_seconds=settings["CREDENTIAL_SECONDS"],
+        )
+        self.store = ReservationStore(limits, check, fenced)
+        self._back_end: BackEnd | None = None
+        refusal = "" if settings["GIVES_CREDENTIALS"] else _NO_TLS
+        self.connector = QosConnector(domain, self._broker(settings["BROKER"]), refusal)
+        notices = Notices(f"domain://qos.{domain}", "qos", enforcer, recorder)
+        self.supervisor: Supervisor | None = None
+        if settings["BROKER"]:
+            notifier = Notifier(notices, table)
+            relays = None
+            if settings["BROKER"] == "embedded":
+                relays = Relays(
+                    epoch,
+                    settings["TURN_REDIS_URL"],
+                    settings["REALM"],
+                    settings["POLL_SECONDS"],
+                    settings["CREDENTIAL_SECONDS"],
+                    raise_alarm,
+                    clear_alarm,
+                )
+            self.supervisor = Supervisor(epoch, notifier, settings["UNUSED_SECONDS"], grace, relays)
+
+    def _broker(self, named: str) -> Broker | None:
+        if not named:
+            return None
+        if named == "embedded":
+            return EmbeddedBroker(self.store)
+        self._back_end = BackEnd(named, UNREACHABLE, 3.0, 1, _CONNECTIONS)
+        return RemoteBroker(self.store, self._back_end)
+
+    def jobs(self) -> list[Coroutine[Any, Any, None]]:
+        """What runs as long as the node."""
+        return [] if self.supervisor is None else [self.supervisor.run()]
+
+    async def stop(self) -> None:
+        """Commit what was asked, and close what is open."""
+        if self.supervisor is not None:
+            await self.supervisor.stop()
+        await self.store.stop()
+        if self._back_end is not None:
+            await self._back_end.close()

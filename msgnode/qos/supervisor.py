@@ -1,0 +1,110 @@
+"""The worker that supervises: it ends what is over, and tells the owners.
+
+Every worker runs this job; one of them has the lease and acts (lease.py). What it does is read from
+the database each time, and all of it may be done twice. It never runs on the event loop, but for
+handing over messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from django.db import close_old_connections, connections
+
+from msgnode.storage.fence import Fenced
+
+from . import lease, sweep
+from .notifier import Notifier
+from .relays import Relays
+
+log = logging.getLogger(__name__)
+
+EVERY = 1.0
+LEASE_SECONDS = 10.0
+
+Result = TypeVar("Result")
+
+
+class Supervisor:
+    """One for the worker.
+
+    Args:
+        epoch: of the worker.
+        notifier: tells owners.
+        unused: seconds that a reservation may be held without being used.
+        grace: seconds that it outlives its session.
+        relays: the TURN servers, where they are the node's affair.
+    """
+
+    def __init__(
+        self,
+        epoch: str,
+        notifier: Notifier,
+        unused: float,
+        grace: float,
+        relays: Relays | None = None,
+    ) -> None:
+        self.supervises = False
+        self.ended = 0
+        self._epoch = epoch
+        self._notifier = notifier
+        self._unused = unused
+        self._grace = grace
+        self.relays = relays
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="qos-supervisor")
+
+    async def run(self) -> None:
+        """Runs until cancelled; what fails is tried again in the next round."""
+        while True:
+            await asyncio.sleep(EVERY)
+            try:
+                await self.round()
+            except (lease.NotSupervisor, Fenced):
+                await self._rest()
+            except Exception as error:
+                log.warning("Reservations could not be supervised: %r", error)
+
+    async def round(self) -> None:
+        """One look, if this worker supervises."""
+        self.supervises = await self.in_thread(lambda: lease.hold(self._epoch, LEASE_SECONDS))
+        if not self.supervises:
+            await self._rest()
+            return
+        if self.relays is not None:
+            await self.relays.round(self.in_thread)
+        self.ended += await self.in_thread(
+            lambda: sweep.sweep(self._epoch, self._unused, self._grace)
+        )
+        done = self._notifier.tell(await self.in_thread(sweep.to_tell))
+        await self.in_thread(lambda: sweep.told(done))
+
+    async def _rest(self) -> None:
+        """Another worker supervises."""
+        self.supervises = False
+        if self.relays is not None:
+            await self.relays.stop()
+
+    async def in_thread(self, call: Callable[[], Result]) -> Result:
+        """Run a call that uses the database, after those before it."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, _called, call)
+
+    async def stop(self) -> None:
+        """Let another worker supervise."""
+        supervised = self.supervises
+        await self._rest()
+        if supervised:
+            await self.in_thread(lambda: lease.give_up(self._epoch))
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _called(call: Callable[[], Result]) -> Result:
+    close_old_connections()
+    try:
+        return call()
+    except Exception:
+        connections.close_all()
+        raise

@@ -1,0 +1,140 @@
+"""What ends reservations besides their owners: time, disuse, closed sessions, quotas, lost servers.
+
+One look ends at most LIMIT of each kind, in one transaction; what is left over has its turn in the
+next one. Whatever ends a reservation, only its row is changed here: who is to be told, and what is
+to be cut, is read from the rows, so that neither is lost with a worker. All functions block.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django.db import transaction
+from django.db.models import DateTimeField, Exists, F, OuterRef, Q, QuerySet, Subquery
+
+from msgnode.models import Session
+
+from . import bookings, lease
+from .bookings import OPEN
+from .models import Reservation, TurnServer
+
+LIMIT = 200
+Reason = Reservation.Reason
+
+_STATUS = {Reason.RELEASED: "released", Reason.EXCEEDED: "exceeded", Reason.LOST: "lost"}
+
+
+class Ended(NamedTuple):
+    """A reservation whose owner is to be told that it has ended."""
+
+    id: str
+    session_id: str
+    runtime_url: str
+    status: str
+    reason: str
+
+
+def sweep(epoch: str, unused: float, grace: float) -> int:
+    """End what is over; how many reservations that were.
+
+    Args:
+        epoch: of the worker that supervises.
+        unused: seconds that a reservation may be held without being used.
+        grace: seconds that it outlives its session.
+
+    Raises:
+        NotSupervisor: another worker supervises now.
+    """
+    with transaction.atomic():
+        lease.check(epoch)
+        at = bookings.now()
+        rows = Reservation.objects.filter(state__in=OPEN)
+        _follow_subjects(rows)
+        return (
+            _end(rows.filter(expires_at__lte=at), Reason.EXPIRED, at)
+            + _end(_exceeded(rows), Reason.EXCEEDED, at)
+            + _end(rows.filter(server__state=TurnServer.State.DOWN), Reason.LOST, at)
+            + _end(_without_session(rows, at, grace), Reason.CLOSED, at)
+            + _end(_unused(rows, at, unused), Reason.UNUSED, at)
+        )
+
+
+def _end(rows: QuerySet[Reservation], reason: Reason, at: datetime) -> int:
+    found = list(rows.order_by("pk").values_list("pk", flat=True)[:LIMIT])
+    return bookings.end(Reservation.objects.filter(pk__in=found), reason, at) if found else 0
+
+
+def _exceeded(rows: QuerySet[Reservation]) -> QuerySet[Reservation]:
+    return rows.filter(customer__quota__isnull=False, customer__used__gte=F("customer__quota"))
+
+
+def _unused(rows: QuerySet[Reservation], at: datetime, unused: float) -> QuerySet[Reservation]:
+    """Held for too long; where the server can be asked, only if it was since and knew nothing."""
+    grace = timedelta(seconds=unused)
+    held = rows.filter(state=Reservation.State.HELD, created_at__lte=at - grace)
+    return held.filter(
+        Q(server=None)
+        | Q(server__command_line="")
+        | Q(server__polled_at__gte=F("created_at") + grace)
+    )
+
+
+def _live() -> QuerySet[Session]:
+    return Session.objects.exclude(state=Session.State.CLOSED)
+
+
+def _follow_subjects(rows: QuerySet[Reservation]) -> None:
+    """A subject whose session has ended, and who is here with another one, keeps what they have."""
+    another = (
+        _live()
+        .filter(issuer=OuterRef("issuer"), subject=OuterRef("subject"))
+        .order_by("-opened_at")
+    )
+    moved = (
+        rows.exclude(subject="")
+        .exclude(Exists(_live().filter(pk=OuterRef("session_id"))))
+        .annotate(
+            to_session=Subquery(another.values("pk")[:1]),
+            to_runtime=Subquery(another.values("runtime_url")[:1]),
+        )
+        .filter(to_session__isnull=False)
+    )
+    for row in moved[:LIMIT]:
+        Reservation.objects.filter(pk=row.pk).update(
+            session_id=row.to_session, runtime_url=row.to_runtime
+        )
+
+
+def _without_session(
+    rows: QuerySet[Reservation], at: datetime, grace: float
+) -> QuerySet[Reservation]:
+    """Those whose session ended longer ago than `grace`; a row that is gone ended before that."""
+    mine = Session.objects.filter(pk=OuterRef("session_id"))
+    ended = Subquery(mine.values("closed_at")[:1], output_field=DateTimeField())
+    return (
+        rows.exclude(Exists(_live().filter(pk=OuterRef("session_id"))))
+        .annotate(session_ended=ended)
+        .filter(Q(session_ended=None) | Q(session_ended__lte=at - timedelta(seconds=grace)))
+    )
+
+
+def to_tell() -> list[Ended]:
+    """Whose owners have not been told, the longest ended first."""
+    rows = Reservation.objects.filter(state=Reservation.State.ENDED, told_at=None)
+    return [
+        Ended(
+            row.pk,
+            row.session_id.hex,
+            row.runtime_url,
+            _STATUS.get(Reason(row.reason), "ended"),
+            row.reason,
+        )
+        for row in rows.order_by("ended_at")[:LIMIT]
+    ]
+
+
+def told(ids: list[str]) -> None:
+    """Their owners have been told, or are not here any more."""
+    if ids:
+        Reservation.objects.filter(pk__in=ids).update(told_at=bookings.now())

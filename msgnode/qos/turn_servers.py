@@ -1,0 +1,143 @@
+"""Visits to the TURN servers: does each answer, what runs there, and ending what must not run.
+
+Each visit is a task of its own with limits, so a server that is frozen, floods or is gone holds up
+no other one. What could not be ended is tried again by the next visit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+
+from . import stun
+from .coturn_cli import Cli, CliFault, connected
+from .turn_state import Visit
+
+log = logging.getLogger(__name__)
+
+VISIT_SECONDS = 20.0
+AGAIN_SECONDS = 2.0
+"""Between two visits to a server where something is still to be ended."""
+_MISSES = 2
+DOWN = "turn-down"
+
+Alarm = Callable[[str, str, str], None]
+Clear = Callable[[str, str], None]
+
+
+class TurnServers:
+    """The visits of one supervisor.
+
+    Args:
+        poll: seconds between two looks at a server.
+        raise_alarm: takes kind, subject and text.
+        clear_alarm: takes kind and subject.
+    """
+
+    def __init__(self, poll: float, raise_alarm: Alarm, clear_alarm: Clear) -> None:
+        self.up: dict[str, bool] = {}
+        self._poll = poll
+        self._raise_alarm = raise_alarm
+        self._clear_alarm = clear_alarm
+        self._under_way: dict[int, asyncio.Task[Visit]] = {}
+        self._seen: dict[int, float] = {}
+        self._tried: dict[int, float] = {}
+        self._missed: dict[int, int] = {}
+
+    def resting(self) -> list[int]:
+        """The servers that were looked at a short while ago."""
+        now = time.monotonic()
+        return [server for server, at in self._seen.items() if now - at < self._poll]
+
+    def begin(self, visits: list[Visit]) -> None:
+        """Make these visits, but none to a server where one is under way or was just now."""
+        now = time.monotonic()
+        for visit in visits:
+            is_early = not visit.is_polled and now - self._tried.get(visit.server, 0.0) < (
+                AGAIN_SECONDS if self._missed.get(visit.server) else 0.0
+            )
+            if visit.server in self._under_way or is_early:
+                continue
+            self._tried[visit.server] = now
+            if visit.is_polled:
+                self._seen[visit.server] = now
+            self._under_way[visit.server] = asyncio.create_task(_visit(visit))
+
+    def finished(self) -> list[tuple[Visit, bool]]:
+        """The visits that have ended since, and whether the server counts as up."""
+        found = []
+        for server, task in list(self._under_way.items()):
+            if task.done():
+                del self._under_way[server]
+                visit = task.result()
+                found.append((visit, self._judge(visit)))
+        return found
+
+    def _judge(self, visit: Visit) -> bool:
+        """A server is down after two looks in a row that it did not answer."""
+        if not visit.is_polled:
+            return self.up.get(visit.name, True)
+        if visit.is_up:
+            self._missed[visit.server] = 0
+            if not self.up.get(visit.name, False):
+                self._clear_alarm(DOWN, visit.name)
+        else:
+            self._missed[visit.server] = self._missed.get(visit.server, 0) + 1
+            self._seen[visit.server] = time.monotonic() - self._poll + min(2.0, self._poll)
+        was_up = self.up.get(visit.name, True)
+        is_up = self._missed[visit.server] < _MISSES and (bool(visit.is_up) or was_up)
+        if not is_up and self._missed[visit.server] == _MISSES:
+            text = f"The TURN server {visit.name} does not answer: {visit.fault or 'no STUN'}."
+            self._raise_alarm(DOWN, visit.name, text)
+        self.up[visit.name] = is_up
+        return is_up
+
+    async def stop(self) -> None:
+        """Make no more visits."""
+        for task in self._under_way.values():
+            task.cancel()
+        await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+        self._under_way.clear()
+
+
+async def _visit(visit: Visit) -> Visit:
+    """One visit. Never raises, and ends in time."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(VISIT_SECONDS):
+            if visit.command_line:
+                try:
+                    async with connected(visit.command_line, visit.password) as cli:
+                        await _work(visit, cli)
+                except CliFault as fault:
+                    visit.fault = f"command line: {fault}"
+            elif visit.cuts:  # it cannot be told; its credentials end by themselves
+                visit.cut = list(visit.cuts)
+            if visit.is_polled and not visit.is_up:
+                visit.is_up = await _answers(visit.urls)
+    return visit
+
+
+async def _work(visit: Visit, cli: Cli) -> None:
+    for reservation, users in visit.cuts.items():
+        listings = [await cli.sessions(user) for user in users]
+        for session in (each for listing in listings for each in listing.sessions):
+            log.info("A relayed session is ended.", extra={"reservation": reservation})
+            await cli.cancel(session.number)
+        if all(listing.is_whole and not listing.sessions for listing in listings):
+            visit.cut.append(reservation)
+    if visit.is_polled:
+        listing = await cli.sessions()
+        visit.is_up = True
+        visit.users = [session.user for session in listing.sessions]
+        if not listing.is_whole:
+            visit.fault = "it lists some of its sessions only: raise cli-max-output-sessions"
+
+
+async def _answers(urls: list[str]) -> bool:
+    for place in map(stun.place_of, urls[:4]):
+        if place is not None and await stun.answers(place):
+            return True
+    return False

@@ -1,0 +1,86 @@
+"""The TURN servers in the database: what is to be done at each, and what was found. Blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from django.db import transaction
+
+from msgnode.identity.encryption import decrypt
+
+from . import bookings, credentials, lease
+from .models import Reservation, TurnServer
+
+CUTS = 50
+"""Reservations whose sessions are ended in one visit to a server."""
+
+
+@dataclass(slots=True)
+class Visit:
+    """What the supervisor is about to do at a server, and then what came of it.
+
+    Attributes:
+        cuts: user names by reservation.
+        is_polled: whether all its sessions are to be listed.
+        is_up: whether it answers, None if nobody looked.
+        users: who has sessions there, None if that could not be seen.
+        cut: reservations that have nothing left there.
+    """
+
+    server: int
+    name: str
+    urls: list[str]
+    command_line: str
+    password: str = field(repr=False)
+    cuts: dict[str, list[str]]
+    is_polled: bool
+    is_up: bool | None = None
+    users: list[str] | None = None
+    fault: str = ""
+    cut: list[str] = field(default_factory=list)
+
+
+def visits(polled: Iterable[int]) -> list[Visit]:
+    """The servers where something is to be done; `polled` are not due for a look."""
+    resting = set(polled)
+    cuts: dict[int, dict[str, list[str]]] = {}
+    ended = Reservation.objects.filter(state="ended", cut_at=None, server__isnull=False)
+    for row in ended.order_by("ended_at")[: 20 * CUTS]:
+        mine = cuts.setdefault(row.server_id or 0, {})
+        if len(mine) < CUTS:
+            mine[row.pk] = list(row.users)
+    return [
+        Visit(
+            server.pk,
+            server.name,
+            server.urls.split(),
+            server.command_line,
+            decrypt(server.sealed_password),
+            cuts.get(server.pk, {}),
+            server.pk not in resting,
+        )
+        for server in TurnServer.objects.all()
+        if server.pk not in resting or server.pk in cuts
+    ]
+
+
+def settle(epoch: str, visit: Visit, is_up: bool) -> None:
+    """Write down what a visit has found. Raises NotSupervisor."""
+    with transaction.atomic():
+        lease.check(epoch)
+        at = bookings.now()
+        if visit.cut:
+            Reservation.objects.filter(pk__in=visit.cut).update(cut_at=at)
+        if not visit.is_polled:
+            return
+        state = TurnServer.State.UP if is_up else TurnServer.State.DOWN
+        more = {} if visit.users is None else {"polled_at": at, "sessions": len(visit.users)}
+        TurnServer.objects.filter(pk=visit.server).update(
+            state=state, fault=visit.fault[:255], **more
+        )
+        if visit.users:
+            ids = list({credentials.reservation_of(user) for user in visit.users} - {""})
+            rows = Reservation.objects.filter(pk__in=ids)
+            rows.filter(state=Reservation.State.HELD).update(state=Reservation.State.ACTIVE)
+            rows.filter(state=Reservation.State.ENDED).update(cut_at=None)

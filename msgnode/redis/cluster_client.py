@@ -1,0 +1,162 @@
+"""A client of a Redis Cluster: each command goes to the server that has its key.
+
+Rules
+- Which server has which keys is asked of any that answers: at the start, and again while one is out
+  of reach and after one has said that a key has moved. The connection on which that was said ends.
+- A command for a server that is out of reach, or that meets the move, is refused (Unreachable); who
+  says it says it again, as with one server.
+- Each command here names one key, but MGET, which is divided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .client import TIMEOUT, RedisClient
+from .connection import Part
+from .faults import RedisFault, Unreachable
+from .slots import Slots, owner, slots_of
+from .url import RedisUrl, parse
+
+log = logging.getLogger(__name__)
+
+_LOOK_AGAIN = 0.5  # seconds between two questions while a server is out of reach
+
+
+class ClusterClient:
+    """Has what RedisClient has, over all masters of a cluster.
+
+    `on_connected(is_new)` is called for each master that is there again, or has come instead.
+    """
+
+    def __init__(self, url: RedisUrl, name: str, timeout: float = TIMEOUT) -> None:
+        self.on_connected: Callable[[bool], None] = lambda is_new: None
+        self.on_push: Callable[[list[Any]], None] = lambda message: None
+        self._url = url
+        self._name = name
+        self._timeout = timeout
+        self._slots: list[Slots] = []
+        self._masters: dict[tuple[str, int], RedisClient] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Connect for the first time. Raises RedisFault."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._take(await slots_of(self._url, self._timeout))
+        except TimeoutError:
+            raise Unreachable("The Redis Cluster does not answer.") from None
+        self._looking = asyncio.create_task(self._look())
+        self.on_connected(False)
+
+    @property
+    def run_id(self) -> str:
+        """Which processes of Redis the masters are."""
+        return " ".join(sorted(each.run_id for each in self._masters.values()))
+
+    async def close(self) -> None:
+        """End the connections, and do not come back."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        await asyncio.gather(*(each.close() for each in self._masters.values()))
+
+    def execute(self, *command: Part) -> asyncio.Future[Any]:
+        """Send a command; its reply. Raises RedisFault, at once or with the reply."""
+        if command[0] == b"MGET":
+            return asyncio.ensure_future(self._get_all(command[1:]))
+        return self._master_of(_key_of(command)).execute(*command)
+
+    def cast(self, *command: Part) -> None:
+        """Send a command whose reply nobody wants. Raises RedisFault if it cannot be sent."""
+        self._master_of(_key_of(command)).cast(*command)
+
+    def subscribe(self, *command: Part) -> None:
+        """Send SUBSCRIBE or UNSUBSCRIBE; the reply is pushed. Raises RedisFault."""
+        for channel in command[1:]:
+            self._master_of(channel).subscribe(command[0], channel)
+
+    async def _get_all(self, keys: Sequence[Part]) -> list[Any]:
+        masters = [self._master_of(key) for key in keys]
+        asked: dict[int, tuple[RedisClient, list[Part]]] = {}
+        for key, master in zip(keys, masters, strict=True):
+            asked.setdefault(id(master), (master, []))[1].append(key)
+        replies = [master.execute(b"MGET", *theirs) for master, theirs in asked.values()]
+        values = dict(zip(asked, map(iter, await asyncio.gather(*replies)), strict=True))
+        return [next(values[id(master)]) for master in masters]
+
+    def _master_of(self, key: Part) -> RedisClient:
+        at = owner(self._slots, key)
+        return self._masters[at]
+
+    # --- who the masters are ----------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """Ask who has which keys while a master is away, and after it was."""
+        seen = self._state()
+        while True:
+            await asyncio.sleep(_LOOK_AGAIN)
+            state = self._state()
+            if state == seen and all(each.is_connected for each in self._masters.values()):
+                continue
+            seeds = (*self._masters, *self._url.seeds)
+            try:
+                slots = await slots_of(self._url._replace(seeds=seeds), self._timeout)
+                if slots != self._slots:
+                    await self._take(slots)
+                    self.on_connected(True)
+                seen = self._state()
+            except RedisFault as fault:
+                log.debug("The Redis Cluster is not whole yet: %s", fault)
+            except Exception:
+                log.exception("The Redis Cluster could not be asked.")
+
+    def _state(self) -> list[int]:
+        return [each.connects for each in self._masters.values()]
+
+    async def _take(self, slots: list[Slots]) -> None:
+        """These are the masters from now on. Raises RedisFault if one is out of reach."""
+        masters: dict[tuple[str, int], RedisClient] = {}
+        new: list[RedisClient] = []
+        for _, host, port in slots:
+            master = masters.get((host, port)) or self._masters.get((host, port))
+            if master is None:
+                one = self._url._replace(host=host, port=port, seeds=())
+                master = RedisClient(one, self._name, self._timeout)
+                master.on_push = lambda message: self.on_push(message)
+                new.append(master)
+            masters[host, port] = master
+        try:
+            await asyncio.gather(*(each.start() for each in new))
+        except BaseException:
+            await asyncio.gather(*(each.close() for each in new))
+            raise
+        for each in new:
+            each.on_connected = lambda is_new: self.on_connected(is_new)
+        before, self._masters, self._slots = self._masters, masters, slots
+        left = [each for place, each in before.items() if place not in masters]
+        await asyncio.gather(*(each.close() for each in left))
+
+
+def _key_of(command: Sequence[Part]) -> Part:
+    return command[3 if command[0] == b"EVAL" else 1]
+
+
+def client_of(url: str, name: str = "msgnode") -> RedisClient | ClusterClient:
+    """A client of the Redis of this URL, not connected yet. Raises Refused for what is none."""
+    parsed = parse(url)
+    return ClusterClient(parsed, name) if parsed.seeds else RedisClient(parsed, name)
+
+
+def check(url: str) -> None:
+    """Whether the Redis of this URL is there and will do; blocks. Raises RedisFault."""
+
+    async def once() -> None:
+        client = client_of(url)
+        await client.start()
+        await client.close()
+
+    asyncio.run(once())

@@ -1,0 +1,112 @@
+"""Alarm rules in the console: what the form takes, who sees a webhook; what acts asks first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+
+from msgnode.console import roles
+from msgnode.models import AlarmNotice, AlarmRule, AuditEntry, ControlMessage
+
+pytestmark = pytest.mark.django_db
+
+ADD = "/admin/msgnode/alarmrule/add/"
+FORM = {
+    "name": "flood", "figure": "messages", "is_below": "False", "limit": "400", "seconds": "30",
+    "note": "", "mail_to": "a@example.org", "webhook": "https://hooks.example.org/secret",
+    "silent_until_0": "", "silent_until_1": "", "is_enabled": "on",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def hosts(settings: Any) -> None:
+    settings.ALARM_WEBHOOK_HOSTS = ["hooks.example.org"]
+
+
+def in_role(role: str) -> Client:
+    user = User.objects.create_user(role, is_staff=True)
+    user.groups.add(Group.objects.get(name=role))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def test_a_rule_is_made_audited_and_made_known_to_the_workers() -> None:
+    client = in_role(roles.OPERATOR)
+    answer = client.post(ADD, FORM)
+    assert answer.status_code == 302, answer.content.decode()
+    rule = AlarmRule.objects.get()
+    assert (rule.figure, rule.is_below, rule.limit, rule.created_by) == (
+        "messages", False, 400.0, "operator",
+    )  # fmt: skip
+    assert ControlMessage.objects.filter(kind="alarm rules.changed").exists()
+    entry = AuditEntry.objects.get(action="alarmrule.add")
+    assert "secret" not in str(entry.after)
+    page = client.get("/admin/msgnode/alarmrule/").content.decode()
+    assert "messages in above 400 a second for 30 s" in page
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"limit": "nan"}, {"limit": "inf"}, {"limit": ""}, {"seconds": "-1"},
+        {"seconds": "100000"}, {"figure": "passwords"}, {"mail_to": "nobody"},
+        {"mail_to": "a@b.org\n" * 21}, {"mail_to": "a@b.org, c@d.org"}, {"name": ""},
+        {"webhook": "https://elsewhere.example/"}, {"webhook": "gopher://hooks.example.org/"},
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_and_nothing_is_made(change: dict[str, str]) -> None:
+    answer = in_role(roles.OPERATOR).post(ADD, {**FORM, **change})
+    assert answer.status_code == 200
+    assert "errorlist" in answer.content.decode() or 'role="alert"' in answer.content.decode()
+    assert not AlarmRule.objects.exists()
+
+
+def test_a_viewer_sees_rules_but_no_webhook() -> None:
+    in_role(roles.OPERATOR).post(ADD, FORM)
+    rule = AlarmRule.objects.get()
+    AlarmNotice.objects.create(rule=rule, target=rule.webhook, is_raised=True, text="It floods.")
+    viewer = in_role(roles.VIEWER)
+    for page in (
+        "/admin/msgnode/alarmrule/", f"/admin/msgnode/alarmrule/{rule.pk}/change/",
+        "/admin/msgnode/alarmnotice/",
+        f"/admin/msgnode/alarmnotice/{AlarmNotice.objects.get().pk}/change/",
+    ):  # fmt: skip
+        answer = viewer.get(page)
+        assert answer.status_code == 200, page
+        assert "secret" not in answer.content.decode(), page
+    assert viewer.get(f"/admin/msgnode/alarmrule/{rule.pk}/test/").status_code == 403
+
+
+def test_a_test_and_a_silence_ask_first() -> None:
+    client = in_role(roles.OPERATOR)
+    client.post(ADD, FORM)
+    rule = AlarmRule.objects.get()
+    root = f"/admin/msgnode/alarmrule/{rule.pk}"
+    paths = (f"{root}/test/", f"{root}/silence/")
+    for path in paths:
+        answer = client.get(path)
+        assert answer.status_code == 200, path
+        assert 'name="confirmed"' in answer.content.decode()
+    rule.refresh_from_db()
+    assert not AlarmNotice.objects.exists()
+    assert rule.silent_until is None
+    for path in paths:
+        assert client.post(path, {"confirmed": "yes"}).status_code == 302
+    rule.refresh_from_db()
+    assert AlarmNotice.objects.count() == 2
+    assert rule.silent_until is not None
+
+
+def test_a_change_without_secrets_is_taken_back() -> None:
+    client = in_role(roles.OPERATOR)
+    client.post(ADD, {**FORM, "webhook": ""})
+    rule = AlarmRule.objects.get()
+    client.post(f"/admin/msgnode/alarmrule/{rule.pk}/change/", {**FORM, "webhook": "", "limit": 5})
+    entry = AuditEntry.objects.get(action="alarmrule.change")
+    client.post(f"/admin/msgnode/auditentry/{entry.pk}/take-back/")
+    rule.refresh_from_db()
+    assert rule.limit == 400

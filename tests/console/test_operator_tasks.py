@@ -1,0 +1,200 @@
+"""What an operator comes for, done in a real browser and counted in clicks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.accessibility import axe_faults
+from tests.client import address
+from tests.node import Node, running
+from tests.services import redis_server
+
+from . import window
+from .browser import log_in, operated
+from .traffic import Traffic, talking
+
+pytestmark = pytest.mark.long
+
+COUNTS = """
+  document.addEventListener("click", (event) => {
+    if (event.isTrusted) sessionStorage.clicks = Number(sessionStorage.clicks ?? 0) + 1;
+  }, true);
+"""
+SEEN_WITHIN = 20_000  # ms, on a machine that has other things to do
+
+
+class Console:
+    """An operator's page that counts clicks."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        page.add_init_script(COUNTS)
+        page.goto("/admin/")
+        page.evaluate("sessionStorage.clicks = 0")
+
+    @property
+    def clicks(self) -> int:
+        return int(self.page.evaluate("Number(sessionStorage.clicks ?? 0)"))
+
+    def click(self, selector: str, **options: Any) -> None:
+        self.page.locator(selector, **options).first.click()
+
+
+@pytest.fixture(scope="module")
+def chromium_window(chromium: str) -> Iterator[Any]:
+    with window.opened(chromium) as chromium_window:
+        yield chromium_window
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Node]:
+    # so little is left free that the record is not written: the disk "fills"
+    settings = operated(RECORD_MIN_FREE_BYTES=10**16, RECORD_FLUSH_SECONDS=1)
+    with running(tmp_path_factory.mktemp("tasks"), template, **settings) as node:
+        log_in(node)
+        yield node
+
+
+@pytest.fixture
+def traffic(node: Node) -> Iterator[Traffic]:
+    with talking(node) as traffic:
+        yield traffic
+
+
+@pytest.fixture
+def console(node: Node, chromium_window: Any) -> Iterator[Console]:
+    page = window.operator_page(chromium_window, node.port)
+    yield Console(page)
+    assert page.faults == []
+    page.close()
+
+
+def test_who_floods_is_found_and_banned_with_three_clicks(
+    traffic: Traffic, console: Console
+) -> None:
+    traffic.pair(5)
+    flooder, _ = traffic.pair(100)
+    page = console.page
+    page.wait_for_selector("[data-top=talkers] a", timeout=SEEN_WITHIN)
+    first = page.locator("[data-top=talkers] a").first
+    assert first.inner_text() == flooder.runtime_url
+    first.click()
+    page.wait_for_selector("#session-live[data-state=live]")
+    page.wait_for_function(
+        "parseFloat(document.querySelector('[data-figure=messages]').textContent) > 20"
+    )
+    page.wait_for_selector("canvas[data-chart=session][data-points]")
+    assert axe_faults(page, "serious", "critical") == []
+    console.click("a", has_text="Ban for an hour")
+    page.wait_for_selector("[name=reason]")
+    console.click("button[name=_save], input[name=_save]")
+    page.get_by_text("was added successfully").first.wait_for()
+    assert console.clicks <= 3
+    assert traffic.do(flooder.close_code()) == 4403
+
+
+def test_why_it_was_refused_is_seen_and_it_is_allowed_and_passes(
+    node: Node, traffic: Traffic, console: Console, tmp_path: Path
+) -> None:
+    to = address("comm")
+    rules = [{"id": "no-notes", "effect": "deny", "condition": {"msgTo": {"equals": to}}}]
+    document = {
+        "sets": [{"id": "House", "mode": "enforce", "policies": [{"id": "P", "rules": rules}]}]
+    }
+    file = tmp_path / "policies.json"
+    file.write_text(json.dumps(document))
+    node.manage("policy_import", str(file), "--publish")
+    sender, reader = traffic.runtime(), traffic.runtime()
+    traffic.do(reader.subscribe(to))
+    answer = traffic.do(sender.ask("read", to))
+    assert answer["body"]["code"] == 403
+    page = console.page
+    page.keyboard.press("/")
+    page.keyboard.type(sender.runtime_url)
+    page.get_by_role("link", name=sender.runtime_url).first.click()
+    page.locator("a", has_text="House/P/no-notes").first.wait_for(timeout=SEEN_WITHIN)
+    console.click("a", has_text="House/P/no-notes")
+    page.select_option("select[name=effect]", "permit")
+    console.click("button[name=_save], input[name=_save]")
+    console.click("a", has_text="Check and publish")
+    console.click("form button[type=submit]", has_text="Publish")
+    page.get_by_text("in force").first.wait_for()
+    assert console.clicks <= 6
+    answer = traffic.do(passed(sender, reader, to))
+    assert answer["body"]["code"] == 200
+
+
+def test_what_changed_since_yesterday_is_seen_and_taken_back_with_four_clicks(
+    node: Node, console: Console
+) -> None:
+    browser = log_in_again(node)
+    browser.fill_in(
+        "msgnode/ban/add/", kind="runtime", value="runtime://localhost/by-mistake", reason="spam",
+        expires_at_0="", expires_at_1="",
+    )  # fmt: skip
+    page = console.page
+    page.goto("/admin/")
+    console.click("a", has_text="Changes in 24 hours")
+    page.wait_for_selector("#result_list")
+    row = page.locator("#result_list tbody", has_text="by-mistake").first
+    row.locator("a").first.click()
+    console.click("a", has_text="Take it back")
+    page.wait_for_selector("form.console-actions")
+    console.click("button", has_text="Take it back")
+    page.get_by_text("is what it was before").first.wait_for()
+    assert console.clicks <= 4
+    page.goto("/admin/msgnode/ban/?q=runtime://localhost/by-mistake")
+    assert page.locator("#result_list a", has_text="by-mistake").count() == 0
+
+
+def test_a_disk_that_fills_is_on_the_first_page_and_what_to_do_one_click_away(
+    traffic: Traffic, console: Console
+) -> None:
+    traffic.pair(20)
+    page = console.page
+    page.wait_for_selector("#alarms a:has-text('record-not-written')", timeout=SEEN_WITHIN)
+    console.click("#alarms a", has_text="record-not-written")
+    page.get_by_text("Make room").first.wait_for()
+    assert console.clicks == 1
+
+
+def test_a_worker_that_died_is_said_on_the_first_page_without_a_click(
+    start_node: Any, chromium_window: Any
+) -> None:
+    with redis_server() as url:
+        first = start_node(**operated(), REDIS_URL=url, WORKER_TIMEOUT=3)
+        database = f"sqlite:///{first.data_dir}/node.sqlite3"
+        second = start_node(DATABASE_URL=database, REDIS_URL=url, WORKER_TIMEOUT=3)
+        log_in(first)
+        page = window.operator_page(chromium_window, first.port)
+        console = Console(page)
+        page.wait_for_function(
+            "document.querySelectorAll('#live-workers tr').length === 2", timeout=SEEN_WITHIN
+        )
+        second.kill()
+        page.wait_for_selector("#live-workers .console-silent", timeout=SEEN_WITHIN)
+        page.wait_for_selector("#lights li[data-state=fault]", timeout=SEEN_WITHIN)
+        page.wait_for_selector("#alarms a:has-text('unclean-stop')", timeout=SEEN_WITHIN)
+        assert console.clicks == 0
+        page.close()
+
+
+async def passed(sender: Any, reader: Any, to: str) -> Any:
+    """A question that is asked, heard and answered."""
+    id_ = await sender.send("read", to)
+    heard = await reader.expect(type="read")
+    await reader.send("response", sender.runtime_url, {"code": 200}, sender=to, id=heard["id"])
+    return await sender.answer(id_)
+
+
+def log_in_again(node: Node) -> Any:
+    from .browser import PASSWORD, Browser
+
+    browser = Browser(node)
+    browser.fill_in("login/", username="operator", password=PASSWORD)
+    return browser

@@ -1,0 +1,42 @@
+"""A node that serves a broker: one for all tests here that need no settings of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.devices.mqtt.broker import Mosquitto, mosquitto
+from tests.node import Node, running
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
+    with mosquitto(tmp_path_factory.mktemp("mosquitto")) as shared:
+        yield shared
+
+
+@pytest.fixture(scope="module")
+def served(
+    tmp_path_factory: pytest.TempPathFactory, template: Path, broker: Mosquitto
+) -> Iterator[Node]:
+    """A node at the broker, with two sensor topics."""
+    with running(
+        tmp_path_factory.mktemp("served"), template, DEVICE_MQTT=True, MQTT_URL=broker.url
+    ) as shared:
+        add_topic(shared, topic="sensors/+/t", object="context://localhost/{1}",
+                  attribute="temperature", path="data.celsius", command_topic="sensors/{1}/set",
+                  schema="https://localhost/schema/Temperature")  # fmt: skip
+        yield shared
+        assert shared.is_running(), shared.log()
+
+
+def add_topic(node: Node, **row: object) -> None:
+    """A row, as the console writes it."""
+    node.manage(
+        "shell",
+        "-c",
+        "from msgnode.models import MqttTopic; from msgnode.storage.control import post; "
+        f"MqttTopic.objects.create(**{row!r}); post('mqtt.topics')",
+    )

@@ -1,0 +1,198 @@
+"""Webhooks and wake-ups without a node: the real rooms, and a real server that is posted to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from msgnode.devices import webhook
+from msgnode.devices.push import ALARM
+from msgnode.sessions.rules import CloseCode
+from tests.client import LIMIT
+from tests.devices.in_process import OUTBOX, Worker
+from tests.devices.receiver import Receiver, receiver
+from tests.devices.test_push import Service, service
+from tests.node import eventually
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Repetitions come soon."""
+    monkeypatch.setattr(webhook, "FIRST_PAUSE", 0.05)
+    yield
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Receiver]:
+    async with receiver() as found:
+        yield found
+
+
+@pytest.fixture
+async def pushes() -> AsyncIterator[Service]:
+    async with service() as found:
+        yield found
+
+
+async def hook(worker: Worker, token: str, server: Receiver) -> None:
+    asked = await worker.ask("PUT", "/webhook", {"url": server.url}, token)
+    assert asked.status == 200, asked.body
+    server.secret = asked.json()["secret"]
+
+
+async def values(server: Receiver, number: int) -> list[int]:
+    return [each["body"]["value"] for each in await server.messages(number)]
+
+
+async def until_hooks(worker: Worker, number: int) -> None:
+    async with asyncio.timeout(LIMIT):
+        while len(worker.webhooks) != number:
+            await eventually()
+
+
+async def test_what_comes_is_posted_in_order_and_confirmed(server: Receiver) -> None:
+    worker = Worker()
+    token = await worker.open()
+    worker.deliver(0, 1)
+    await hook(worker, token, server)
+    worker.deliver(*range(2, 300))
+    assert await values(server, 300) == list(range(300))
+    asked = await worker.ask("GET", "/webhook", token=token)
+    assert asked.json() == {"url": server.url, "state": "live"}
+    assert (await worker.ask("DELETE", "/webhook", token=token)).status == 204
+    assert (await worker.ask("GET", "/webhook", token=token)).status == 404
+    await until_hooks(worker, 0)
+    assert (await worker.ask("GET", "/poll?wait=0", token=token)).status == 204
+
+
+@pytest.mark.usefixtures("quick")
+async def test_case_22_failures_are_repeated_under_one_id_and_410_is_the_end(
+    server: Receiver,
+) -> None:
+    worker = Worker()
+    token = await worker.open()
+    answers = iter((500, 302, 429, 204))
+    server.answer = lambda _: (next(answers), b"")
+    await hook(worker, token, server)
+    worker.deliver(1, 2)
+    assert await values(server, 2) == [1, 2]
+    assert len({headers["webhook-id"] for headers, _ in server.raw}) == 1
+    while not worker.webhooks.counters.delivered:
+        await eventually()
+    assert worker.webhooks.counters.failed == 3
+    server.answer = lambda _: (410, b"")
+    worker.deliver(3)
+    await until_hooks(worker, 0)
+    left = (await worker.ask("GET", "/poll", token=token)).json()["messages"]
+    assert [each["body"]["value"] for each in left] == [3]
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_server_that_takes_nothing_costs_no_more_than_its_session_may_have(
+    server: Receiver,
+) -> None:
+    worker = Worker()
+    token = await worker.open()
+    is_back = False
+    server.answer = lambda _: (204 if is_back else 500, b"")
+    await hook(worker, token, server)
+    large = b'{"body": {"value": "%b"}}' % (b"x" * 1000)
+    for _ in range(1000):
+        worker.session().deliver(large)
+        assert worker.sessions.queues.bytes <= 2 * OUTBOX
+    is_back = True
+    worker.deliver(7)
+    heard: list[object] = []
+    async with asyncio.timeout(LIMIT):
+        while "gap" not in heard or 7 not in heard:
+            posted = await server.posted.get()
+            heard += [each["body"]["value"] for each in posted["messages"]]
+            heard += ["gap"] if posted["gap"] else []
+
+
+async def test_a_stream_ends_the_webhook_and_the_end_of_the_session_is_posted(
+    server: Receiver,
+) -> None:
+    worker = Worker()
+    token = await worker.open()
+    await hook(worker, token, server)
+    stream = worker.request("GET", "/events", token=token)
+    await until_hooks(worker, 0)
+    assert (await server.posted.get())["close"]["code"] == CloseCode.REPLACED
+    stream.leave()
+    await stream.task
+    await hook(worker, token, server)
+    worker.sessions.end(worker.session(), CloseCode.REFUSED, "banned")
+    assert (await server.posted.get())["close"]["code"] == CloseCode.REFUSED
+    await until_hooks(worker, 0)
+
+
+async def test_a_webhook_is_set_at_the_worker_that_has_the_session(server: Receiver) -> None:
+    mine, other = Worker(), Worker()
+    other.beside(mine)
+    mine.beside(other)
+    token = await mine.open()
+    await hook(other, token, server)
+    assert (len(mine.webhooks), len(other.webhooks)) == (1, 0)
+    mine.deliver(1)
+    assert await values(server, 1) == [1]
+    assert (await other.ask("DELETE", "/webhook", token=token)).status == 204
+
+
+async def test_case_24_a_challenge_that_is_not_given_back_sets_nothing(server: Receiver) -> None:
+    worker = Worker()
+    token = await worker.open()
+    server.is_polite = False
+    assert (await worker.ask("PUT", "/webhook", {"url": server.url}, token)).status == 400
+    wrong = {"url": "https://10.0.0.1/"}
+    assert (await worker.ask("PUT", "/webhook", wrong, token)).status == 403
+    for body in ({}, [], {"url": 1}, {"url": server.url, "secret": "x"}):
+        assert (await worker.ask("PUT", "/webhook", body, token)).status == 400
+    assert not len(worker.webhooks)
+
+
+async def test_case_31_one_wake_up_for_what_begins_to_wait(pushes: Service) -> None:
+    worker = Worker()
+    token = await worker.open()
+    body = {"endpoint": pushes.endpoint}
+    assert (await worker.ask("PUT", "/push", body, token)).status == 201
+    worker.wakeups.look(100.0)
+    worker.deliver(1)
+    worker.wakeups.look(101.0)
+    assert (await pushes.next())["urgency"] == "high"
+    await settled(worker)
+    worker.deliver(2)
+    worker.wakeups.look(200.0)  # it was woken, and has not come
+    answer = await worker.ask("GET", "/poll", token=token)
+    await worker.ask("GET", f"/poll?wait=0&after={answer.json()['next']}", token=token)
+    worker.wakeups.look(201.0)
+    worker.deliver(3)
+    worker.wakeups.look(202.0)
+    await pushes.next()
+    await settled(worker)
+    assert worker.wakeups.counters.sent == 2
+    assert pushes.asked.empty()
+
+
+@pytest.mark.parametrize(("status", "left"), [(410, 0), (404, 0), (403, 1), (503, 1)])
+async def test_case_31_what_a_push_service_answers(pushes: Service, status: int, left: int) -> None:
+    worker = Worker()
+    token = await worker.open()
+    await worker.ask("PUT", "/push", {"endpoint": pushes.endpoint}, token)
+    pushes.status = status
+    worker.deliver(1)
+    worker.wakeups.look(100.0)
+    await pushes.next()
+    await settled(worker)
+    assert len(worker.wakeups) == left
+    assert worker.alarms == ([ALARM] if status == 403 else [])
+    worker.wakeups.look(101.0)
+    assert pushes.asked.empty(), "not again within thirty seconds"
+
+
+async def settled(worker: Worker) -> None:
+    async with asyncio.timeout(LIMIT):
+        while worker.wakeups._sending:
+            await eventually()

@@ -1,0 +1,158 @@
+"""The field's broker behind the connector: its two calls, its texts, and its faults."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from msgnode.connectors.http import BackEnd
+from msgnode.core.errors import BadGateway, Forbidden, GatewayTimeout, NotFound, Unavailable
+from msgnode.qos.bookings import Limits
+from msgnode.qos.broker import Criteria, Owner
+from msgnode.qos.models import Reservation
+from msgnode.qos.remote_broker import UNREACHABLE, RemoteBroker
+from msgnode.qos.store import ReservationStore
+
+from . import rows
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+CLIENT = "0123456789abcdef0123456789abcdef"
+
+
+class FieldBroker:
+    """What a broker of the field answers, by call; what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answers: dict[str, Callable[[], httpx.Response]] = {
+            "getAppropriateTurn": lambda: httpx.Response(200, json=["10.0.0.2:3478", CLIENT]),
+            "getCredentials": lambda: httpx.Response(
+                200, json={"clientId": CLIENT, "password": f"pw{len(self.asked)}"}
+            ),
+            "getCspConso": lambda: httpx.Response(
+                200, json={"audio": "0", "video": "0", "data": "123"}
+            ),
+            "getAllCspInfo": lambda: httpx.Response(
+                200, json=[{"csp": "prov:csp1", "audioQuota": "0", "dataQuota": "10737418240"}]
+            ),
+        }
+
+    def says(self, call: str, status: int, text: str) -> None:
+        self.answers[call] = lambda: httpx.Response(status, text=text)
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        call = request.url.path.strip("/")
+        self.asked.append(call)
+        self.query = dict(request.url.params)
+        return self.answers[call]()
+
+
+@pytest.fixture
+def field() -> FieldBroker:
+    return FieldBroker()
+
+
+@pytest.fixture
+async def broker(field: FieldBroker) -> AsyncIterator[RemoteBroker]:
+    back_end = BackEnd(
+        "http://broker.example", UNREACHABLE, 1.0, 0, 4, transport=httpx.MockTransport(field)
+    )
+    store = ReservationStore(Limits())
+    yield RemoteBroker(store, back_end, timeout=1.0)
+    await store.stop()
+    await back_end.close()
+
+
+@pytest.fixture
+def owner() -> Owner:
+    rows.classes()
+    return rows.owner()
+
+
+async def test_cases_15_and_45_reserve_is_its_two_calls_and_one_configuration(
+    broker: RemoteBroker, field: FieldBroker, owner: Owner
+) -> None:
+    value = await broker.reserve(rows.video(customer="csp 1", client_name="call"), owner)
+    assert field.asked == ["getAppropriateTurn", "getCredentials"]
+    assert value["iceServers"] == [
+        {"urls": ["turn:10.0.0.2:3478"], "username": CLIENT, "credential": "pw2"}
+    ]
+    assert value["iceTransportPolicy"] == "relay"
+    shown = await broker.read(value["reservationId"], owner)
+    assert shown["state"] == "active"
+    assert "pw2" not in json.dumps(shown)
+    again = await broker.renew(value["reservationId"], 60, owner)
+    assert again["iceServers"][0]["credential"] == "pw3"
+    await broker.release(value["reservationId"], owner)
+    with pytest.raises(NotFound):
+        await broker.release(value["reservationId"], owner)
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "error"),
+    [
+        (404, "Unable to get a turn server : CSP not found", NotFound),
+        (404, "Unable to get a turn server : data consumption exceeded", Forbidden),
+        (404, "No turn found", Unavailable),
+        (404, "Unable to get a turn server : CSP consumption unknown", Unavailable),
+        (500, "", Unavailable),
+        (302, "", BadGateway),
+        (200, "hello", BadGateway),
+        (200, "[]", BadGateway),
+        (200, '["a b", "c"]', BadGateway),
+        (200, "[1, 2]", BadGateway),
+    ],
+)
+async def test_case_16_refusals_become_codes_and_nothing_stays_booked(
+    broker: RemoteBroker,
+    field: FieldBroker,
+    owner: Owner,
+    status: int,
+    text: str,
+    error: type[Exception],
+) -> None:
+    field.says("getAppropriateTurn", status, text)
+    with pytest.raises(error):
+        await broker.reserve(rows.video(customer="csp1"), owner)
+    assert await broker.list(owner) == []
+
+
+async def test_case_16_a_broker_that_never_answers_is_504(
+    broker: RemoteBroker, field: FieldBroker, owner: Owner
+) -> None:
+    never = asyncio.Event()
+
+    async def silent(request: httpx.Request) -> httpx.Response:
+        await never.wait()
+        raise AssertionError
+
+    broker._back_end = BackEnd(
+        "http://broker.example", UNREACHABLE, 60.0, 0, 4, transport=httpx.MockTransport(silent)
+    )
+    broker._timeout = 0.2
+    with pytest.raises(GatewayTimeout):
+        await broker.reserve(rows.video(), owner)
+    assert await broker.list(owner) == []
+    await broker._back_end.close()
+
+
+async def test_case_45_an_inquiry_says_what_is_left(broker: RemoteBroker) -> None:
+    value = await broker.inquire(Criteria("csp1"))
+    assert value["quota"]["data"] == 10737418240
+    assert value["available"] == {"data": 10737418117}
+    with pytest.raises(NotFound):
+        await broker.inquire(Criteria("csp2"))
+
+
+async def test_a_password_stands_in_no_row(
+    broker: RemoteBroker, field: FieldBroker, owner: Owner
+) -> None:
+    await broker.reserve(rows.video(), owner)
+    written: list[Any] = await broker._store.in_thread(lambda: list(Reservation.objects.values()))
+    assert "pw2" not in str(written)

@@ -1,0 +1,195 @@
+"""What is asked of other workers before a runtime gets a session, and what its answer waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Hashable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from msgnode.bus.holders import NoOthers
+from msgnode.bus.last_owners import LastOwnerCache
+from msgnode.bus.table import RoutingTable
+from msgnode.core import messages
+from msgnode.core.digest import digest
+from msgnode.core.errors import NodeError, Unavailable
+from msgnode.core.pending import Pending
+from msgnode.sessions.connection import Connection, ConnectionSettings
+from msgnode.sessions.flow_control import FlowLimits
+from msgnode.sessions.handshake import SessionHandshake
+from msgnode.sessions.liveness import LivenessChecks
+from msgnode.sessions.locator import SessionLocator
+from msgnode.sessions.manager import SessionManager, SessionSettings
+from tests.fakes import FakeLink, FakeSession
+from tests.sessions.test_states import Store
+
+URL = "runtime://d/1"
+
+
+class Others(NoOthers):
+    """The other workers, who answer when they are told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.are_silent = False
+        self._told: set[Hashable] = set()
+        self._waiting: list[Callable[[], None]] = []
+
+    def find_runtime(self, key: Hashable, runtime_url: str) -> None:
+        if key not in self._told:
+            raise Pending("", partial(self._ask, key, runtime_url))
+        self._told.discard(key)
+        if self.are_silent:
+            raise Unavailable("silent")
+
+    def _ask(self, key: Hashable, runtime_url: str, known: Callable[[], None]) -> None:
+        self.asked.append(runtime_url)
+        self._told.add(key)
+        self._waiting.append(known)
+
+    def answer(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for known in waiting:
+            known()
+
+
+class Door:
+    """A door of one of several workers, before a store that commits when told to."""
+
+    def __init__(self) -> None:
+        settings = SessionSettings("always", True, True, 60, 100_000, 50, 3, "domain://d")
+        self.store = Store()
+        store: Any = self.store
+        self.table = RoutingTable()
+        self.sessions = SessionManager(settings, self.table, store, lambda *_: None)
+        self.locator = SessionLocator(self.sessions, self.table)
+        self.others = self.locator.holders = Others()
+        self.door = SessionHandshake(
+            settings, self.sessions, self.table, store, lambda *_: None, self.locator,
+            LivenessChecks(self.sessions, 60), LastOwnerCache(),
+        )  # fmt: skip
+        self.link: Any = FakeLink()
+        limits = ConnectionSettings(FlowLimits(1e6, 1e9, max_pending=2), handshake_timeout=60)
+        self.connection = Connection(self.link, "192.0.2.1", self.sessions, self._carry, limits)
+
+    def _carry(self, frame: bytes, caller: Connection) -> None:
+        message = messages.parse(frame)
+        try:
+            self.door.handle(message, caller)
+        except Pending as fact:
+            caller.hold(frame, fact)
+        except NodeError as error:
+            caller.put(messages.reply(message, messages.error_body(error)))
+
+    def say(self, type_: str, sender: str = URL) -> None:
+        frame = {"id": 1, "type": type_, "from": sender, "to": "mn:/session"}
+        self.connection.frame_received(json.dumps(frame).encode())
+
+    async def commit(self) -> None:
+        await self.store.writer.commit(1, None)
+
+    @property
+    def answers(self) -> list[dict[str, Any]]:
+        return [json.loads(frame)["body"] for frame in self.link.frames]
+
+
+@pytest.fixture
+async def door() -> AsyncIterator[Door]:
+    door = Door()
+    yield door
+    door.connection.end(1000, "")
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_new_session_comes_after_the_others_were_asked_and_all_can_find_it(
+    door: Door,
+) -> None:
+    found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    door.door.findable = lambda: found
+    door.say("open")
+    await turns()
+    assert (door.others.asked, door.table.runtimes) == ([URL], {})
+    door.others.answer()
+    await turns()
+    assert URL in door.table.runtimes
+    await door.commit()
+    await turns()
+    assert door.answers == []
+    found.set_result(None)
+    await turns()
+    assert [each["code"] for each in door.answers] == [200]
+    assert door.others.asked == [URL]
+
+
+async def test_where_a_session_of_the_runtime_cannot_be_heard_of_none_is_opened(door: Door) -> None:
+    door.others.are_silent = True
+    door.say("open")
+    door.others.answer()
+    await turns()
+    assert [each["code"] for each in door.answers] == [503]
+    assert not door.table.runtimes
+
+
+async def test_a_token_opens_none_only_after_the_others_were_asked(door: Door) -> None:
+    door.say("re-open", f"{URL}/a-token")
+    remote = FakeSession(URL)
+    remote.is_here = False
+    remote.token_hash = digest("a-token")
+    door.table.add_runtime(remote)  # as its worker says before it answers
+    fetched: list[str] = []
+
+    async def fetch(session_id: str) -> None:
+        fetched.append(session_id)
+
+    door.locator.fetch = fetch
+    door.others.answer()
+    await turns()
+    assert fetched == [remote.id]
+    assert door.others.asked == [URL]
+
+
+async def test_a_session_that_the_runtime_left_here_is_resumed_without_a_question(
+    door: Door,
+) -> None:
+    door.say("open")
+    door.others.answer()
+    await turns()
+    await door.commit()
+    await turns()
+    session = door.connection.session
+    assert session is not None
+    door.connection.lost()
+    again = Door.__new__(Door)
+    again.__dict__.update(door.__dict__)
+    again.link = FakeLink()
+    again.connection = Connection(
+        again.link, "192.0.2.1", door.sessions, door._carry, door.connection._settings
+    )
+    again.say("open")
+    await door.commit()
+    await turns()
+    assert again.connection.session is session
+    assert door.others.asked == [URL]
+    again.connection.end(1000, "")
+
+
+async def test_a_token_is_located_at_whichever_worker(door: Door) -> None:
+    locating = asyncio.create_task(door.locator.locate(URL, "a-token"))
+    await turns()
+    assert not locating.done()
+    remote = FakeSession(URL)
+    remote.token_hash = digest("a-token")
+    door.table.add_runtime(remote)
+    door.others.answer()
+    assert await asyncio.wait_for(locating, 10) is remote
+    nobodys = asyncio.create_task(door.locator.locate(URL, "no-token"))
+    await turns()
+    door.others.answer()
+    assert await asyncio.wait_for(nobodys, 10) is None

@@ -1,0 +1,31 @@
+"""Tests of a group share a process, whatever the versions of pytest and pytest-xdist agree on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.node import ROOT
+
+GROUPED = """
+import os
+import pytest
+
+@pytest.mark.xdist_group("group")
+@pytest.mark.parametrize("number", range(12))
+def test_one_of_the_group(number, request):
+    with open(request.config.rootpath / "processes", "a") as file:
+        file.write(os.environ["PYTEST_XDIST_WORKER"] + " ")
+"""
+
+
+def test_a_group_runs_in_one_process(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makepyfile(GROUPED)
+    others = [word for name in ("randomly", "django", "asyncio") for word in ("-p", f"no:{name}")]
+    options = ("-n", "2", "--dist", "loadgroup", "-p", "tests.groups", "-p", "no:cacheprovider")
+    pytester.runpytest_subprocess(*options, *others).assert_outcomes(passed=12)
+    processes = (pytester.path / "processes").read_text().split()
+    assert len(processes) == 12
+    assert len(set(processes)) == 1
