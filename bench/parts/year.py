@@ -172,7 +172,7 @@ def _upkeep(place: Path, record: Path, plan: Plan) -> list[str]:
     return [
         f"an hour of {FILES:,} files: {first['seconds']:.1f} s with its roll-up and compaction to "
         f"{after}, {second['seconds']:.1f} s in the run after it",
-        f"retention: {hours} hours of raw rows deleted in {seconds:.1f} s",
+        f"retention: {hours} hours of raw rows deleted, roll-up looked through: {seconds:.1f} s",
         f"{len(list((place / 'year' / 'roll-up' / 'runs').iterdir())):,} runs' tables in the year",
     ]
 
