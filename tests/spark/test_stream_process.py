@@ -52,11 +52,7 @@ def test_the_stream_runs_beside_the_node_and_goes_on_after_its_spark_was_killed(
         node.ready()
         manage("traffic_generate", "--rows", "500", "--days", "1", "--seed", "7")
         until(lambda: messages(data) == 500, LIMIT, lambda: log_of(data))
-        (spark,) = (
-            each
-            for each in psutil.Process(node.pid).children(recursive=True)
-            if any(word.endswith("stream_main.py") for word in each.cmdline())
-        )
+        (spark,) = filter(is_the_stream, psutil.Process(node.pid).children(recursive=True))
         os.killpg(spark.pid, signal.SIGKILL)
         told = "select kind from msgnode_alarm where cleared_at is null"
         until(lambda: stream.ALARM in column(data, told), 30)
@@ -66,6 +62,13 @@ def test_the_stream_runs_beside_the_node_and_goes_on_after_its_spark_was_killed(
         node.signal(signal.SIGINT)
         node.status()
         assert node.survivors(10) == []
+
+
+def is_the_stream(process: psutil.Process) -> bool:
+    try:
+        return any(word.endswith("stream_main.py") for word in process.cmdline())
+    except psutil.Error:  # it has ended
+        return False
 
 
 def log_of(data: Path) -> str:
