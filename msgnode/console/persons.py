@@ -40,6 +40,7 @@ from msgnode.models import (
     Session,
     Subscription,
 )
+from msgnode.qos.models import Reservation
 from msgnode.traffic.pseudonyms import pseudonym
 from policies.models import DecisionEntry, NamedList
 from registry import api as registry
@@ -141,6 +142,7 @@ def export(names: Names) -> dict[str, Any]:
         "named_lists": _lists(names),
         "alarm_rules": _mailed(names),
         "alarm_notices": AlarmNotice.objects.filter(target__in=names.emails),
+        "reservations": _reservations(names, sessions),
     }
     rows |= _authored(names)
     told: dict[str, Any] = {kind: [_plain(row) for row in found] for kind, found in rows.items()}
@@ -170,6 +172,9 @@ def erase(names: Names, actor: str) -> dict[str, int]:
     done["decisions"] = _delete(DecisionEntry.objects.filter(_decisions(names, sessions)))
     done["bindings of tokens"] = _delete(_bindings(sessions))
     done["alarms"] = _delete(_alarms(names, sessions))
+    done["reservations without the name"] = _reservations(names, sessions).update(
+        issuer="", subject="", client_name="", about="", runtime_url=""
+    )  # what was carried for the customer stays
     done["sessions"] = _delete(sessions)
     done["address owners"] = _delete(AddressOwner.objects.filter(_subjects(names)))
     done["failed log-ins"] = _delete(AccessAttempt.objects.filter(username__in=names.user_names))
@@ -218,6 +223,13 @@ def _alarms(names: Names, sessions: QuerySet[Session]) -> QuerySet[Alarm]:
     subjects = {*names.texts, *(subject for _, subject in names.subjects)}
     return Alarm.objects.filter(
         Q(subject__in=subjects) | Q(subject__in=sessions.values("runtime_url"))
+    )
+
+
+def _reservations(names: Names, sessions: QuerySet[Session]) -> QuerySet[Reservation]:
+    """Bandwidth that the person's runtimes have reserved."""
+    return Reservation.objects.filter(
+        _subjects(names) | Q(runtime_url__in=sessions.values("runtime_url"))
     )
 
 

@@ -344,6 +344,11 @@ ALARMS: Mapping[str, Explanation] = {
         "Look at EMAIL_URL, or whether the webhook answers, and try the rule under Alarm rules. It "
         "clears itself when that one can be told again.",
     ),
+    "report-stream": Explanation(
+        "The stream of reports has ended",
+        "Its process of Spark failed; the alarm says why. Scheduled reports are made as before.",
+        "It is started again by itself, later each time. Look at the log of `report_stream`.",
+    ),
     "reports-late": Explanation(
         "A report is late",
         "It should have been made by now: the Celery worker or beat does not run, or Spark fails.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from datetime import timedelta
 from typing import Any
 
 from msgnode.bus.notices import Notices
@@ -78,7 +79,14 @@ class QosService:
                     raise_alarm,
                     clear_alarm,
                 )
-            self.supervisor = Supervisor(epoch, notifier, settings["UNUSED_SECONDS"], grace, relays)
+            self.supervisor = Supervisor(
+                epoch,
+                notifier,
+                settings["UNUSED_SECONDS"],
+                grace,
+                relays,
+                timedelta(days=settings["KEPT_DAYS"]),
+            )
 
     def _broker(self, named: str) -> Broker | None:
         if not named:

@@ -11,6 +11,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from time import monotonic
 from typing import TypeVar
 
 from django.db import close_old_connections, connections
@@ -25,6 +27,7 @@ log = logging.getLogger(__name__)
 
 EVERY = 1.0
 LEASE_SECONDS = 10.0
+FORGET_EVERY = 3600.0
 
 Result = TypeVar("Result")
 
@@ -38,6 +41,7 @@ class Supervisor:
         unused: seconds that a reservation may be held without being used.
         grace: seconds that it outlives its session.
         relays: the TURN servers, where they are the node's affair.
+        kept: how long a reservation is kept after it has ended.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class Supervisor:
         unused: float,
         grace: float,
         relays: Relays | None = None,
+        kept: timedelta = timedelta(days=90),
     ) -> None:
         self.supervises = False
         self.ended = 0
@@ -54,6 +59,8 @@ class Supervisor:
         self._notifier = notifier
         self._unused = unused
         self._grace = grace
+        self._kept = kept
+        self._forget_from = 0.0
         self.relays = relays
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="qos-supervisor")
 
@@ -79,8 +86,16 @@ class Supervisor:
         self.ended += await self.in_thread(
             lambda: sweep.sweep(self._epoch, self._unused, self._grace)
         )
+        await self._forget()
         done = self._notifier.tell(await self.in_thread(sweep.to_tell))
         await self.in_thread(lambda: sweep.told(done))
+
+    async def _forget(self) -> None:
+        """Delete what is old, some in each round; once nothing is, look again in an hour."""
+        if monotonic() < self._forget_from:
+            return
+        if not await self.in_thread(lambda: sweep.forget(self._epoch, self._kept)):
+            self._forget_from = monotonic() + FORGET_EVERY
 
     async def _rest(self) -> None:
         """Another worker supervises."""

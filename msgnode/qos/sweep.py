@@ -119,6 +119,27 @@ def _without_session(
     )
 
 
+def forget(epoch: str, kept: timedelta) -> int:
+    """Delete some of what ended longer ago, is cut and told; how many reservations that were.
+
+    Raises:
+        NotSupervisor: another worker supervises now.
+    """
+    with transaction.atomic():
+        lease.check(epoch)
+        old = (
+            Reservation.objects.filter(
+                state=Reservation.State.ENDED, ended_at__lte=bookings.now() - kept
+            )
+            .exclude(told_at=None)
+            .exclude(server__isnull=False, cut_at=None)
+        )
+        found = list(old.order_by("ended_at").values_list("pk", flat=True)[:LIMIT])
+        if found:
+            Reservation.objects.filter(pk__in=found).delete()
+        return len(found)
+
+
 def to_tell() -> list[Ended]:
     """Whose owners have not been told, the longest ended first."""
     rows = Reservation.objects.filter(state=Reservation.State.ENDED, told_at=None)

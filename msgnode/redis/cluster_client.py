@@ -5,7 +5,7 @@ Rules
   of reach and after one has said that a key has moved. The connection on which that was said ends.
 - A command for a server that is out of reach, or that meets the move, is refused (Unreachable); who
   says it says it again, as with one server.
-- Each command here names one key, but MGET, which is divided.
+- Each command here names one key, but MGET, which is taken apart.
 """
 
 from __future__ import annotations
@@ -80,13 +80,9 @@ class ClusterClient:
             self._master_of(channel).subscribe(command[0], channel)
 
     async def _get_all(self, keys: Sequence[Part]) -> list[Any]:
-        masters = [self._master_of(key) for key in keys]
-        asked: dict[int, tuple[RedisClient, list[Part]]] = {}
-        for key, master in zip(keys, masters, strict=True):
-            asked.setdefault(id(master), (master, []))[1].append(key)
-        replies = [master.execute(b"MGET", *theirs) for master, theirs in asked.values()]
-        values = dict(zip(asked, map(iter, await asyncio.gather(*replies)), strict=True))
-        return [next(values[id(master)]) for master in masters]
+        """A cluster answers MGET for keys of one slot alone, so each is asked for by itself."""
+        replies = [self._master_of(key).execute(b"GET", key) for key in keys]
+        return await asyncio.gather(*replies)
 
     def _master_of(self, key: Part) -> RedisClient:
         at = owner(self._slots, key)

@@ -22,6 +22,7 @@ QOS: dict[str, Any] = {
     "MAX_PER_SESSION": env.int("QOS_MAX_PER_SESSION", default=4),
     "MAX_PER_SUBJECT": env.int("QOS_MAX_PER_SUBJECT", default=20),
     "POLL_SECONDS": env.float("QOS_POLL_SECONDS", default=15.0),
+    "KEPT_DAYS": env.int("QOS_KEPT_DAYS", default=90),
     # credentials are given over TLS, or on the machine of a newcomer
     "GIVES_CREDENTIALS": NODE_MODE == "embedded" or POLICY["USES_TLS"],
 }

@@ -27,6 +27,7 @@ from msgnode.models import (
     IdentityBinding,
     Session,
 )
+from msgnode.qos.models import Reservation
 from policies.models import DecisionEntry, NamedList
 from registry import api
 from registry.api import Kind
@@ -166,6 +167,21 @@ def test_the_page_says_of_each_table_what_it_keeps_of_persons() -> None:
     said = {each for each in named if not each.endswith(".*")}
     said |= {each for each in known if each.partition(".")[0] in whole}
     assert said == known
+
+
+def test_a_reservation_is_told_and_stays_without_the_name() -> None:
+    session = live_of("alice")["session"]
+    alice = {"subject": session.subject, "issuer": session.issuer}
+    for id_, about in (("one", alice), ("two", {})):
+        Reservation.objects.create(
+            id=id_, traffic_class="audio", bitrate=1, session_id=session.pk, client_name="alice",
+            runtime_url=session.runtime_url, created_at=timezone.now(), expires_at=timezone.now(),
+            received=7, **about,
+        )  # fmt: skip
+    assert {row["id"] for row in run("person_export", EMAIL)["reservations"]} == {"one", "two"}
+    assert run("person_erase", EMAIL, "--yes")["reservations without the name"] == 2
+    for row in Reservation.objects.all():
+        assert (row.received, row.client_name, row.runtime_url, row.subject) == (7, "", "", "")
 
 
 def test_a_dry_run_only_looks() -> None:

@@ -147,7 +147,7 @@ def test_a_key_has_its_rate(settings: Any) -> None:
 
 
 def test_guessing_is_slowed_down(django_assert_num_queries: Any) -> None:
-    codes = [Program("mnk_00000000_guess").read() for _ in range(api_keys._MISSES_PER_MINUTE + 1)]
+    codes = [Program("mnk_00000000_guess").read() for _ in range(api_keys.MISSES_PER_MINUTE + 1)]
     assert set(codes[:-1]) == {401}
     with django_assert_num_queries(0):
         assert Program("mnk_00000000_guess").read() == 429

@@ -208,3 +208,20 @@ def test_a_clock_that_was_set_back_ends_nothing_early_and_counts_nothing_twice(
     assert swept() == {row.pk: "expired"}
     refusal = bookings.apply([Free(row.id, owner)], Limits())[0]
     assert refusal.code == 404
+
+
+def test_what_ended_long_ago_is_forgotten_unless_its_owner_or_server_is_still_to_be_told() -> None:
+    server = rows.server(capacity=10 * VIDEO)
+    long_ago = ago(100)
+    old, untold, uncut, recent, open_ = (reserve() for _ in range(5))
+    for row in (old, untold, uncut, recent):
+        moved(row, state="ended", ended_at=long_ago, told_at=long_ago, cut_at=long_ago)
+    moved(untold, told_at=None)
+    moved(uncut, cut_at=None)
+    moved(recent, ended_at=timezone.now())
+    assert server.pk == uncut.server_id
+    assert sweep.forget(ME, timedelta(seconds=50)) == 1
+    left = set(Reservation.objects.values_list("pk", flat=True))
+    assert left == {untold.pk, uncut.pk, recent.pk, open_.pk}
+    with pytest.raises(lease.NotSupervisor):
+        sweep.forget(OTHER, timedelta(seconds=50))
