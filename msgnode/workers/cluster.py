@@ -426,10 +426,13 @@ class Cluster:
         task.add_done_callback(self._takeovers.discard)
 
     async def _take_over_dead(self, epoch: str, peer: Peer | None) -> None:
-        log.info("A worker has ended.", extra={"worker": peer.name if peer else epoch})
+        name = peer.name if peer else epoch
+        log.info("A worker has ended.", extra={"worker": name})
         while True:
             try:
-                await asyncio.to_thread(_closing, membership_store.retire, epoch)
+                if await asyncio.to_thread(_closing, membership_store.retire, epoch):
+                    text = f"The worker {name} has ended without taking leave."
+                    self._raise_alarm("unclean-stop", epoch, text)
                 await self._take_over([epoch], [])
                 break
             except Exception as error:

@@ -49,9 +49,14 @@ def list_others(me: WorkerId) -> list[models.Worker]:
     return list(models.Worker.objects.exclude(epoch=me.epoch))
 
 
-def retire(epoch: str) -> None:
-    """The worker has ended for certain: its sessions may be taken over."""
-    models.Worker.objects.filter(epoch=epoch).delete()
+def retire(epoch: str) -> bool:
+    """The worker has ended for certain: its sessions may be taken over.
+
+    Returns:
+        Whether it had not taken leave, and nobody had retired it yet.
+    """
+    deleted, _ = models.Worker.objects.filter(epoch=epoch).delete()
+    return deleted > 0
 
 
 def retire_expired(epoch: str, margin: float) -> bool:
