@@ -178,7 +178,7 @@ def _operations() -> dict[str, Any]:
     operations["giveResponse"] = {
         "action": "receive",
         "channel": {"$ref": "#/channels/session"},
-        "summary": "Answer a request that was delivered; its `id` is given back.",
+        "summary": "Answer a request that was delivered, with its id.",
         "messages": [_in_channel("session", "response")],
     }
     operations["deliver"] = {
