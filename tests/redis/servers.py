@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -29,9 +31,7 @@ class RedisServer:
     """A server with these options of redis-server, from `start` to `stop`, on one port."""
 
     def __init__(self, place: Path, *options: str, program: str = "") -> None:
-        self.port = free_port()
-        while "--cluster-enabled" in options and self.port > 55_535:  # 10,000 more is its bus
-            self.port = free_port()
+        self.port = _pair_of_ports() if "--cluster-enabled" in options else free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._command = [
             *(program or redis_program(), "--port", str(self.port), "--bind", "127.0.0.1"),
@@ -59,6 +59,19 @@ class RedisServer:
             self.process.kill()
             self.process.wait()
             self.process = None
+
+
+def _pair_of_ports() -> int:
+    """A port for a server of a cluster; its bus has the port 10,000 above.
+
+    Both are below those that the system gives to connections, which would come between.
+    """
+    while True:
+        port = 10_000 + secrets.randbelow(12_000)
+        with contextlib.suppress(OSError), socket.socket() as own, socket.socket() as bus:
+            own.bind(("127.0.0.1", port))
+            bus.bind(("127.0.0.1", port + 10_000))
+            return port
 
 
 class RedisCluster:
