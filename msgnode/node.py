@@ -65,6 +65,7 @@ from msgnode.monitoring import alarm_rules, fault_alarms, path_probe, peer_queri
 from msgnode.monitoring.alarm_rules import AlarmRules
 from msgnode.monitoring.component_status import StatusReport
 from msgnode.monitoring.fault_alarms import FaultAlarms
+from msgnode.monitoring.otlp import OtlpExport
 from msgnode.monitoring.path_probe import PathProbe
 from msgnode.monitoring.sampler import Sampler
 from msgnode.monitoring.samples import Sample
@@ -72,6 +73,7 @@ from msgnode.monitoring.session_watch import SessionWatch
 from msgnode.monitoring.tail import Tail
 from msgnode.monitoring.talkers import Talkers
 from msgnode.monitoring.taps import Taps
+from msgnode.monitoring.tracer import Tracer
 from msgnode.policy.service import PolicyService
 from msgnode.qos.service import QosService
 from msgnode.redis.directory import Directory
@@ -359,6 +361,17 @@ class Node:
         self.device_api = None if self.devices is None else self._device_api(self.devices)
         self.fault_alarms = FaultAlarms(FAULTS, self.worker, self.raise_alarm, self.clear_alarm)
         self.tail = Tail(settings.DATA_DIR, self.worker, partial(self.taps.put, "tail"))
+        self.traces_export = self._traces_export() if settings.TRACING["ENDPOINT"] else None
+        self.tracer = Tracer(
+            self.pipeline,
+            self.worker,
+            self.policy.shown,
+            self.policy.explain,
+            settings.TRACING["RATIO"],
+            self.traces_export.export if self.traces_export is not None else None,
+        )
+        if self.cluster is not None:
+            self.cluster.replicator.traces = self.tracer
 
     def _transport(self) -> PeerTransport:
         limits: dict[str, Any] = settings.NODE
@@ -501,6 +514,9 @@ class Node:
             self.cluster.rpc.calls[forwarding.KIND] = api.answer
         return api
 
+    def _traces_export(self) -> OtlpExport:
+        return OtlpExport(settings.TRACING["ENDPOINT"], self.domain, self.worker)
+
     def _request_limits(self) -> RequestLimits:
         limits: dict[str, Any] = settings.NODE
         return RequestLimits(limits["RESPONSE_SECONDS"], limits["MAX_OPEN_REQUESTS"])
@@ -592,6 +608,7 @@ class Node:
         )
         self._tasks = [asyncio.create_task(job) for job in jobs]
         await self.tail.start()
+        self.tracer.start()
         if self.cluster is not None:
             await self.cluster.join()
         self.is_ready = True
@@ -638,6 +655,7 @@ class Node:
             self.qos.stop,
             self.identities.stop,
             self._close_record,
+            self._close_traces,
             self.writer.stop,
             self._leave_workers,
         ):
@@ -697,6 +715,10 @@ class Node:
     async def _close_record(self) -> None:
         if self.record is not None:
             await asyncio.to_thread(self.record.close)
+
+    async def _close_traces(self) -> None:
+        if self.traces_export is not None:
+            await asyncio.to_thread(self.traces_export.close)
 
     async def _leave_workers(self) -> None:
         if self._renewing is not None:

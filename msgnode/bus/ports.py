@@ -88,6 +88,12 @@ class Listener(Protocol):
         """Hand over a response. A session of another worker passes on what it answers, too."""
         ...
 
+    def deliver_traced(
+        self, frame: bytes, beside: Response | ReturnPath | None, traceparent: str
+    ) -> DeliveryResult:
+        """Hand over a frame that is traced; to another worker its trace context goes along."""
+        ...
+
     def has_asked(self, sender: str, id_: str, responder: str, now: float) -> bool:
         """Whether the session has asked the responder, as this sender, the request of this id.
 
@@ -152,7 +158,12 @@ class TableObserver(Protocol):
 
 
 class Caller(Protocol):
-    """A connection that sends frames. `session` is None until it has one."""
+    """A connection that sends frames. `session` is None until it has one.
+
+    `traceparent` is what came with the frame in a header of the sender's protocol, else "".
+    """
+
+    traceparent: str
 
     @property
     def session(self) -> Listener | None: ...

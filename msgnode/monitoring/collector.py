@@ -25,8 +25,10 @@ from msgnode.devices.mqtt.connector import CONNECTED, STANDBY, MqttConnector
 from msgnode.devices.push import PushWakeups
 from msgnode.devices.webhook import Webhooks
 from msgnode.identity.service import IdentityService
+from msgnode.monitoring.otlp import OtlpExport
 from msgnode.monitoring.sampler import Sampler
 from msgnode.monitoring.session_watch import SessionWatch
+from msgnode.monitoring.tracer import Tracer
 from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.manager import SessionManager
@@ -73,6 +75,12 @@ class MeasuredNode(Protocol):
     def sampler(self) -> Sampler: ...
     @property
     def watch(self) -> SessionWatch: ...
+    @property
+    def worker(self) -> str: ...
+    @property
+    def tracer(self) -> Tracer: ...
+    @property
+    def traces_export(self) -> OtlpExport | None: ...
 
 
 class Sample(msgspec.Struct, array_like=True):
@@ -172,6 +180,17 @@ class NodeCollector(Collector):
         yield _counter("lease_failures", "Renewals that failed.", lease.failed)
         text = "How often this process has lost its lease and begun again."
         yield _counter("lease_losses", text, node.times_fenced)
+        text = "Messages whose steps were noted."
+        yield _counter("traces", text, node.tracer.traced)
+        text = "Messages that were to be traced and were too many."
+        yield _counter("traces_left_out", text, node.tracer.untraced)
+        if node.traces_export is not None:
+            spans = CounterMetricFamily(
+                "msgnode_spans_exported", "Spans for the collector by outcome.", labels=("outcome",)
+            )
+            for end in ("sent", "failed"):
+                spans.add_metric((end,), node.traces_export.sent[end])
+            yield spans
         if node.webhooks is not None:
             yield from _webhooks(node.webhooks)
         if node.wakeups is not None:
