@@ -37,8 +37,11 @@ BESIDE = (
 WIDER = """
 () => {
   const room = document.documentElement.clientWidth;
-  return document.scrollingElement.scrollWidth > room + 1
-    ? `${document.scrollingElement.scrollWidth} > ${room}` : "";
+  if (document.scrollingElement.scrollWidth <= room + 1) return "";
+  const wide = [...document.querySelectorAll("main *, form *")].filter(
+    (each) => each.getBoundingClientRect().right > room + 1 && !each.closest(".console-scroll"));
+  const named = wide.slice(-1).map((each) => each.outerHTML.slice(0, 200));
+  return `${document.scrollingElement.scrollWidth} > ${room}: ${named}`;
 }
 """
 
