@@ -10,7 +10,7 @@ from msgnode.bus.open_requests import RequestLimits
 from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.flow_control import FlowLimits
-from msgnode.sessions.manager import SessionSettings
+from msgnode.sessions.session_factory import SessionSettings
 from msgnode.traffic.recorder import RecordOptions
 from msgnode.traffic.retention import raw_url
 from msgnode.workers.cluster import ClusterLimits
