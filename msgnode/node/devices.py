@@ -31,6 +31,7 @@ from msgnode.sessions.manager import SessionManager
 from msgnode.storage.claims import WorkerClaim
 from msgnode.storage.writer import GroupWriter
 from msgnode.workers.cluster import Cluster
+from msgnode.workers.lease import Lease
 from msgnode.workers.session_calls import SessionCalls
 
 from .alarms import Alarms
@@ -61,6 +62,7 @@ def mqtt_connector(
     sockets: ConnectionLimits,
     connections: ConnectionSettings,
     writer: GroupWriter,
+    lease: Lease,
     alarms: Alarms,
 ) -> MqttConnector | None:
     """What joins the operator's MQTT broker to the bus."""
@@ -80,6 +82,7 @@ def mqtt_connector(
         BrokerSessions(*parts, connections),
         BrokerSessions(*parts, of_sensors),
         WorkerClaim("mqtt", epoch, writer),
+        lambda: lease.is_held,
         partial(mqtt_rows.read, writer),
         alarms.raise_alarm,
         alarms.clear_alarm,

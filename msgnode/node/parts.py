@@ -256,6 +256,7 @@ class Parts:
             self.sockets,
             self.connection_settings,
             self.writer,
+            self.lease,
             self.alarms,
         )
         self.monitoring = Monitoring(
