@@ -78,10 +78,7 @@ class Listener(Protocol):
         ...
 
     def deliver_request(self, frame: bytes, path: ReturnPath) -> DeliveryResult:
-        """Hand over a request whose answer must find one of several sessions.
-
-        To a session of another worker the path goes beside the frame.
-        """
+        """Hand over a request whose answer must find one of several sessions, with the path."""
         ...
 
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
@@ -158,12 +155,9 @@ class TableObserver(Protocol):
 
 
 class Caller(Protocol):
-    """A connection that sends frames. `session` is None until it has one.
+    """A connection that sends frames. `session` is None until it has one."""
 
-    `traceparent` is what came with the frame in a header of the sender's protocol, else "".
-    """
-
-    traceparent: str
+    traceparent: str  # came with the frame in a header of the sender's protocol, else ""
 
     @property
     def session(self) -> Listener | None: ...
