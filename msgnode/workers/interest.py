@@ -202,6 +202,11 @@ class Interest:
         """Whether it matters here who listens to an address."""
         return address in self._watched
 
+    @property
+    def number_watched(self) -> int:
+        """How many addresses are watched."""
+        return len(self._watched)
+
     async def watch(self, addresses: Collection[str]) -> dict[str, set[str]]:
         """Be entered as a watcher; by address, the other workers that listen. Raises RedisFault."""
         for address in addresses:
