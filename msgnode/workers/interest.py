@@ -157,8 +157,8 @@ class Interest:
             try:
                 await self._enter(addresses)
             except RedisFault:
-                self._owed.update(each for each in addresses if each in self._listed)
-                for address in self._owed.intersection(addresses):
+                for address in self._listed.intersection(addresses) - self._owed:
+                    self._owed.add(address)
                     self._transport.tell(Subscribers(address, self._ids(address)))
 
     async def _enter(self, addresses: Collection[str]) -> None:
@@ -211,6 +211,9 @@ class Interest:
         """Be entered as a watcher; by address, the other workers that listen. Raises RedisFault."""
         for address in addresses:
             self._watched.setdefault(address, False)
+            self._watched.move_to_end(address)
+        while len(self._watched) > max(MOST_WATCHED, len(addresses)):
+            self._unwatch(next(iter(self._watched)))
         found = await self._directory.join(Kind.LISTENERS, addresses, _WATCHER + self._epoch)
         return {
             address: self._others(address, members, is_watching=False)
@@ -228,8 +231,6 @@ class Interest:
             for each in self._table.subscribers(address):
                 if isinstance(each, RemoteSession) and each.id not in heard:
                     each.missed()
-        while len(self._watched) > MOST_WATCHED:
-            self._unwatch(next(iter(self._watched)))
 
     def miss(self, address: str) -> None:
         """A message to the address reaches only who is known to listen there."""
