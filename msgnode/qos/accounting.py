@@ -34,7 +34,7 @@ def look_up(entries: Sequence[Entry]) -> dict[str, Known]:
 
 
 def write(epoch: str, entries: Sequence[Entry]) -> dict[str, int]:
-    """Write entries; their versions by key. Raises NotSupervisor."""
+    """Write entries; their versions by key. Raises NotHolder."""
     with transaction.atomic():
         lease.check(epoch)
         at = bookings.now()

@@ -1,4 +1,4 @@
-"""What node.py wires of quality of service: the connector and what it stands on."""
+"""What node/parts.py wires of quality of service: the connector and what it stands on."""
 
 from __future__ import annotations
 
