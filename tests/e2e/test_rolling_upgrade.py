@@ -27,7 +27,7 @@ from tests.production import database, settings
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 # The oldest whose workers speak the protocol of this one's.
-PREVIOUS = "06b84eaab490e90bc9fca7840cad9f3ca0964f85"
+PREVIOUS = "8723a2c20110fec8997ce9169ff49797878efb31"
 PAIRS = 10
 RATE = 20  # requests a second of each pair: 200 of all, and as many answers
 QUIET = 20.0  # seconds in which what is under way has to come to an end
