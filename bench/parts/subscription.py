@@ -87,6 +87,7 @@ class _Worker:
 
     async def start(self, others: list[_Worker]) -> None:
         await self.directory.start()
+        self.directory.keep_filled(self.transport.me.epoch)
         await self.transport.start()
         await self.transport.join({each.transport.me.epoch for each in others})
 
