@@ -123,7 +123,7 @@ def measure(plan: Plan) -> PartResult:
     with redis_of(plan) as url:
         for workers in QUICK if plan.quick else WORKERS:
             asyncio.run(_answers(plan, url, workers, result))
-    asyncio.run(_memory(plan, result))
+    asyncio.run(_memory(result))
     return result
 
 
@@ -213,10 +213,9 @@ async def _told_to_senders(worker: _Worker, session: _Session, address: str) -> 
         await heard
 
 
-async def _memory(plan: Plan, result: PartResult) -> None:
+async def _memory(result: PartResult) -> None:
     """A session of another worker with two addresses and a subscription, in one that sends nothing
     there; and in one that has a copy of the subscription."""
-    title = "bytes that a worker keeps of a session of another"
     for name in (SENDERS, ALL):
         worker = _Worker("redis://127.0.0.1/0", "secret")
         if name == ALL:
@@ -233,5 +232,6 @@ async def _memory(plan: Plan, result: PartResult) -> None:
             worker.replicator.heard(peer, up)
             worker.replicator.heard(peer, SessionAddresses(session.id, owned, [said], []))
         kept = (resident_bytes(os.getpid()) - before) / REMOTE
-        result.case(title, name).samples.append({"bytes": kept})
-        plan.say(f"{title}, {name}: {kept:.0f}")
+        result.notes.append(
+            f"A session of another worker, with its subscription {name}: {kept:.0f} B."
+        )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from tests.client import Client, Frame, runtime
 from tests.node import eventually
@@ -56,7 +56,7 @@ class Runtime:
         while True:
             try:
                 client = await self._arrive(self.workers[next(choice)])
-            except (OSError, InvalidStatus, ConnectionClosed, TimeoutError, AssertionError):
+            except (OSError, InvalidHandshake, ConnectionClosed, TimeoutError, AssertionError):
                 await asyncio.sleep(0.05)
                 continue
             self._client = client
