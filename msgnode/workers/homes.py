@@ -29,7 +29,7 @@ from collections.abc import Callable, Collection, Coroutine, Hashable, Mapping
 from functools import partial
 from itertools import chain
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgnode.bus.table import RoutingTable
 from msgnode.core.addresses import ancestors, runtime_line, runtime_twin
@@ -39,37 +39,13 @@ from msgnode.core.pending import Pending
 from msgnode.redis.directory import Directory, Kind
 from msgnode.redis.faults import RedisFault
 
+from .doubts import MOST_REMEMBERED, Doubts, Question
 from .interest import Interest
 from .peer import Peer
 from .protocol import HolderRequest, HolderResponse
 from .transport import PeerTransport
 
 LIMIT = 2.0
-MOST_REMEMBERED = 10_000
-
-
-class _Question:
-    """Somebody, known by `key`, waits to hear who holds some addresses.
-
-    `runtime` is a runtime URL whose sessions are to be known, "" for none; `watched` are addresses
-    whose listeners are.
-    """
-
-    __slots__ = ("addresses", "key", "runtime", "tell", "watched")
-
-    def __init__(
-        self,
-        key: Hashable,
-        addresses: list[str],
-        runtime: str,
-        watched: list[str],
-        tell: Callable[[], None],
-    ) -> None:
-        self.key = key
-        self.addresses = addresses
-        self.runtime = runtime
-        self.watched = watched
-        self.tell = tell
 
 
 class _Home(NamedTuple):
@@ -77,14 +53,6 @@ class _Home(NamedTuple):
 
     epoch: str
     name: str
-
-
-class _Doubt(NamedTuple):
-    """That it could not be found out who holds an address: until when that counts, and whether the
-    directory names somebody."""
-
-    until: float
-    is_named: bool
 
 
 class Homes:
@@ -114,9 +82,9 @@ class Homes:
         interest.look_for = self.look_for
         self._looking_for: set[str] = set()
         self._epoch = transport.me.epoch
-        self._questions: list[_Question] = []
+        self._questions: list[Question] = []
         self._known: OrderedDict[Hashable, frozenset[str]] = OrderedDict()
-        self._unknown: OrderedDict[str, _Doubt] = OrderedDict()
+        self._doubts = Doubts()
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[list[str]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -175,17 +143,16 @@ class Homes:
             Unavailable: one is with a worker that does not answer.
         """
         known = self._known.pop(key, frozenset())
-        doubt = self._unknown.get(runtime_url)
-        is_in_doubt = doubt is not None and monotonic() < doubt.until
-        if runtime_url not in known and not is_in_doubt:
+        doubt = self._doubts.of(runtime_url)
+        if runtime_url not in known and doubt is None:
             ask = partial(self._ask, key, [runtime_url], runtime_url, [])
             raise Pending("Who is at a runtime URL", ask)
-        if is_in_doubt and doubt is not None and doubt.is_named:
+        if doubt is not None and doubt.is_named:
             raise Unavailable(f"A session of {runtime_url} cannot be heard of just now: try again.")
 
     def forget_unknown(self) -> None:
         """The directory is there again: ask anew what could not be found out."""
-        self._unknown.clear()
+        self._doubts.clear()
 
     def is_known(self, address: str) -> bool:
         """Whether an address that is not in the routing table is nobody's, on any worker."""
@@ -193,8 +160,7 @@ class Homes:
 
     def _is_unknown(self, address: str) -> bool:
         """Whether it could not be found out, lately, if anybody holds the address."""
-        doubt = self._unknown.get(address)
-        return doubt is not None and monotonic() < doubt.until
+        return self._doubts.of(address) is not None
 
     def _has(self, name: str) -> bool:
         """Whether the routing table knows who holds this, or is at a runtime here or below."""
@@ -224,13 +190,13 @@ class Homes:
     ) -> None:
         if not self._questions:
             asyncio.get_running_loop().call_soon(self._find_all)
-        self._questions.append(_Question(key, addresses, runtime, watched, tell))
+        self._questions.append(Question(key, addresses, runtime, watched, tell))
 
     def _find_all(self) -> None:
         questions, self._questions = self._questions, []
         self._start(self._answer(questions))
 
-    async def _answer(self, questions: list[_Question]) -> None:
+    async def _answer(self, questions: list[Question]) -> None:
         addresses = {address for each in questions for address in each.addresses}
         watched = {address for each in questions for address in each.watched}
         opening = {each.runtime for each in questions if each.runtime}
@@ -255,7 +221,7 @@ class Homes:
             if each not in unknown
         }
         asked = self._ask_homes(set(chain.from_iterable(at_home.values())), listening)
-        waiting: dict[frozenset[str], list[_Question]] = {}
+        waiting: dict[frozenset[str], list[Question]] = {}
         for each in questions:  # a home that does not answer holds up nobody but who needs it
             homes = (at_home.get(address, ()) for address in each.addresses)
             epochs = frozenset(home.epoch for home in chain.from_iterable(homes))
@@ -322,7 +288,7 @@ class Homes:
         answers: Mapping[str, asyncio.Future[list[str]]],
         at_home: Mapping[str, set[_Home]],
         listening: Mapping[str, set[str]],
-        questions: list[_Question],
+        questions: list[Question],
         seconds: float,
     ) -> None:
         """Tell who asked once these homes have answered, or have not in so many seconds."""
@@ -348,7 +314,8 @@ class Homes:
                 self._known[question.key] = frozenset((*question.addresses, *question.watched))
             with FAULTS.kept_to("sender"):
                 question.tell()
-        _bound(self._known)
+        while len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
 
     def _is_clear(self, home: _Home, answer: asyncio.Future[list[str]] | None) -> bool:
         """Whether it is known who is there: the table knows, or the home said that nobody is."""
@@ -365,18 +332,9 @@ class Homes:
 
     def _give_up(self, addresses: set[str], is_named: bool) -> None:
         self.not_known += len(addresses)
-        doubt = _Doubt(monotonic() + LIMIT, is_named)
-        for address in addresses:
-            self._unknown[address] = doubt
-            self._unknown.move_to_end(address)
-        _bound(self._unknown)
+        self._doubts.note(addresses, is_named, LIMIT)
 
     def _start(self, job: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(job)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _bound(remembered: OrderedDict[Any, Any]) -> None:
-    while len(remembered) > MOST_REMEMBERED:
-        remembered.popitem(last=False)

@@ -305,8 +305,7 @@ class Interest:
         for some in _in_parts(self._watched):
             found = await self.watch([each for each in some if each in self._watched])
             new = [each for each, epochs in found.items() if epochs - self._known_at(each)]
-            for address in new:
-                self._watched[address] = False
+            self._watched.update(dict.fromkeys(new, False))
             self.look_for(new)
             await asyncio.sleep(pause)
 
@@ -342,11 +341,10 @@ class Interest:
 
     def _known_at(self, address: str) -> set[str]:
         """The workers whose sessions the routing table has as listeners of an address."""
-        subscribers = self._table.subscribers(address)
-        return {each.peer.epoch for each in subscribers if isinstance(each, RemoteSession)}
+        there = self._table.subscribers(address)
+        return {each.peer.epoch for each in there if isinstance(each, RemoteSession)}
 
 
-def _in_parts(addresses: Iterable[str]) -> Iterable[list[str]]:
-    everything = list(addresses)
-    for start in range(0, len(everything), _AT_ONCE):
-        yield everything[start : start + _AT_ONCE]
+def _in_parts(addresses: Iterable[str]) -> list[list[str]]:
+    all_ = list(addresses)
+    return [all_[start : start + _AT_ONCE] for start in range(0, len(all_), _AT_ONCE)]
