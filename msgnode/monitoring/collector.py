@@ -25,7 +25,6 @@ from msgnode.devices.mqtt.connector import CONNECTED, STANDBY, MqttConnector
 from msgnode.devices.push import PushWakeups
 from msgnode.devices.webhook import Webhooks
 from msgnode.identity.service import IdentityService
-from msgnode.monitoring.otlp import OtlpExport
 from msgnode.monitoring.sampler import Sampler
 from msgnode.monitoring.session_watch import SessionWatch
 from msgnode.monitoring.tracer import Tracer
@@ -79,8 +78,6 @@ class MeasuredNode(Protocol):
     def worker(self) -> str: ...
     @property
     def tracer(self) -> Tracer: ...
-    @property
-    def traces_export(self) -> OtlpExport | None: ...
 
 
 class Sample(msgspec.Struct, array_like=True):
@@ -184,12 +181,12 @@ class NodeCollector(Collector):
         yield _counter("traces", text, node.tracer.traced)
         text = "Messages that were to be traced and were too many."
         yield _counter("traces_left_out", text, node.tracer.untraced)
-        if node.traces_export is not None:
+        if node.tracer.spans is not None:
             spans = CounterMetricFamily(
                 "msgnode_spans_exported", "Spans for the collector by outcome.", labels=("outcome",)
             )
             for end in ("sent", "failed"):
-                spans.add_metric((end,), node.traces_export.sent[end])
+                spans.add_metric((end,), node.tracer.spans[end])
             yield spans
         if node.webhooks is not None:
             yield from _webhooks(node.webhooks)
@@ -204,6 +201,8 @@ class NodeCollector(Collector):
             yield _counter("holders_asked", text, homes.asked)
             text = "Of these, those of which nothing could be found out."
             yield _counter("holders_unknown", text, homes.not_known)
+            text = "Addresses whose listeners on other workers are kept up here."
+            yield _gauge("watched_addresses", text, value=node.cluster.interest.number_watched)
 
 
 def _links(links: list[dict[str, Any]]) -> Iterator[Metric]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from random import random
 from time import monotonic, perf_counter, time
@@ -135,6 +135,7 @@ class Tracer:
         explain: how the policies decide over a message.
         ratio: of the messages nobody asks for that are traced, 0 to 1.
         export: is handed what is not only watched, None if it goes nowhere.
+        spans: those that were exported, by outcome.
     """
 
     def __init__(
@@ -145,7 +146,9 @@ class Tracer:
         explain: Explain,
         ratio: float = 0.0,
         export: Callable[[TracePart], None] | None = None,
+        spans: Mapping[str, int] | None = None,
     ) -> None:
+        self.spans = spans
         self.traced = 0
         self.untraced = 0
         self._pipeline = pipeline

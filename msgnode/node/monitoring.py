@@ -64,7 +64,7 @@ class Monitoring:
         tracing, export = settings.TRACING, None
         if tracing["ENDPOINT"]:
             export = OtlpExport(tracing["ENDPOINT"], settings.DOMAIN, me.name)
-        self.traces_export = export
+        self._export = export
         self.tracer = Tracer(
             pipeline,
             me.name,
@@ -72,6 +72,7 @@ class Monitoring:
             policy.explain,
             tracing["RATIO"],
             export.export if export is not None else None,
+            export.sent if export is not None else None,
         )
         if cluster is not None:
             cluster.replicator.traces = self.tracer
@@ -91,6 +92,11 @@ class Monitoring:
         self._status = StatusReport(writer, me.name, cards)
         self._faults = FaultAlarms(FAULTS, me.name, alarms.raise_alarm, alarms.clear_alarm)
 
+    @property
+    def sources(self) -> tuple[Sampler, SessionWatch, Tracer]:
+        """What pages and scrapes are told from."""
+        return self.sampler, self.watch, self.tracer
+
     def jobs(self) -> list[Coroutine[Any, Any, None]]:
         """What runs as long as the worker."""
         jobs = (self._status, self._faults, self.sampler, self.alarm_rules)
@@ -104,8 +110,8 @@ class Monitoring:
     async def stop(self) -> None:
         """Say what waits to be said, and end."""
         await self.tail.stop()
-        if self.traces_export is not None:
-            await asyncio.to_thread(self.traces_export.close)
+        if self._export is not None:
+            await asyncio.to_thread(self._export.close)
 
     async def _samples(self) -> tuple[list[Sample], bool]:
         """The last sample of each worker that answers, and whether all do."""
