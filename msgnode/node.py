@@ -553,6 +553,7 @@ class Node:
             card.since = self.handshake.card.since
             card.answered = connected[handshake]
             card.state = f"{connected[handshake]} connected"
+        self.qos.update_card()
         connectors = [self.mqtt.update_card()] if self.mqtt is not None else []
         parts = [each.card for each in self._components()]
         return [self.handshake.card, *parts, *connectors, *stubs]

@@ -39,6 +39,8 @@ def ready(request: HttpRequest) -> JsonResponse:
     }
     others = node.cluster.transport.number_ready if node.cluster is not None else 0
     connectors = {} if node.mqtt is None else {"mqtt": node.mqtt.state}
+    if node.qos.supervisor is not None:
+        connectors["qos"] = node.qos.state
     return _answer(checks, 1 + others, connectors)
 
 
