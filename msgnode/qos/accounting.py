@@ -15,6 +15,7 @@ from django.db import transaction
 from django.db.models import F
 
 from . import bookings, credentials, lease
+from .capacity import OPEN
 from .ledger import Entry
 from .models import Customer, RelayAllocation, Reservation, Usage
 
@@ -108,7 +109,7 @@ def mark_gap(epoch: str) -> None:
     with transaction.atomic():
         lease.check(epoch)
         running = RelayAllocation.objects.filter(ended_at=None)
-        Reservation.objects.filter(
-            pk__in=running.values("reservation"), state__in=bookings.OPEN
-        ).update(is_incomplete=True)
+        Reservation.objects.filter(pk__in=running.values("reservation"), state__in=OPEN).update(
+            is_incomplete=True
+        )
         running.update(is_incomplete=True)

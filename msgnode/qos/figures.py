@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from django.db.models import Count
 
-from . import bookings
-from .bookings import Room
+from .capacity import OPEN, Room, booked
 from .models import Customer, Reservation, TrafficClass, TurnServer
 
 MOST_CUSTOMERS = 100
@@ -39,8 +38,8 @@ class Figures:
 def read() -> Figures:
     """The figures as they are now."""
     servers = list(TurnServer.objects.filter(is_enabled=True))
-    booked = bookings.booked()
-    rows = Reservation.objects.filter(state__in=bookings.OPEN).order_by()
+    taken = booked()
+    rows = Reservation.objects.filter(state__in=OPEN).order_by()
     counted = dict(rows.values_list("state").annotate(number=Count("pk")))
     customers = list(Customer.objects.order_by("-used", "name")[:MOST_CUSTOMERS])
     return Figures(
@@ -50,9 +49,9 @@ def read() -> Figures:
             if each.state != TurnServer.State.UNKNOWN
         },
         capacity={each.name: each.capacity for each in servers},
-        booked={each.name: booked.get(each.pk, 0) for each in servers},
+        booked={each.name: taken.get(each.pk, 0) for each in servers},
         allocations={each.name: each.sessions for each in servers},
-        reservations={str(state): counted.get(state, 0) for state in bookings.OPEN},
+        reservations={str(state): counted.get(state, 0) for state in OPEN},
         used={each.name: each.used for each in customers},
         quota={each.name: each.quota for each in customers if each.quota is not None},
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 from msgnode.launch.pdeathsig import tie
 from msgnode.qos import stun
+from msgnode.qos.coturn_cli import connected
 from tests.node import ROOT, free_port
 from tests.services import needs_program
 
@@ -84,6 +85,16 @@ class Coturn:
             self.process.kill()
             self.process.wait()
             self.process = None
+
+    def number_running(self) -> int:
+        """Sessions that run here; in a thread of its own, because a test may run a loop in its."""
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(lambda: asyncio.run(self._count())).result()
+
+    async def _count(self) -> int:
+        place = f"127.0.0.1:{self.cli_port}"
+        async with connected(place, PASSWORD.replace(" ", "-")) as cli:
+            return len((await cli.sessions()).sessions)
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")[-3000:]

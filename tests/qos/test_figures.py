@@ -147,7 +147,7 @@ async def test_requests_are_counted_by_what_they_ask_for_and_their_code() -> Non
     message: Any = SimpleNamespace(type="create", fields=lambda: {"resource": "/resources"})
     for _ in range(2):
         with pytest.raises(Exception, match="no QoS broker"):
-            connector.answer(message, SimpleNamespace())  # type: ignore[arg-type]
+            connector.answer(message, SimpleNamespace())
     assert dict(connector.requests) == {("unreadable", 503): 2}
 
 
