@@ -206,7 +206,7 @@ class ComponentInfo:
 
 
 class Component(ABC):
-    """An addressed part of the node. Subclass it, name it in node.py: that is all it takes.
+    """An addressed part of the node. Subclass it, name it in node/parts.py: that is all it takes.
 
     `addresses` are answered exactly (one trailing slash is ignored), and also everything below
     them if `answers_below` is set. With `tells_workers` an answer may say what all workers have to
@@ -221,6 +221,10 @@ class Component(ABC):
     def __init__(self, addresses: tuple[str, ...]) -> None:
         self.addresses = addresses
         self.card = ComponentInfo(self.name, self.kind, addresses[0])
+
+    def update_card(self) -> ComponentInfo:
+        """Its line in the console, as it is now."""
+        return self.card
 
     @abstractmethod
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:

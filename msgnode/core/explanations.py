@@ -1,8 +1,8 @@
-"""Every error code, close code and alarm: what it means, and what to do. Pure, data only.
+"""The table of every error code, close code and alarm: what it means, what to do. Pure, data only.
 
 The node serves each as a page (msgnode/web/explained.py), to which the `type` of problem details,
 the console and Prometheus' alerts lead; the documentation has them all on one page. A test compares
-them with what the code raises, closes with and answers.
+them with what the code raises, closes with and answers. It is as long as there are of them.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def look_up(entries: Sequence[Entry]) -> dict[str, Known]:
 
 
 def write(epoch: str, entries: Sequence[Entry]) -> Written:
-    """Write entries. Raises NotSupervisor."""
+    """Write entries. Raises NotHolder."""
     added = [(0, 0)]
     with transaction.atomic():
         lease.check(epoch)

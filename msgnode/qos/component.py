@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, assert_never
 
-from msgnode.bus.ports import Body, Component, Listener
+from msgnode.bus.ports import Body, Component, ComponentInfo, Listener
 from msgnode.core.errors import NodeError, Unavailable
 from msgnode.core.messages import Message
 
@@ -39,8 +39,13 @@ class QosConnector(Component):
         self._returning: set[asyncio.Future[None]] = set()
         self.requests: Counter[tuple[str, int]] = Counter()
         """Requests by what was asked for, and the code of the answer."""
-        if broker is None:
-            self.card.state = "off"
+        self.describe: Callable[[], tuple[str, str]] = lambda: ("off", "")
+        """How the broker is, and its last fault."""
+
+    def update_card(self) -> ComponentInfo:
+        self.card.state, fault = self.describe()
+        self.card.last_error = fault or self.card.last_error
+        return self.card
 
     def answer(self, message: Message, caller: Listener) -> Awaitable[Body]:
         asked = "unreadable"

@@ -251,14 +251,3 @@ class RelayAllocation(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user} {self.number}"
-
-
-class SupervisorLease(models.Model):
-    """Which worker watches the TURN servers now; by the database's clock."""
-
-    name = models.CharField(max_length=16, primary_key=True)
-    epoch = models.CharField(max_length=36)
-    until = models.DateTimeField()
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.epoch}"

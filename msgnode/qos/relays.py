@@ -70,7 +70,7 @@ class Relays:
         self._is_alarmed: bool | None = None
 
     async def round(self, in_thread: InThread) -> None:
-        """One look. Raises NotSupervisor."""
+        """One look. Raises NotHolder."""
         if self._redis is None and self._redis_url:
             self._redis = TurnRedis(self._redis_url, self._realm, self._note, self._missed)
             self._listening = asyncio.create_task(self._redis.run())

@@ -1,4 +1,4 @@
-"""What node.py wires of quality of service: the connector and what it stands on."""
+"""What node/parts.py wires of quality of service: the connector and what it stands on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from msgnode.bus.notices import Notices
-from msgnode.bus.ports import ComponentInfo, Enforcer, Recorder
+from msgnode.bus.ports import Enforcer, Recorder
 from msgnode.bus.table import RoutingTable
 from msgnode.connectors.http import BackEnd
 from msgnode.storage.fence import Check
@@ -65,6 +65,7 @@ class QosService:
         self._remote: RemoteBroker | None = None
         refusal = "" if settings["GIVES_CREDENTIALS"] else _NO_TLS
         self.connector = QosConnector(domain, self._broker(settings["BROKER"]), refusal)
+        self.connector.describe = lambda: (self.state, self._remote.fault if self._remote else "")
         notices = Notices(f"domain://qos.{domain}", "qos", enforcer, recorder)
         self.supervisor: Supervisor | None = None
         if settings["BROKER"]:
@@ -111,14 +112,6 @@ class QosService:
         up = relays.servers.up
         text = f"{sum(up.values())} of {len(up)} TURN servers up"
         return f"{text}, Redis away" if relays.hears is False else text
-
-    def update_card(self) -> ComponentInfo:
-        """Its line in the console, as it is now."""
-        card = self.connector.card
-        card.state = self.state
-        if self._remote is not None and self._remote.fault:
-            card.last_error = self._remote.fault
-        return card
 
     def jobs(self) -> list[Coroutine[Any, Any, None]]:
         """What runs as long as the node."""

@@ -44,7 +44,7 @@ def sweep(epoch: str, unused: float, grace: float) -> int:
         grace: seconds that it outlives its session.
 
     Raises:
-        NotSupervisor: another worker supervises now.
+        NotHolder: another worker supervises now.
     """
     with transaction.atomic():
         lease.check(epoch)
@@ -123,7 +123,7 @@ def forget(epoch: str, kept: timedelta) -> int:
     """Delete some of what ended longer ago, is cut and told; how many reservations that were.
 
     Raises:
-        NotSupervisor: another worker supervises now.
+        NotHolder: another worker supervises now.
     """
     with transaction.atomic():
         lease.check(epoch)

@@ -15,7 +15,7 @@ from msgnode.core.identity import Identity, Speaker
 
 from .flow_control import FlowControl
 from .outbox import Link, Outbox
-from .rules import SESSION, CloseCode, Event, State, after
+from .rules import SESSION, CloseCode, Event, State, after, opens
 
 READER_PATIENCE = 5.0
 """Seconds that a reader may hold back its senders."""
@@ -152,6 +152,13 @@ class LiveSession:
     def is_connected(self) -> bool:
         state = self.state
         return state is State.OPEN or state is State.OPENING or state is State.RESUMING
+
+    def is_named_by(self, sender: str, token: str) -> bool:
+        """Whether the `from` of a `close` means this session.
+
+        By its runtime URL, its token, or not at all (stubs that forgot their session URL).
+        """
+        return sender in ("", self.runtime_url) or opens(token, self.token_hash)
 
     @property
     def has_ended(self) -> bool:

@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("qos", "0002_traffic_classes"),
+        ("qos", "0003_delete_supervisorlease"),
     ]
 
     operations = [
