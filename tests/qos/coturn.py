@@ -96,8 +96,9 @@ class Coturn:
         async with connected(place, PASSWORD.replace(" ", "-")) as cli:
             return len((await cli.sessions()).sessions)
 
-    def log(self) -> str:
-        return self._log.read_text(errors="replace")[-3000:]
+    def log(self, most: int = 3000) -> str:
+        """The last of what it has said."""
+        return self._log.read_text(errors="replace")[-most:]
 
     def row(self, **more: Any) -> str:
         """The program that enters it in a node's console."""

@@ -26,7 +26,7 @@ from tests.stubs.conftest import FLAGS
 from .coturn import Coturn, running
 
 pytest.importorskip("aiortc")
-pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.long, pytest.mark.any_server, pytest.mark.timeout(240)]
 
 LIMIT = 60.0
 OPEN = """async (options) => {
@@ -141,7 +141,7 @@ def place(tmp_path: Path, start_node: Callable[..., Node]) -> Iterator[Place]:
         yield found
 
 
-def test_cases_42_and_46_a_call_is_booked_relayed_and_counted_to_the_byte(
+def test_cases_32_and_46_a_call_is_booked_relayed_and_counted_to_the_byte(
     place: Place, browser: Any
 ) -> None:
     """The other end is not relayed: coturn's peer bytes are those of its sockets."""
@@ -194,7 +194,7 @@ def test_case_46_both_ends_are_relayed_and_a_release_cuts_the_call(
 
 
 def _shows_nowhere(place: Place, credential: str) -> None:
-    """Cases 41 and 42, with coturn's own log."""
+    """Case 41, with coturn's own log."""
     files = [each for each in place.node.data_dir.rglob("*") if each.is_file()]
     for text in (credential, json.dumps(credential)[1:-1]):
         assert [each for each in files if text.encode() in each.read_bytes()] == []

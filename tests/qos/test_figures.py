@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from msgnode.core.errors import Unavailable
 from msgnode.ops import qos_metrics
 from msgnode.qos import bookings, figures
 from msgnode.qos.bookings import Book, Free, Limits
 from msgnode.qos.component import QosConnector
+from msgnode.qos.embedded_broker import EmbeddedBroker
 from msgnode.qos.models import Customer, Reservation, TurnServer
 from msgnode.qos.relays import Relays
 from msgnode.qos.room_watch import RoomWatch
@@ -140,6 +142,17 @@ def test_the_next_supervisor_clears_what_the_one_before_has_raised() -> None:
     rows.server(capacity=10 * VIDEO)
     look(RoomWatch(alarms.start, alarms.clear))
     assert alarms.standing == {}
+
+
+async def test_case_42_without_tls_no_credential_is_given_and_the_answer_says_why() -> None:
+    connector = QosConnector("localhost", EmbeddedBroker(cast(Any, None)), "over TLS only")
+    order = {"resource": "/reservations", "value": {"class": "video"}}
+    renewal = {"resource": "/reservations/abc"}
+    for type_, body in (("create", order), ("update", renewal)):
+        message: Any = SimpleNamespace(type=type_, fields=lambda body=body: body)
+        with pytest.raises(Unavailable, match="over TLS only"):
+            connector.answer(message, SimpleNamespace())
+    assert dict(connector.requests) == {("reserve", 503): 1, ("renew", 503): 1}
 
 
 async def test_requests_are_counted_by_what_they_ask_for_and_their_code() -> None:
