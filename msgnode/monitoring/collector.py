@@ -189,6 +189,8 @@ class NodeCollector(Collector):
             yield _counter("holders_asked", text, homes.asked)
             text = "Of these, those of which nothing could be found out."
             yield _counter("holders_unknown", text, homes.not_known)
+            text = "Addresses whose listeners on other workers are kept up here."
+            yield _gauge("watched_addresses", text, value=node.cluster.interest.number_watched)
 
 
 def _links(links: list[dict[str, Any]]) -> Iterator[Metric]:
