@@ -38,11 +38,7 @@ class DeliveryResult(Enum):
 
 
 class Response(NamedTuple):
-    """A response on its way.
-
-    `to` and `id` name the sender and its request, `responder` is the id of the session that gives
-    the response.
-    """
+    """A response on its way: to whom, of which request, and the id of the session that gives it."""
 
     to: str
     id: str
