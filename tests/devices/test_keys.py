@@ -13,7 +13,7 @@ from tests.console.browser import log_in, operated
 from tests.devices.client import Device, Events, api_key
 from tests.node import Node
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.any_server]
 
 
 async def test_a_key_that_is_deleted_or_changed_ends_its_sessions_and_no_others(
@@ -56,6 +56,6 @@ async def ended(device: Device, stream: Events) -> None:
     """The stream says so, the token opens nothing more, and the key no session."""
     async with asyncio.timeout(LIMIT):
         name, said = await stream.next()
-    assert (name, said["code"]) == ("close", 4403), said
+    assert (name, said["code"]) == ("close", 4401), said
     assert (await device.poll(wait=0)).status_code == 401
     assert (await device.open()).status_code == 401
