@@ -11,3 +11,6 @@ export { answerTo, codeOf, errorBody } from "./messages.js";
 export { MiniBus } from "./minibus.js";
 export { Resolver } from "./resolver.js";
 export { StubList } from "./stub-list.js";
+export { DataObjectObserver } from "./syncher/observer.js";
+export { DataObjectReporter } from "./syncher/reporter.js";
+export { Syncher } from "./syncher/syncher.js";
