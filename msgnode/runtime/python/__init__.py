@@ -18,9 +18,15 @@ if TYPE_CHECKING:
     from .protostub import Protostub, activate
     from .runtime import Runtime
     from .settings import Limits, Settings
+    from .syncher.errors import SyncError
+    from .syncher.observer import DataObjectObserver
+    from .syncher.reporter import DataObjectReporter
+    from .syncher.syncher import Syncher
 
 _WHERE = {
     "BadMessage": "messages",
+    "DataObjectObserver": "syncher.observer",
+    "DataObjectReporter": "syncher.reporter",
     "Fault": "faults",
     "Limits": "settings",
     "Message": "messages",
@@ -31,12 +37,16 @@ _WHERE = {
     "Protostub": "protostub",
     "Runtime": "runtime",
     "Settings": "settings",
+    "SyncError": "syncher.errors",
+    "Syncher": "syncher.syncher",
     "activate": "protostub",
     "policy_handler": "policy",
 }
 
 __all__ = [
     "BadMessage",
+    "DataObjectObserver",
+    "DataObjectReporter",
     "Fault",
     "Limits",
     "Message",
@@ -47,6 +57,8 @@ __all__ = [
     "Protostub",
     "Runtime",
     "Settings",
+    "SyncError",
+    "Syncher",
     "activate",
     "policy_handler",
 ]

@@ -24,6 +24,8 @@ from .messages import Message, body_of
 from .policy import PolicyEngine, identity_of, policy_handler
 from .resolver import Resolver
 from .settings import Settings
+from .syncher.stored_objects import Storage
+from .syncher.sync_manager import SyncManager
 
 CLOSE_SECONDS = 3.0
 
@@ -37,11 +39,13 @@ class Runtime:
         url: str = "",
         on_error: OnError | None = None,
         policies: PolicyEngine | None = None,
+        storage: Storage | None = None,
     ) -> None:
         """
         Args:
             url: kept by the caller from one start to the next, or made anew.
             policies: the user's own, for what goes out and comes in.
+            storage: texts by key, such as a `shelve` or a `dbm`: keeps data objects for resume().
         """
         self.settings = settings
         self.url = url or f"runtime://{settings.domain}/{uuid.uuid4()}"
@@ -53,6 +57,7 @@ class Runtime:
             handler = policy_handler(policies, self._identify)
             self.bus.pipeline_out.use(handler)
             self.bus.pipeline_in.use(handler)
+        self._sync_manager = SyncManager(self.bus, settings.domain, storage)
         self._housekeeping = asyncio.create_task(keep_house(self.resolver))
 
     async def __aenter__(self) -> Runtime:
@@ -80,6 +85,7 @@ class Runtime:
         with contextlib.suppress(asyncio.CancelledError):
             await self._housekeeping
         await self._close_hyperties()
+        self._sync_manager.close()
         await self.resolver.close()
         await self.bus.close()
 
