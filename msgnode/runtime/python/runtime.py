@@ -86,6 +86,7 @@ class Runtime:
             await self._housekeeping
         await self._close_hyperties()
         self._sync_manager.close()
+        await asyncio.sleep(0)  # what it says goes out
         await self.resolver.close()
         await self.bus.close()
 

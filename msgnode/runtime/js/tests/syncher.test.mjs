@@ -497,9 +497,12 @@ test("a reporter that began anew, with versions from the start, is noticed at it
   const { object, copy } = await shared({ n: 0 });
   for (let n = 1; n <= 30; n += 1) object.data.n = n;
   await settled();
+  node.copies = () => 0; // she is killed, and says nothing any more
   alice.close();
+  await settled();
   for (const all of node.subscribers.values()) all.delete(alice);
   const carol = node.peer();
+  node.copies = () => 1;
   await node.turn(1_000);
   const anew = await carol.syncher.create({ n: "new" }, { url: object.url });
   await new Promise((resolve) => setTimeout(resolve, 5)); // the wall clock, that changes are dated by
@@ -544,6 +547,16 @@ test("the end of an object is told to its observers, and its address is free", a
   assert.equal(node.subscribers.get(object.url).size, 0);
   await rejects(bob.syncher.subscribe(object.url), 404);
 });
+
+test("the end of a runtime that reported is told, unless it keeps the object for its return", async () => {
+  const { copy } = await shared();
+  const kept = await bob.syncher.subscribe((await alice.syncher.create({}, { store: true })).url);
+  alice.manager.close();
+  await settled();
+  assert.deepEqual([copy.status, kept.status], ["ended", "live"]);
+});
+
+test("a scheme that is none is refused", () => rejects(alice.syncher.create({}, { scheme: "a b" }), 400));
 
 test("two hyperties of one runtime and their reporter share an object", async () => {
   const object = await alice.syncher.create({ n: 0 });

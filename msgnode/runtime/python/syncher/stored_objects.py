@@ -43,6 +43,10 @@ class StoredObjects:
         """One of them: hyperty, schema, value, observers."""
         return self._all[url]
 
+    def has(self, url: str) -> bool:
+        """Whether an object is kept."""
+        return url in self._all
+
     def of(self, hyperty: str) -> dict[str, dict[str, Any]]:
         """Those that a hyperty reported."""
         return {url: each for url, each in self._all.items() if each["hyperty"] == hyperty}

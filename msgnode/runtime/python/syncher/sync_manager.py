@@ -22,10 +22,11 @@ import asyncio
 import contextlib
 import uuid
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from msgnode.core import addresses
-from msgnode.runtime.python.message_bus import MessageBus
+from msgnode.runtime.python.listeners import Listening
+from msgnode.runtime.python.message_bus import MessageBus, Publishing
 from msgnode.runtime.python.messages import Message, body_of
 
 from .errors import SyncError
@@ -39,19 +40,13 @@ MAX_OBJECTS = 10_000
 _REPORTED = ("", "/subscription", "/children/")
 
 
-class Removable(Protocol):
-    """What stands until it is removed."""
-
-    def remove(self) -> None: ...
-
-
 @dataclass(slots=True)
 class _Reported:
     hyperty: str
     schema: str
     value: Body
     observers: dict[str, str] = field(default_factory=dict)  # hyperty -> who said so for it
-    items: list[Removable] = field(default_factory=list)
+    items: list[Listening | Publishing] = field(default_factory=list)
 
     @property
     def is_routed(self) -> bool:
@@ -61,7 +56,7 @@ class _Reported:
 @dataclass(slots=True)
 class _Observed:
     is_at_node: bool
-    items: list[Removable]
+    items: list[Listening | Publishing]
     hyperties: dict[str, str] = field(default_factory=dict)  # hyperty -> schema
     ready: asyncio.Task[None] | None = None
 
@@ -84,7 +79,10 @@ class SyncManager:
         bus.add_listener(f"{bus.runtime_url}/status", self._status)
 
     def close(self) -> None:
-        """Do nothing by itself any more."""
+        """Do nothing by itself any more. What is reported and not stored has ended."""
+        for url, reported in self._reported.items():
+            if not self._stored.has(url):
+                self._tell_end(url, reported.hyperty)
         self._registrations.close()
         self._stored.close()
         self._in_time.close()
@@ -131,10 +129,8 @@ class SyncManager:
             raise SyncError(503, f"A runtime reports at most {MAX_OBJECTS} objects.")
         schema = str(asked.get("schema") or "")
         wanted = value.pop("resource", None)
-        if wanted is None:
-            url = f"{scheme_for(asked.get('scheme'), schema)}://{self._domain}/{uuid.uuid4()}"
-        else:
-            url = self._wanted(hyperty, wanted)
+        new = f"{scheme_for(asked.get('scheme'), schema)}://{self._domain}/{uuid.uuid4()}"
+        url = new if wanted is None else self._wanted(hyperty, wanted)
         await self._report(url, _Reported(hyperty, schema, value))
         if asked.get("store"):
             self._stored.keep(url, hyperty, schema, value)
@@ -237,14 +233,17 @@ class SyncManager:
 
     async def _delete(self, hyperty: str, url: str) -> None:
         self._must_report(hyperty, url)
-        head = {"type": "delete", "from": f"{url}/subscription", "to": f"{url}/changes"}
-        self._bus.post_message({**head, "body": {"source": hyperty}}, lambda _: None)
+        self._tell_end(url, hyperty)
         self._stored.forget(url)
         reported = self._drop(url)
         self._registrations.remove(url)
         if reported.is_routed:
             resources = [f"{url}{part}" for part in _REPORTED]
             await self._node.ask("unsubscribe", url, resources, hyperty)
+
+    def _tell_end(self, url: str, hyperty: str) -> None:
+        head = {"type": "delete", "from": f"{url}/subscription", "to": f"{url}/changes"}
+        self._bus.post_message({**head, "body": {"source": hyperty}}, lambda _: None)
 
     def _must_report(self, hyperty: str, url: str) -> None:
         if url not in self._reported or self._reported[url].hyperty != hyperty:
@@ -295,7 +294,7 @@ class SyncManager:
             if len(self._observed) >= MAX_OBJECTS:
                 raise SyncError(503, f"A runtime observes at most {MAX_OBJECTS} objects.")
             children = f"{url}/children/"
-            items: list[Removable] = [
+            items: list[Listening | Publishing] = [
                 self._bus.add_listener(children, lambda _: None),
                 self._bus.add_publish(children),
             ]
@@ -332,8 +331,6 @@ class SyncManager:
         head = {"type": kind, "from": self._url, "to": f"{url}/subscription"}
         told: Body = await ask(self._bus, {**head, "body": body})
         return told
-
-    # --- nodes ------------------------------------------------------------------------------------
 
     def _status(self, message: Message) -> None:
         """A stub that was started anew has no session: the node holds nothing for it."""

@@ -586,7 +586,10 @@ async def test_a_reporter_that_began_anew_is_noticed_at_its_first_change(
     for n in range(30):
         made.data["n"] = n + 1
     await settled()
+    node.copies = lambda _: 0  # she is killed, and says nothing any more
     alice.close()
+    await settled()
+    node.copies = lambda _: 1
     for known in node.subscribers.values():
         if alice in known:
             known.remove(alice)
@@ -627,6 +630,19 @@ async def test_the_end_of_an_object_is_told_and_its_address_is_free(
             await asking
         assert gone.value.code == 404
     assert node.subscribers[made.url] == []
+
+
+async def test_the_end_of_a_runtime_that_reported_is_told_unless_it_keeps_the_object(
+    alice: Peer, bob: Peer
+) -> None:
+    _, copy = await shared(alice, bob)
+    kept = await bob.syncher.subscribe((await alice.syncher.create({}, store=True)).url)
+    with pytest.raises(SyncError) as refused:
+        await alice.syncher.create({}, scheme="a b")
+    assert refused.value.code == 400
+    alice.close()
+    await settled()
+    assert (copy.status, kept.status) == ("ended", "live")
 
 
 async def test_an_observer_that_was_started_anew_in_its_runtime_observes_what_it_did(

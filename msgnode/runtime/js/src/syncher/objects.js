@@ -1,5 +1,7 @@
 /** Data objects as runtimes name them: schemes, parts, criteria. Pure. */
 
+import { Refusal } from "./talk.js";
+
 const SCHEMES = { connection: "connection", communication: "comm", context: "context", walletdata: "walletData", helloworld: "hello" };
 
 /** What an observer subscribes. */
@@ -7,10 +9,15 @@ export function partsOf(object) {
   return [`${object}/changes`, `${object}/children/`];
 }
 
-/** The scheme that objects of a schema have. */
-export function schemeOf(schema) {
-  const name = schema.split("/").pop().toLowerCase();
-  return SCHEMES[name] ?? "resource";
+/**
+ * The scheme of an object's address: the one that was asked for, else that of its schema.
+ *
+ * @throws Refusal if what was asked for is none
+ */
+export function schemeFor(scheme, schema) {
+  if (scheme === undefined) return SCHEMES[String(schema).split("/").pop().toLowerCase()] ?? "resource";
+  if (typeof scheme === "string" && /^[a-z][a-z0-9+.-]{0,49}$/i.test(scheme)) return scheme;
+  throw new Refusal(400, `${String(scheme).slice(0, 60)} is no scheme of an address.`);
 }
 
 /** Whether an object is one that `resume` asks for. */

@@ -17,15 +17,15 @@
  * - What a node held for a stub that was started anew is subscribed again.
  */
 
-import { domainOf, isBelow, parse } from "../addresses.js";
+import { domainOf, parse } from "../addresses.js";
 import { newId } from "../ids.js";
 import { answerTo } from "../messages.js";
-import { isMeant, partsOf, schemeOf } from "./objects.js";
+import { NodeSubscriptions } from "./node-subscriptions.js";
+import { isMeant, partsOf, schemeFor } from "./objects.js";
 import { Registrations } from "./registrations.js";
 import { StoredObjects } from "./stored-objects.js";
 import { Refusal, answerInTime } from "./talk.js";
 
-const TRIES = 3;
 const MAX_OBJECTS = 10_000;
 
 export class SyncManager {
@@ -35,7 +35,7 @@ export class SyncManager {
   #attach;
   #reported = new Map(); // object -> {hyperty, schema, value, observers: Map, isRouted, items}
   #observed = new Map(); // object -> {hyperties: Map of hyperty -> {schema, items}, items, ready}
-  #claims = new Map(); // hyperty -> {done: promise, item}
+  #node;
   #stored;
   #registrations;
   #started = new Set(); // stubs that were live
@@ -50,6 +50,7 @@ export class SyncManager {
     this.#domain = domain;
     this.#attach = attach;
     this.#url = `${bus.runtimeURL}/sm`;
+    this.#node = new NodeSubscriptions(bus, this.#url, attach);
     this.#stored = new StoredObjects(bus, domain, storage);
     this.#registrations = new Registrations(bus, domain);
     this.#own = [
@@ -63,15 +64,19 @@ export class SyncManager {
     return this.#reported.get(address)?.hyperty === hyperty;
   }
 
-  /** A hyperty has gone: nobody reports or observes for it any more. */
+  /** A hyperty has gone: nobody reports or observes for it any more. What is not stored has ended. */
   hypertyGone(hyperty) {
     for (const [object, { hyperties }] of this.#observed) if (hyperties.has(hyperty)) this.#leave(hyperty, object).catch(() => {});
-    for (const [object, reported] of this.#reported) if (reported.hyperty === hyperty) this.#withdraw(object).catch(() => {});
-    this.#claims.get(hyperty)?.item?.remove();
-    this.#claims.delete(hyperty);
+    for (const [object, reported] of this.#reported) {
+      if (reported.hyperty !== hyperty) continue;
+      if (!this.#stored.get(object)) this.#tellEnd(object, hyperty);
+      this.#withdraw(object).catch(() => {});
+    }
+    this.#node.forget(hyperty);
   }
 
   close() {
+    for (const hyperty of new Set([...this.#reported.values()].map((each) => each.hyperty))) this.hypertyGone(hyperty);
     for (const item of this.#own) item.remove();
     this.#registrations.close();
     this.#stored.close();
@@ -92,7 +97,7 @@ export class SyncManager {
       if (type === "subscribe") return this.#subscribe(message, asked);
       if (type === "unsubscribe") return this.#unsubscribe(from, asked);
       if (type === "delete") return this.#delete(from, asked);
-      if (type === "execute" && asked.method === "claim") return this.#claim(from).then(() => ({ code: 200 }));
+      if (type === "execute" && asked.method === "claim") return this.#node.claim(from).then(() => ({ code: 200 }));
       throw new Refusal(400, `The sync manager does not know ${type}.`);
     });
   }
@@ -100,7 +105,7 @@ export class SyncManager {
   async #create(hyperty, { schema = "", scheme, value, store, identity }) {
     if (value === null || typeof value !== "object") throw new Refusal(400, "An object is created with a `value`.");
     if (this.#reported.size >= MAX_OBJECTS) throw new Refusal(503, `A runtime reports at most ${MAX_OBJECTS} objects.`);
-    const object = this.#addressFor(hyperty, value.resource, scheme ?? schemeOf(schema));
+    const object = this.#addressFor(hyperty, value.resource, schemeFor(scheme, schema));
     const { resource: _, ...kept } = value;
     await this.#report(object, { hyperty, schema, value: { ...kept, identity }, observers: new Map() });
     if (store) this.#stored.keep(object, { hyperty, schema, value: kept });
@@ -130,9 +135,9 @@ export class SyncManager {
     this.#reported.set(object, reported);
     try {
       if (reported.isRouted) {
-        await this.#claim(hyperty);
-        await this.#atNode("subscribe", object, [object, `${object}/subscription`], hyperty);
-        await this.#atNode("subscribe", object, [`${object}/children/`], hyperty);
+        await this.#node.claim(hyperty);
+        await this.#node.ask("subscribe", object, [object, `${object}/subscription`], hyperty);
+        await this.#node.ask("subscribe", object, [`${object}/children/`], hyperty);
       }
       if (value.domain_registration !== false && reported.isRouted) this.#registrations.add(object, { hyperty, ...value, schema: reported.schema });
     } catch (error) {
@@ -200,7 +205,7 @@ export class SyncManager {
 
   async #delete(hyperty, { resource: object }) {
     this.#mustReport(hyperty, object);
-    this.#bus.postMessage({ type: "delete", from: `${object}/subscription`, to: `${object}/changes`, body: { source: hyperty } }, () => {});
+    this.#tellEnd(object, hyperty);
     this.#stored.forget(object);
     await this.#withdraw(object);
     return { code: 200 };
@@ -238,11 +243,15 @@ export class SyncManager {
     });
   }
 
+  #tellEnd(object, hyperty) {
+    this.#bus.postMessage({ type: "delete", from: `${object}/subscription`, to: `${object}/changes`, body: { source: hyperty } }, () => {});
+  }
+
   async #withdraw(object) {
     const { hyperty, isRouted } = this.#reported.get(object);
     this.#dropReported(object);
     this.#registrations.remove(object);
-    if (isRouted) await this.#atNode("unsubscribe", object, [object, `${object}/subscription`, `${object}/children/`], hyperty);
+    if (isRouted) await this.#node.ask("unsubscribe", object, [object, `${object}/subscription`, `${object}/children/`], hyperty);
   }
 
   #dropReported(object) {
@@ -265,9 +274,9 @@ export class SyncManager {
       const items = [this.#attach(hyperty, `${object}/changes`), this.#attach(hyperty, `${object}/children/`)];
       observed.hyperties.set(hyperty, { schema, items });
     }
-    await this.#claim(hyperty);
+    await this.#node.claim(hyperty);
     if (observed.isAtNode) {
-      observed.ready ??= this.#atNode("subscribe", object, partsOf(object), hyperty);
+      observed.ready ??= this.#node.ask("subscribe", object, partsOf(object), hyperty);
       await observed.ready;
     }
   }
@@ -289,7 +298,7 @@ export class SyncManager {
     if (observed.hyperties.size) return;
     this.#observed.delete(object);
     for (const item of observed.items) item.remove();
-    if (observed.isAtNode) await this.#atNode("unsubscribe", object, partsOf(object), hyperty).catch(() => {});
+    if (observed.isAtNode) await this.#node.ask("unsubscribe", object, partsOf(object), hyperty).catch(() => {});
   }
 
   #atReporter(type, object, body) {
@@ -303,43 +312,17 @@ export class SyncManager {
 
   // --- nodes --------------------------------------------------------------------------------------
 
-  /** Have the home node deliver here what is for a hyperty of this runtime. */
-  #claim(hyperty) {
-    const known = this.#claims.get(hyperty);
-    if (known) return known.done;
-    const isOwn = isBelow(hyperty, this.#bus.runtimeURL); // such addresses lead here anyway
-    const done = isOwn ? Promise.resolve() : this.#atNode("subscribe", hyperty, [hyperty], hyperty);
-    this.#claims.set(hyperty, { done, item: this.#attach(hyperty, `${this.#bus.runtimeURL}/status`) });
-    done.catch(() => {
-      this.#claims.get(hyperty)?.item?.remove();
-      this.#claims.delete(hyperty);
-    });
-    return done;
-  }
-
-  #atNode(type, address, resources, source) {
-    const to = `domain://msg-node.${domainOf(address)}/sm`;
-    const body = type === "unsubscribe" ? { resource: resources[0], resources, source } : { resources, source };
-    return new Promise((resolve, reject) => {
-      this.#bus.postMessageWithRetries({ type, from: this.#url, to, body }, TRIES - 1, ({ body: told }) => {
-        if (told.code >= 300) reject(new Refusal(told.code, `The node of ${domainOf(address)} answered ${told.code}: ${told.desc ?? told.description ?? ""}`));
-        else if (told.code >= 200) resolve();
-      });
-    });
-  }
-
   /** A stub that was started anew has no session: the node holds nothing for it. */
   #status({ value, resource } = {}) {
     if (value === "live") this.#started.add(resource);
     if (value !== "created" || !this.#started.has(resource)) return;
     const domain = domainOf(resource);
-    const again = (address, resources, source) => this.#atNode("subscribe", address, resources, source).catch((error) => this.#bus.report("data.not-announced", { error }));
     if (domain === this.#domain) {
-      for (const hyperty of this.#claims.keys()) if (!isBelow(hyperty, this.#bus.runtimeURL)) again(hyperty, [hyperty], hyperty);
-      for (const [object, { hyperty, isRouted }] of this.#reported) if (isRouted) again(object, [object, `${object}/subscription`, `${object}/children/`], hyperty);
+      this.#node.announceHyperties();
+      for (const [object, { hyperty, isRouted }] of this.#reported) if (isRouted) this.#node.announce(object, [object, `${object}/subscription`, `${object}/children/`], hyperty);
     }
     for (const [object, { hyperties, isAtNode }] of this.#observed) {
-      if (isAtNode && domainOf(object) === domain) again(object, partsOf(object), hyperties.keys().next().value);
+      if (isAtNode && domainOf(object) === domain) this.#node.announce(object, partsOf(object), hyperties.keys().next().value);
     }
   }
 }
