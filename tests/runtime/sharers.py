@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -63,9 +63,10 @@ class Page:
 
 
 @contextmanager
-def sharer(kind: str, browser: Any, port: int) -> Iterator[Sharer]:
-    """A runtime of a kind ("nodejs", "python", "chromium") at the node behind a port."""
-    options = {"domain": "localhost", "catalogues": {"localhost": f"http://127.0.0.1:{port}"}}
+def sharer(kind: str, browser: Any, domain: str, ports: Mapping[str, int]) -> Iterator[Sharer]:
+    """A runtime of a kind ("nodejs", "python", "chromium"); `ports` are the nodes' by domain."""
+    catalogues = {each: f"http://127.0.0.1:{port}" for each, port in ports.items()}
+    options = {"domain": domain, "catalogues": catalogues}
     if kind == "chromium":
         with served(ROOT) as url:
             context = browser.new_context()

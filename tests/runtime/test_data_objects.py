@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -42,7 +43,7 @@ def test_all_end_equal_and_no_gap_is_unnoticed_while_lines_are_cut(
     with ExitStack() as stack:
         lines = [stack.enter_context(cutting_proxy(node.port)) for _ in kinds]
         runtimes = [
-            stack.enter_context(sharer(kind, browser, line.port))
+            stack.enter_context(sharer(kind, browser, "localhost", {"localhost": line.port}))
             for kind, line in zip(kinds, lines, strict=True)
         ]
         url = runtimes[0].act("create")["url"]
@@ -65,3 +66,28 @@ def test_all_end_equal_and_no_gap_is_unnoticed_while_lines_are_cut(
             assert state["unnoticed"] == []
             assert state["refused"] == []
         assert len(states[0]["children"]) == 2 * (times // 20)
+
+
+@pytest.mark.parametrize(("reporter", "observer"), [("python", "nodejs"), ("nodejs", "python")])
+def test_an_object_of_another_domain_is_observed_as_a_visitor(
+    reporter: str, observer: str, start_node: Callable[..., Node], browser: Any
+) -> None:
+    nodes = {domain: start_node(DOMAIN=domain) for domain in ("a.test", "b.test")}
+    ports = {domain: each.port for domain, each in nodes.items()}
+    with ExitStack() as stack:
+        there = stack.enter_context(sharer(reporter, browser, "b.test", ports))
+        line = stack.enter_context(cutting_proxy(nodes["b.test"].port))
+        lines = {**ports, "b.test": line.port}
+        here = stack.enter_context(sharer(observer, browser, "a.test", lines))
+        here.act("subscribe", url=there.act("create")["url"])
+        for each in (there, here):
+            each.act("run", times=100)
+        for _ in range(3):
+            time.sleep(1)
+            line.cut()
+        for each in (there, here):
+            each.act("finish")
+        states = until_equal([there, here], EQUAL_WITHIN)
+        assert states[0]["data"]["n"] == 100
+        assert len(states[0]["children"]) == 5
+        assert states[1]["unnoticed"] == states[1]["refused"] == []

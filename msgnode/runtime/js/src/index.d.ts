@@ -292,7 +292,7 @@ export class DataObjectReporter<Data extends object = any> implements DataObject
   readonly version: number;
   readonly observers: readonly string[];
   readonly children: readonly Child[];
-  onSubscription(judge: (asked: { hyperty: string; identity?: any }) => Judgement): void;
+  onSubscription(judge: (asked: { hyperty: string; identity?: any; isAsserted: boolean }) => Judgement): void;
   onRead(judge: (asked: { from: string }) => Judgement): void;
   onChild(listener: (event: ChildEvent) => unknown): Item;
   addChild(value: any, id?: string): Promise<string>;

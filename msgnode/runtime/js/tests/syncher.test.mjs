@@ -512,6 +512,21 @@ test("a reporter that began anew, with versions from the start, is noticed at it
   assert.deepEqual(anew.observers, [bob.hyperty]);
 });
 
+test("an observer that a new reporter refuses for now goes on hearing, and is admitted later", async () => {
+  const { object, copy } = await shared({ n: 0 });
+  object.onSubscription(() => false);
+  await alice.bus.request({ type: "forward", from: object.url, to: alice.hyperty, body: { type: "unsubscribe", from: bob.hyperty } });
+  bob.say("gap");
+  await node.turn(2_000);
+  assert.equal(copy.status, "disconnected");
+  assert.ok(node.subscribers.get(`${object.url}/changes`).has(bob));
+  object.onSubscription(({ isAsserted }) => isAsserted === false);
+  await node.turn(5_000);
+  object.data.n = 1;
+  await settled();
+  assert.deepEqual([copy.status, copy.data.n], ["live", 1]);
+});
+
 test("an observer that was started anew in its runtime observes what it did", async () => {
   const { object } = await shared();
   const again = bob.newSyncher();

@@ -86,8 +86,9 @@ class DataObjectReporter:
         return self._children.all()
 
     def on_subscription(self, judge: Judge) -> None:
-        """Judge who subscribes: `judge({"hyperty", "identity"})` returns False or raises to refuse;
-        it may be a coroutine function."""
+        """Judge who subscribes: `judge({"hyperty", "identity", "isAsserted"})` returns False or
+        raises to refuse; it may be a coroutine function. `isAsserted`: the node that brought it
+        vouches for the identity."""
         self._judge = judge
 
     def on_read(self, judge: Judge) -> None:
@@ -194,7 +195,8 @@ class DataObjectReporter:
                 raise SyncError(503, text)
             if is_known or self._judge is None:
                 return admit(True)
-            judged = self._judge({"hyperty": who, "identity": asked.get("identity")})
+            known = {name: asked.get(name) for name in ("identity", "isAsserted")}
+            judged = self._judge({"hyperty": who, **known})
             return admit_later(judged) if inspect.isawaitable(judged) else admit(judged)
 
         self._in_time.answer(message, decide)

@@ -218,6 +218,7 @@ class SyncManager:
         if not isinstance(url, str) or not addresses.parse(url).home:
             raise SyncError(400, f"{url!r:.100} is no address of an object.")
         is_at_node = asked.get("domain_subscription") is not False
+        is_again = url in self._observed and hyperty in self._observed[url].hyperties
         try:
             await self._observe(hyperty, url, schema, is_at_node)
             accepted = {"childrenResources": ["children"], "schema": schema, "resource": url}
@@ -225,7 +226,8 @@ class SyncManager:
             who = {"subscriber": hyperty, "source": hyperty, "identity": asked.get("identity")}
             told = await self._ask_reporter("subscribe", url, who)
         except BaseException:
-            await self._unhear(hyperty, url)
+            if not is_again:  # else it goes on hearing, and asks once more
+                await self._unhear(hyperty, url)
             raise
         value = told.get("value")
         known = value.get("schema", "") if isinstance(value, dict) else ""
@@ -275,10 +277,11 @@ class SyncManager:
             raise SyncError(403, f"{sender} cannot subscribe for {who!r:.100}.")
         if kind == "unsubscribe" and reported.observers.get(who) != sender:
             return {"code": 200}
-        asked = {"type": kind, "from": who, "to": url, "source": sender}
+        asked: Body = {"type": kind, "from": who, "to": url, "source": sender}
         head = {"type": "forward", "from": url, "to": reported.hyperty}
-        identity = body.get("identity")
-        told: Body = await ask(self._bus, {**head, "body": {**asked, "identity": identity}})
+        asked["identity"] = body.get("identity")
+        asked["isAsserted"] = body.get("assertedIdentity") is True
+        told: Body = await ask(self._bus, {**head, "body": asked})
         if kind == "subscribe":
             reported.observers[who] = sender
         else:

@@ -645,6 +645,24 @@ async def test_the_end_of_a_runtime_that_reported_is_told_unless_it_keeps_the_ob
     assert (copy.status, kept.status) == ("ended", "live")
 
 
+async def test_an_observer_that_is_refused_for_now_goes_on_hearing_and_is_admitted_later(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    made, copy = await shared(alice, bob, {"n": 0})
+    made.on_subscription(lambda _: False)
+    body = {"type": "unsubscribe", "from": bob.hyperty}
+    head = {"type": "forward", "from": made.url, "to": alice.hyperty}
+    await alice.bus.request({**head, "body": body})
+    bob.say("gap")
+    await soon(lambda: copy.status == "disconnected")
+    assert bob in node.subscribers[f"{made.url}/changes"]
+    made.on_subscription(lambda asked: asked["isAsserted"] is False)
+    await soon(lambda: copy.status == "live")
+    made.data["n"] = 1
+    await settled()
+    assert copy.data == {"n": 1}
+
+
 async def test_an_observer_that_was_started_anew_in_its_runtime_observes_what_it_did(
     alice: Peer, bob: Peer
 ) -> None:

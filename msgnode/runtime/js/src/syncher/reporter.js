@@ -76,7 +76,10 @@ export class DataObjectReporter {
     return this.#children.list();
   }
 
-  /** Judge who subscribes: `judge({hyperty, identity})` returns false or throws to refuse, now or later. */
+  /**
+   * Judge who subscribes: `judge({hyperty, identity, isAsserted})` returns false or throws to refuse, now or
+   * later. `isAsserted`: the node that brought it vouches for the identity.
+   */
   onSubscription(judge) {
     this.#judge = judge;
   }
@@ -152,7 +155,7 @@ export class DataObjectReporter {
 
   /** The runtime asks for somebody: subscribe or unsubscribe. */
   forwarded(message) {
-    const { type, from, identity, source } = message.body;
+    const { type, from, identity, isAsserted, source } = message.body;
     if (type === "unsubscribe") {
       this.#observers.delete(from);
       answer(this.#bus, message, { code: 200 });
@@ -161,7 +164,7 @@ export class DataObjectReporter {
     answerInTime(this.#bus, message, () => {
       const isKnown = this.#invited.has(from) || this.#observers.has(from);
       if (!isKnown && this.#observers.size >= MAX_OBSERVERS) throw new Refusal(503, `A data object has at most ${MAX_OBSERVERS} observers.`);
-      const admitted = !isKnown && this.#judge ? this.#judge({ hyperty: from, identity }) : true;
+      const admitted = !isKnown && this.#judge ? this.#judge({ hyperty: from, identity, isAsserted }) : true;
       const admit = (isAdmitted) => {
         if (isAdmitted === false) throw new Refusal(403, "The reporter does not admit this observer.");
         if (this.#isEnded) throw new Refusal(404, "The object has ended.");

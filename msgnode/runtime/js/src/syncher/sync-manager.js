@@ -185,6 +185,7 @@ export class SyncManager {
 
   async #subscribe({ from: hyperty, id }, { resource: object, schema = "", identity, domain_subscription: isAtNode = true }) {
     if (typeof object !== "string" || !domainOf(object)) throw new Refusal(400, `${object} is no address of an object.`);
+    const isAgain = this.#observed.get(object)?.hyperties.has(hyperty);
     try {
       await this.#observe(hyperty, object, schema, isAtNode);
       const accepted = { code: 100, childrenResources: ["children"], schema, resource: object };
@@ -192,7 +193,7 @@ export class SyncManager {
       const { code, value } = await this.#atReporter("subscribe", object, { subscriber: hyperty, source: hyperty, identity });
       return { code, resource: object, schema: schema || value?.schema || "", value };
     } catch (error) {
-      await this.#unhear(hyperty, object);
+      if (!isAgain) await this.#unhear(hyperty, object); // else it goes on hearing, and asks once more
       throw error;
     }
   }
@@ -229,7 +230,7 @@ export class SyncManager {
     answerInTime(this.#bus, message, () => {
       if (typeof observer !== "string" || domainOf(observer) !== domainOf(from)) throw new Refusal(403, `${from} cannot subscribe for ${observer}.`);
       if (type === "unsubscribe" && observers.get(observer) !== from) return { code: 200 };
-      const asked = { type, from: observer, to: object, identity: body?.identity, source: from };
+      const asked = { type, from: observer, to: object, identity: body?.identity, isAsserted: body?.assertedIdentity === true, source: from };
       return new Promise((resolve) => {
         this.#bus.postMessage({ type: "forward", from: object, to: hyperty, body: asked }, (reply) => {
           const { code } = reply.body;
