@@ -33,6 +33,7 @@ from . import (
     sensors,
     single_requests,
     stalled_reader,
+    varied_relay,
     watched_overview,
     watched_relay,
     workers,
@@ -40,6 +41,8 @@ from . import (
 )
 
 PARTS: dict[str, Callable[[Plan], PartResult]] = {
+    "varied_relay": varied_relay.measure,
+    "varied_latency": varied_relay.measure_latency,
     "relay": relay.measure,
     "fan_out": fan_out.measure,
     "allocation": allocation.measure,

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from msgnode.bus.recording import CountingRecorder
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.table import RoutingTable
+from msgnode.core import addresses, redaction
 from msgnode.core.faults import FAULTS
 from msgnode.core.histogram import Histogram
 from msgnode.devices.mqtt.connector import CONNECTED, STANDBY, MqttConnector
@@ -34,6 +35,13 @@ from msgnode.storage.writer import GroupWriter
 from msgnode.traffic.recorder import ParquetRecorder
 from msgnode.workers.cluster import Cluster
 from msgnode.workers.lease import Lease
+
+
+class Evaluating(Protocol):
+    """Who decides on messages: how often it worked a decision out."""
+
+    @property
+    def evaluated(self) -> int: ...
 
 
 class MeasuredNode(Protocol):
@@ -55,6 +63,8 @@ class MeasuredNode(Protocol):
     def record(self) -> ParquetRecorder | None: ...
     @property
     def identities(self) -> IdentityService: ...
+    @property
+    def enforcer(self) -> Evaluating: ...
     @property
     def guard(self) -> ResponseGuard: ...
     @property
@@ -162,6 +172,9 @@ class NodeCollector(Collector):
         yield _counter("identity_verifications", "Signatures of identities checked.", verified)
         bound = len(node.identities.logged_in)
         yield _gauge("sessions_bound", "Sessions that are logged in.", value=bound)
+        text = "Decisions that the policies were asked for; other messages had one that was kept."
+        yield _counter("policy_evaluations", text, node.enforcer.evaluated)
+        yield from _caches()
         unasked = node.guard.dropped
         yield _counter("responses_unasked", "Responses of who was not asked, dropped.", unasked)
         lease = node.lease
@@ -185,6 +198,18 @@ class NodeCollector(Collector):
             yield _counter("holders_asked", text, homes.asked)
             text = "Of these, those of which nothing could be found out."
             yield _counter("holders_unknown", text, homes.not_known)
+
+
+def _caches() -> Iterator[Metric]:
+    """How often what is kept of texts of messages was of use."""
+    lookups = CounterMetricFamily(
+        "msgnode_cache_lookups", "Look-ups in caches of texts.", labels=("cache", "outcome")
+    )
+    for name, cached in (("addresses", addresses.parse), ("redaction", redaction.known)):
+        told = cached.cache_info()
+        lookups.add_metric((name, "hit"), told.hits)
+        lookups.add_metric((name, "miss"), told.misses)
+    yield lookups
 
 
 def _links(links: list[dict[str, Any]]) -> Iterator[Metric]:
