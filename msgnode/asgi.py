@@ -42,17 +42,18 @@ async def _refuse(scope: Any, receive: Any, send: Any) -> Any:
 
 def websockets(node: Node) -> URLRouter:
     """The protostub endpoints of a node, and the socket of its console."""
+    parts = node.parts
     wiring = {
-        "pipeline": node.pipeline,
-        "sessions": node.sessions,
-        "door": node.handshake,
-        "sockets": node.sockets,
-        "settings": node.connection_settings,
-        "prove": node.async_verifier.prove,
+        "pipeline": parts.pipeline,
+        "sessions": parts.sessions,
+        "door": parts.handshake,
+        "sockets": parts.sockets,
+        "settings": parts.connection_settings,
+        "prove": parts.async_verifier.prove,
         "origins": settings.WS_ORIGINS,
-        "probe": node.probe,
+        "probe": parts.probe,
     }
-    source = Source(node)
+    source = Source(parts)
     node.on_drain.append(source.close)
     live = LiveConsumer.as_asgi(**source.wiring())
     return URLRouter(
@@ -61,6 +62,7 @@ def websockets(node: Node) -> URLRouter:
             path("stub/connect", StubConnectConsumer.as_asgi(**wiring)),
             path("admin/live/", live),
             path("admin/live/session/<uuid:session>/", live),
+            path("admin/live/traces/", live, {"is_traces": True}),
             re_path("", _refuse),
         ]
     )
@@ -68,7 +70,7 @@ def websockets(node: Node) -> URLRouter:
 
 def http(node: Node) -> Any:
     """Django, and before it what devices ask for if the operator has switched that on."""
-    devices = node.device_api or switched_off
+    devices = node.parts.device_api or switched_off
     limit = int(settings.NODE["MAX_REQUEST_BYTES"])
 
     async def route(scope: dict[str, Any], receive: Any, send: Any) -> None:

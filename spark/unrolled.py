@@ -12,8 +12,8 @@ from django.conf import settings
 from pyarrow import fs
 
 from msgnode.traffic.files import files_below, folder_of
-from msgnode.traffic.places import place
 from msgnode.traffic.retention import raw_url
+from spark.jobs.places import place
 from spark.models import Report, ReportRun
 
 

@@ -27,7 +27,10 @@ def modules() -> Graph:
 
 
 def packages(graph: Graph) -> dict[str, set[str]]:
-    """Which package imports which: what is in `msgnode` one by one, the others whole."""
+    """Which package imports which: those in `msgnode` one by one, the others whole.
+
+    `spark.jobs` stands by itself: it imports nothing of ours, and is shipped to executors alone.
+    """
     found: dict[str, set[str]] = {}
     for name, imported in graph.items():
         if name == "msgnode":
@@ -67,6 +70,8 @@ def written(page: str) -> str:
 
 
 def _package(name: str) -> str:
+    if name.startswith("spark.jobs"):
+        return "spark.jobs"
     parts = name.split(".")
     return ".".join(parts[: 2 if parts[0] == "msgnode" else 1])
 

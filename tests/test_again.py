@@ -13,7 +13,7 @@ from tests.node import ROOT
         (["msgnode/bus/table.py"], ["tests/bus"]),
         (["msgnode/bus/table.py", "tests/bus/test_table.py"], ["tests/bus"]),
         (["policies/engine/pdp.py", "spark/tasks.py"], ["tests/policies", "tests/spark"]),
-        (["docs/bus.md", "msgnode/node.py", "tests/node.py", "tests/bus/test_gone.py"], []),
+        (["docs/bus.md", "msgnode/node/parts.py", "tests/node.py", "tests/bus/test_gone.py"], []),
     ],
 )
 def test_a_change_runs_its_own_tests_and_those_of_the_rooms_it_changes(

@@ -33,6 +33,8 @@ from . import (
     sensors,
     single_requests,
     stalled_reader,
+    subscription,
+    varied_relay,
     watched_overview,
     watched_relay,
     workers,
@@ -40,6 +42,8 @@ from . import (
 )
 
 PARTS: dict[str, Callable[[Plan], PartResult]] = {
+    "varied_relay": varied_relay.measure,
+    "varied_latency": varied_relay.measure_latency,
     "relay": relay.measure,
     "fan_out": fan_out.measure,
     "allocation": allocation.measure,
@@ -56,6 +60,7 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "endings": endings.measure,
     "workers": workers.measure,
     "cluster": cluster.measure,
+    "subscription": subscription.measure,
     "stalled_reader": stalled_reader.measure,
     "policy": policy.measure,
     "policed_relay": policed_relay.measure,

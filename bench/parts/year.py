@@ -134,9 +134,14 @@ def _run(record: Path, kind: Kind, months: int, name: str, plan: Plan) -> dict[s
     return {
         "seconds": seconds,
         "memory_mb": made["peak_memory_mb"],
-        "files": sum(path.stat().st_atime > _LONG_AGO for path in files),
+        "files": sum(_was_opened(path) for path in files),
         "messages": made["reports"][-1]["totals"]["messages"],
     }
+
+
+def _was_opened(file: Path) -> bool:
+    """Whether a run read `file`; one that it compacted away, it read first."""
+    return not file.exists() or file.stat().st_atime > _LONG_AGO
 
 
 def _every(record: Path) -> list[Path]:

@@ -20,7 +20,7 @@ from pyarrow import fs
 
 from msgnode.console import definitions
 from msgnode.traffic.files import files_below
-from msgnode.traffic.places import place
+from spark.jobs.places import place
 
 from . import archive, postgresql, sqlite
 from .manifest import DEFINITIONS, RECORD, SECRET_KEY, Database, Manifest

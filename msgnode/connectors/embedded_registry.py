@@ -7,16 +7,14 @@ waiting.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from django.conf import settings
-from django.db import close_old_connections
 
 from msgnode.bus.ports import Body
-from msgnode.core.errors import Conflict, NodeError, NotFound, TooMany
+from msgnode.core.errors import Conflict, NodeError, NotFound
+from msgnode.storage.database_threads import DatabaseThreads
 from msgnode.storage.fence import Check, unfenced
 from msgnode.storage.group_commit import GroupCommit
 from registry import api
@@ -45,8 +43,12 @@ class EmbeddedRegistry:
         self._commits: GroupCommit[Command] = GroupCommit(
             "registry-writer", self._apply, api.MAX_BATCH, room=MAX_CHANGES, fenced=fenced
         )
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="registry-search")
-        self._waiting = 0
+        self._threads = DatabaseThreads(
+            "registry-search",
+            THREADS,
+            MAX_SEARCHES,
+            "The registry has too many searches waiting; try again later.",
+        )
 
     def carry_out(self, request: Request, by: Claimant | None) -> Awaitable[Body]:
         """What the request is answered. What is queued here is in order with earlier requests."""
@@ -80,18 +82,11 @@ class EmbeddedRegistry:
 
     async def in_thread(self, call: Callable[[], Result]) -> Result:
         """Run a call that uses the database in one of the threads. Raises TooMany."""
-        if self._waiting >= MAX_SEARCHES:
-            raise TooMany("The registry has too many searches waiting; try again later.")
-        self._waiting += 1
-        try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, _with_database, call)
-        finally:
-            self._waiting -= 1
+        return await self._threads.run(call)
 
     async def stop(self) -> None:
         """Commit what was asked; searches that have not begun are dropped."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.stop()
         await self._commits.stop()
 
     def _apply(self, commands: list[Command]) -> Sequence[Any]:
@@ -99,14 +94,6 @@ class EmbeddedRegistry:
 
     def _committed(self, command: Command) -> Awaitable[Body]:
         return _answer(self._commits.submit(command))
-
-
-def _with_database(call: Callable[[], Result]) -> Result:
-    close_old_connections()
-    try:
-        return call()
-    finally:
-        close_old_connections()
 
 
 async def _answer(done: Awaitable[Any]) -> Body:

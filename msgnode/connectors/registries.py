@@ -28,7 +28,7 @@ from .remote_registry import RemoteRegistry
 
 
 class Registries:
-    """What node.py wires: two components, jobs to run while the node does, and the end of both."""
+    """What node/parts.py wires: two components, jobs that run with the node, the end of both."""
 
     def __init__(
         self,

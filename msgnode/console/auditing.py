@@ -40,7 +40,7 @@ LEFT_OUT = frozenset(
         *("msgnode.Worker", "msgnode.WorkerClaim", "msgnode.IdentityBinding"),
         # written by the node and by reports
         *("policies.DecisionEntry", "policies.RuleHits", "spark.Report"),
-        *("qos.Reservation", "qos.RelayAllocation", "qos.Usage", "qos.SupervisorLease"),
+        *("qos.Reservation", "qos.RelayAllocation", "qos.Usage"),
         "django_celery_beat.PeriodicTasks",
         "msgnode.AuditEntry",
     }

@@ -1,8 +1,8 @@
-"""Every error code, close code and alarm: what it means, and what to do. Pure, data only.
+"""The table of every error code, close code and alarm: what it means, what to do. Pure, data only.
 
 The node serves each as a page (msgnode/web/explained.py), to which the `type` of problem details,
 the console and Prometheus' alerts lead; the documentation has them all on one page. A test compares
-them with what the code raises, closes with and answers.
+them with what the code raises, closes with and answers. It is as long as there are of them.
 """
 
 from __future__ import annotations
@@ -222,6 +222,13 @@ ALARMS: Mapping[str, Explanation] = {
         "reserved there, and what was reserved counts as lost: its owners are told.",
         "See whether the process runs and is not stopped, and whether the node reaches the address "
         "of its command line and of its first URL. It clears itself.",
+    ),
+    "turn-full": Explanation(
+        "No TURN server has room for a class",
+        "What is booked on the servers that carry this traffic class leaves less than one flow of "
+        "it. Who reserves is answered 503; what is reserved is not touched.",
+        "Look at the reservations for those that need not be there, raise the capacity of a server "
+        "to what its link really has, or add a server. It clears itself once there is room.",
     ),
     "qos-accounting-gap": Explanation(
         "What TURN servers carry is not counted",

@@ -11,7 +11,9 @@ from .calls import MAX_MESSAGES
 from .downstream import AT_MOST
 
 _TAG = "devices"
+_TEXT = {"type": "string"}
 _SECURITY: list[dict[str, list[str]]] = [{"deviceSession": []}]
+_REFUSED_ALWAYS = ("401", "403", "429", "503", "504")
 
 
 def describe_devices(result: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -34,7 +36,7 @@ def _paths() -> dict[str, Any]:
                 {"201": _json("The session", "DeviceSession")},
                 body=_body("DeviceSessionRequest"),
                 security=[{"deviceIdentity": []}, {}],
-                refusals=("400", "401", "403", "409", "413", "429", "503", "504"),
+                also=("400", "409", "413"),
             )
         },
         f"{ROOT}/sessions/current": {
@@ -42,13 +44,12 @@ def _paths() -> dict[str, Any]:
                 "keepDeviceSession",
                 "Keep the session or get it back; one that has ended is replaced by a fresh one.",
                 {"200": _json("The session", "DeviceSession")},
-                refusals=("401", "403", "409", "429", "503", "504"),
+                also=("409",),
             ),
             "delete": _operation(
                 "closeDeviceSession",
                 "Close the session: its addresses are free.",
                 {"204": {"description": "Closed"}},
-                refusals=("401", "403", "429", "503", "504"),
             ),
         },
         f"{ROOT}/messages": {
@@ -60,16 +61,12 @@ def _paths() -> dict[str, Any]:
                     "202": _json("No response yet, or none to come", "DeviceMessageAccepted"),
                     "207": {
                         "description": "What came of each message of a list",
-                        "content": {"application/json": {"schema": _array("DeviceMessageOutcome")}},
+                        **_content(_array("DeviceMessageOutcome")),
                     },
                 },
                 body={
                     "required": True,
-                    "content": {
-                        "application/json": {
-                            "schema": {"oneOf": [_ref("DeviceMessage"), _array("DeviceMessage")]}
-                        }
-                    },
+                    **_content({"oneOf": [_ref("DeviceMessage"), _array("DeviceMessage")]}),
                 },
                 parameters=[
                     _WAIT,
@@ -80,7 +77,7 @@ def _paths() -> dict[str, Any]:
                     ),
                     _header("Idempotency-Key", "Names the request, so that it is carried once."),
                 ],
-                refusals=("400", "401", "403", "404", "413", "422", "429", "503", "504"),
+                also=("400", "404", "413", "422"),
             )
         },
         f"{ROOT}/events": {
@@ -90,11 +87,11 @@ def _paths() -> dict[str, Any]:
                 {
                     "200": {
                         "description": "Server-sent events",
-                        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+                        **_content(_TEXT, "text/event-stream"),
                     }
                 },
                 parameters=[_header("Last-Event-ID", "Confirms all events up to this one.")],
-                refusals=("400", "401", "403", "429", "503", "504"),
+                also=("400",),
             )
         },
         f"{ROOT}/poll": {
@@ -106,11 +103,11 @@ def _paths() -> dict[str, Any]:
                     "204": {"description": "Nothing came"},
                 },
                 parameters=[
-                    _query("after", {"type": "string"}, "Confirms all events up to this one."),
+                    _query("after", _TEXT, "Confirms all events up to this one."),
                     _WAIT,
                     _query("max", _number(AT_MOST), "Messages at most."),
                 ],
-                refusals=("400", "401", "403", "429", "503", "504"),
+                also=("400",),
             )
         },
         f"{ROOT}/webhook": {
@@ -119,19 +116,19 @@ def _paths() -> dict[str, Any]:
                 "Have what comes posted to a URL, which is asked first whether it wants that.",
                 {"200": _json("It is, from now on", "DeviceWebhook")},
                 body=_body("DeviceWebhookRequest"),
-                refusals=("400", "401", "403", "404", "413", "429", "503", "504"),
+                also=("400", "404", "413"),
             ),
             "get": _operation(
                 "readDeviceWebhook",
                 "The session's webhook, and whether its server takes what is posted.",
                 {"200": _json("The webhook", "DeviceWebhook")},
-                refusals=("401", "403", "404", "429", "503", "504"),
+                also=("404",),
             ),
             "delete": _operation(
                 "removeDeviceWebhook",
                 "Have nothing posted any more.",
                 {"204": {"description": "Removed"}},
-                refusals=("401", "403", "404", "429", "503", "504"),
+                also=("404",),
             ),
         },
         f"{ROOT}/push": {
@@ -140,13 +137,13 @@ def _paths() -> dict[str, Any]:
                 "Have the device woken by a push service when something waits.",
                 {"201": _json("It is, from now on", "DevicePushKey")},
                 body=_body("DevicePushSubscription"),
-                refusals=("400", "401", "403", "404", "413", "429", "503", "504"),
+                also=("400", "404", "413"),
             ),
             "delete": _operation(
                 "removeDevicePush",
                 "Wake the device no longer.",
                 {"204": {"description": "Removed"}},
-                refusals=("401", "403", "404", "429", "503", "504"),
+                also=("404",),
             ),
         },
         f"{ROOT}/push/key": {
@@ -165,7 +162,7 @@ def _paths() -> dict[str, Any]:
 
 
 def _resource(verb: str) -> dict[str, Any]:
-    any_json: dict[str, Any] = {"content": {"application/json": {"schema": {}}}}
+    any_json: dict[str, Any] = _content({})
     return _operation(
         f"{verb}DeviceResource",
         f"Send `{verb}` to an address.",
@@ -180,13 +177,13 @@ def _resource(verb: str) -> dict[str, Any]:
                 "in": "path",
                 "required": True,
                 "description": "The address, percent-encoded.",
-                "schema": {"type": "string"},
+                "schema": _TEXT,
             },
-            _query("resource", {"type": "string"}, "`body.resource`; the address if not given."),
-            _query("from", {"type": "string"}, "The sender; the runtime if not given."),
+            _query("resource", _TEXT, "`body.resource`; the address if not given."),
+            _query("from", _TEXT, "The sender; the runtime if not given."),
             _WAIT,
         ],
-        refusals=("400", "401", "403", "404", "413", "429", "503", "504"),
+        also=("400", "404", "413"),
     )
 
 
@@ -198,14 +195,16 @@ def _operation(
     body: dict[str, Any] | None = None,
     parameters: list[dict[str, Any]] | None = None,
     security: list[dict[str, list[str]]] | None = None,
-    refusals: tuple[str, ...] = (),
+    also: tuple[str, ...] = (),
+    refusals: tuple[str, ...] = _REFUSED_ALWAYS,
 ) -> dict[str, Any]:
+    """An operation and how it may be refused: `refusals`, and `also` some more."""
     problems = {
         code: {
             "description": _REFUSALS[code],
-            "content": {"application/problem+json": {"schema": _ref("DeviceProblem")}},
+            **_content(_ref("DeviceProblem"), "application/problem+json"),
         }
-        for code in refusals
+        for code in sorted((*refusals, *also))
     }
     operation = {
         "operationId": name,
@@ -226,12 +225,16 @@ def _array(name: str) -> dict[str, Any]:
     return {"type": "array", "maxItems": MAX_MESSAGES, "items": _ref(name)}
 
 
+def _content(schema: dict[str, Any], kind: str = "application/json") -> dict[str, Any]:
+    return {"content": {kind: {"schema": schema}}}
+
+
 def _json(description: str, name: str) -> dict[str, Any]:
-    return {"description": description, "content": {"application/json": {"schema": _ref(name)}}}
+    return {"description": description, **_content(_ref(name))}
 
 
 def _body(name: str) -> dict[str, Any]:
-    return {"required": True, "content": {"application/json": {"schema": _ref(name)}}}
+    return {"required": True, **_content(_ref(name))}
 
 
 def _number(most: float) -> dict[str, Any]:
@@ -244,7 +247,7 @@ def _query(name: str, schema: dict[str, Any], description: str) -> dict[str, Any
 
 def _header(name: str, description: str) -> dict[str, Any]:
     return {
-        "name": name, "in": "header", "description": description, "schema": {"type": "string"}
+        "name": name, "in": "header", "description": description, "schema": _TEXT
     }  # fmt: skip
 
 
@@ -265,8 +268,7 @@ _SCHEMES = {
     "deviceSession": {"type": "http", "scheme": "bearer", "bearerFormat": "mns_…"},
     "deviceIdentity": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
 }
-_TEXT = {"type": "string"}
-_ID = {"oneOf": [{"type": "string"}, {"type": "number"}]}
+_ID = {"oneOf": [_TEXT, {"type": "number"}]}
 _WEBHOOK: dict[str, Any] = {
     "type": "object", "required": ["url"], "properties": {"url": _TEXT, "secret": _TEXT}
 }  # fmt: skip

@@ -1,6 +1,6 @@
 """What the identity room asks of the embedded OpenID provider, and how revocations reach a worker.
 
-The provider (msgnode.identity.provider) is asked in-process, never over HTTP, and wired in node.py.
+The provider (msgnode.identity.provider) is asked in-process, never over HTTP; node/ wires it.
 Contract: issuer = PUBLIC_URL + "/o"; discovery at `<issuer>/.well-known/openid-configuration`, keys
 at `<issuer>/.well-known/jwks.json`; tokens are signed with RS256, `aud` is the client id; claims
 are sub, email, email_verified, preferred_username, name and, where the client sent one, nonce.

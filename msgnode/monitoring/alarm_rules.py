@@ -1,8 +1,7 @@
 """Looks at the node's figures for the alarm rules of its operators.
 
 Rules
-- One worker of all does it: the one with the lowest epoch of itself and those it is linked to.
-  Where two do it for a while, an alarm is raised, and who is to be told is told, once.
+- One worker of all does it: the one that has the claim (storage/claims.py).
 - Nothing is looked at while there is no rule.
 - A figure of all workers together is not known while one of them does not answer.
 """
@@ -16,10 +15,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import Protocol
 
 from django.db import DatabaseError, close_old_connections
 
 from msgnode.bus.writing import Call, Writer
+from msgnode.core.errors import NodeError
 from msgnode.core.faults import FAULTS
 from msgnode.models import Alarm, AlarmRule
 from msgnode.storage import notices
@@ -40,12 +41,20 @@ Gather = Callable[[], Awaitable[tuple[list[Sample], bool]]]
 """The last sample of each worker that answered, and whether all did."""
 
 
+class Claim(Protocol):
+    """The right to look, which one worker has."""
+
+    async def take(self) -> bool:
+        """Whether this worker has it, from now on or still."""
+        ...
+
+
 class AlarmRules:
     """One a worker.
 
     Args:
         gather: asks the workers.
-        leads: whether this worker is the one that looks.
+        claim: of the one worker that looks.
         writer: writes alarms and notices down.
         bounds: limits that latencies are counted by.
         folder: the data directory, whose disk is looked at.
@@ -54,14 +63,14 @@ class AlarmRules:
     def __init__(
         self,
         gather: Gather,
-        leads: Callable[[], bool],
+        claim: Claim,
         writer: Writer,
         bounds: Sequence[float],
         folder: Path,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._gather = gather
-        self._leads = leads
+        self._claim = claim
         self._writer = writer
         self._bounds = bounds
         self._folder = folder
@@ -84,8 +93,8 @@ class AlarmRules:
 
     async def look(self) -> None:
         """Look once."""
-        if not self._leads():
-            self.changed()  # whoever led meanwhile has raised and cleared
+        if not await self._looks():
+            self.changed()  # whoever looked meanwhile has raised and cleared
             return
         now = self._clock()
         if self._read_at is None or now - self._read_at > AGAIN:
@@ -99,6 +108,13 @@ class AlarmRules:
             change = threshold.see(value, now)
             if change is not None and value is not None:
                 self._tell(threshold, change, value)
+
+    async def _looks(self) -> bool:
+        """Whether this worker is the one that looks; nobody is while the database is away."""
+        try:
+            return await self._claim.take()
+        except NodeError:
+            return False
 
     def _tell(self, threshold: Threshold, is_raised: bool, value: float) -> None:
         rule = threshold.rule

@@ -29,16 +29,19 @@ def ready(request: HttpRequest) -> JsonResponse:
         workers = _leased_workers()
         return _answer({"database": workers is not None}, workers or 0)
     node = get_node()
+    parts = node.parts
     checks = {
         "node": node.is_ready,
-        "lease": node.lease.is_held,
-        "database": node.lease.is_held and _database_answers(),
-        "workers": node.cluster is None or node.cluster.meets_others,
-        "path": not node.path.problem,
+        "lease": parts.lease.is_held,
+        "database": parts.lease.is_held and _database_answers(),
+        "workers": parts.cluster is None or parts.cluster.meets_others,
+        "path": not parts.path.problem,
         "jobs": node.runs_all_jobs,
     }
-    others = node.cluster.transport.number_ready if node.cluster is not None else 0
-    connectors = {} if node.mqtt is None else {"mqtt": node.mqtt.state}
+    others = parts.cluster.transport.number_ready if parts.cluster is not None else 0
+    connectors = {} if parts.mqtt is None else {"mqtt": parts.mqtt.state}
+    if parts.qos.supervisor is not None:
+        connectors["qos"] = parts.qos.state
     return _answer(checks, 1 + others, connectors)
 
 

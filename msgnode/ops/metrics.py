@@ -23,6 +23,7 @@ from msgnode.core.explanations import ALARMS
 from msgnode.monitoring import peer_queries
 from msgnode.monitoring.collector import Family, families
 from msgnode.node import get_node
+from msgnode.ops import qos_metrics
 
 PATIENCE = 1.0
 
@@ -34,14 +35,14 @@ def metrics(request: HttpRequest) -> HttpResponse:
         return HttpResponseBadRequest("`worker` is `this`, or is left out.", "text/plain")
     if settings.ROLE == "web":
         return _of_the_web_process()
-    node = get_node()
-    own = families(node)
-    if node.cluster is None:
+    parts = get_node().parts
+    own = families(parts)
+    if parts.cluster is None:
         told: dict[str, list[Family] | None] = {"": own}
     else:
-        told = {node.worker: own}
+        told = {parts.worker: own}
         if not asked:
-            told |= peer_queries.metrics(node.cluster.rpc, PATIENCE)
+            told |= peer_queries.metrics(parts.cluster.rpc, PATIENCE)
     registry = CollectorRegistry()
     registry.register(_All(told))
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
@@ -81,6 +82,7 @@ def of_the_node(told: Mapping[str, list[Family] | None]) -> Iterator[Metric]:
     for kind, number in (dict.fromkeys(ALARMS, 0) | counted).items():
         alarms.add_metric((kind,), number)
     yield alarms
+    yield from qos_metrics.of_the_node()
 
 
 def _joined(told: Mapping[str, Iterable[Family] | None]) -> Iterable[Metric]:

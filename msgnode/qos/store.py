@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from django.db import close_old_connections
-
-from msgnode.core.errors import TooMany
+from msgnode.storage.database_threads import DatabaseThreads
 from msgnode.storage.fence import Check, unfenced
 from msgnode.storage.group_commit import GroupCommit
 
@@ -40,8 +37,12 @@ class ReservationStore:
         self._commits: GroupCommit[Command] = GroupCommit(
             "qos-writer", self._apply, bookings.MAX_GROUP, room=MAX_COMMANDS, fenced=fenced
         )
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="qos-lookup")
-        self._waiting = 0
+        self._threads = DatabaseThreads(
+            "qos-lookup",
+            THREADS,
+            MAX_LOOKUPS,
+            "The QoS broker has too many requests waiting; try again later.",
+        )
 
     def submit(self, command: Command) -> asyncio.Future[Any]:
         """Carry out a command; its row after the commit. Raises NodeError by the future."""
@@ -49,27 +50,12 @@ class ReservationStore:
 
     async def in_thread(self, call: Callable[[], Result]) -> Result:
         """Run a call that uses the database. Raises TooMany."""
-        if self._waiting >= MAX_LOOKUPS:
-            raise TooMany("The QoS broker has too many requests waiting; try again later.")
-        self._waiting += 1
-        try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, _with_database, call)
-        finally:
-            self._waiting -= 1
+        return await self._threads.run(call)
 
     async def stop(self) -> None:
         """Commit what was asked; look-ups that have not begun are dropped."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.stop()
         await self._commits.stop()
 
     def _apply(self, commands: list[Command]) -> Sequence[Any]:
         return bookings.apply(commands, self.limits, self.check)
-
-
-def _with_database(call: Callable[[], Result]) -> Result:
-    close_old_connections()
-    try:
-        return call()
-    finally:
-        close_old_connections()

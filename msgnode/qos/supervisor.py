@@ -1,6 +1,6 @@
 """The worker that supervises: it ends what is over, and tells the owners.
 
-Every worker runs this job; one of them has the lease and acts (lease.py). What it does is read from
+Every worker runs this job; one of them has the claim and acts (lease.py). What it does is read from
 the database each time, and all of it may be done twice. It never runs on the event loop, but for
 handing over messages.
 """
@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from time import monotonic
 from typing import TypeVar
 
-from django.db import close_old_connections, connections
-
+from msgnode.storage.database_threads import DatabaseThreads
 from msgnode.storage.fence import Fenced
 
 from . import lease, sweep
@@ -26,8 +25,9 @@ from .relays import Relays
 log = logging.getLogger(__name__)
 
 EVERY = 1.0
-LEASE_SECONDS = 10.0
 FORGET_EVERY = 3600.0
+MAX_CALLS = 100
+"""Calls that may wait for its thread: it makes one after another."""
 
 Result = TypeVar("Result")
 
@@ -54,7 +54,8 @@ class Supervisor:
         kept: timedelta = timedelta(days=90),
     ) -> None:
         self.supervises = False
-        self.ended = 0
+        self.ended: Counter[str] = Counter()
+        """Reservations that have ended, by reason."""
         self._epoch = epoch
         self._notifier = notifier
         self._unused = unused
@@ -62,7 +63,7 @@ class Supervisor:
         self._kept = kept
         self._forget_from = 0.0
         self.relays = relays
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="qos-supervisor")
+        self._thread = DatabaseThreads("qos-supervisor", 1, MAX_CALLS, "The supervisor is behind.")
 
     async def run(self) -> None:
         """Runs until cancelled; what fails is tried again in the next round."""
@@ -70,25 +71,25 @@ class Supervisor:
             await asyncio.sleep(EVERY)
             try:
                 await self.round()
-            except (lease.NotSupervisor, Fenced):
+            except (lease.NotHolder, Fenced):
                 await self._rest()
             except Exception as error:
                 log.warning("Reservations could not be supervised: %r", error)
 
     async def round(self) -> None:
         """One look, if this worker supervises."""
-        self.supervises = await self.in_thread(lambda: lease.hold(self._epoch, LEASE_SECONDS))
+        self.supervises = await self.in_thread(lambda: lease.hold(self._epoch))
         if not self.supervises:
             await self._rest()
             return
         if self.relays is not None:
             await self.relays.round(self.in_thread)
-        self.ended += await self.in_thread(
-            lambda: sweep.sweep(self._epoch, self._unused, self._grace)
-        )
+        await self.in_thread(lambda: sweep.sweep(self._epoch, self._unused, self._grace))
         await self._forget()
-        done = self._notifier.tell(await self.in_thread(sweep.to_tell))
+        ended = await self.in_thread(sweep.to_tell)
+        done = self._notifier.tell(ended)
         await self.in_thread(lambda: sweep.told(done))
+        self.ended.update(each.reason for each in ended)
 
     async def _forget(self) -> None:
         """Delete what is old, some in each round; once nothing is, look again in an hour."""
@@ -105,7 +106,7 @@ class Supervisor:
 
     async def in_thread(self, call: Callable[[], Result]) -> Result:
         """Run a call that uses the database, after those before it."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, _called, call)
+        return await self._thread.run(call)
 
     async def stop(self) -> None:
         """Let another worker supervise."""
@@ -113,13 +114,4 @@ class Supervisor:
         await self._rest()
         if supervised:
             await self.in_thread(lambda: lease.give_up(self._epoch))
-        self._thread.shutdown(wait=False, cancel_futures=True)
-
-
-def _called(call: Callable[[], Result]) -> Result:
-    close_old_connections()
-    try:
-        return call()
-    except Exception:
-        connections.close_all()
-        raise
+        self._thread.stop()

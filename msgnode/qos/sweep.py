@@ -16,7 +16,7 @@ from django.db.models import DateTimeField, Exists, F, OuterRef, Q, QuerySet, Su
 from msgnode.models import Session
 
 from . import bookings, lease
-from .bookings import OPEN
+from .capacity import OPEN
 from .models import Reservation, TurnServer
 
 LIMIT = 200
@@ -44,7 +44,7 @@ def sweep(epoch: str, unused: float, grace: float) -> int:
         grace: seconds that it outlives its session.
 
     Raises:
-        NotSupervisor: another worker supervises now.
+        NotHolder: another worker supervises now.
     """
     with transaction.atomic():
         lease.check(epoch)
@@ -123,7 +123,7 @@ def forget(epoch: str, kept: timedelta) -> int:
     """Delete some of what ended longer ago, is cut and told; how many reservations that were.
 
     Raises:
-        NotSupervisor: another worker supervises now.
+        NotHolder: another worker supervises now.
     """
     with transaction.atomic():
         lease.check(epoch)

@@ -66,7 +66,7 @@ def visits(polled: Iterable[int]) -> list[Visit]:
 
 
 def settle(epoch: str, visit: Visit, is_up: bool) -> None:
-    """Write down what a visit has found. Raises NotSupervisor."""
+    """Write down what a visit has found. Raises NotHolder."""
     with transaction.atomic():
         lease.check(epoch)
         at = bookings.now()

@@ -66,15 +66,15 @@ class Worker:
         self._where = f"{settings.HOST}:{settings.PORT}"
         self._stopping: asyncio.Task[None] | None = None
         self._is_fenced = False
-        self._node.times_fenced = _times_fenced()
-        self._node.lease.on_lost = self._fence
+        self._node.parts.times_fenced = _times_fenced()
+        self._node.parts.lease.on_lost = self._fence
         self._serving = serving(settings.ASGI_SERVER)(application, settings.NODE)
         self._loop = self._serving.loop
         self._shares_port = settings.WORKERS > 1
         self._address = settings.HOST, settings.PORT
 
     def run(self) -> int:
-        if self._shares_port and self._node.cluster is None:
+        if self._shares_port and self._node.parts.cluster is None:
             log.critical("The node cannot start: several WORKERS need a REDIS_URL.")
             return 1
         try:
@@ -91,7 +91,7 @@ class Worker:
         except OSError as error:
             log.critical("Cannot listen on %s: %s", self._where, error)
             return 1
-        self._loop.call_soon(self._node.path.watch, listening.getsockname())
+        self._loop.call_soon(self._node.parts.path.watch, listening.getsockname())
         self._serving.run(listening)
         return 0
 
@@ -109,7 +109,7 @@ class Worker:
             await self._serving.drained(_LAST_WORDS)
         except Exception:
             log.exception("The worker could not leave in order.")
-        count = self._node.times_fenced + 1
+        count = self._node.parts.times_fenced + 1
         words = [word for word in sys.orig_argv[1:] if not word.startswith(_FENCED)]
         try:
             logging.shutdown()

@@ -19,7 +19,6 @@ from msgnode.bus.ports import CLOSED_BY_RUNTIME, ComponentInfo, Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Barrier, after_barrier, no_barrier
 from msgnode.core import messages
-from msgnode.core.digest import digest
 from msgnode.core.errors import (
     BadMessage,
     Conflict,
@@ -35,10 +34,11 @@ from . import rules, selection
 from .connection import Connection
 from .liveness import LivenessChecks
 from .locator import SessionLocator
-from .manager import SessionManager, SessionSettings
+from .manager import SessionManager
 from .rules import CloseCode, Event
 from .runtime_urls import RuntimeUrls
 from .session import LiveSession
+from .session_factory import SessionSettings, new_session
 from .store import SessionStore
 
 ADDRESS = "mn:/session"
@@ -226,7 +226,7 @@ class SessionHandshake:
     def _close_by(self, message: Message, caller: Connection) -> None:
         session = caller.session
         token = rules.session_url(message.sender).token
-        if session is not None and not _names(message.sender, token, session):
+        if session is not None and not session.is_named_by(message.sender, token):
             raise Forbidden("The session URL in `from` is not this connection's.")
         self._reply_to(message, caller)({"code": 200})
         self.leave(caller)
@@ -249,18 +249,9 @@ class SessionHandshake:
     # --- steps ------------------------------------------------------------------------------------
 
     def _new(self, runtime_url: str, token: str, caller: Connection) -> LiveSession:
-        id_ = uuid.uuid4().hex
-        return LiveSession(
-            id_=id_,
-            runtime_url=runtime_url,
-            token=token,
-            token_hash=digest(token),
-            handshake=caller.handshake,
-            speaker=caller.speaker_in(id_, runtime_url),
-            outbox_bytes=self._settings.outbox_bytes,
-            stores=self._settings.stores,
-            proof=caller.proof,
-            request_limits=self._settings.request_limits,
+        speaker = caller.speaker_in(uuid.uuid4().hex, runtime_url)
+        return new_session(
+            self._settings, runtime_url, token, caller.handshake, speaker, caller.proof
         )
 
     def _resume(
@@ -349,11 +340,3 @@ class SessionHandshake:
             caller.link.write(messages.response(message.id, ADDRESS, to, body))
 
         return reply
-
-
-def _names(sender: str, token: str, session: LiveSession) -> bool:
-    """Whether the `from` of a `close` means this session.
-
-    By its runtime URL, its token, or not at all (stubs that forgot their session URL).
-    """
-    return sender in ("", session.runtime_url) or rules.opens(token, session.token_hash)

@@ -14,11 +14,10 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from msgnode.bus.open_requests import DEFAULT_LIMITS, RequestLimits
 from msgnode.bus.ports import SessionEnd
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
@@ -33,28 +32,12 @@ from .bans import BanList
 from .budgets import QueueBudget
 from .rules import CloseCode, Event, State
 from .session import LiveSession, Socket
+from .session_factory import SessionSettings, restored_session
 from .steps import SessionSteps
 from .store import SessionStore
 
 if TYPE_CHECKING:
     from msgnode import models
-
-
-@dataclass(frozen=True, slots=True)
-class SessionSettings:
-    """resume: always, when-idle (embedded default) or with-proof. Times are in seconds."""
-
-    resume: str
-    shares: bool
-    stores: bool
-    grace: float
-    outbox_bytes: int
-    max_sessions: int
-    max_per_runtime: int
-    node_address: str
-    request_limits: RequestLimits = DEFAULT_LIMITS
-    queue_bytes_per_source: int = 64 * 1024 * 1024
-    queue_bytes: int = 512 * 1024 * 1024
 
 
 class SessionManager:
@@ -220,28 +203,7 @@ class SessionManager:
 
     def restored(self, row: models.Session) -> LiveSession:
         """The session of a row, arriving, not yet known to anybody."""
-        identity = SessionStore.identity_of(row)
-        session = LiveSession(
-            id_=row.id.hex,
-            runtime_url=row.runtime_url,
-            token="",
-            token_hash=row.token_hash,
-            handshake=row.handshake,
-            speaker=Speaker(
-                row.id.hex, row.runtime_url, remote_address=row.remote_address, identity=identity
-            ),
-            outbox_bytes=self._settings.outbox_bytes,
-            stores=self._settings.stores,
-            state=State.ARRIVING,
-            proof=row.identity.get("proof", ""),
-            request_limits=self._settings.request_limits,
-            was_restored=True,
-        )
-        session.bound_at = session.opened_at = row.opened_at.timestamp()
-        session.resumptions = row.resumptions
-        session.has_said_who = row.identity.get("said", False)
-        session.outbox.has_gap = bool(row.epoch)
-        return session
+        return restored_session(self._settings, row)
 
     def stop(self) -> asyncio.Future[Any]:
         """Write down, at a clean stop, which sessions miss nothing: those without a queue."""

@@ -23,7 +23,8 @@ from msgnode.core.errors import BadMessage, Forbidden, TooMany, Unavailable
 from . import rules, selection
 from .connection import Connection
 from .liveness import LivenessChecks
-from .manager import SessionManager, SessionSettings
+from .manager import SessionManager
+from .session_factory import SessionSettings
 
 
 class RuntimeUrls:

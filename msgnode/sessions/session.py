@@ -15,7 +15,7 @@ from msgnode.core.identity import Identity, Speaker
 
 from .flow_control import FlowControl
 from .outbox import Link, Outbox
-from .rules import SESSION, CloseCode, Event, State, after
+from .rules import SESSION, CloseCode, Event, State, after, opens
 
 READER_PATIENCE = 5.0
 """Seconds that a reader may hold back its senders."""
@@ -153,6 +153,13 @@ class LiveSession:
         state = self.state
         return state is State.OPEN or state is State.OPENING or state is State.RESUMING
 
+    def is_named_by(self, sender: str, token: str) -> bool:
+        """Whether the `from` of a `close` means this session.
+
+        By its runtime URL, its token, or not at all (stubs that forgot their session URL).
+        """
+        return sender in ("", self.runtime_url) or opens(token, self.token_hash)
+
     @property
     def has_ended(self) -> bool:
         """Whether this worker has it no longer."""
@@ -172,6 +179,11 @@ class LiveSession:
         return self.deliver(frame)
 
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
+        return self.deliver(frame)
+
+    def deliver_traced(
+        self, frame: bytes, beside: Response | ReturnPath | None, traceparent: str
+    ) -> DeliveryResult:
         return self.deliver(frame)
 
     def when_writable(self, callback: Callable[[], None]) -> None:

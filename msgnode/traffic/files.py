@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from msgnode.traffic.places import is_object_store, place
+from spark.jobs.places import is_object_store, place
 
 _LOOK_EVERY = 30.0
 _LOOK_EVERY_FAR = 600.0  # on an object store, which bills each listing

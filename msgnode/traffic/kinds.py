@@ -13,8 +13,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spark.jobs.places import place
+
 from .files import files_below, folder_of
-from .places import place
 
 COLUMNS = ("type", "sender", "to", "runtime")
 MOST_ROWS = 2_000_000

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pyarrow import fs
 
 from msgnode.traffic.files import files_below
-from msgnode.traffic.places import delete_folder, is_object_store, place
+from spark.jobs.places import delete_folder, is_object_store, place
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 theirs.
 
 Rules
-- A worker tells every change it makes for its own sessions, and all of it to a worker that is new.
-  So a look-up never asks anybody, and what nobody listens to is known at once.
+- A worker tells which sessions it has, and what they hold and have learned, and all of it to a
+  worker that is new. What they have subscribed is told to those that send there (interest.py).
 - Two workers may give one address to two sessions before they hear of each other. An allocated
   address is settled by the database's unique commit: what a peer says it holds, a session here
   holds no longer. A learned one belongs to the session with the smaller id. So all tables end
@@ -23,18 +23,20 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 
 from . import protocol
+from .interest import Interest
 from .peer import Peer
 from .protocol import (
     AddressAdded,
     AddressRemoved,
+    AnyFrame,
     Backpressure,
     CheckSocket,
     CounterReport,
-    Frame,
     HolderRequest,
     HolderResponse,
     LostFrames,
     PeerMessage,
+    PlainFrame,
     RequestFrame,
     ResponseFrame,
     RpcRequest,
@@ -45,6 +47,8 @@ from .protocol import (
     SnapshotBegins,
     SnapshotEnds,
     SocketChecked,
+    Subscribers,
+    Unwatch,
 )
 from .remote import RemoteSession
 from .transport import PeerTransport
@@ -57,7 +61,7 @@ class SessionHandover(Protocol):
 
     def heard(self, peer: Peer, message: protocol.AnyMessage) -> None: ...
 
-    def take(self, peer: Peer, session_id: str, message: Frame) -> bool:
+    def take(self, peer: Peer, session_id: str, message: AnyFrame) -> bool:
         """A frame for a session that is not here; whether it was taken."""
         ...
 
@@ -123,12 +127,29 @@ class LocalSessions(Protocol):
         ...
 
 
+class ArrivalTracer(Protocol):
+    """Is told of frames that are traced and come from another worker."""
+
+    def arrived(
+        self,
+        traceparent: str,
+        frame: bytes,
+        session: Listener,
+        taken: DeliveryResult | None,
+        worker: str,
+    ) -> None:
+        """A session was handed such a frame; `taken` is None for a response it did not ask for."""
+        ...
+
+
 class TableReplicator:
     """One instance per worker. Implements the bus's TableObserver and TransportClient."""
 
     def __init__(self, table: RoutingTable, transport: PeerTransport, local: LocalSessions) -> None:
         self.remotes: dict[str, RemoteSession] = {}
         self.moves: SessionHandover
+        self.traces: ArrivalTracer | None = None
+        self.interest: Interest
         self._table = table
         self._transport = transport
         self._local = local
@@ -155,6 +176,9 @@ class TableReplicator:
         holds: bool,
         before: Listener | None = None,
     ) -> None:
+        if layer is Layer.SUBSCRIBED:
+            self.interest.changed(address, session, holds)
+            return
         message = AddressAdded if holds else AddressRemoved
         self._transport.tell(message(session.id, layer.value, [address]), len(address))
         if layer is Layer.LEARNED:
@@ -162,7 +186,7 @@ class TableReplicator:
                 self._contest(address, before, session)
             elif not holds:
                 self._give_in(address, session)
-        elif layer is Layer.OWNED and not holds:
+        elif not holds:
             self._fall_back(address)
 
     def snapshot(self) -> Iterator[PeerMessage]:
@@ -179,7 +203,7 @@ class TableReplicator:
 
     def heard(self, peer: Peer, message: protocol.AnyMessage) -> None:
         match message:
-            case Frame():
+            case PlainFrame() | ResponseFrame() | RequestFrame():
                 self._frame(peer, message)
             case AddressAdded():
                 self._hold(peer, message)
@@ -205,6 +229,8 @@ class TableReplicator:
                 CounterReport() | RpcRequest() | RpcResponse() | HolderRequest() | HolderResponse()
             ):
                 self._local.said(peer, message)
+            case Subscribers() | Unwatch():
+                self.interest.heard(peer, message)
             case CheckSocket(session):
                 self._local.check_socket(peer, session)
             case SocketChecked(session, outcome):
@@ -231,10 +257,13 @@ class TableReplicator:
         for path in paths:
             self._table.return_paths.remember(path, session_id)
 
-    def forward(self, remote: RemoteSession, message: Frame) -> None:
+    def forward(self, remote: RemoteSession, message: AnyFrame) -> None:
         """A frame came for a session that has moved on."""
-        if isinstance(message, RequestFrame):
-            remote.deliver_request(message.frame, _path_of(message))
+        path = _path_of(message) if isinstance(message, RequestFrame) else None
+        if message.trace:
+            remote.deliver_traced(message.frame, path, message.trace)
+        elif path is not None:
+            remote.deliver_request(message.frame, path)
         else:
             remote.deliver(message.frame)
 
@@ -254,6 +283,7 @@ class TableReplicator:
         for session in [each for each in self.remotes.values() if each.peer is peer]:
             with FAULTS.kept_to("session"):
                 self.remove(session)
+        self.interest.forget(peer.epoch)
         self._old.pop(peer.epoch, None)
 
     def remove(self, session: RemoteSession) -> None:
@@ -269,7 +299,7 @@ class TableReplicator:
         self._local.remote_left(session)
         session.resume()
 
-    def _frame(self, peer: Peer, message: Frame) -> None:
+    def _frame(self, peer: Peer, message: AnyFrame) -> None:
         if isinstance(message, RequestFrame):
             answerer = message.sessions[0] if len(message.sessions) == 1 else ""
             self._table.return_paths.remember(_path_of(message), answerer)
@@ -288,7 +318,7 @@ class TableReplicator:
                 return probe
         return None
 
-    def _frame_for(self, id_: str, session: Listener | None, peer: Peer, message: Frame) -> None:
+    def _frame_for(self, id_: str, session: Listener | None, peer: Peer, message: AnyFrame) -> None:
         if isinstance(message, ResponseFrame):
             response = Response(message.to, message.id, message.responder)
             if session is None:
@@ -301,6 +331,8 @@ class TableReplicator:
             return
         else:
             taken = session.deliver(message.frame)
+        if message.trace and self.traces is not None:
+            self.traces.arrived(message.trace, message.frame, session, taken, peer.name)
         if taken is DeliveryResult.BEHIND and id_ not in self._behind:
             self._behind.add(id_)
             self._transport.tell(Backpressure(id_, True))
@@ -344,14 +376,15 @@ class TableReplicator:
 
     def _hold(self, peer: Peer, message: AddressAdded) -> None:
         session = self.remotes.get(message.session)
+        if session is not None and message.layer == Layer.SUBSCRIBED.value:
+            for address in filter(self.interest.accepts, message.addresses):
+                self.interest.add(session, address)  # also if its move here is not known yet
+            return
         if session is None or session.peer is not peer:
             return
         for address in message.addresses:
             if message.layer == Layer.OWNED.value:
                 self._own(session, address)
-            elif message.layer == Layer.SUBSCRIBED.value:
-                session.subscribed.add(address)
-                self._table.subscribe(address, session)
             else:
                 self._learn(session, address)
 
@@ -373,7 +406,7 @@ class TableReplicator:
         if session is None or session.peer is not peer:
             return
         self._old.get(peer.epoch, set()).discard(message.session)
-        kept = set(message.subscribed)
+        kept = set(filter(self.interest.accepts, message.subscribed))
         for address in session.owned - set(message.owned):
             self._disown(session, address)
         for address in session.subscribed - kept:
@@ -383,7 +416,7 @@ class TableReplicator:
             self._unlearn(session, address)
         for address in message.owned:
             self._own(session, address)
-        for address in message.subscribed:
+        for address in kept:
             self._table.subscribe(address, session)
         for address in message.learned:
             self._learn(session, address)

@@ -46,8 +46,9 @@ class Runtime:
         self.url = f"runtime://localhost/{name}"
         self.hyperty = f"hyperty://localhost/{name}"
         self.link = Socket()
+        parts = node.parts
         self.connection = Connection(
-            self.link, "127.0.0.1", node.sessions, node.pipeline.carry, node.connection_settings
+            self.link, "127.0.0.1", parts.sessions, parts.pipeline.carry, parts.connection_settings
         )
 
     async def ask(self, type_: str, to: str, sender: str, **body: Any) -> dict[str, Any]:

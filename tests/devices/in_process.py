@@ -30,8 +30,9 @@ from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.locator import SessionLocator
-from msgnode.sessions.manager import SessionManager, SessionSettings
+from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.session import LiveSession
+from msgnode.sessions.session_factory import SessionSettings
 from tests.fakes import FakeRecorder
 
 OUTBOX = 100_000

@@ -21,7 +21,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.long, pytest.mark.any_server]
 
-SETTINGS = {"PROBE_INTERVAL": 0.2, "PROBE_TIMEOUT": 2}
+SETTINGS = {"PROBE_INTERVAL": 0.2, "PROBE_TIMEOUT": 5}  # as a machine that is busy needs it
 ALARMS = "SELECT kind, subject, cleared_at IS NULL FROM msgnode_alarm WHERE kind = 'path-broken'"
 
 
@@ -91,7 +91,7 @@ def test_on_a_port_they_share_each_worker_finds_itself(
         try:
             other.start()
             until(lambda: joined(one), 20)
-            answers = [health(one)["checks"]["path"] for _ in range(40)]
-            assert all(answers)
+            # Whoever of the two answers, after the first round of each.
+            until(lambda: all(health(one)["checks"]["path"] for _ in range(40)), 60)
         finally:
             other.kill()

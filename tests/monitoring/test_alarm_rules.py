@@ -44,8 +44,11 @@ class Stage:
         self.asked = 0
         self.writer = Writer()
         self.rules = AlarmRules(
-            self.gather, lambda: self.leads, self.writer, (1e-3,), folder, lambda: self.now,
+            self.gather, self, self.writer, (1e-3,), folder, lambda: self.now,
         )  # type: ignore[arg-type]  # fmt: skip
+
+    async def take(self) -> bool:
+        return self.leads
 
     async def gather(self) -> tuple[list[Sample], bool]:
         self.asked += 1

@@ -39,7 +39,7 @@ class Wakeups:
 
 @pytest.mark.django_db
 def test_the_page_has_every_metric_with_its_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    node: Any = Node()
+    node: Any = Node().parts
     transport = SimpleNamespace(figures=lambda: [LINK])
     homes = SimpleNamespace(asked=0, not_known=0)
     numbers = dict.fromkeys(("devices", "topics", "objects", "unacknowledged"), 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from msgnode.models import Session
+from msgnode.models import Session, Worker
 from msgnode.qos.broker import Order, Owner
 from msgnode.qos.models import Customer, TrafficClass, TurnServer
 
@@ -16,6 +16,11 @@ def classes() -> None:
     """The traffic classes, where another test has emptied the tables."""
     TrafficClass.objects.get_or_create(name="audio", defaults={"bitrate": 100_000})
     TrafficClass.objects.get_or_create(name="video", defaults={"bitrate": VIDEO})
+
+
+def worker(epoch: str) -> Worker:
+    """A worker that runs, by its row."""
+    return Worker.objects.create(epoch=epoch, name=epoch, host="localhost", pid=1, state="ready")
 
 
 def server(name: str = "turn1", capacity: int = 2 * VIDEO, **more: Any) -> TurnServer:

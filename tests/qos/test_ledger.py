@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
+from msgnode.models import Worker
 from msgnode.qos import accounting, bookings, credentials, lease, sweep
 from msgnode.qos.bookings import Book, Limits
 from msgnode.qos.ledger import KEPT, MAX_ENTRIES, Ledger
-from msgnode.qos.models import Customer, RelayAllocation, Reservation, SupervisorLease, Usage
+from msgnode.qos.models import Customer, RelayAllocation, Reservation, Usage
 from msgnode.qos.statistics import Event, Kind, parse
 
 from . import rows
@@ -70,7 +70,8 @@ class Accounts:
     """A reservation, a ledger, and writing the one to the other."""
 
     def __init__(self, quota: int | None = None) -> None:
-        assert lease.hold(ME, 10)
+        rows.worker(ME)
+        assert lease.hold(ME)
         rows.server()
         rows.customer(quota=quota)
         order = rows.video(customer="csp1")
@@ -86,12 +87,18 @@ class Accounts:
         self.ledger.adopt(accounting.look_up(self.ledger.strangers(100)))
         entries = [replace(each) for each in self.ledger.unwritten(100)]
         for _ in range(times):
-            versions = accounting.write(ME, entries)
+            versions = accounting.write(ME, entries).versions
         self.ledger.written(versions)
 
     @property
     def row(self) -> Reservation:
         return Reservation.objects.get(pk=self.id)
+
+    def began(self) -> Accounts:
+        """With an allocation that has carried 100 bytes one way and 200 the other."""
+        self.heard(Kind.NEW)
+        self.heard(Kind.REPORT, 100, 200)
+        return self
 
     @property
     def bytes(self) -> tuple[int, int]:
@@ -103,9 +110,12 @@ class Accounts:
         return row.received, row.sent
 
 
-@pytest.mark.django_db
-def test_case_32_reports_add_up_and_the_totals_replace_them() -> None:
-    accounts = Accounts()
+@pytest.fixture
+def accounts(db: None) -> Accounts:
+    return Accounts()
+
+
+def test_case_32_reports_add_up_and_the_totals_replace_them(accounts: Accounts) -> None:
     accounts.heard(Kind.NEW)
     accounts.write()
     assert accounts.row.state == "active"
@@ -122,24 +132,18 @@ def test_case_32_reports_add_up_and_the_totals_replace_them() -> None:
     assert RelayAllocation.objects.get().ended_at is not None
 
 
-@pytest.mark.django_db
-def test_an_entry_that_is_written_twice_adds_nothing() -> None:
+def test_an_entry_that_is_written_twice_adds_nothing(accounts: Accounts) -> None:
     """A commit whose answer was lost is tried again."""
-    accounts = Accounts()
-    accounts.heard(Kind.NEW)
-    accounts.heard(Kind.REPORT, 100, 200)
-    accounts.write(times=3)
+    accounts.began().write(times=3)
     accounts.heard(Kind.REPORT, 1, 1)
     accounts.write(times=2)
     assert accounts.bytes == (101, 201)
 
 
-@pytest.mark.django_db
-def test_case_33_a_supervisor_that_comes_later_goes_on_and_the_totals_heal() -> None:
-    accounts = Accounts()
-    accounts.heard(Kind.NEW)
-    accounts.heard(Kind.REPORT, 100, 200)
-    accounts.write()
+def test_case_33_a_supervisor_that_comes_later_goes_on_and_the_totals_heal(
+    accounts: Accounts,
+) -> None:
+    accounts.began().write()
     accounts.ledger = Ledger()  # another worker
     accounts.heard(Kind.REPORT, 10, 20)
     accounts.write(times=2)
@@ -154,12 +158,8 @@ def test_case_33_a_supervisor_that_comes_later_goes_on_and_the_totals_heal() -> 
     assert not accounts.row.is_incomplete
 
 
-@pytest.mark.django_db
-def test_case_34_a_gap_marks_what_runs_and_nothing_counts_twice() -> None:
-    accounts = Accounts()
-    accounts.heard(Kind.NEW)
-    accounts.heard(Kind.REPORT, 100, 200)
-    accounts.write()
+def test_case_34_a_gap_marks_what_runs_and_nothing_counts_twice(accounts: Accounts) -> None:
+    accounts.began().write()
     accounts.ledger.gap()
     accounting.mark_gap(ME)
     assert accounts.row.is_incomplete
@@ -172,12 +172,8 @@ def test_case_34_a_gap_marks_what_runs_and_nothing_counts_twice() -> None:
     assert not accounts.row.is_incomplete
 
 
-@pytest.mark.django_db
-def test_case_35_a_server_that_counts_anew_is_a_new_allocation() -> None:
-    accounts = Accounts()
-    accounts.heard(Kind.NEW)
-    accounts.heard(Kind.REPORT, 100, 200)
-    accounts.write()
+def test_case_35_a_server_that_counts_anew_is_a_new_allocation(accounts: Accounts) -> None:
+    accounts.began().write()
     accounts.heard(Kind.REPORT, 5, 5)
     accounts.heard(Kind.NEW)  # restarted: the same number again
     accounts.heard(Kind.REPORT, 1, 2)
@@ -199,18 +195,14 @@ def test_case_31_a_quota_that_is_used_up_ends_the_reservation() -> None:
     assert (accounts.row.state, accounts.row.reason) == ("ended", "exceeded")
 
 
-@pytest.mark.django_db
-def test_an_allocation_of_what_has_ended_is_to_be_cut_again() -> None:
-    accounts = Accounts()
+def test_an_allocation_of_what_has_ended_is_to_be_cut_again(accounts: Accounts) -> None:
     Reservation.objects.update(state="ended", reason="released", cut_at=timezone.now())
     accounts.heard(Kind.NEW)
     accounts.write()
     assert accounts.row.cut_at is None
 
 
-@pytest.mark.django_db
-def test_allocations_that_are_none_of_ours_are_passed_over() -> None:
-    accounts = Accounts()
+def test_allocations_that_are_none_of_ours_are_passed_over(accounts: Accounts) -> None:
     accounts.user = "somebody"
     accounts.heard(Kind.NEW)
     accounts.user = f"1:{credentials.new_id()}"
@@ -220,12 +212,11 @@ def test_allocations_that_are_none_of_ours_are_passed_over() -> None:
     assert not accounts.ledger.unwritten(10)
 
 
-@pytest.mark.django_db
-def test_a_supervisor_that_was_frozen_counts_nothing() -> None:
-    accounts = Accounts()
+def test_a_supervisor_that_was_frozen_counts_nothing(accounts: Accounts) -> None:
     accounts.heard(Kind.NEW)
-    SupervisorLease.objects.update(until=timezone.now() - timedelta(seconds=1))
-    assert lease.hold("another", 10)
-    with pytest.raises(lease.NotSupervisor):
+    Worker.objects.filter(epoch=ME).delete()
+    rows.worker("another")
+    assert lease.hold("another")
+    with pytest.raises(lease.NotHolder):
         accounts.write()
     assert not RelayAllocation.objects.exists()

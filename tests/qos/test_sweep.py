@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from msgnode.models import Session
-from msgnode.qos import bookings, lease, sweep
+from msgnode.models import Session, Worker
+from msgnode.qos import bookings, capacity, lease, sweep
 from msgnode.qos.bookings import Book, Free, Limits
 from msgnode.qos.broker import Owner
-from msgnode.qos.models import Reservation, SupervisorLease, TurnServer
+from msgnode.qos.models import Reservation, TurnServer
 
 from . import rows
 from .rows import VIDEO
@@ -25,7 +25,9 @@ UNUSED, GRACE = 60.0, 120.0
 
 @pytest.fixture(autouse=True)
 def supervises() -> None:
-    assert lease.hold(ME, 10)
+    for epoch in (ME, OTHER):
+        rows.worker(epoch)
+    assert lease.hold(ME)
 
 
 def reserve(owner: Owner | None = None, **order: object) -> Reservation:
@@ -53,9 +55,9 @@ def test_case_18_and_29_an_end_that_is_reached_ends_it_and_frees_the_room() -> N
     server = rows.server(capacity=VIDEO)
     row = reserve()
     moved(row, state="active", expires_at=ago(1))
-    assert bookings.booked() == {server.pk: VIDEO}
+    assert capacity.booked() == {server.pk: VIDEO}
     assert swept() == {row.pk: "expired"}
-    assert bookings.booked() == {}
+    assert capacity.booked() == {}
     reserve()
 
 
@@ -141,8 +143,8 @@ def test_two_workers_that_sweep_at_once_end_each_once() -> None:
     rows.server()
     row = reserve()
     moved(row, expires_at=ago(1))
-    assert not lease.hold(OTHER, 10)
-    with pytest.raises(lease.NotSupervisor):
+    assert not lease.hold(OTHER)
+    with pytest.raises(lease.NotHolder):
         sweep.sweep(OTHER, UNUSED, GRACE)
     assert sweep.sweep(ME, UNUSED, GRACE) == 1
     assert sweep.sweep(ME, UNUSED, GRACE) == 0
@@ -151,14 +153,15 @@ def test_two_workers_that_sweep_at_once_end_each_once() -> None:
 def test_a_supervisor_that_was_frozen_writes_nothing_after_another_took_over() -> None:
     rows.server()
     moved(reserve(), expires_at=ago(1))
-    SupervisorLease.objects.update(until=ago(1))
-    assert lease.hold(OTHER, 10)
-    with pytest.raises(lease.NotSupervisor):
+    Worker.objects.filter(epoch=ME).delete()
+    assert lease.hold(OTHER)
+    with pytest.raises(lease.NotHolder):
         sweep.sweep(ME, UNUSED, GRACE)
-    assert not lease.hold(ME, 10)
+    assert not lease.hold(ME)
     assert Reservation.objects.filter(state="ended").count() == 0
     lease.give_up(OTHER)
-    assert lease.hold(ME, 10)
+    rows.worker(ME)
+    assert lease.hold(ME)
     assert sweep.sweep(ME, UNUSED, GRACE) == 1
 
 
@@ -223,5 +226,5 @@ def test_what_ended_long_ago_is_forgotten_unless_its_owner_or_server_is_still_to
     assert sweep.forget(ME, timedelta(seconds=50)) == 1
     left = set(Reservation.objects.values_list("pk", flat=True))
     assert left == {untold.pk, uncut.pk, recent.pk, open_.pk}
-    with pytest.raises(lease.NotSupervisor):
+    with pytest.raises(lease.NotHolder):
         sweep.forget(OTHER, timedelta(seconds=50))

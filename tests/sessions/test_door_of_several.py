@@ -22,7 +22,8 @@ from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.locator import SessionLocator
-from msgnode.sessions.manager import SessionManager, SessionSettings
+from msgnode.sessions.manager import SessionManager
+from msgnode.sessions.session_factory import SessionSettings
 from tests.fakes import FakeLink, FakeSession
 from tests.sessions.test_states import Store
 

@@ -7,9 +7,10 @@ from typing import Any
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Speaker
-from msgnode.sessions.manager import SessionManager, SessionSettings
+from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import State
 from msgnode.sessions.session import LiveSession
+from msgnode.sessions.session_factory import SessionSettings
 
 
 class Store:

@@ -9,10 +9,11 @@ import msgspec
 from msgnode import models
 from msgnode.bus.table import RoutingTable
 from msgnode.core.identity import Identity, Speaker
-from msgnode.sessions.manager import SessionManager, SessionSettings
+from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import State
 from msgnode.sessions.serialization import SessionState, session_of, state_of
 from msgnode.sessions.session import LiveSession
+from msgnode.sessions.session_factory import SessionSettings
 from msgnode.sessions.store import SessionStore, _of_identity
 
 ALICE = Identity("https://idp.example", "s-1", "alice@example.org", groups=("a",), expires=9.0)

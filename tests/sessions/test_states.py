@@ -31,7 +31,7 @@ from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.locator import SessionLocator
-from msgnode.sessions.manager import SessionManager, SessionSettings
+from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import (
     SESSION,
     SOCKET,
@@ -42,6 +42,7 @@ from msgnode.sessions.rules import (
     State,
 )
 from msgnode.sessions.session import LiveSession
+from msgnode.sessions.session_factory import SessionSettings
 from tests.fakes import FakeLink, FakeWriter
 
 Table = Mapping[Any, Any]

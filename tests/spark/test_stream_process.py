@@ -52,8 +52,7 @@ def test_the_stream_runs_beside_the_node_and_goes_on_after_its_spark_was_killed(
         node.ready()
         manage("traffic_generate", "--rows", "500", "--days", "1", "--seed", "7")
         until(lambda: messages(data) == 500, LIMIT, lambda: log_of(data))
-        (spark,) = filter(is_the_stream, psutil.Process(node.pid).children(recursive=True))
-        os.killpg(spark.pid, signal.SIGKILL)
+        os.killpg(group_of_the_stream(node.pid), signal.SIGKILL)
         told = "select kind from msgnode_alarm where cleared_at is null"
         until(lambda: stream.ALARM in column(data, told), 30)
         manage("traffic_generate", "--rows", "300", "--days", "1", "--seed", "8")
@@ -62,6 +61,13 @@ def test_the_stream_runs_beside_the_node_and_goes_on_after_its_spark_was_killed(
         node.signal(signal.SIGINT)
         node.status()
         assert node.survivors(10) == []
+
+
+def group_of_the_stream(launcher: int) -> int:
+    """The process group of Spark. A process that it has just forked looks like itself."""
+    found = filter(is_the_stream, psutil.Process(launcher).children(recursive=True))
+    (group,) = {os.getpgid(each.pid) for each in found}
+    return group
 
 
 def is_the_stream(process: psutil.Process) -> bool:

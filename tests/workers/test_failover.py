@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from msgnode import models, node
+from msgnode import models
 from msgnode.node import Node
 from msgnode.sessions.connection import Connection
 from msgnode.workers import membership_store
@@ -35,12 +35,13 @@ class Runtime:
     def __init__(self, at: Node, url: str = "") -> None:
         self.url = url or runtime()
         self.link = FakeLink()
+        parts = at.parts
         self.token = ""
         self._ids = itertools.count(1)
         self.connection = Connection(
-            self.link, "127.0.0.1", at.sessions, at.pipeline.carry, at.connection_settings
+            self.link, "127.0.0.1", parts.sessions, parts.pipeline.carry, parts.connection_settings
         )
-        at.sockets.add(self.connection, "127.0.0.1")
+        parts.sockets.add(self.connection, "127.0.0.1")
 
     def say(self, type_: str, to: str, body: Any = None, sender: str = "") -> int:
         id_ = next(self._ids)
@@ -88,26 +89,26 @@ async def start(
 
     async def start(protocol: int = PROTOCOL) -> Node:
         pid = next(pids)
-        monkeypatch.setattr(node.os, "getpid", lambda: pid)
+        monkeypatch.setattr(os, "getpid", lambda: pid)
         worker = Node()
         monkeypatch.undo()
-        assert worker.cluster is not None
-        worker.cluster.transport.protocol = protocol
+        assert worker.parts.cluster is not None
+        worker.parts.cluster.transport.protocol = protocol
         await worker.start()
         started.append(worker)
         return worker
 
     yield start
     for worker in started:
-        if not worker.lease.is_lost:
+        if not worker.parts.lease.is_lost:
             await worker.stop()
 
 
 def freeze(worker: Node) -> None:
     """Nothing of it is heard any more, and its lease runs out."""
-    assert worker.cluster is not None
-    worker.lease.renew = _never  # type: ignore[method-assign]
-    for task in (*worker.cluster._jobs, *worker.cluster.transport._tasks):
+    assert worker.parts.cluster is not None
+    worker.parts.lease.renew = _never  # type: ignore[method-assign]
+    for task in (*worker.parts.cluster._jobs, *worker.parts.cluster.transport._tasks):
         task.cancel()
 
 
@@ -117,40 +118,42 @@ async def _never() -> None:
 
 async def test_w1_a_worker_taken_for_dead_is_fenced_and_its_sessions_live_on(start: Start) -> None:
     live, frozen = await start(), await start()
-    assert live.cluster is not None
-    assert frozen.cluster is not None
-    await until(live.cluster.knows_all)
+    assert live.parts.cluster is not None
+    assert frozen.parts.cluster is not None
+    await until(live.parts.cluster.knows_all)
     caught, stays = await Runtime(frozen).open(), await Runtime(live).open()
     held = await caught.allocate()
     nobody = address()
     assert (await stays.ask("create", nobody))["code"] == 404
     lost: list[str] = []
-    frozen.lease.on_lost = lost.append
+    frozen.parts.lease.on_lost = lost.append
     freeze(frozen)
-    assert await sync_to_async(membership_store.renew)(frozen.epoch, -60.0)
-    assert len(live.sessions.sessions) == 1
-    await until(lambda: len(live.sessions.sessions) == 2)
+    assert await sync_to_async(membership_store.renew)(frozen.parts.epoch, -60.0)
+    assert len(live.parts.sessions.sessions) == 1
+    await until(lambda: len(live.parts.sessions.sessions) == 2)
     stays.say("create", held, {"value": "waits"})
-    await until(lambda: not frozen.lease.is_held)
-    del frozen.lease.renew  # it wakes
+    await until(lambda: not frozen.parts.lease.is_held)
+    del frozen.parts.lease.renew  # it wakes
     caught.say("create", held, {"value": "read after the freeze"})
     id_ = caught.say("create", ALLOCATION, {"scheme": "hyperty", "value": {"number": 1}})
-    await until(lambda: frozen.lease.is_lost)
+    await until(lambda: frozen.parts.lease.is_lost)
     assert lost == ["its epoch is retired"]
     assert not caught.answers(id_)
     await frozen.fence("its epoch is retired")
     assert caught.link.closed is not None
     assert caught.link.closed[0] == 3001
-    frozen.session_store.closed(next(iter(frozen.sessions.sessions.values())), "by the frozen one")
-    await frozen.writer.stop()
+    frozen.parts.session_store.closed(
+        next(iter(frozen.parts.sessions.sessions.values())), "by the frozen one"
+    )
+    await frozen.parts.writer.stop()
     row = await models.Session.objects.aget(runtime_url=caught.url)
-    assert row.epoch == live.epoch
+    assert row.epoch == live.parts.epoch
     assert row.state != models.Session.State.CLOSED
     assert await models.Allocation.objects.filter(address=held).aexists()
     assert await models.Alarm.objects.filter(kind="worker-fenced").aexists()
     again = await start()
-    assert again.cluster is not None
-    for each in (again.cluster, live.cluster):
+    assert again.parts.cluster is not None
+    for each in (again.parts.cluster, live.parts.cluster):
         await until(each.knows_all)
     back = Runtime(again, caught.url)
     token_url = f"{caught.url}/{caught.token}"
@@ -162,14 +165,16 @@ async def test_w1_a_worker_taken_for_dead_is_fenced_and_its_sessions_live_on(sta
 
 async def test_a_session_is_not_taken_from_a_worker_that_holds_its_lease(start: Start) -> None:
     live, silent = await start(), await start()
-    assert live.cluster is not None
+    assert live.parts.cluster is not None
     caught = await Runtime(silent).open()
-    (peer,) = live.cluster.transport.peers.values()
-    live.cluster.transport.down(peer, "is tested")
-    await live.cluster.take_over(silent.sessions.sessions[caught.connection.session.id].id)
-    assert not live.sessions.sessions
+    (peer,) = live.parts.cluster.transport.peers.values()
+    live.parts.cluster.transport.down(peer, "is tested")
+    await live.parts.cluster.take_over(
+        silent.parts.sessions.sessions[caught.connection.session.id].id
+    )
+    assert not live.parts.sessions.sessions
     row = await models.Session.objects.aget(runtime_url=caught.url)
-    assert row.epoch == silent.epoch
+    assert row.epoch == silent.parts.epoch
 
 
 async def test_a_worker_of_another_protocol_waits_for_those_before_it_and_takes_what_they_leave(
@@ -181,7 +186,7 @@ async def test_a_worker_of_another_protocol_waits_for_those_before_it_and_takes_
     coming = asyncio.create_task(start())
     alarms = models.Alarm.objects.filter(kind="worker-protocol")
     async with asyncio.timeout(30):
-        while not await alarms.filter(text__contains=before.worker).aexists():
+        while not await alarms.filter(text__contains=before.parts.worker).aexists():
             await eventually()
     assert (await leaves.ask("create", address()))["code"] == 404  # it takes no sessions yet
     assert not coming.done()

@@ -117,6 +117,8 @@ class Broker:
         self.client_id = client_id
         self.counters = counters
         self.is_up = False
+        self.may_connect: Callable[[], bool] = lambda: True
+        """Whether this worker may; one that was frozen would end its successor's connection."""
         self.receive = receive
         self.on_room = on_room
         self.known: OrderedDict[int, Delivery] = OrderedDict()
@@ -145,6 +147,9 @@ class Broker:
         """Be connected; runs until cancelled."""
         pause = _FIRST_PAUSE
         while True:
+            if not self.may_connect():
+                await asyncio.sleep(_FIRST_PAUSE)
+                continue
             client = self._client = _Client(self)
             why = ""
             try:

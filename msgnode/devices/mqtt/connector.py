@@ -67,6 +67,7 @@ class MqttConnector:
         devices: opens the sessions of devices.
         sensors: opens those of sensor topics.
         claim: of the one worker that serves the broker.
+        holds_lease: whether this worker's lease runs; none connects without.
         load: reads the rows of the console.
         raise_alarm, clear_alarm: of the node.
     """
@@ -77,6 +78,7 @@ class MqttConnector:
         devices: Opener,
         sensors: Opener,
         claim: Claim,
+        holds_lease: Callable[[], bool],
         load: Callable[[], Awaitable[list[SensorTopic]]],
         raise_alarm: Callable[[str, str, str], None],
         clear_alarm: Callable[[str, str], None],
@@ -88,6 +90,7 @@ class MqttConnector:
         self._devices_opener = devices
         self._sensors_opener = sensors
         self._claim = claim
+        self._holds_lease = holds_lease
         self._load = load
         self._raise_alarm = raise_alarm
         self._clear_alarm = clear_alarm
@@ -195,6 +198,7 @@ class MqttConnector:
                 settings.idle,
                 self._changed,
             )
+            self._frames.broker.may_connect = self._holds_lease
             self._start(self._frames, self._frames.run())
             self._is_stale = True
         if self._is_stale:
@@ -224,6 +228,7 @@ class MqttConnector:
                     self.counters,
                     self._changed,
                 )
+                feed.broker.may_connect = self._holds_lease
                 self._feeds[topic] = feed
                 self._start(feed, feed.run())
         self._changed()

@@ -23,6 +23,7 @@ import { MessageBus } from "./messagebus.js";
 import { AnswerError } from "./bus.js";
 import { errorBody } from "./messages.js";
 import { MiniBus } from "./minibus.js";
+import { Qos } from "./qos.js";
 import { Resolver } from "./resolver.js";
 import { Sandboxes } from "./sandbox/sandboxes.js";
 import { StubList } from "./stub-list.js";
@@ -88,6 +89,7 @@ export class Runtime {
     this.bus.resolver = this.resolver;
     const attach = (hyperty, address) => this.#hyperties.get(hyperty)?.listen(address);
     this.#syncManager = new SyncManager({ bus: this.bus, domain: this.domain, attach, storage: options.storage });
+    this.qos = new Qos(this);
     globalThis.addEventListener?.("online", this.#onLine);
     globalThis.addEventListener?.("offline", this.#offLine);
   }
@@ -209,7 +211,7 @@ export class Runtime {
     this.#isClosed = true;
     globalThis.removeEventListener?.("online", this.#onLine);
     globalThis.removeEventListener?.("offline", this.#offLine);
-    await Promise.all([...this.#hyperties.keys()].map((url) => this.#closeHyperty(url)));
+    await Promise.all([this.qos.close(), ...[...this.#hyperties.keys()].map((url) => this.#closeHyperty(url))]);
     this.#syncManager.close();
     await this.#loader.close();
     this.#sandboxes.close();

@@ -1,0 +1,41 @@
+"""The node's durable state: rows only, the rules live in the rooms.
+
+The database is the truth and every worker's routing table a copy of it in memory. Rows of sessions,
+allocations and subscriptions are written by the workers in group commits before they are
+acknowledged; an operator's change in the console reaches the workers through ControlMessage.
+"""
+
+from __future__ import annotations
+
+from .devices import MqttTopic
+from .identities import ApiKey, IdentityBinding, Issuer, ProviderKey, Revocation
+from .lengths import ADDRESS_LENGTH
+from .operations import Alarm, AlarmNotice, AlarmRule, AuditEntry, ComponentStatus, NodeSample
+from .sessions import AddressOwner, AddressPool, Allocation, Ban, PoolAddress, Session, Subscription
+from .workers import ControlMessage, Worker, WorkerClaim
+
+__all__ = [
+    "ADDRESS_LENGTH",
+    "AddressOwner",
+    "AddressPool",
+    "Alarm",
+    "AlarmNotice",
+    "AlarmRule",
+    "Allocation",
+    "ApiKey",
+    "AuditEntry",
+    "Ban",
+    "ComponentStatus",
+    "ControlMessage",
+    "IdentityBinding",
+    "Issuer",
+    "MqttTopic",
+    "NodeSample",
+    "PoolAddress",
+    "ProviderKey",
+    "Revocation",
+    "Session",
+    "Subscription",
+    "Worker",
+    "WorkerClaim",
+]

@@ -1,0 +1,46 @@
+"""What operators say of devices."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class MqttTopic(models.Model):
+    """A topic of the MQTT broker whose messages are updates of data objects."""
+
+    topic = models.CharField(
+        "topic filter",
+        max_length=255,
+        unique=True,
+        help_text="Such as sensors/+/temperature.",
+    )
+    object = models.CharField(
+        "data object",
+        max_length=500,
+        help_text="Its address, such as context://example.org/sensor-{1}, where {1} stands for "
+        "what the first wildcard has met.",
+    )
+    attribute = models.CharField(max_length=255, help_text="The attribute that a message updates.")
+    path = models.CharField(
+        "path to the value",
+        max_length=255,
+        blank=True,
+        help_text="Where the value is in a JSON payload, such as data.celsius. Empty: all of it.",
+    )
+    schema = models.CharField(
+        max_length=500, blank=True, help_text="URL of the schema that observers are told."
+    )
+    command_topic = models.CharField(
+        max_length=255,
+        blank=True,
+        help_text="Where the value of an update to the object is published, such as "
+        "sensors/{1}/set. Empty: it takes no commands.",
+    )
+    is_enabled = models.BooleanField("enabled", default=True)
+
+    class Meta:
+        ordering = ("topic",)
+        verbose_name = "sensor topic"
+
+    def __str__(self) -> str:
+        return self.topic

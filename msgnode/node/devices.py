@@ -1,0 +1,151 @@
+"""The parts of a worker that serve devices, where they are switched on."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+
+from msgnode.bus.pipeline import Pipeline
+from msgnode.bus.ports import Proof
+from msgnode.devices import forwarding
+from msgnode.devices.api import DeviceApi, DeviceSettings
+from msgnode.devices.devices import Devices
+from msgnode.devices.mqtt import rows as mqtt_rows
+from msgnode.devices.mqtt.connector import MqttConnector, MqttSettings
+from msgnode.devices.mqtt.sessions import BrokerSessions
+from msgnode.devices.outlets import WEBHOOK_SECONDS, Outlets
+from msgnode.devices.push import PushKey, PushWakeups
+from msgnode.devices.resumption import DeviceSessions
+from msgnode.devices.safe_http import SafeHttp
+from msgnode.devices.webhook import Webhooks
+from msgnode.identity import service_accounts
+from msgnode.sessions.connection import ConnectionSettings
+from msgnode.sessions.connection_limits import ConnectionLimits
+from msgnode.sessions.handshake import SessionHandshake
+from msgnode.sessions.manager import SessionManager
+from msgnode.storage.claims import WorkerClaim
+from msgnode.storage.writer import GroupWriter
+from msgnode.workers.cluster import Cluster
+from msgnode.workers.lease import Lease
+from msgnode.workers.session_calls import SessionCalls
+
+from .alarms import Alarms
+
+Prove = Callable[[str], Awaitable[Proof]]
+
+
+def devices_without_sockets(sessions: SessionManager, sockets: ConnectionLimits) -> Devices | None:
+    """What devices without a WebSocket have their sessions by; hooked into those."""
+    if not settings.DEVICE_HTTP:
+        return None
+    limits: dict[str, Any] = settings.NODE
+    devices = Devices(
+        sockets,
+        sessions.queues,
+        buffer_bytes=limits["OUTBOX_BYTES"] // 4,
+        idle=limits["PING_TIMEOUT"],
+    )
+    sessions.on_closed.append(devices.session_closed)
+    sessions.on_handed_off.append(devices.session_left)
+    return devices
+
+
+def mqtt_connector(
+    epoch: str,
+    pipeline: Pipeline,
+    sessions: SessionManager,
+    sockets: ConnectionLimits,
+    connections: ConnectionSettings,
+    writer: GroupWriter,
+    lease: Lease,
+    alarms: Alarms,
+) -> MqttConnector | None:
+    """What joins the operator's MQTT broker to the bus."""
+    if not settings.DEVICE_MQTT:
+        return None
+    limits: dict[str, Any] = settings.NODE
+    rate = settings.MQTT["MESSAGES_PER_SECOND"]
+    of_sensors = replace(connections, flow=replace(connections.flow, messages_per_second=rate))
+    parts = (pipeline, sessions, sockets)
+    return MqttConnector(
+        MqttSettings(
+            settings.DOMAIN,
+            mqtt_rows.address(settings.MQTT, int(limits["MAX_FRAME_BYTES"])),
+            settings.MQTT["PREFIX"],
+            limits["PING_TIMEOUT"],
+        ),
+        BrokerSessions(*parts, connections),
+        BrokerSessions(*parts, of_sensors),
+        WorkerClaim("mqtt", epoch, writer),
+        lambda: lease.is_held,
+        partial(mqtt_rows.read, writer),
+        alarms.raise_alarm,
+        alarms.clear_alarm,
+    )
+
+
+def webhooks() -> Webhooks | None:
+    """What posts to network servers."""
+    return Webhooks(_safe_http()) if settings.DEVICE_WEBHOOKS else None
+
+
+def push_wakeups(devices: Devices | None, alarms: Alarms) -> PushWakeups | None:
+    """What wakes devices that sleep."""
+    if devices is None or not settings.DEVICE_PUSH:
+        return None
+    return PushWakeups(
+        PushKey(settings.SECRET_KEY, settings.PUSH_CONTACT),
+        settings.PUSH_HOSTS,
+        _safe_http(),
+        devices,
+        settings.NODE["GRACE_PERIOD"],
+        alarms.raise_alarm,
+    )
+
+
+def device_api(
+    devices: Devices | None,
+    pipeline: Pipeline,
+    sessions: SessionManager,
+    handshake: SessionHandshake,
+    sockets: ConnectionLimits,
+    connections: ConnectionSettings,
+    prove: Prove,
+    cluster: Cluster | None,
+    webhooks: Webhooks | None,
+    wakeups: PushWakeups | None,
+) -> DeviceApi | None:
+    """What devices ask for over HTTP, and what other workers ask for them."""
+    if devices is None:
+        return None
+    limits: dict[str, Any] = settings.NODE
+    max_bytes = int(limits["MAX_FRAME_BYTES"])
+    opener = DeviceSessions(
+        pipeline, sessions, handshake, sockets, connections, partial(_prove, prove), devices
+    )
+    api = DeviceApi(
+        opener,
+        DeviceSettings(settings.WS_ORIGINS, max_bytes, limits["GRACE_PERIOD"]),
+        None if cluster is None else SessionCalls(cluster.rpc, cluster.replicator),
+        Outlets(opener, max_bytes, webhooks, service_accounts.may_have_webhooks, wakeups),
+    )
+    if cluster is not None:
+        cluster.rpc.calls[forwarding.KIND] = api.answer
+    return api
+
+
+async def _prove(prove: Prove, text: str, source: str) -> Proof:
+    """Who is behind what a device or a network server opens its session with."""
+    if service_accounts.is_key(text):
+        return await service_accounts.prove(text, source)
+    return await prove(text)
+
+
+def _safe_http() -> SafeHttp:
+    networks = [ipaddress.ip_network(each) for each in settings.WEBHOOK_NETWORKS]
+    return SafeHttp(networks, WEBHOOK_SECONDS, 1024 * 1024)

@@ -1,0 +1,148 @@
+"""The parts of a worker that watch it, and tell operators what they see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+
+from msgnode.bus.pipeline import Pipeline
+from msgnode.bus.ports import Component, ComponentInfo
+from msgnode.core.faults import FAULTS
+from msgnode.devices.mqtt.connector import MqttConnector
+from msgnode.monitoring import peer_queries
+from msgnode.monitoring.alarm_rules import AlarmRules
+from msgnode.monitoring.component_status import StatusReport
+from msgnode.monitoring.fault_alarms import FaultAlarms
+from msgnode.monitoring.otlp import OtlpExport
+from msgnode.monitoring.sampler import SampledNode, Sampler
+from msgnode.monitoring.samples import Sample
+from msgnode.monitoring.session_watch import SessionWatch
+from msgnode.monitoring.tail import Tail
+from msgnode.monitoring.talkers import Talkers
+from msgnode.monitoring.taps import Taps
+from msgnode.monitoring.tracer import Tracer
+from msgnode.policy.service import PolicyService
+from msgnode.sessions.handshake import SessionHandshake
+from msgnode.sessions.manager import SessionManager
+from msgnode.storage.claims import WorkerClaim
+from msgnode.storage.writer import GroupWriter
+from msgnode.workers.cluster import Cluster
+from msgnode.workers.worker_process import WorkerId
+
+from .alarms import Alarms
+
+
+class Monitoring:
+    """One instance per worker.
+
+    Args:
+        node: what is sampled.
+        me: this worker.
+        pipeline: whose messages are tapped and traced.
+        policy: says how it decides over them.
+        cluster: the other workers, if there may be some.
+        cards: every component, connector and protostub, as it is now.
+    """
+
+    def __init__(
+        self,
+        node: SampledNode,
+        me: WorkerId,
+        pipeline: Pipeline,
+        writer: GroupWriter,
+        alarms: Alarms,
+        cluster: Cluster | None,
+        cards: Callable[[], list[ComponentInfo]],
+        policy: PolicyService,
+    ) -> None:
+        self._cluster = cluster
+        tracing, export = settings.TRACING, None
+        if tracing["ENDPOINT"]:
+            export = OtlpExport(tracing["ENDPOINT"], settings.DOMAIN, me.name)
+        self._export = export
+        self.tracer = Tracer(
+            pipeline,
+            me.name,
+            policy.shown,
+            policy.explain,
+            tracing["RATIO"],
+            export.export if export is not None else None,
+            export.sent if export is not None else None,
+        )
+        if cluster is not None:
+            cluster.replicator.traces = self.tracer
+        taps = Taps(pipeline.watch)
+        talkers = Talkers(partial(taps.put, "talkers"))
+        sessions = node.sessions.sessions
+        self.watch = SessionWatch(sessions, me.name, partial(taps.put, "sessions"))
+        self.sampler = Sampler(node, me.name, writer, talkers, self.watch)
+        self.alarm_rules = AlarmRules(
+            self._samples,
+            WorkerClaim("alarm rules", me.epoch, writer),
+            writer,
+            self.sampler.bounds,
+            settings.DATA_DIR,
+        )
+        self.tail = Tail(settings.DATA_DIR, me.name, partial(taps.put, "tail"))
+        self._status = StatusReport(writer, me.name, cards)
+        self._faults = FaultAlarms(FAULTS, me.name, alarms.raise_alarm, alarms.clear_alarm)
+
+    @property
+    def sources(self) -> tuple[Sampler, SessionWatch, Tracer]:
+        """What pages and scrapes are told from."""
+        return self.sampler, self.watch, self.tracer
+
+    def jobs(self) -> list[Coroutine[Any, Any, None]]:
+        """What runs as long as the worker."""
+        jobs = (self._status, self._faults, self.sampler, self.alarm_rules)
+        return [each.run() for each in jobs]
+
+    async def start(self) -> None:
+        """Messages may be followed and traced."""
+        await self.tail.start()
+        self.tracer.start()
+
+    async def stop(self) -> None:
+        """Say what waits to be said, and end."""
+        await self.tail.stop()
+        if self._export is not None:
+            await asyncio.to_thread(self._export.close)
+
+    async def _samples(self) -> tuple[list[Sample], bool]:
+        """The last sample of each worker that answers, and whether all do."""
+        told = list(self.sampler.rings.seconds)[-1:]
+        if self._cluster is None:
+            return told, True
+        others = await peer_queries.samples(self._cluster.rpc, seconds=1.0)
+        for samples in others.values():
+            told += samples or ()
+        return told, None not in others.values()
+
+
+def cards(
+    domain: str,
+    handshake: SessionHandshake,
+    sessions: SessionManager,
+    components: Iterable[Component],
+    mqtt: MqttConnector | None,
+) -> list[ComponentInfo]:
+    """Every component, connector and protostub the node knows, for the operator."""
+    stubs = [
+        ComponentInfo("protostub ws", "protostub", f"ws://{domain}/ws"),
+        ComponentInfo("protostub stub-connect", "protostub", f"ws://{domain}/stub/connect"),
+    ]
+    connected = Counter({"ws": 0, "stub-connect": 0})
+    for session in sessions.sessions.values():
+        if session.is_connected:
+            connected[session.handshake] += 1
+    for card, kind in zip(stubs, ("ws", "stub-connect"), strict=True):
+        card.since = handshake.card.since
+        card.answered = connected[kind]
+        card.state = f"{connected[kind]} connected"
+    connectors = [mqtt.update_card()] if mqtt is not None else []
+    return [handshake.card, *(each.update_card() for each in components), *connectors, *stubs]

@@ -1,0 +1,84 @@
+"""What the rooms are told of the settings: one value for each, made in one place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+
+from msgnode.bus.open_requests import RequestLimits
+from msgnode.sessions.budgets import AnswerBudget
+from msgnode.sessions.connection import ConnectionSettings
+from msgnode.sessions.flow_control import FlowLimits
+from msgnode.sessions.session_factory import SessionSettings
+from msgnode.traffic.recorder import RecordOptions
+from msgnode.traffic.retention import raw_url
+from msgnode.workers.cluster import ClusterLimits
+
+
+def request_limits() -> RequestLimits:
+    """Of requests that wait for their response."""
+    limits: dict[str, Any] = settings.NODE
+    return RequestLimits(limits["RESPONSE_SECONDS"], limits["MAX_OPEN_REQUESTS"])
+
+
+def session_settings() -> SessionSettings:
+    """Of sessions."""
+    limits: dict[str, Any] = settings.NODE
+    return SessionSettings(
+        resume=settings.RESUME,
+        shares=settings.SHARE_RUNTIME_URL,
+        stores=settings.STORE_FOR_DETACHED,
+        grace=limits["GRACE_PERIOD"],
+        outbox_bytes=limits["OUTBOX_BYTES"],
+        queue_bytes_per_source=limits["MAX_QUEUE_BYTES_PER_SOURCE"],
+        queue_bytes=limits["MAX_QUEUE_BYTES"],
+        max_sessions=limits["MAX_SESSIONS"],
+        max_per_runtime=limits["MAX_SESSIONS_PER_RUNTIME"],
+        node_address=f"domain://msg-node.{settings.DOMAIN}",
+        request_limits=request_limits(),
+    )
+
+
+def connection_settings(answers: AnswerBudget, names_runtime: bool) -> ConnectionSettings:
+    """Of connections.
+
+    Args:
+        answers: how many answers may be under way, of all of them.
+        names_runtime: whether an identity is expected of every runtime.
+    """
+    limits: dict[str, Any] = settings.NODE
+    return ConnectionSettings(
+        FlowLimits(
+            messages_per_second=limits["MAX_MESSAGES_PER_SECOND"],
+            bytes_per_second=limits["MAX_BYTES_PER_SECOND"],
+            max_pending=limits["MAX_PENDING_ANSWERS"],
+            answers=answers,
+        ),
+        handshake_timeout=limits["HANDSHAKE_TIMEOUT"],
+        names_runtime=names_runtime,
+    )
+
+
+def record_options() -> RecordOptions:
+    """Of the traffic record."""
+    options = settings.RECORD
+    return RecordOptions(
+        url=raw_url(options["URL"]),
+        flush_seconds=options["FLUSH_SECONDS"],
+        buffer_rows=options["BUFFER_ROWS"],
+        max_bytes=options["MAX_BYTES"],
+        min_free=options["MIN_FREE_BYTES"],
+        pseudonym_key=options["PSEUDONYM_KEY"].encode(),
+    )
+
+
+def cluster_limits() -> ClusterLimits:
+    """Of what workers do for one another."""
+    limits: dict[str, Any] = settings.NODE
+    return ClusterLimits(
+        timeout=limits["WORKER_TIMEOUT"],
+        outbox_bytes=limits["OUTBOX_BYTES"],
+        stores=settings.STORE_FOR_DETACHED,
+        requests=request_limits(),
+    )

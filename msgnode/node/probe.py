@@ -1,0 +1,62 @@
+"""The way of a worker's message to itself: its pipeline, and what sends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+
+from msgnode.bus.pipeline import Pipeline
+from msgnode.bus.ports import NoPolicies
+from msgnode.bus.replies import Replies
+from msgnode.bus.response_guard import ResponseGuard
+from msgnode.bus.routes import ComponentBook
+from msgnode.bus.table import RoutingTable
+from msgnode.bus.writing import Barrier
+from msgnode.monitoring.path_probe import PathProbe
+from msgnode.sessions.handshake import SessionHandshake
+from msgnode.sessions.probe import NoRecord, ProbeAuthorizer, ProbeDoor
+from msgnode.storage.writer import GroupWriter
+
+from .alarms import Alarms
+
+
+def probe_pipeline(
+    domain: str,
+    table: RoutingTable,
+    handshake: SessionHandshake,
+    barrier: Barrier,
+    missed: Callable[[str], None],
+) -> Pipeline:
+    """It goes by the table alone, by no policy, and into no record."""
+    return Pipeline(
+        domain=domain,
+        table=table,
+        components=ComponentBook(()),
+        authorizer=ProbeAuthorizer(),
+        session_door=handshake,
+        enforcer=NoPolicies(),
+        recorder=NoRecord(),
+        answers=Replies(NoPolicies(), settings.NODE["ANSWER_TIMEOUT"], barrier),
+        guard=ResponseGuard(table, is_strict=False, missed=missed),
+    )
+
+
+def path_probe(
+    probe: ProbeDoor, table: RoutingTable, worker: str, writer: GroupWriter, alarms: Alarms
+) -> PathProbe:
+    """What sends it now and then, and raises an alarm when it does not come back."""
+    limits: dict[str, Any] = settings.NODE
+    return PathProbe(
+        probe,
+        table,
+        writer,
+        worker,
+        alarms.raise_alarm,
+        alarms.clear_alarm,
+        every=limits["PROBE_INTERVAL"],
+        timeout=limits["PROBE_TIMEOUT"],
+        worker_timeout=limits["WORKER_TIMEOUT"],
+        shares_port=settings.WORKERS > 1,
+    )

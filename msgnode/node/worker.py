@@ -1,0 +1,228 @@
+"""One worker of the node: its start, its drain, its stop, and its end when its lease is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from django.conf import settings
+
+from msgnode import models
+from msgnode.allocation.store import AllocationStore
+from msgnode.core.faults import FAULTS
+from msgnode.devices.mqtt.connector import MqttConnector
+from msgnode.identity.provider.clients import ensure_own_clients
+from msgnode.monitoring import fault_alarms, path_probe
+from msgnode.sessions.bans import BanList
+from msgnode.sessions.expiry import run_expiry
+from msgnode.sessions.rules import CloseCode
+from msgnode.sessions.store import SessionStore
+from msgnode.storage import alarms
+from msgnode.subscriptions.store import SubscriptionStore
+from msgnode.workers.fencing import note_fencing
+from msgnode.workers.lone import register_alone
+from msgnode.workers.membership_store import READY, STARTING, retire
+from msgnode.workers.transport import LAYER_AWAY, LAYER_FULL
+from spark.freshness import watch_reports
+
+from .parts import Parts
+
+log = logging.getLogger(__name__)
+
+
+class Node:
+    """The life of a worker; `parts` is what it is made of."""
+
+    def __init__(self) -> None:
+        self.is_ready = False
+        self.on_drain: list[Callable[[], None]] = []
+        self.parts = Parts(self._figures)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._renewing: asyncio.Task[None] | None = None
+
+    @property
+    def runs_all_jobs(self) -> bool:
+        """Whether no job that goes on in the background has ended."""
+        return not any(task.done() for task in self._tasks)
+
+    # --- start ------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Load the routing table from the database and begin.
+
+        Raises:
+            DatabaseError: the database cannot be read.
+            AnotherRuns: another worker serves this database, and has no Redis either.
+        """
+        parts = self.parts
+        rows = await asyncio.to_thread(self._register)
+        self._renewing = asyncio.create_task(parts.lease.run())
+        with_gap, bans = await asyncio.to_thread(self._load, rows)
+        parts.alarms.begin()
+        if parts.record is not None:
+            parts.record.start()
+        parts.sessions.apply_bans(bans)
+        if with_gap:
+            text = f"The last stop was not clean: {with_gap} sessions may have missed messages."
+            parts.alarms.raise_alarm("unclean-stop", parts.domain, text)
+        jobs = (
+            run_expiry(parts.sessions),
+            parts.control.run(),
+            *parts.monitoring.jobs(),
+            parts.policy.watch(),
+            parts.policy.write(),
+            parts.identities.watch(),
+            *parts.registries.jobs(),
+            *parts.qos.jobs(),
+            watch_reports(),
+        )
+        self._tasks = [asyncio.create_task(job) for job in jobs]
+        await parts.monitoring.start()
+        if parts.cluster is not None:
+            await parts.cluster.join()
+        self.is_ready = True
+        if parts.wakeups is not None:
+            self._tasks.append(asyncio.create_task(parts.wakeups.run()))
+        if parts.mqtt is not None:
+            self._tasks.append(asyncio.create_task(_serve_mqtt(parts.mqtt)))
+        log.info("The worker is ready.", extra={"worker": parts.worker, **parts.table.sizes})
+
+    def _figures(self) -> dict[str, Any]:
+        """What is noted of the worker with each renewal of its lease."""
+        cluster, sessions = self.parts.cluster, len(self.parts.sessions.sessions)
+        if cluster is None:
+            return {"state": READY if self.is_ready else STARTING, "sessions": sessions}
+        links = cluster.transport.figures()
+        return {"state": cluster.state, "sessions": sessions, "links": links}
+
+    def _register(self) -> Iterable[models.Session]:
+        """Enter this worker; the sessions that are its own from now on."""
+        if self.parts.cluster is not None:
+            return self.parts.cluster.register()
+        register_alone(self.parts.me, self.parts.lease)
+        return SessionStore.load()
+
+    def _load(self, rows: Iterable[models.Session]) -> tuple[int, BanList]:
+        parts = self.parts
+        alarms.clear_of_ended(
+            (path_probe.KIND, fault_alarms.KIND, LAYER_AWAY, LAYER_FULL), socket.gethostname()
+        )
+        ensure_own_clients()
+        parts.identities.load()
+        with_gap = parts.sessions.restore(rows)
+        parts.identities.restore()
+        AllocationStore.load_owners(parts.owners)
+        parts.allocation.pool_schemes = AllocationStore.pool_schemes()
+        parts.allocation.restore(AllocationStore.load(), parts.sessions.sessions)
+        parts.subscriptions.restore(SubscriptionStore.load(), parts.sessions.sessions)
+        parts.policy.load()
+        return with_gap, SessionStore.load_bans()
+
+    # --- end --------------------------------------------------------------------------------------
+
+    async def drain(self) -> None:
+        """Tell every session to come back, not all at once."""
+        parts = self.parts
+        self._close_doors()
+        await parts.path.stop()
+        if parts.mqtt is not None:
+            with FAULTS.kept_to("step of the stop"):
+                await parts.mqtt.stop()
+        if parts.cluster is not None:
+            parts.cluster.close()
+        seconds = settings.NODE["DRAIN_STAGGER"]
+        self._end_pages()
+        await parts.sockets.end_all(CloseCode.GOING_AWAY, "the node restarts: come back", seconds)
+
+    async def stop(self) -> None:
+        """Tell every session to come back, give those left to other workers, commit, end."""
+        parts = self.parts
+        for step in (
+            self.drain,
+            self._end_webhooks,
+            parts.monitoring.stop,
+            self._end_jobs,
+            self._give_sessions_away,
+            self._store_sessions,
+            parts.registries.stop,
+            parts.qos.stop,
+            parts.identities.stop,
+            self._close_record,
+            parts.writer.stop,
+            self._leave_workers,
+        ):
+            with FAULTS.kept_to("step of the stop"):
+                await step()
+
+    async def fence(self, why: str) -> None:
+        """Serve nothing more, because the lease is lost, and tell every socket to come back.
+
+        The rows are left to whoever has them now. Waits for the database as long as that takes.
+        """
+        parts = self.parts
+        self._close_doors()
+        if parts.mqtt is not None:
+            parts.mqtt.abort()
+        self._end_pages()
+        await parts.sockets.end_all(
+            CloseCode.GOING_AWAY, "this worker begins again: come back", 0.0
+        )
+        missed = await parts.cluster.fence() if parts.cluster is not None else set()
+        for task in self._tasks:
+            task.cancel()
+        steps = (parts.path.stop, parts.monitoring.stop, self._close_record)
+        await asyncio.gather(
+            *(asyncio.wait_for(step(), 1.0) for step in steps), return_exceptions=True
+        )
+        await asyncio.to_thread(note_fencing, parts.me, why, missed)
+
+    def _close_doors(self) -> None:
+        """Take no newcomers any more."""
+        self.is_ready = False
+        if self.parts.devices is not None:
+            self.parts.devices.is_closed = True
+
+    def _end_pages(self) -> None:
+        """Who is served by this worker and is no session: `on_drain` lets them go."""
+        for let_go in self.on_drain:
+            with FAULTS.kept_to("console"):
+                let_go()
+
+    async def _end_webhooks(self) -> None:
+        if self.parts.webhooks is not None:
+            await self.parts.webhooks.stop()
+        if self.parts.wakeups is not None:
+            await self.parts.wakeups.close()
+
+    async def _end_jobs(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _give_sessions_away(self) -> None:
+        if self.parts.cluster is not None:
+            await self.parts.cluster.leave(settings.NODE["DRAIN_SECONDS"])
+
+    async def _store_sessions(self) -> None:
+        self.parts.sessions.stop()
+
+    async def _close_record(self) -> None:
+        if self.parts.record is not None:
+            await asyncio.to_thread(self.parts.record.close)
+
+    async def _leave_workers(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()  # or it would find its epoch retired, and take that for a loss
+        if self.parts.cluster is not None:
+            await self.parts.cluster.stop()
+        else:
+            await asyncio.to_thread(retire, self.parts.epoch)
+        self.parts.lease.close()
+
+
+async def _serve_mqtt(mqtt: MqttConnector) -> None:
+    await mqtt.run()
+    await asyncio.Event().wait()  # it was stopped, and the job has not failed

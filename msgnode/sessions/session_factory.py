@@ -1,0 +1,80 @@
+"""Makes sessions as the settings say: new ones, and those of the database's rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgnode import models
+from msgnode.bus.open_requests import DEFAULT_LIMITS, RequestLimits
+from msgnode.core.digest import digest
+from msgnode.core.identity import Speaker
+
+from .rules import State
+from .session import LiveSession
+from .store import SessionStore
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """resume: always, when-idle (embedded default) or with-proof. Times are in seconds."""
+
+    resume: str
+    shares: bool
+    stores: bool
+    grace: float
+    outbox_bytes: int
+    max_sessions: int
+    max_per_runtime: int
+    node_address: str
+    request_limits: RequestLimits = DEFAULT_LIMITS
+    queue_bytes_per_source: int = 64 * 1024 * 1024
+    queue_bytes: int = 512 * 1024 * 1024
+
+
+def new_session(
+    settings: SessionSettings,
+    runtime_url: str,
+    token: str,
+    handshake: str,
+    speaker: Speaker,
+    proof: str,
+) -> LiveSession:
+    """A session that nobody knows of yet; its id is the speaker's."""
+    return LiveSession(
+        id_=speaker.session_id,
+        runtime_url=runtime_url,
+        token=token,
+        token_hash=digest(token),
+        handshake=handshake,
+        speaker=speaker,
+        outbox_bytes=settings.outbox_bytes,
+        stores=settings.stores,
+        proof=proof,
+        request_limits=settings.request_limits,
+    )
+
+
+def restored_session(settings: SessionSettings, row: models.Session) -> LiveSession:
+    """The session of a row, arriving, not yet known to anybody."""
+    identity = SessionStore.identity_of(row)
+    session = LiveSession(
+        id_=row.id.hex,
+        runtime_url=row.runtime_url,
+        token="",
+        token_hash=row.token_hash,
+        handshake=row.handshake,
+        speaker=Speaker(
+            row.id.hex, row.runtime_url, remote_address=row.remote_address, identity=identity
+        ),
+        outbox_bytes=settings.outbox_bytes,
+        stores=settings.stores,
+        state=State.ARRIVING,
+        proof=row.identity.get("proof", ""),
+        request_limits=settings.request_limits,
+        was_restored=True,
+    )
+    session.bound_at = session.opened_at = row.opened_at.timestamp()
+    session.resumptions = row.resumptions
+    session.has_said_who = row.identity.get("said", False)
+    session.outbox.has_gap = bool(row.epoch)
+    return session

@@ -1,0 +1,105 @@
+"""Why: the decision log, and how often each rule has decided."""
+
+from __future__ import annotations
+
+import uuid
+
+import msgspec
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.decorators import display
+
+from policies.authoring.drafts import paths_of_rules
+from policies.models import DecisionEntry, RuleHits, Version
+
+from .links import ReadOnlyAdmin, link
+
+_LABELS = {"permit": "success", "deny": "danger", "indeterminate": "warning"}
+
+
+def _as_json(text: str) -> SafeString:
+    """JSON on lines of its own; what is none, as it is."""
+    try:
+        shown = msgspec.json.format(text, indent=2)
+    except msgspec.DecodeError:
+        shown = text
+    return format_html('<pre class="console-json">{}</pre>', shown)
+
+
+@admin.register(DecisionEntry)
+class DecisionEntryAdmin(ReadOnlyAdmin):
+    """The decision log."""
+
+    list_display = ("at", "verdict", "again", "type", "sender", "to", "username", "path", "shadow")
+    list_filter = ("effect", "passes", "direction", "type", "version", "at")
+    list_fullwidth = True
+    search_fields = ("sender", "to", "username", "path")
+    search_help_text = "Sender, recipient, user or rule"
+    show_full_result_count = False
+    fields = (
+        "at", "verdict", "passes", "rule_link", "version_link", "direction", "type", "sender",
+        "to", "username", "session_link", "shadow", "took", "errors", "message_text",
+        "facts_text", "again",
+    )  # fmt: skip
+    readonly_fields = fields
+
+    def quick_search(self, queryset: QuerySet[DecisionEntry], term: str) -> QuerySet[DecisionEntry]:
+        """What a rule has decided, for the search over everything: by an index."""
+        return queryset.filter(path=term)
+
+    @display(description="decision", label=_LABELS, ordering="effect")
+    def verdict(self, obj: DecisionEntry) -> str:
+        """The decision, in colour."""
+        return obj.effect
+
+    @admin.display(description="decided by")
+    def rule_link(self, obj: DecisionEntry) -> SafeString | str:
+        """The rule in the draft, if it still stands there."""
+        pk = next((pk for pk, path in paths_of_rules().items() if path == obj.path), None)
+        return link("policies_rule", pk, obj.path) if pk else obj.path or "no rule"
+
+    @admin.display(description="version")
+    def version_link(self, obj: DecisionEntry) -> SafeString | str:
+        """What was in force."""
+        pk = Version.objects.filter(number=obj.version).values_list("pk", flat=True).first()
+        return link("policies_version", pk, str(obj.version)) if pk else "none"
+
+    @admin.display(description="session")
+    def session_link(self, obj: DecisionEntry) -> SafeString | str:
+        """Who sent it."""
+        try:
+            return link("msgnode_session", uuid.UUID(obj.session), obj.session)
+        except ValueError:
+            return obj.session or "none"
+
+    @admin.display(description="took")
+    def took(self, obj: DecisionEntry) -> str:
+        """How long the decision took."""
+        return f"{obj.microseconds:,.0f} µs"
+
+    @admin.display(description="message")
+    def message_text(self, obj: DecisionEntry) -> SafeString:
+        """The message as it was kept."""
+        return _as_json(obj.message)
+
+    @admin.display(description="known beside it")
+    def facts_text(self, obj: DecisionEntry) -> SafeString:
+        """What was known beside the message."""
+        return _as_json(msgspec.json.encode(obj.facts).decode())
+
+    @admin.display(description="")
+    def again(self, obj: DecisionEntry) -> SafeString:
+        """To the playground, filled in."""
+        address = reverse("admin:policies_playground") + f"?entry={obj.pk}"
+        return format_html('<a href="{}">Try again</a>', address)
+
+
+@admin.register(RuleHits)
+class RuleHitsAdmin(ReadOnlyAdmin):
+    """Hit counts."""
+
+    list_display = ("path", "hits", "last_hit")
+    search_fields = ("path",)

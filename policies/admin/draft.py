@@ -1,0 +1,202 @@
+"""The draft: sets, policies, rules, named lists and tests, each with its page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Count, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from unfold.admin import ModelAdmin, TabularInline
+from unfold.decorators import action
+
+from policies import pages
+from policies.authoring.drafts import paths_of_rules
+from policies.authoring.forms import PolicyForm, PolicySetForm, PolicyTestForm, RuleForm
+from policies.models import NamedList, Policy, PolicySet, PolicyTest, Rule, RuleHits
+
+from .links import to
+
+
+class DraftAdmin(ModelAdmin):
+    """What all parts of the draft offer."""
+
+    actions_list: tuple[str, ...] = ("publish", "try_out")
+    warn_unsaved_form = True
+
+    class Media:
+        js = ("policies/editor.js",)
+
+    @action(description="Check and publish", url_path="publish", icon="publish")
+    def publish(self, request: HttpRequest) -> HttpResponse:
+        """To the page that publishes."""
+        return to("policies_publish")
+
+    @action(description="Playground", url_path="try-out", icon="science")
+    def try_out(self, request: HttpRequest) -> HttpResponse:
+        """To the playground."""
+        return to("policies_playground")
+
+
+class PartInline(TabularInline):
+    """What stands below; each has a page of its own."""
+
+    extra = 0
+    readonly_fields = ("page",)
+
+    @admin.display(description="")
+    def page(self, obj: Any) -> str:
+        """The way there, for keyboards and fingers too."""
+        if obj.pk is None:
+            return ""
+        address = reverse(f"admin:policies_{obj._meta.model_name}_change", args=[obj.pk])
+        return format_html('<a class="text-link" href="{}">Edit {}</a>', address, obj.key)
+
+
+class PolicyInline(PartInline):
+    """The policies of a set."""
+
+    model = Policy
+    fields = ("key", "priority", "algorithm", "note", "page")
+
+
+class RuleInline(PartInline):
+    """The rules of a policy; their conditions are edited on their own page."""
+
+    model = Rule
+    fields = ("key", "priority", "effect", "note", "page")
+
+
+@admin.register(PolicySet)
+class PolicySetAdmin(DraftAdmin):
+    """Sets."""
+
+    form = PolicySetForm
+    change_form_after_template = "policies/guide.html"
+    fields = ("key", "note", "mode", "priority", "algorithm", "target", "obligations", "advice",
+              "parent")  # fmt: skip
+    list_display = ("key", "mode", "priority", "algorithm", "policy_count", "note")
+    list_editable = ("mode", "priority")
+    list_filter = ("mode",)
+    search_fields = ("key", "note")
+    inlines = (PolicyInline,)
+    actions_list = ("publish", "try_out", "bring", "take")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[PolicySet]:
+        """With the number of policies."""
+        return super().get_queryset(request).annotate(policy_total=Count("policies"))
+
+    @admin.display(description="policies")
+    def policy_count(self, obj: Any) -> int:
+        """How many policies."""
+        return int(obj.policy_total)
+
+    @action(description="Import", url_path="import", icon="upload")
+    def bring(self, request: HttpRequest) -> HttpResponse:
+        """To the page that imports."""
+        return to("policies_import")
+
+    @action(description="Export", url_path="export", icon="download")
+    def take(self, request: HttpRequest) -> HttpResponse:
+        """The draft as a file."""
+        return to("policies_export")
+
+    def get_urls(self) -> list[URLPattern]:
+        """The pages beside the lists."""
+        view = self.admin_site.admin_view
+        return [
+            path("check-typed/", view(pages.check_typed), name="policies_check_typed"),
+            path("import-file/", view(pages.import_page), name="policies_import"),
+            path("export-file/", view(pages.export_file), name="policies_export"),
+            path("shadow/", view(pages.shadow_report), name="policies_shadow"),
+            path("replay/", view(pages.replay_page), name="policies_replay"),
+            path("playground/", view(pages.playground), name="policies_playground"),
+            *super().get_urls(),
+        ]
+
+
+@admin.register(Policy)
+class PolicyAdmin(DraftAdmin):
+    """Policies."""
+
+    form = PolicyForm
+    change_form_after_template = "policies/guide.html"
+    fields = ("policy_set", "key", "note", "priority", "algorithm", "target", "obligations",
+              "advice")  # fmt: skip
+    list_display = ("key", "policy_set", "priority", "algorithm", "note")
+    list_filter = ("policy_set",)
+    list_select_related = ("policy_set",)
+    search_fields = ("key", "note")
+    inlines = (RuleInline,)
+
+
+class HitFilter(admin.SimpleListFilter):
+    """Rules that have decided, and rules that never have."""
+
+    title = "hits"
+    parameter_name = "hit"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """The two kinds."""
+        return [("never", "never hit"), ("yes", "hit")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Rule]) -> QuerySet[Rule]:
+        """By the counts of all workers."""
+        if self.value() not in ("never", "yes"):
+            return queryset
+        counted = set(RuleHits.objects.values_list("path", flat=True))
+        hit = [pk for pk, path in paths_of_rules().items() if path in counted]
+        return (
+            queryset.filter(pk__in=hit) if self.value() == "yes" else queryset.exclude(pk__in=hit)
+        )
+
+
+@admin.register(Rule)
+class RuleAdmin(DraftAdmin):
+    """Rules."""
+
+    form = RuleForm
+    change_form_after_template = "policies/guide.html"
+    fields = ("policy", "key", "note", "effect", "priority", "target", "condition", "obligations",
+              "advice")  # fmt: skip
+    list_display = ("key", "effect", "policy", "priority", "hits", "note")
+    list_filter = ("effect", HitFilter, "policy__policy_set")
+    list_select_related = ("policy__policy_set",)
+    search_fields = ("key", "note")
+    autocomplete_fields = ("policy",)
+
+    @admin.display(description="hits")
+    def hits(self, obj: Rule) -> str:
+        """How often it has decided."""
+        row = self._counts.get(self._paths.get(obj.pk, ""))
+        return f"{row:,}" if row else "never"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Rule]:
+        """Reads places and counts once for a page."""
+        self._counts = dict(RuleHits.objects.values_list("path", "hits"))
+        self._paths = paths_of_rules()
+        return super().get_queryset(request)
+
+
+@admin.register(NamedList)
+class NamedListAdmin(DraftAdmin):
+    """Named lists."""
+
+    list_display = ("name", "note")
+    search_fields = ("name", "members")
+
+
+@admin.register(PolicyTest)
+class PolicyTestAdmin(DraftAdmin):
+    """Tests of the policies."""
+
+    form = PolicyTestForm
+    list_display = ("name", "is_active", "expected")
+    list_editable = ("is_active",)
+
+    @admin.display(description="expects")
+    def expected(self, obj: PolicyTest) -> str:
+        """The decision expected."""
+        return str(obj.case.get("expect", "")) if isinstance(obj.case, dict) else ""

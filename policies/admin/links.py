@@ -1,0 +1,41 @@
+"""Ways from one page of the policies to another, and rows that only the node writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+
+
+def link(page: str, pk: object, text: str) -> SafeString:
+    """A link to the page of a row."""
+    address = reverse(f"admin:{page}_change", args=[pk])
+    return format_html('<a class="text-link" href="{}">{}</a>', address, text)
+
+
+def to(name: str) -> HttpResponse:
+    """Send the browser to a page."""
+    return redirect(f"admin:{name}")
+
+
+class ReadOnlyAdmin(ModelAdmin):
+    """Rows that are written by the node; their lists follow."""
+
+    list_before_template = "console/live_list.html"
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody adds."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody changes."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody deletes."""
+        return False
