@@ -177,8 +177,7 @@ class SyncManager:
         kept = ("schema", "value", "p2p", "identity")
         body = {"source": hyperty, **{name: asked[name] for name in kept if name in asked}}
         head = {"type": "create", "from": f"{url}/subscription", "to": to}
-        told: Body = await ask(self._bus, {**head, "body": body})
-        return told
+        return dict(await ask(self._bus, {**head, "body": body}))
 
     async def _resume(self, hyperty: str, criteria: Body) -> Body:
         found = []
@@ -193,12 +192,10 @@ class SyncManager:
             found.append(url)
         if not found:
             raise SyncError(404, f"{hyperty} has reported no such object.")
-        value = []
-        for url in found:
-            stored = self._stored.get(url)
-            told = {"resource": url, "schema": stored["schema"], "value": stored["value"]}
-            known = [list(each) for each in self._reported[url].observers.items()]
-            value.append({**told, "observers": known})
+        known = {url: list(map(list, self._reported[url].observers.items())) for url in found}
+        value = [
+            {**self._stored.get(url), "resource": url, "observers": known[url]} for url in found
+        ]
         return {"code": 200, "value": value}
 
     def _observed_by(self, hyperty: str, criteria: Body) -> Body:
@@ -332,8 +329,7 @@ class SyncManager:
 
     async def _ask_reporter(self, kind: str, url: str, body: Body) -> Body:
         head = {"type": kind, "from": self._url, "to": f"{url}/subscription"}
-        told: Body = await ask(self._bus, {**head, "body": body})
-        return told
+        return dict(await ask(self._bus, {**head, "body": body}))
 
     def _status(self, message: Message) -> None:
         """A stub that was started anew has no session: the node holds nothing for it."""
