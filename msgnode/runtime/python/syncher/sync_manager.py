@@ -279,10 +279,9 @@ class SyncManager:
         asked["identity"] = body.get("identity")
         asked["isAsserted"] = body.get("assertedIdentity") is True
         told: Body = await ask(self._bus, {**head, "body": asked})
+        reported.observers.pop(who, None)
         if kind == "subscribe":
             reported.observers[who] = sender
-        else:
-            reported.observers.pop(who, None)
         self._stored.observed(url, reported.observers)
         return told
 
