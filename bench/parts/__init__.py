@@ -35,6 +35,7 @@ from . import (
     stalled_reader,
     subscription,
     traced_relay,
+    varied_relay,
     watched_overview,
     watched_relay,
     workers,
@@ -42,6 +43,8 @@ from . import (
 )
 
 PARTS: dict[str, Callable[[Plan], PartResult]] = {
+    "varied_relay": varied_relay.measure,
+    "varied_latency": varied_relay.measure_latency,
     "relay": relay.measure,
     "fan_out": fan_out.measure,
     "allocation": allocation.measure,
