@@ -42,7 +42,6 @@ backend workers
     balance leastconn
     option httpchk
     http-check send meth GET uri /health/ready hdr Host localhost
-    default-server check inter 500 fall 3 rise 1 {when_down}
 {servers}
 listen database
     bind {address}:{database_port}
@@ -100,9 +99,10 @@ def machines(
                 address=network.address,
                 database_port=database_port,
                 database=f"{url.hostname}:{url.port}",
-                when_down=request.param,
                 servers="\n".join(
-                    f"    server {each.host} {each.host}:{each.port}" for each in workers
+                    f"    server {each.host} {each.host}:{each.port} check inter 500 fall 3 rise 1 "
+                    f"{request.param}"
+                    for each in workers
                 ),
             )
         )
