@@ -64,6 +64,7 @@ def unfold(domain: str) -> dict[str, Any]:
                         _item("Sessions", "cable", "msgnode_session"),
                         _item("Allocations", "tag", "msgnode_allocation"),
                         _item("Subscriptions", "podcasts", "msgnode_subscription"),
+                        _view("Traces", "timeline", "traces", "msgnode.view_session"),
                     ],
                 },
                 {
@@ -128,6 +129,7 @@ def unfold(domain: str) -> dict[str, Any]:
                         _item("TURN servers", "dns", "qos_turnserver"),
                         _item("Customers", "business", "qos_customer"),
                         _item("Traffic classes", "stacks", "qos_trafficclass"),
+                        _item("Round trips", "route", "qos_roundtrip"),
                     ],
                 },
                 {
@@ -175,6 +177,16 @@ def _page(title: str, icon: str, name: str, permission: str) -> dict[str, Any]:
         "title": title,
         "icon": icon,
         "link": reverse_lazy(f"admin:{name}"),
+        "permission": lambda request: request.user.has_perm(permission),
+    }
+
+
+def _view(title: str, icon: str, name: str, permission: str) -> dict[str, Any]:
+    """A page beside the lists of the console, shown to who has the permission."""
+    return {
+        "title": title,
+        "icon": icon,
+        "link": reverse_lazy(name),
         "permission": lambda request: request.user.has_perm(permission),
     }
 
