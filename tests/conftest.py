@@ -21,7 +21,7 @@ from tests.template import migrated_database
 
 Come = Callable[..., Awaitable[Client]]
 
-STARTED_ONCE = ("idnode", "strict", "narrow", "relay", "browser", "broker")
+STARTED_ONCE = ("idnode", "console", "strict", "narrow", "relay", "browser", "broker")
 """Fixtures that start something for several tests, besides `node`, which nearly all of them use."""
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=40)
@@ -102,7 +102,7 @@ def _keep_together(item: pytest.Item) -> None:
     """Tests that share what is started run in one process, which starts it, and not in each."""
     shared = next((name for name in STARTED_ONCE if name in getattr(item, "fixturenames", ())), "")
     if shared and item.get_closest_marker("xdist_group") is None:
-        place = "" if shared == "idnode" else f" of {item.path.name}"
+        place = "" if shared in ("idnode", "console") else f" of {item.path.name}"
         item.add_marker(pytest.mark.xdist_group(f"{shared}{place}"))
 
 

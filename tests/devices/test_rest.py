@@ -217,6 +217,7 @@ async def test_a_thousand_addresses_of_one_device_are_heard_in_order(
     assert [each["body"]["value"] for each in heard] == list(range(1_000))
 
 
+@pytest.mark.long
 async def test_case_13_a_node_that_stops_says_so_on_the_stream(
     start_node: Callable[..., Node],
 ) -> None:
@@ -233,6 +234,7 @@ async def test_case_13_a_node_that_stops_says_so_on_the_stream(
     assert await asyncio.to_thread(node.status) == 0
 
 
+@pytest.mark.long
 @pytest.mark.any_server
 async def test_case_14_no_token_stands_in_what_the_node_wrote(
     start_node: Callable[..., Node],
@@ -427,6 +429,7 @@ for session in Session.objects.all():
 """
 
 
+@pytest.mark.long
 @pytest.mark.any_server
 async def test_a_node_without_devices_says_that_they_are_switched_off(
     start_node: Callable[..., Node],
