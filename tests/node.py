@@ -39,7 +39,9 @@ class Node:
     def __init__(self, data_dir: Path, **settings: object) -> None:
         self.data_dir = data_dir
         self.root = ROOT  # of the checkout that runs
+        self.host = "127.0.0.1"
         self.port = free_port()
+        self.inside: tuple[str, ...] = ()  # what it is started by, where that is another machine
         self._environment = {
             **{name: value for name, value in os.environ.items() if name not in _DROPPED},
             "DATA_DIR": str(data_dir),
@@ -83,7 +85,7 @@ class Node:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         with (self.data_dir / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "msgnode.servers.main"],
+                [*self.inside, sys.executable, "-m", "msgnode.servers.main"],
                 cwd=self.root,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
@@ -118,7 +120,7 @@ class Node:
 
     def get(self, path: str) -> int:
         """The status of an HTTP request, 0 if nobody answers."""
-        door = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        door = http.client.HTTPConnection(self.host, self.port, timeout=5)
         try:
             door.request("GET", path, headers={"Host": "localhost"})
             return door.getresponse().status
@@ -129,7 +131,7 @@ class Node:
 
     def put(self, path: str, body: object) -> int:
         """The status of an HTTP request with a JSON body."""
-        door = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        door = http.client.HTTPConnection(self.host, self.port, timeout=20)
         try:
             head = {"Host": "localhost", "Content-Type": "application/json"}
             door.request("PUT", path, json.dumps(body), head)
@@ -139,7 +141,7 @@ class Node:
 
     def text(self, path: str) -> str:
         """The body of an HTTP answer."""
-        door = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        door = http.client.HTTPConnection(self.host, self.port, timeout=5)
         try:
             door.request("GET", path, headers={"Host": "localhost"})
             return door.getresponse().read().decode()
@@ -153,11 +155,11 @@ class Node:
 
     def ws(self) -> Client:
         """A client of `/ws`, not yet connected: `async with node.ws() as client`."""
-        return Client(f"ws://127.0.0.1:{self.port}/ws")
+        return Client(f"ws://{self.host}:{self.port}/ws")
 
     def stub(self, runtime_url: str | None = None) -> Client:
         """A client of `/stub/connect`, with `?runtimeURL=` if a runtime URL is given."""
-        return Client(f"ws://127.0.0.1:{self.port}/stub/connect", runtime_url)
+        return Client(f"ws://{self.host}:{self.port}/stub/connect", runtime_url)
 
 
 @contextmanager

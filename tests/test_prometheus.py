@@ -217,11 +217,12 @@ async def test_a_prometheus_has_an_answer_for_every_panel_and_no_alert_of_a_soun
 
 def look_at(prometheus: httpx.Client) -> None:
     until_scraped(prometheus)
-    elsewhere = (  # where there are several workers, or devices
+    elsewhere = (  # where there are several workers, devices, or a QoS broker
         "Devices",
         "Leases",
         "Links",
         "MQTT",
+        "QoS",
         "Workers",
         "What waits",
         "Standing alarms",

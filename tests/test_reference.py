@@ -149,6 +149,8 @@ def _page_of(file: str, number: str) -> str:
         return "p2p"
     if file.startswith(("tests/registry/", "tests/connectors/")):
         return "registry"
+    if file.startswith("tests/qos/"):
+        return "qos"
     return "identity" if int(number) > 70 else "messages"
 
 

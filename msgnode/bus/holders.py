@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 from typing import Protocol
 
+from msgnode.core import addresses
 from msgnode.core.messages import Message
 
 from . import delivery, routes
@@ -16,12 +17,18 @@ from .table import RoutingTable
 class Holders(Protocol):
     """What this worker can find out of the others. `key` names the message that needs it."""
 
-    def find(self, key: Hashable, addresses: Collection[str]) -> None:
+    def find(self, key: Hashable, addresses: Collection[str], heard: Collection[str] = ()) -> None:
         """See that who holds these addresses on another worker is in the routing table.
+
+        And so all that listen to those `heard`.
 
         Raises:
             Pending: it is being found out; the message is to come again.
         """
+        ...
+
+    def hears(self, address: str) -> bool:
+        """Whether all that have subscribed an address are in the routing table."""
         ...
 
     def require(self, key: Hashable, addresses: Collection[str]) -> None:
@@ -52,8 +59,12 @@ class Holders(Protocol):
 class NoOthers:
     """The one worker of a node: its routing table knows everything. Implements Holders."""
 
-    def find(self, key: Hashable, addresses: Collection[str]) -> None:
-        """Nobody else holds anything."""
+    def find(self, key: Hashable, addresses: Collection[str], heard: Collection[str] = ()) -> None:
+        """Nobody else holds or hears anything."""
+
+    def hears(self, address: str) -> bool:
+        """Always."""
+        return True
 
     def require(self, key: Hashable, addresses: Collection[str]) -> None:
         """Nobody else holds anything."""
@@ -85,8 +96,17 @@ def find_holders(
     route: Route | None = None
     missing: list[str] = []
     needed: list[str] = []
+    unheard: list[str] = []
     for to in message.recipients:
-        if to in table.owners or not delivery.expects_answer(message, to):
+        if to in table.owners:
+            continue
+        scheme = to.partition(":")[0].lower()
+        if scheme in addresses.RUNTIME_SCHEMES:
+            both = (to, addresses.runtime_twin(to))
+            unheard += [each for each in both if each and not holders.hears(each)]
+        elif scheme not in addresses.NODE_SCHEMES and not holders.hears(to):
+            unheard.append(to)
+        if not delivery.expects_answer(message, to):
             continue
         route = routes.choose(message, to, components, table, domain, session)
         if isinstance(route, Nowhere):
@@ -94,8 +114,8 @@ def find_holders(
         elif isinstance(route, ToComponent):
             named = route.component.addresses_of(message)
             needed += [each for each in named if table.owner_of(each) is None]
-    if missing:
-        holders.find((session.id, message.id, "to"), missing)
+    if missing or unheard:
+        holders.find((session.id, message.id, "to"), missing, unheard)
     if needed:
         holders.require((session.id, message.id, "about"), needed)
     return route

@@ -222,6 +222,10 @@ class Component(ABC):
         self.addresses = addresses
         self.card = ComponentInfo(self.name, self.kind, addresses[0])
 
+    def update_card(self) -> ComponentInfo:
+        """Its line in the console, as it is now."""
+        return self.card
+
     @abstractmethod
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
         """Answer a message.

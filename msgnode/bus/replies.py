@@ -27,7 +27,7 @@ from msgnode.core.identity import Origin, Speaker
 from msgnode.core.messages import Message
 
 from .ports import Body, Caller, Component, Enforcer, Listener
-from .writing import Barrier, Findable, after_barrier, no_barrier
+from .writing import Barrier, Findable, Heard, after_barrier, no_barrier
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +56,13 @@ class Replies:
 
     An answer of a component that tells workers waits until a barrier is passed, asked once: until
     all know what it says. A Findable one waits for `findable` instead, until all can find what it
-    names. `timeout` is in seconds, for every answer that does not come at once.
+    names; a Heard one for `heard`, until all that send there know who listens. `timeout` is in
+    seconds, for every answer that does not come at once.
     """
 
     def __init__(self, enforcer: Enforcer, timeout: float, barrier: Barrier = no_barrier) -> None:
         self.findable = barrier
+        self.heard = barrier
         self._enforcer = enforcer
         self._timeout = timeout
         self._barrier = barrier
@@ -74,7 +76,7 @@ class Replies:
         except Exception as error:
             return self._fail(component, message, caller, error)
         if isinstance(answer, dict):
-            everywhere = self._barrier() if component.tells_workers else None
+            everywhere = self._barrier_of(answer)() if component.tells_workers else None
             if everywhere is None:
                 return self._give(component, message, caller, answer)
             asked = self._begin(component, message, session, caller)
@@ -87,6 +89,12 @@ class Replies:
             waiting = asked.task = asyncio.ensure_future(_of(answer))
         waiting.add_done_callback(partial(self._finish, asked))
         return 0
+
+    def _barrier_of(self, body: Body) -> Barrier:
+        """What an answer of a component that tells workers waits for."""
+        if isinstance(body, Heard):
+            return self.heard
+        return self.findable if isinstance(body, Findable) else self._barrier
 
     def _begin(
         self, component: Component, message: Message, session: Listener, caller: Caller
@@ -112,9 +120,7 @@ class Replies:
             body = waiting.result()
             conclude = partial(self._conclude, asked, body)
             if asked.component.tells_workers:
-                after_barrier(
-                    self.findable if isinstance(body, Findable) else self._barrier, conclude
-                )
+                after_barrier(self._barrier_of(body), conclude)
             else:
                 conclude()
             return

@@ -130,6 +130,10 @@ class RoutingTable:
                 del self._subscribers[address]
             self._tell(Layer.SUBSCRIBED, address, session, False)
 
+    def is_heard_here(self, address: str) -> bool:
+        """Whether a session of this worker has subscribed exactly this address."""
+        return any(each.is_here for each in self._subscribers.get(address, ()))
+
     def subscribers(self, address: str) -> tuple[Listener, ...]:
         """Who has subscribed exactly this address."""
         return tuple(self._subscribers.get(address, ()))

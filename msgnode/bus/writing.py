@@ -73,6 +73,13 @@ class Findable(dict[str, Any]):
     """
 
 
+class Heard(Findable):
+    """The same of an answer by which a session listens to addresses, or no longer.
+
+    It holds once whoever sends to them reaches the session.
+    """
+
+
 Barrier = Callable[[], asyncio.Future[None] | None]
 """Something to wait for until every worker routes what this one does; None if they do."""
 

@@ -16,7 +16,15 @@ from unfold.widgets import UnfoldAdminPasswordWidget
 
 from msgnode.identity.encryption import encrypt
 from msgnode.qos import bookings
-from msgnode.qos.models import Customer, Reservation, TrafficClass, TurnServer, Usage
+from msgnode.qos.capacity import OPEN, booked
+from msgnode.qos.models import (
+    Customer,
+    Reservation,
+    RoundTrip,
+    TrafficClass,
+    TurnServer,
+    Usage,
+)
 
 from .audit import AuditedAdmin, note
 from .lists import WrittenByTheNode, as_uuid, begins_with
@@ -86,7 +94,7 @@ class TurnServerAdmin(AuditedAdmin):
         super().save_model(request, obj, form, change)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[TurnServer]:
-        self.booked = bookings.booked()
+        self.booked = booked()
         return super().get_queryset(request)
 
     @display(description="state", label={"up": "success", "down": "danger", "off": "warning"})
@@ -111,6 +119,16 @@ class TrafficClassAdmin(AuditedAdmin):
     fields = ("name", "bitrate")
 
 
+@admin.register(RoundTrip)
+class RoundTripAdmin(AuditedAdmin):
+    list_display = ("network", "server", "milliseconds")
+    list_select_related = ("server",)
+    ordering = ("network", "server")
+    search_fields = ("network",)
+    search_help_text = "Access network (its beginning)"
+    fields = ("network", "server", "milliseconds")
+
+
 @admin.register(Customer)
 class CustomerAdmin(AuditedAdmin):
     list_display = ("name", "is_enabled", "usage", "open_reservations")
@@ -121,7 +139,7 @@ class CustomerAdmin(AuditedAdmin):
     readonly_fields = ("usage", "days")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Customer]:
-        rows = Reservation.objects.filter(state__in=bookings.OPEN, customer__isnull=False)
+        rows = Reservation.objects.filter(state__in=OPEN, customer__isnull=False)
         counts = rows.order_by().values("customer").annotate(number=Count("pk"))
         self.open = {row["customer"]: row["number"] for row in counts}
         return super().get_queryset(request)

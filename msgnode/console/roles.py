@@ -47,7 +47,7 @@ OPERATES = frozenset(
         *(
             f"qos.{act}_{row}"
             for act in ("add", "change", "delete")
-            for row in ("turnserver", "trafficclass", "customer")
+            for row in ("turnserver", "trafficclass", "roundtrip", "customer")
         ),
     }
 )

@@ -223,6 +223,13 @@ ALARMS: Mapping[str, Explanation] = {
         "See whether the process runs and is not stopped, and whether the node reaches the address "
         "of its command line and of its first URL. It clears itself.",
     ),
+    "turn-full": Explanation(
+        "No TURN server has room for a class",
+        "What is booked on the servers that carry this traffic class leaves less than one flow of "
+        "it. Who reserves is answered 503; what is reserved is not touched.",
+        "Look at the reservations for those that need not be there, raise the capacity of a server "
+        "to what its link really has, or add a server. It clears itself once there is room.",
+    ),
     "qos-accounting-gap": Explanation(
         "What TURN servers carry is not counted",
         "The Redis that they share with the node (QOS_TURN_REDIS_URL) is out of reach. Calls go "

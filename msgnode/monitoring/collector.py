@@ -27,6 +27,7 @@ from msgnode.devices.webhook import Webhooks
 from msgnode.identity.service import IdentityService
 from msgnode.monitoring.sampler import Sampler
 from msgnode.monitoring.session_watch import SessionWatch
+from msgnode.qos.service import QosService
 from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.manager import SessionManager
@@ -65,6 +66,8 @@ class MeasuredNode(Protocol):
     def wakeups(self) -> PushWakeups | None: ...
     @property
     def mqtt(self) -> MqttConnector | None: ...
+    @property
+    def qos(self) -> QosService: ...
     @property
     def lease(self) -> Lease: ...
     @property
@@ -178,6 +181,7 @@ class NodeCollector(Collector):
             yield from _wakeups(node.wakeups)
         if node.mqtt is not None:
             yield from _mqtt(node.mqtt)
+        yield from _qos(node.qos)
         if node.cluster is not None:
             yield from _links(node.cluster.transport.figures())
             homes = node.cluster.homes
@@ -185,6 +189,8 @@ class NodeCollector(Collector):
             yield _counter("holders_asked", text, homes.asked)
             text = "Of these, those of which nothing could be found out."
             yield _counter("holders_unknown", text, homes.not_known)
+            text = "Addresses whose listeners on other workers are kept up here."
+            yield _gauge("watched_addresses", text, value=node.cluster.interest.number_watched)
 
 
 def _links(links: list[dict[str, Any]]) -> Iterator[Metric]:
@@ -252,6 +258,41 @@ def _mqtt(mqtt: MqttConnector) -> Iterator[Metric]:
         ("lost_connections", "Connections lost or not made.", counters.lost_connections),
     ):
         yield _counter(f"mqtt_{name}", text, value)
+
+
+def _qos(qos: QosService) -> Iterator[Metric]:
+    """The QoS broker; where another worker supervises, that one counts what ends and is carried."""
+    requests = CounterMetricFamily(
+        "msgnode_qos_requests", "Requests by what they ask for and code.", labels=("asked", "code")
+    )
+    for (asked, code), number in qos.connector.requests.copy().items():
+        requests.add_metric((asked, str(code)), number)
+    yield requests
+    ended = CounterMetricFamily(
+        "msgnode_qos_ended", "Reservations that have ended, by reason.", labels=("reason",)
+    )
+    supervisor = qos.supervisor
+    for reason, number in (supervisor.ended.copy() if supervisor else {}).items():
+        ended.add_metric((reason,), number)
+    yield ended
+    relays = supervisor.relays if supervisor else None
+    text = "Whether this worker supervises reservations and TURN servers."
+    yield _gauge(
+        "qos_supervises", text, value=int(supervisor is not None and supervisor.supervises)
+    )
+    text = "Whether it hears from their Redis what TURN servers carry."
+    metric = GaugeMetricFamily("msgnode_qos_redis_up", text)
+    if relays is not None and relays.hears is not None:
+        metric.add_metric((), int(relays.hears))
+    yield metric
+    carried = CounterMetricFamily(
+        "msgnode_qos_bytes", "Bytes of peers that were relayed, as counted.", labels=("direction",)
+    )
+    carried.add_metric(("received",), relays.received if relays else 0)
+    carried.add_metric(("sent",), relays.sent if relays else 0)
+    yield carried
+    text = "Events of allocations that found no room to be counted."
+    yield _counter("qos_uncounted", text, relays.uncounted if relays else 0)
 
 
 def _gauge(

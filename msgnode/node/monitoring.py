@@ -108,4 +108,4 @@ def cards(
         card.answered = connected[kind]
         card.state = f"{connected[kind]} connected"
     connectors = [mqtt.update_card()] if mqtt is not None else []
-    return [handshake.card, *(each.card for each in components), *connectors, *stubs]
+    return [handshake.card, *(each.update_card() for each in components), *connectors, *stubs]

@@ -314,7 +314,8 @@ class Parts:
             Directory(settings.REDIS_URL, transport.node[:12]),
         )
         self.pipeline.holders = self.authorizer.holders = self.locator.holders = cluster.homes
-        self.replies.findable = self.handshake.findable = cluster.entries.barrier
+        self.replies.findable = cluster.entries.barrier
+        self.replies.heard = self.handshake.findable = cluster.entries.heard
         self.locator.fetch = cluster.moves.fetch
         self.liveness.ask_worker = cluster.ask_worker
         cluster.rpc.answers = peer_queries.answers(self)

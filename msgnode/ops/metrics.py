@@ -23,6 +23,7 @@ from msgnode.core.explanations import ALARMS
 from msgnode.monitoring import peer_queries
 from msgnode.monitoring.collector import Family, families
 from msgnode.node import get_node
+from msgnode.ops import qos_metrics
 
 PATIENCE = 1.0
 
@@ -81,6 +82,7 @@ def of_the_node(told: Mapping[str, list[Family] | None]) -> Iterator[Metric]:
     for kind, number in (dict.fromkeys(ALARMS, 0) | counted).items():
         alarms.add_metric((kind,), number)
     yield alarms
+    yield from qos_metrics.of_the_node()
 
 
 def _joined(told: Mapping[str, Iterable[Family] | None]) -> Iterable[Metric]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import F
 
 from . import bookings, credentials, lease
+from .capacity import OPEN
 from .ledger import Entry
 from .models import Customer, RelayAllocation, Reservation, Usage
 
@@ -21,6 +23,14 @@ AT_ONCE = 500
 Bytes = tuple[int, int]
 Known = tuple[str, int, int]
 """The key of a row, and its bytes."""
+
+
+class Written(NamedTuple):
+    """What the database has now: versions of entries by key, and the bytes that were added."""
+
+    versions: dict[str, int]
+    received: int
+    sent: int
 
 
 def look_up(entries: Sequence[Entry]) -> dict[str, Known]:
@@ -33,8 +43,9 @@ def look_up(entries: Sequence[Entry]) -> dict[str, Known]:
     return found
 
 
-def write(epoch: str, entries: Sequence[Entry]) -> dict[str, int]:
-    """Write entries; their versions by key. Raises NotHolder."""
+def write(epoch: str, entries: Sequence[Entry]) -> Written:
+    """Write entries. Raises NotHolder."""
+    added = [(0, 0)]
     with transaction.atomic():
         lease.check(epoch)
         at = bookings.now()
@@ -43,11 +54,12 @@ def write(epoch: str, entries: Sequence[Entry]) -> dict[str, int]:
         for entry in sorted(entries, key=lambda each: each.key):
             reservation = found.get(credentials.reservation_of(entry.user))
             if reservation is not None:
-                _write(entry, reservation, at)
-    return {entry.key: entry.version for entry in entries}
+                added.append(_write(entry, reservation, at))
+    received, sent = map(sum, zip(*added, strict=True))
+    return Written({entry.key: entry.version for entry in entries}, received, sent)
 
 
-def _write(entry: Entry, reservation: Reservation, at: datetime) -> None:
+def _write(entry: Entry, reservation: Reservation, at: datetime) -> Bytes:
     row = RelayAllocation.objects.filter(key=entry.key).first() or RelayAllocation(
         key=entry.key,
         reservation=reservation,
@@ -64,6 +76,7 @@ def _write(entry: Entry, reservation: Reservation, at: datetime) -> None:
     row.save()
     _add(reservation, more, at, is_incomplete=entry.is_incomplete)
     _use(reservation, has_ended=bool(entry.ended_at))
+    return more
 
 
 def _add(reservation: Reservation, more: Bytes, at: datetime, *, is_incomplete: bool) -> None:
@@ -96,7 +109,7 @@ def mark_gap(epoch: str) -> None:
     with transaction.atomic():
         lease.check(epoch)
         running = RelayAllocation.objects.filter(ended_at=None)
-        Reservation.objects.filter(
-            pk__in=running.values("reservation"), state__in=bookings.OPEN
-        ).update(is_incomplete=True)
+        Reservation.objects.filter(pk__in=running.values("reservation"), state__in=OPEN).update(
+            is_incomplete=True
+        )
         running.update(is_incomplete=True)

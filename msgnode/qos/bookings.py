@@ -8,25 +8,24 @@ of its group.
 
 from __future__ import annotations
 
-import random
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import Q, Sum
+from django.db.models import Q
 from django.utils import timezone
 
-from msgnode.core.errors import BadMessage, Forbidden, NodeError, NotFound, TooMany, Unavailable
+from msgnode.core.errors import BadMessage, Forbidden, NodeError, NotFound, TooMany
 from msgnode.storage.fence import Check, unfenced
 
 from . import credentials
 from .broker import Order, Owner
-from .models import Customer, Reservation, TrafficClass, TurnServer
+from .capacity import OPEN, Room, locks_rows
+from .models import Customer, Reservation, TrafficClass
 
-OPEN = (Reservation.State.HELD, Reservation.State.ACTIVE)
 MAX_GROUP = 100
 
 
@@ -87,68 +86,6 @@ class Settle:
 Command = Book | Extend | Free | Settle
 
 
-@dataclass(slots=True)
-class Room:
-    """The servers, locked, with what is free on each in bits per second."""
-
-    servers: dict[int, TurnServer] = field(default_factory=dict)
-    free: dict[int, int] = field(default_factory=dict)
-
-    @classmethod
-    def locked(cls) -> Room:
-        """What there is now, for nobody else to book until the transaction ends."""
-        rows = (
-            TurnServer.objects.select_for_update(of=("self",))
-            if _locks()
-            else (TurnServer.objects.all())
-        )
-        return cls.of(list(rows.select_related("traffic_class").order_by("pk")))
-
-    @classmethod
-    def of(cls, servers: Sequence[TurnServer]) -> Room:
-        """What is free on these servers."""
-        used = booked()
-        room = cls({each.pk: each for each in servers})
-        room.free = {each.pk: each.capacity - used.get(each.pk, 0) for each in servers}
-        return room
-
-    def take(self, traffic_class: str, bitrate: int) -> TurnServer:
-        """Book it on the fittest server. Raises Unavailable, which says what is lacking."""
-        usable = [
-            each
-            for each in self.servers.values()
-            if each.is_enabled
-            and each.state != TurnServer.State.DOWN
-            and (each.traffic_class is None or each.traffic_class.name == traffic_class)
-        ]
-        if not usable:
-            raise Unavailable(f"No TURN server for class {traffic_class} is up.")
-        fitting = [each for each in usable if self.free[each.pk] >= bitrate]
-        if not fitting:
-            raise Unavailable(
-                f"No TURN server has room for class {traffic_class}, {bitrate} bit/s, now."
-            )
-        fittest = min(fitting, key=self._rank)
-        self.free[fittest.pk] -= bitrate
-        return fittest
-
-    def _rank(self, server: TurnServer) -> tuple[bool, float, float]:
-        """One of its class before one of all classes, the emptiest first, then by chance."""
-        share = 1 - self.free[server.pk] / server.capacity
-        return server.traffic_class is None, share, random.random()  # noqa: S311  (no secret)
-
-
-def _locks() -> bool:
-    return connection.features.has_select_for_update
-
-
-def booked() -> dict[int, int]:
-    """Bits per second booked on each server that has any."""
-    rows = Reservation.objects.filter(state__in=OPEN, server__isnull=False)
-    sums = rows.order_by().values("server").annotate(bits=Sum("bitrate"))
-    return {row["server"]: row["bits"] for row in sums}
-
-
 def now() -> datetime:
     """The time by the database's clock, on which all workers agree."""
     if connection.vendor != "postgresql":
@@ -204,7 +141,7 @@ def _book(
     row = Reservation(
         id=credentials.new_id(),
         customer=customer,
-        server=None if room is None else room.take(traffic_class, bitrate),
+        server=None if room is None else room.take(traffic_class, bitrate, order.near),
         traffic_class=traffic_class,
         bitrate=bitrate,
         session_id=uuid.UUID(owner.session_id),
@@ -311,7 +248,7 @@ def find(id_: str, owner: Owner, locks: bool = False) -> Reservation:
         Forbidden: it is another's.
     """
     rows = Reservation.objects.select_related("server", "customer").filter(pk=id_)
-    if locks and _locks():
+    if locks and locks_rows():
         rows = rows.select_for_update(of=("self",))
     row = rows.first()
     if row is None:

@@ -31,6 +31,7 @@ class Order:
         customer: the cspId.
         client_name: what the application calls its client.
         about: the application's session (`sessionId`).
+        near: the access network of each end.
     """
 
     media: tuple[str, ...] = ()
@@ -40,14 +41,16 @@ class Order:
     customer: str = ""
     client_name: str = ""
     about: str = ""
+    near: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
-    """What an inquiry is about: the cspId and classes, empty for all."""
+    """What an inquiry is about: the cspId, classes and access networks, empty for all."""
 
     customer: str = ""
     media: tuple[str, ...] = ()
+    near: tuple[str, ...] = ()
 
 
 class Broker(Protocol):

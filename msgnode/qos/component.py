@@ -8,10 +8,11 @@ made it: to the verified subject, else to the session.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any, assert_never
 
-from msgnode.bus.ports import Body, Component, Listener
+from msgnode.bus.ports import Body, Component, ComponentInfo, Listener
 from msgnode.core.errors import NodeError, Unavailable
 from msgnode.core.messages import Message
 
@@ -36,16 +37,38 @@ class QosConnector(Component):
         self._broker = broker
         self._refusal = refusal
         self._returning: set[asyncio.Future[None]] = set()
-        if broker is None:
-            self.card.state = "off"
+        self.requests: Counter[tuple[str, int]] = Counter()
+        """Requests by what was asked for, and the code of the answer."""
+        self.describe: Callable[[], tuple[str, str]] = lambda: ("off", "")
+        """How the broker is, and its last fault."""
+
+    def update_card(self) -> ComponentInfo:
+        self.card.state, fault = self.describe()
+        self.card.last_error = fault or self.card.last_error
+        return self.card
 
     def answer(self, message: Message, caller: Listener) -> Awaitable[Body]:
-        if self._broker is None:
-            raise Unavailable("no QoS broker: this node has none (QOS_BROKER)")
-        request = request_of(message.type, message.fields())
-        if self._refusal and isinstance(request, Reserve | Renew):
-            raise Unavailable(self._refusal)
-        return self._answer(self._broker, request, _owner(caller))
+        asked = "unreadable"
+        try:
+            if self._broker is None:
+                raise Unavailable("no QoS broker: this node has none (QOS_BROKER)")
+            request = request_of(message.type, message.fields())
+            asked = type(request).__name__.lower()
+            if self._refusal and isinstance(request, Reserve | Renew):
+                raise Unavailable(self._refusal)
+        except NodeError as refusal:
+            self.requests[asked, refusal.code] += 1
+            raise
+        return self._counted(asked, self._answer(self._broker, request, _owner(caller)))
+
+    async def _counted(self, asked: str, answer: Awaitable[Body]) -> Body:
+        try:
+            body = await answer
+        except NodeError as refusal:
+            self.requests[asked, refusal.code] += 1
+            raise
+        self.requests[asked, 200] += 1
+        return body
 
     async def _answer(self, broker: Broker, request: Request, owner: Owner) -> Body:
         value: Any

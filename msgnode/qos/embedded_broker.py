@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
+
+from django.utils import timezone
 
 from msgnode.core.errors import NotFound
 
 from . import bookings, credentials, secret_store
-from .bookings import Book, Extend, Free, Room
+from .bookings import Book, Extend, Free
 from .broker import Criteria, Order, Owner, Value
+from .capacity import Room, distances
 from .models import Customer, Reservation, TrafficClass, TurnServer
 from .store import ReservationStore
 
@@ -69,6 +73,7 @@ def shown(row: Reservation) -> Value:
         "class": row.traffic_class,
         "bitrate": row.bitrate,
         "expires": row.expires_at.isoformat(timespec="seconds"),
+        "seconds": max(0, round((row.expires_at - timezone.now()).total_seconds())),
         "received": row.received,
         "sent": row.sent,
     }
@@ -82,8 +87,9 @@ def shown(row: Reservation) -> Value:
 def _resources(criteria: Criteria) -> Value:
     servers = list(TurnServer.objects.filter(is_enabled=True).select_related("traffic_class"))
     room = Room.of(servers)
+    far = distances(criteria.near) if criteria.near else {}
     classes = [
-        _class(row, room)
+        _class(row, room, far)
         for row in TrafficClass.objects.all()
         if not criteria.media or row.name in criteria.media
     ]
@@ -100,7 +106,7 @@ def _resources(criteria: Criteria) -> Value:
     return value
 
 
-def _class(row: TrafficClass, room: Room) -> Value:
+def _class(row: TrafficClass, room: Room, far: Mapping[int, float]) -> Value:
     """Capacity, what is booked and free of the servers that carry a class, and each of them."""
     mine = [
         each
@@ -120,6 +126,7 @@ def _class(row: TrafficClass, room: Room) -> Value:
                 "up": each.state != TurnServer.State.DOWN,
                 "allocations": each.sessions,
                 "load": round(1 - room.free[each.pk] / each.capacity, 4),
+                **({"roundTrip": far[each.pk]} if each.pk in far else {}),
             }
             for each in mine
         ],

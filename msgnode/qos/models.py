@@ -83,6 +83,28 @@ class TurnServer(models.Model):
         return self.name
 
 
+class RoundTrip(models.Model):
+    """How far a TURN server is from an access network, as somebody has measured it."""
+
+    network = models.CharField(
+        "access network", max_length=64, help_text="As applications say it in `near`."
+    )
+    server = models.ForeignKey(TurnServer, on_delete=models.CASCADE, verbose_name="TURN server")
+    milliseconds = models.FloatField(
+        "round trip (ms)", validators=(MinValueValidator(0), MaxValueValidator(60_000))
+    )
+
+    class Meta:
+        ordering = ("network", "server")
+        verbose_name = "round trip"
+        constraints = (
+            models.UniqueConstraint(fields=["network", "server"], name="round_trip_once"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.network} to {self.server}"
+
+
 class TurnSecret(models.Model):
     """A secret shared with the TURN servers, sealed. The newest signs, the others still count."""
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from . import accounting, secret_store, turn_state
 from .ledger import Ledger
+from .room_watch import RoomWatch
 from .statistics import Event
 from .turn_redis import TurnRedis
 from .turn_servers import Alarm, Clear, TurnServers
@@ -52,6 +53,9 @@ class Relays:
     ) -> None:
         self.ledger = Ledger()
         self.servers = TurnServers(poll, raise_alarm, clear_alarm)
+        self.received = self.sent = 0
+        self._uncounted = 0
+        self._room = RoomWatch(raise_alarm, clear_alarm)
         self._epoch = epoch
         self._realm = realm
         self._redis_url = redis_url
@@ -75,10 +79,23 @@ class Relays:
         await self._account(in_thread)
         if self._redis is not None:
             await self._share(self._redis, in_thread)
+        await self._room.look(in_thread)
+
+    @property
+    def hears(self) -> bool | None:
+        """Whether it is told what allocations carry; None where there is no Redis to hear from."""
+        return None if self._redis is None else self._redis.is_listening
+
+    @property
+    def uncounted(self) -> int:
+        """Events of allocations that found no room among those that are counted."""
+        return self._uncounted + self.ledger.lost
 
     async def stop(self) -> None:
         """Another worker supervises from now on, or none."""
+        self._uncounted = self.uncounted
         await self.servers.stop()
+        self._room.forget()
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
@@ -103,7 +120,10 @@ class Relays:
             self.ledger.adopt(await in_thread(partial(accounting.look_up, strangers)))
         entries = [replace(each) for each in self.ledger.unwritten(accounting.AT_ONCE)]
         if entries:
-            self.ledger.written(await in_thread(partial(accounting.write, self._epoch, entries)))
+            written = await in_thread(partial(accounting.write, self._epoch, entries))
+            self.ledger.written(written.versions)
+            self.received += max(0, written.received)
+            self.sent += max(0, written.sent)
         self.ledger.forget(time.monotonic())
 
     async def _share(self, redis: TurnRedis, in_thread: InThread) -> None:

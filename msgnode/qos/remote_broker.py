@@ -48,6 +48,8 @@ class RemoteBroker:
         self._store = store
         self._back_end = back_end
         self._timeout = timeout
+        self.fault = ""
+        """Why the last call came to nothing, "" if it was answered."""
 
     async def inquire(self, criteria: Criteria) -> Value:
         value: Value = {"classes": await self._store.in_thread(lambda: _classes(criteria))}
@@ -110,7 +112,12 @@ class RemoteBroker:
             async with asyncio.timeout(self._timeout):
                 answer = await self._back_end.send("GET", f"/{call}?{urlencode(query)}")
         except TimeoutError:
+            self.fault = UNREACHABLE
             raise GatewayTimeout(UNREACHABLE) from None
+        except NodeError as error:
+            self.fault = str(error)
+            raise
+        self.fault = ""
         if answer.status != 200:
             raise _refusal(answer)
         return answer

@@ -1,8 +1,9 @@
 """What a message to domain://qos.<domain> asks for. Pure.
 
-read    `resource` /resources, with `criteria` {cspId, mediaTypes}; /reservations, or one of them
+read    `resource` /resources, with `criteria` {cspId, mediaTypes, near}; /reservations, or one of
+        them
 create  `resource` /reservations, with `value` {flows: [{mediaType}], class, bitrate, seconds,
-        cspId, clientName, sessionId}
+        cspId, clientName, sessionId, near: [access network of each end]}
 update  `resource` /reservations/<id>, with `value` {seconds}: renew
 delete  `resource` /reservations/<id>: release
 A class may be said as text or as the number of the field's papers (0 audio, 1 video, 2 data).
@@ -19,6 +20,7 @@ from msgnode.core.errors import BadMessage
 from .broker import Criteria, Order
 
 MAX_FLOWS = 16
+MAX_NEAR = 8
 MAX_TEXT = 128
 MAX_ADDRESS = 600
 MAX_BITRATE = 10**10
@@ -105,7 +107,9 @@ def _criteria(value: Any) -> Criteria:
         return Criteria()
     fields = _object(value, "criteria")
     return Criteria(
-        _text(fields, "cspId", MAX_TEXT), _media(fields.get("mediaTypes"), "mediaTypes")
+        _text(fields, "cspId", MAX_TEXT),
+        _media(fields.get("mediaTypes"), "mediaTypes"),
+        _near(fields.get("near")),
     )
 
 
@@ -123,6 +127,7 @@ def _order(value: Mapping[str, Any]) -> Order:
         customer=_text(value, "cspId", MAX_TEXT),
         client_name=_text(value, "clientName", MAX_TEXT),
         about=_text(value, "sessionId", MAX_ADDRESS),
+        near=_near(value.get("near")),
     )
     if not order.media and not order.traffic_class:
         raise BadMessage("A reservation needs `flows` with a mediaType, or a `class`.")
@@ -139,6 +144,18 @@ def _media(value: Any, name: str) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > MAX_FLOWS:
         raise BadMessage(f"`{name}` is a list of at most {MAX_FLOWS} classes.")
     return tuple(_class(each, name) for each in value)
+
+
+def _near(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or len(value) > MAX_NEAR:
+        raise BadMessage(f"`near` is a list of at most {MAX_NEAR} names of access networks.")
+    if not all(
+        isinstance(each, str) and 0 < len(each) <= 64 and "\0" not in each for each in value
+    ):
+        raise BadMessage("`near` holds names of access networks, 64 characters at most.")
+    return tuple(value)
 
 
 def _class(value: Any, name: str) -> str:

@@ -62,8 +62,10 @@ class QosService:
         )
         self.store = ReservationStore(limits, check, fenced)
         self._back_end: BackEnd | None = None
+        self._remote: RemoteBroker | None = None
         refusal = "" if settings["GIVES_CREDENTIALS"] else _NO_TLS
         self.connector = QosConnector(domain, self._broker(settings["BROKER"]), refusal)
+        self.connector.describe = lambda: (self.state, self._remote.fault if self._remote else "")
         notices = Notices(f"domain://qos.{domain}", "qos", enforcer, recorder)
         self.supervisor: Supervisor | None = None
         if settings["BROKER"]:
@@ -94,7 +96,22 @@ class QosService:
         if named == "embedded":
             return EmbeddedBroker(self.store)
         self._back_end = BackEnd(named, UNREACHABLE, 3.0, 1, _CONNECTIONS)
-        return RemoteBroker(self.store, self._back_end)
+        self._remote = RemoteBroker(self.store, self._back_end)
+        return self._remote
+
+    @property
+    def state(self) -> str:
+        """How the broker is, as far as this worker knows: it, its servers, their Redis."""
+        if self.supervisor is None:
+            return "off"
+        if self._remote is not None:
+            return "away" if self._remote.fault else "connected"
+        relays = self.supervisor.relays
+        if relays is None or not self.supervisor.supervises:
+            return "standby"
+        up = relays.servers.up
+        text = f"{sum(up.values())} of {len(up)} TURN servers up"
+        return f"{text}, Redis away" if relays.hears is False else text
 
     def jobs(self) -> list[Coroutine[Any, Any, None]]:
         """What runs as long as the node."""

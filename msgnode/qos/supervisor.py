@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic
@@ -53,7 +54,8 @@ class Supervisor:
         kept: timedelta = timedelta(days=90),
     ) -> None:
         self.supervises = False
-        self.ended = 0
+        self.ended: Counter[str] = Counter()
+        """Reservations that have ended, by reason."""
         self._epoch = epoch
         self._notifier = notifier
         self._unused = unused
@@ -82,12 +84,12 @@ class Supervisor:
             return
         if self.relays is not None:
             await self.relays.round(self.in_thread)
-        self.ended += await self.in_thread(
-            lambda: sweep.sweep(self._epoch, self._unused, self._grace)
-        )
+        await self.in_thread(lambda: sweep.sweep(self._epoch, self._unused, self._grace))
         await self._forget()
-        done = self._notifier.tell(await self.in_thread(sweep.to_tell))
+        ended = await self.in_thread(sweep.to_tell)
+        done = self._notifier.tell(ended)
         await self.in_thread(lambda: sweep.told(done))
+        self.ended.update(each.reason for each in ended)
 
     async def _forget(self) -> None:
         """Delete what is old, some in each round; once nothing is, look again in an hour."""

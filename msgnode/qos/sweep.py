@@ -16,7 +16,7 @@ from django.db.models import DateTimeField, Exists, F, OuterRef, Q, QuerySet, Su
 from msgnode.models import Session
 
 from . import bookings, lease
-from .bookings import OPEN
+from .capacity import OPEN
 from .models import Reservation, TurnServer
 
 LIMIT = 200

@@ -38,7 +38,6 @@ class TurnRedis:
         self, url: str, realm: str, heard: Callable[[Event], None], gap: Callable[[], None]
     ) -> None:
         self.is_listening = False
-        self.unreadable = 0
         self.fault = ""
         self._realm = realm
         self._heard = heard

@@ -3,6 +3,8 @@
 An entry `a:<address>` has the id of the session that holds the address, `s:<session>` the epoch of
 the worker that has the session; so a session that moves changes one entry. `r:<runtime URL>` is the
 set of the sessions of a runtime, `b:<address>` of those whose runtime URL lies below the address.
+`l:<address>` is the set of the workers that listen to an address, or watch who does (interest.py of
+the workers).
 `f:<epoch>` says that this worker has entered all it holds, and into which server.
 
 Rules
@@ -45,10 +47,11 @@ class Kind(Enum):
     SESSION = "s"
     RUNTIME = "r"
     BELOW = "b"
+    LISTENERS = "l"
     FILLED = "f"
 
 
-_SETS = frozenset({Kind.RUNTIME, Kind.BELOW})
+_SETS = frozenset({Kind.RUNTIME, Kind.BELOW, Kind.LISTENERS})
 
 
 class _Entry(NamedTuple):
@@ -194,6 +197,30 @@ class Directory:
             {name: found for name, found in epochs_of.items() if found},
             all(filled.get(epoch) == run_id for epoch in epochs),
         )
+
+    async def join(self, kind: Kind, names: Collection[str], member: str) -> dict[str, set[str]]:
+        """Enter a member in sets; by name, who is in them then.
+
+        Who enters waits for the answer, and says it again if there is none.
+
+        Raises:
+            RedisFault: it cannot be entered, or not be asked.
+        """
+        found: dict[str, set[str]] = {}
+        asked = list(names)
+        for start in range(0, len(asked), _AT_ONCE):
+            some = asked[start : start + _AT_ONCE]
+            replies: list[asyncio.Future[Any]] = []
+            for name in some:
+                key = self._key(kind, name)
+                self._released.pop(_Entry(key, member), None)
+                replies += self._add(key, member), self._client.execute(b"SMEMBERS", key)
+            for reply in replies:
+                reply.add_done_callback(_failed)  # the first one is told, the others are heard
+            members = (await asyncio.gather(*replies))[1::2]
+            for name, those in zip(some, members, strict=True):
+                found[name] = {each.decode() for each in those}
+        return found
 
     async def _get(self, kind: Kind, names: Collection[str]) -> dict[str, str]:
         asked = list(names)

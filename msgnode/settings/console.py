@@ -128,6 +128,7 @@ def unfold(domain: str) -> dict[str, Any]:
                         _item("TURN servers", "dns", "qos_turnserver"),
                         _item("Customers", "business", "qos_customer"),
                         _item("Traffic classes", "stacks", "qos_trafficclass"),
+                        _item("Round trips", "route", "qos_roundtrip"),
                     ],
                 },
                 {

@@ -47,6 +47,7 @@ from msgnode.workers.counter_sync import CounterSync
 from msgnode.workers.directory_entries import DirectoryEntries
 from msgnode.workers.handover import Handover
 from msgnode.workers.homes import Homes
+from msgnode.workers.interest import Interest
 from msgnode.workers.lease import Lease, margin_of, now
 from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import (
@@ -122,8 +123,17 @@ class Cluster:
         )
         self.counts = CounterSync(self.transport, counters)
         self.rpc = PeerRpc(self.transport)
-        self.entries = DirectoryEntries(directory, table, self.transport, self, self.replicator)
-        self.homes = Homes(directory, table, self.transport, self.knows_all, self._is_retired)
+        self.interest = Interest(
+            directory, table, self.transport, self.replicator.remotes, self._is_retired
+        )
+        self.interest.is_leaving = self.moves.is_leaving
+        self.replicator.interest = self.interest
+        self.entries = DirectoryEntries(
+            directory, table, self.transport, self, self.replicator, self.interest
+        )
+        self.homes = Homes(
+            directory, table, self.transport, self.interest, self.knows_all, self._is_retired
+        )
         self.entries.on_back = self.homes.forget_unknown
         self._limits = limits
         self._table = table
@@ -333,6 +343,7 @@ class Cluster:
         self._sessions.release(session)
         self.entries.gone(session)
         self._table.replace(session, remote, remote.owned, remote.subscribed)
+        self.interest.handed_off(remote.subscribed, remote.peer.epoch)
         self._sessions.hand_off(session_id)
         self._allocation.hand_off(session_id)
         self._subscriptions.hand_off(session_id)
@@ -466,6 +477,8 @@ class Cluster:
         session = self._sessions.restored(row)
         remote = self.replicator.remotes.pop(session.id, None)
         self._put_in_place(session, remote, owned, subscribed)
+        if row.epoch:
+            self.interest.taken(subscribed, str(row.epoch))
         self._sessions.adopt(session)
         self.replicator.announce(session)
         self.entries.place(session)
@@ -495,6 +508,7 @@ class Cluster:
             table.allocate(address, session)
         for address in set(subscribed) - had_subscribed:
             table.subscribe(address, session)
+        self.interest.arrived(subscribed)
         self._allocation.adopt(session, dict(owned))
         self._subscriptions.adopt(session, subscribed)
 

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgnode.bus.ports import Layer, Listener, TableObserver
 from msgnode.bus.table import RoutingTable
@@ -24,6 +24,7 @@ from msgnode.core.faults import FAULTS
 from msgnode.redis.directory import Directory, Kind
 from msgnode.redis.faults import RedisFault
 
+from .interest import Interest
 from .transport import PeerTransport
 
 _AT_ONCE = 200  # entries said again before Redis is waited for
@@ -54,12 +55,14 @@ class DirectoryEntries:
         transport: PeerTransport,
         local: Holdings,
         onward: TableObserver,
+        interest: Interest,
     ) -> None:
         self.on_back: Callable[[], None] = lambda: None
         self._directory = directory
         self._transport = transport
         self._local = local
         self._onward = onward
+        self._interest = interest
         self._epoch = transport.me.epoch
         self._placed: set[str] = set()  # sessions entered as ours
         self._filling: asyncio.Task[None] | None = None
@@ -81,6 +84,7 @@ class DirectoryEntries:
         while True:
             await asyncio.sleep(_RETRY)
             with FAULTS.kept_to("directory"), suppress(RedisFault):
+                self._interest.look_after()
                 if self._directory.is_failing and not self._is_filling:
                     await self._directory.say_again()
                 if await self._directory.is_filled(self._epoch):
@@ -98,6 +102,7 @@ class DirectoryEntries:
         """Enter nothing more."""
         if self._filling is not None:
             self._filling.cancel()
+        await self._interest.stop()
         await self._directory.close()
 
     # --- what is entered --------------------------------------------------------------------------
@@ -163,6 +168,12 @@ class DirectoryEntries:
         last.add_done_callback(said)
         return found
 
+    def heard(self) -> asyncio.Future[Any] | None:
+        """The same, and when whoever sends to what our sessions listen to now reaches them."""
+        both = (self.barrier(), self._interest.barrier())
+        waiting = [each for each in both if each is not None]
+        return asyncio.gather(*waiting) if waiting else None
+
     @property
     def is_filled(self) -> bool:
         """Whether what this worker holds was in the directory, and that could be asked, lately."""
@@ -181,6 +192,8 @@ class DirectoryEntries:
         """Say again all that our sessions hold."""
         keep = self._directory.keep
         count = 0
+        sessions = tuple(self._local.sessions)
+        self._interest.begin(each for id_ in sessions for each in self._local.holdings(id_)[1])
         with suppress(RedisFault):  # once it is there again all is said anew
             await self._directory.say_again()
             for id_ in tuple(self._local.sessions):
@@ -197,6 +210,7 @@ class DirectoryEntries:
                     count = 0
                     await kept
                     await asyncio.sleep(pause)
+            await self._interest.enter_again(pause)
             self._directory.keep_filled(self._epoch)
             self.on_back()
 

@@ -246,6 +246,10 @@ class Handover:
                 with FAULTS.kept_to("session"):
                     self._has_arrived(id_)
 
+    def is_leaving(self, session_id: str) -> bool:
+        """Whether a session is being given to another worker."""
+        return session_id in self._leaving
+
     # --- giving -----------------------------------------------------------------------------------
 
     async def give_all(self, session_ids: list[str], seconds: float) -> None:

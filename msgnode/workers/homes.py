@@ -1,13 +1,16 @@
-"""Who holds an address that is not in the routing table: asked where the address is at home.
+"""Who holds or hears an address on other workers: asked where the address is at home.
 
 The home of an address is the worker that has the session which holds it; a runtime is at home with
-each of its sessions. What this worker's sessions hold is in the directory (directory_entries.py);
-what they subscribe or have learned is told over the links alone (replication.py).
+each of its sessions. What this worker's sessions hold is in the directory (directory_entries.py),
+and so are the workers that listen to an address (interest.py); what sessions have learned is told
+over the links alone (replication.py).
 
 Rules
 - Before a message is judged whose recipient nobody here knows, the directory is asked, then the
   home it names. The home answers after all that it said before of the address, so that the routing
   table knows then, or nobody holds the address.
+- Before a message is judged whose listeners on other workers are not all known here, those workers
+  are asked; afterwards they say every change, so that nothing is asked for the next one.
 - What was found out counts for the message that asked and for no other: "nobody" may be wrong for
   the next one. What could not be found out within LIMIT seconds is not asked again so long, and
   such an address is answered 503.
@@ -26,7 +29,7 @@ from collections.abc import Callable, Collection, Coroutine, Hashable, Mapping
 from functools import partial
 from itertools import chain
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgnode.bus.table import RoutingTable
 from msgnode.core.addresses import ancestors, runtime_line, runtime_twin
@@ -36,29 +39,13 @@ from msgnode.core.pending import Pending
 from msgnode.redis.directory import Directory, Kind
 from msgnode.redis.faults import RedisFault
 
+from .doubts import MOST_REMEMBERED, Doubts, Question
+from .interest import Interest
 from .peer import Peer
 from .protocol import HolderRequest, HolderResponse
 from .transport import PeerTransport
 
 LIMIT = 2.0
-MOST_REMEMBERED = 10_000
-
-
-class _Question:
-    """Somebody, known by `key`, waits to hear who holds some addresses.
-
-    `runtime` is a runtime URL whose sessions are to be known, "" for none.
-    """
-
-    __slots__ = ("addresses", "key", "runtime", "tell")
-
-    def __init__(
-        self, key: Hashable, addresses: list[str], runtime: str, tell: Callable[[], None]
-    ) -> None:
-        self.key = key
-        self.addresses = addresses
-        self.runtime = runtime
-        self.tell = tell
 
 
 class _Home(NamedTuple):
@@ -66,14 +53,6 @@ class _Home(NamedTuple):
 
     epoch: str
     name: str
-
-
-class _Doubt(NamedTuple):
-    """That it could not be found out who holds an address: until when that counts, and whether the
-    directory names somebody."""
-
-    until: float
-    is_named: bool
 
 
 class Homes:
@@ -88,6 +67,7 @@ class Homes:
         directory: Directory,
         table: RoutingTable,
         transport: PeerTransport,
+        interest: Interest,
         knows_all: Callable[[], bool],
         is_retired: Callable[[str], bool],
     ) -> None:
@@ -98,10 +78,13 @@ class Homes:
         self._directory = directory
         self._table = table
         self._transport = transport
+        self._interest = interest
+        interest.look_for = self.look_for
+        self._looking_for: set[str] = set()
         self._epoch = transport.me.epoch
-        self._questions: list[_Question] = []
+        self._questions: list[Question] = []
         self._known: OrderedDict[Hashable, frozenset[str]] = OrderedDict()
-        self._unknown: OrderedDict[str, _Doubt] = OrderedDict()
+        self._doubts = Doubts()
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[list[str]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -113,16 +96,33 @@ class Homes:
 
     # --- what is asked ----------------------------------------------------------------------------
 
-    def find(self, key: Hashable, addresses: Collection[str]) -> None:
-        """Find out who holds addresses that nobody here knows, for the message of this key.
+    def find(self, key: Hashable, addresses: Collection[str], heard: Collection[str] = ()) -> None:
+        """Find out who holds addresses that nobody here knows, for the message of this key; and who
+        listens to those `heard`.
 
         Raises:
             Pending: it is being found out; the message is to come again.
         """
         known = self._known.pop(key, frozenset())
         missing = [each for each in addresses if each not in known and not self._is_unknown(each)]
-        if missing:
-            raise Pending("The holder of an address", partial(self._ask, key, missing, ""))
+        unheard = [each for each in heard if each not in known and not self._is_unknown(each)]
+        if missing or unheard:
+            ask = partial(self._ask, key, missing, "", unheard)
+            raise Pending("Who holds or hears an address", ask)
+        for each in heard:
+            if each not in addresses and not self._interest.hears(each):
+                self._interest.miss(each)
+
+    def hears(self, address: str) -> bool:
+        """Whether all that listen to an address are in the routing table."""
+        return self._interest.hears(address)
+
+    def look_for(self, addresses: Collection[str]) -> None:
+        """Find out in the background who listens to these addresses."""
+        new = [each for each in addresses if each not in self._looking_for]
+        if new:
+            self._looking_for.update(new)
+            self._ask(None, [], "", new, partial(self._looking_for.difference_update, new))
 
     def require(self, key: Hashable, addresses: Collection[str]) -> None:
         """The same, where nothing may be done without it. Raises Unavailable if it is not known.
@@ -143,17 +143,16 @@ class Homes:
             Unavailable: one is with a worker that does not answer.
         """
         known = self._known.pop(key, frozenset())
-        doubt = self._unknown.get(runtime_url)
-        is_in_doubt = doubt is not None and monotonic() < doubt.until
-        if runtime_url not in known and not is_in_doubt:
-            ask = partial(self._ask, key, [runtime_url], runtime_url)
+        doubt = self._doubts.of(runtime_url)
+        if runtime_url not in known and doubt is None:
+            ask = partial(self._ask, key, [runtime_url], runtime_url, [])
             raise Pending("Who is at a runtime URL", ask)
-        if is_in_doubt and doubt is not None and doubt.is_named:
+        if doubt is not None and doubt.is_named:
             raise Unavailable(f"A session of {runtime_url} cannot be heard of just now: try again.")
 
     def forget_unknown(self) -> None:
         """The directory is there again: ask anew what could not be found out."""
-        self._unknown.clear()
+        self._doubts.clear()
 
     def is_known(self, address: str) -> bool:
         """Whether an address that is not in the routing table is nobody's, on any worker."""
@@ -161,8 +160,7 @@ class Homes:
 
     def _is_unknown(self, address: str) -> bool:
         """Whether it could not be found out, lately, if anybody holds the address."""
-        doubt = self._unknown.get(address)
-        return doubt is not None and monotonic() < doubt.until
+        return self._doubts.of(address) is not None
 
     def _has(self, name: str) -> bool:
         """Whether the routing table knows who holds this, or is at a runtime here or below."""
@@ -174,6 +172,8 @@ class Homes:
         """Another worker asks what is at home here, or answers."""
         if isinstance(message, HolderRequest):
             held = [each for each in message.addresses if self._has(each)]
+            for address in message.watched:
+                self._interest.asked(peer, address)
             peer.out.put(HolderResponse(message.number, held), sum(map(len, held)))
             return
         answer = self._answers.get(message.number)
@@ -181,43 +181,58 @@ class Homes:
             answer.set_result(message.held)
 
     def _ask(
-        self, key: Hashable, addresses: list[str], runtime: str, tell: Callable[[], None]
+        self,
+        key: Hashable,
+        addresses: list[str],
+        runtime: str,
+        watched: list[str],
+        tell: Callable[[], None],
     ) -> None:
         if not self._questions:
             asyncio.get_running_loop().call_soon(self._find_all)
-        self._questions.append(_Question(key, addresses, runtime, tell))
+        self._questions.append(Question(key, addresses, runtime, watched, tell))
 
     def _find_all(self) -> None:
         questions, self._questions = self._questions, []
         self._start(self._answer(questions))
 
-    async def _answer(self, questions: list[_Question]) -> None:
+    async def _answer(self, questions: list[Question]) -> None:
         addresses = {address for each in questions for address in each.addresses}
+        watched = {address for each in questions for address in each.watched}
         opening = {each.runtime for each in questions if each.runtime}
-        self.asked += len(addresses)
+        self.asked += len(addresses | watched)
         limit = monotonic() + LIMIT
         at_home: dict[str, set[_Home]] = {}
+        listening: dict[str, set[str]] = {}
         try:
             async with asyncio.timeout(LIMIT):
-                at_home, unknown = await self._look_up(addresses, opening)
+                (at_home, unknown), listening = await asyncio.gather(
+                    self._look_up(addresses, opening, watched), self._interest.watch(watched)
+                )
         except (RedisFault, TimeoutError):
-            unknown = addresses
+            unknown = addresses | watched
         except Exception as error:
             FAULTS.note("directory", error)
-            unknown = addresses
+            unknown = addresses | watched
         self._give_up(unknown, is_named=False)
-        asked = self._ask_homes(set(chain.from_iterable(at_home.values())))
-        waiting: dict[frozenset[str], list[_Question]] = {}
+        listening = {
+            each: {epoch for epoch in epochs if not self._is_retired(epoch)}
+            for each, epochs in listening.items()
+            if each not in unknown
+        }
+        asked = self._ask_homes(set(chain.from_iterable(at_home.values())), listening)
+        waiting: dict[frozenset[str], list[Question]] = {}
         for each in questions:  # a home that does not answer holds up nobody but who needs it
             homes = (at_home.get(address, ()) for address in each.addresses)
             epochs = frozenset(home.epoch for home in chain.from_iterable(homes))
+            epochs = epochs.union(*(listening.get(address, ()) for address in each.watched))
             waiting.setdefault(epochs, []).append(each)
         for epochs, those in waiting.items():
             answers = {each: asked[each] for each in epochs if each in asked}
-            self._start(self._hear_homes(answers, at_home, those, limit - monotonic()))
+            self._start(self._hear_homes(answers, at_home, listening, those, limit - monotonic()))
 
     async def _look_up(
-        self, addresses: set[str], opening: set[str]
+        self, addresses: set[str], opening: set[str], watched: set[str]
     ) -> tuple[dict[str, set[_Home]], set[str]]:
         """The homes of addresses; and of which none can be found though there may be."""
         peers = self._transport.peers
@@ -227,7 +242,7 @@ class Homes:
         sets |= {(Kind.BELOW, each) for url in opening for each in (url, runtime_twin(url))}
         found = await self._directory.find(addresses, ready, sets)
         at_home: dict[str, set[_Home]] = {}
-        unknown: set[str] = set()
+        unknown: set[str] = set() if found.is_whole else set(watched)
         for address, line in lines.items():
             homes = {_Home(epoch, name) for name in line for epoch in found.runtimes.get(name, ())}
             if address in found.workers:
@@ -239,31 +254,41 @@ class Homes:
                 unknown.add(address)
         return at_home, unknown
 
-    def _ask_homes(self, homes: set[_Home]) -> dict[str, asyncio.Future[list[str]]]:
+    def _ask_homes(
+        self, homes: set[_Home], listening: Mapping[str, set[str]]
+    ) -> dict[str, asyncio.Future[list[str]]]:
         """Ask those of them that are heard of; what is at home here the table knows."""
         names: dict[str, list[str]] = {}
         for home in homes:
             names.setdefault(home.epoch, []).append(home.name)
+        watched: dict[str, list[str]] = {}
+        for address, epochs in listening.items():
+            for epoch in epochs:
+                watched.setdefault(epoch, []).append(address)
         peers = self._transport.peers
         return {
-            epoch: self._ask_home(peers[epoch], theirs)
-            for epoch, theirs in names.items()
+            epoch: self._ask_home(peers[epoch], names.get(epoch, []), watched.get(epoch, []))
+            for epoch in names.keys() | watched.keys()
             if epoch in peers and peers[epoch].is_up
         }
 
-    def _ask_home(self, peer: Peer, names: list[str]) -> asyncio.Future[list[str]]:
+    def _ask_home(
+        self, peer: Peer, names: list[str], watched: list[str]
+    ) -> asyncio.Future[list[str]]:
         number = next(self._numbers)
         answer: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         self._answers[number] = answer
         answer.add_done_callback(lambda _: self._answers.pop(number, None))
-        peer.out.put(HolderRequest(number, names), sum(map(len, names)))
+        size = sum(map(len, (*names, *watched)))
+        peer.out.put(HolderRequest(number, names, watched), size)
         return answer
 
     async def _hear_homes(
         self,
         answers: Mapping[str, asyncio.Future[list[str]]],
         at_home: Mapping[str, set[_Home]],
-        questions: list[_Question],
+        listening: Mapping[str, set[str]],
+        questions: list[Question],
         seconds: float,
     ) -> None:
         """Tell who asked once these homes have answered, or have not in so many seconds."""
@@ -275,14 +300,22 @@ class Homes:
             for home in at_home.get(address, ())
             if home.epoch != self._epoch and not self._is_clear(home, answers.get(home.epoch))
         }
+        for address in {each for question in questions for each in question.watched}:
+            if address in listening:
+                if all(self._has_said(epoch, answers) for epoch in listening[address]):
+                    self._interest.know(address)
+                else:
+                    unknown.add(address)
         self._give_up(unknown, is_named=True)
         for each in answers.values():
             each.cancel()
         for question in questions:
-            self._known[question.key] = frozenset(question.addresses)
+            if question.key is not None:
+                self._known[question.key] = frozenset((*question.addresses, *question.watched))
             with FAULTS.kept_to("sender"):
                 question.tell()
-        _bound(self._known)
+        while len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
 
     def _is_clear(self, home: _Home, answer: asyncio.Future[list[str]] | None) -> bool:
         """Whether it is known who is there: the table knows, or the home said that nobody is."""
@@ -291,20 +324,17 @@ class Homes:
         is_answered = answer is not None and answer.done() and not answer.cancelled()
         return is_answered and answer is not None and home.name not in answer.result()
 
+    def _has_said(self, epoch: str, answers: Mapping[str, asyncio.Future[list[str]]]) -> bool:
+        """Whether a worker has said who listens there, and its sessions are all known here."""
+        answer, peer = answers.get(epoch), self._transport.peers.get(epoch)
+        is_answered = answer is not None and answer.done() and not answer.cancelled()
+        return is_answered and peer is not None and peer.is_known
+
     def _give_up(self, addresses: set[str], is_named: bool) -> None:
         self.not_known += len(addresses)
-        doubt = _Doubt(monotonic() + LIMIT, is_named)
-        for address in addresses:
-            self._unknown[address] = doubt
-            self._unknown.move_to_end(address)
-        _bound(self._unknown)
+        self._doubts.note(addresses, is_named, LIMIT)
 
     def _start(self, job: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(job)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _bound(remembered: OrderedDict[Any, Any]) -> None:
-    while len(remembered) > MOST_REMEMBERED:
-        remembered.popitem(last=False)

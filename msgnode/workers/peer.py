@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from functools import partial
 from time import monotonic
 from typing import Any
 
 from .window import ReceiveWindow, SendWindow
+
+
+class Acknowledgement:
+    """Done when so many peers have done what they were told, or are down."""
+
+    __slots__ = ("future", "left")
+
+    def __init__(self, peers: int) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.left = peers
+
+    def one_more(self) -> None:
+        """One of the peers has done it."""
+        self.left -= 1
+        if not self.left:
+            _done(self.future)
 
 
 class Peer:
@@ -32,6 +49,8 @@ class Peer:
         self.lost: set[str] = set()  # sessions of it that miss frames, to be told
         self.asked = 0
         self.settled = 0
+        self.told = 0  # the last change that it was told and not all others
+        self.waiting: deque[tuple[int, float, Acknowledgement]] = deque()  # change, since when
         self.given_up = 0  # how often a session was to be told of a gap
         self.unacknowledged = 0
         self.asked_again_at = 0.0
@@ -48,8 +67,17 @@ class Peer:
         another stream since."""
         return self.known_stream == self.told_stream
 
+    def settle(self, mark: int) -> None:
+        """The peer has done everything up to this change."""
+        self.settled = mark
+        while self.waiting and self.waiting[0][0] <= mark:
+            self.waiting.popleft()[2].one_more()
+
     def end(self) -> None:
-        """End what is done for the peer."""
+        """End what is done for the peer; nobody waits for it any more."""
+        waiting, self.waiting = self.waiting, deque()
+        for _, _, acknowledgement in waiting:
+            acknowledgement.one_more()
         tasks, self.tasks = self.tasks, []
         for task in tasks:
             task.cancel()

@@ -13,7 +13,7 @@ from msgnode.bus.return_paths import ReturnPath
 from msgnode.core.identity import Speaker
 from msgnode.core.rates import Report
 
-PROTOCOL = 3
+PROTOCOL = 4
 """The number of this protocol, said with each heartbeat; raised when what stands here changes, so
 that workers of two numbers have no link and do not misread each other."""
 
@@ -204,17 +204,33 @@ class RequestFrame(Frame, tag=26):
 
 
 class HolderRequest(PeerMessage, tag=27):
-    """Do you know who holds these addresses? By the directory sessions of yours do."""
+    """Do you know who holds these addresses? By the directory sessions of yours do. And who
+    listens to those that I watch from now on?"""
 
     number: int
     addresses: list[str]
+    watched: list[str]
 
 
 class HolderResponse(PeerMessage, tag=28):
-    """Those of the addresses that somebody holds. Said after all that I said of them before."""
+    """Those of the addresses that somebody holds. Said after all that I said of them before, and
+    after Subscribers for each that is watched."""
 
     number: int
     held: list[str]
+
+
+class Subscribers(PeerMessage, tag=29):
+    """All sessions of mine that listen to an address; I say the changes to who watches it."""
+
+    address: str
+    sessions: list[str]
+
+
+class Unwatch(PeerMessage, tag=30):
+    """Say no more who listens to these addresses."""
+
+    addresses: list[str]
 
 
 AnyMessage = (
@@ -223,6 +239,7 @@ AnyMessage = (
     | LostFrames | RequestSession | RequestRefused | TransferBegin | TransferEnd
     | SessionMoved | Goodbye | CounterReport | RpcRequest | RpcResponse
     | ResponseFrame | CheckSocket | SocketChecked | RequestFrame | HolderRequest | HolderResponse
+    | Subscribers | Unwatch
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

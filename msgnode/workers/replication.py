@@ -2,8 +2,8 @@
 theirs.
 
 Rules
-- A worker tells every change it makes for its own sessions, and all of it to a worker that is new.
-  So a look-up never asks anybody, and what nobody listens to is known at once.
+- A worker tells which sessions it has, and what they hold and have learned, and all of it to a
+  worker that is new. What they have subscribed is told to those that send there (interest.py).
 - Two workers may give one address to two sessions before they hear of each other. An allocated
   address is settled by the database's unique commit: what a peer says it holds, a session here
   holds no longer. A learned one belongs to the session with the smaller id. So all tables end
@@ -23,6 +23,7 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 
 from . import protocol
+from .interest import Interest
 from .peer import Peer
 from .protocol import (
     AddressAdded,
@@ -45,6 +46,8 @@ from .protocol import (
     SnapshotBegins,
     SnapshotEnds,
     SocketChecked,
+    Subscribers,
+    Unwatch,
 )
 from .remote import RemoteSession
 from .transport import PeerTransport
@@ -129,6 +132,7 @@ class TableReplicator:
     def __init__(self, table: RoutingTable, transport: PeerTransport, local: LocalSessions) -> None:
         self.remotes: dict[str, RemoteSession] = {}
         self.moves: SessionHandover
+        self.interest: Interest
         self._table = table
         self._transport = transport
         self._local = local
@@ -155,6 +159,9 @@ class TableReplicator:
         holds: bool,
         before: Listener | None = None,
     ) -> None:
+        if layer is Layer.SUBSCRIBED:
+            self.interest.changed(address, session, holds)
+            return
         message = AddressAdded if holds else AddressRemoved
         self._transport.tell(message(session.id, layer.value, [address]), len(address))
         if layer is Layer.LEARNED:
@@ -162,7 +169,7 @@ class TableReplicator:
                 self._contest(address, before, session)
             elif not holds:
                 self._give_in(address, session)
-        elif layer is Layer.OWNED and not holds:
+        elif not holds:
             self._fall_back(address)
 
     def snapshot(self) -> Iterator[PeerMessage]:
@@ -205,6 +212,8 @@ class TableReplicator:
                 CounterReport() | RpcRequest() | RpcResponse() | HolderRequest() | HolderResponse()
             ):
                 self._local.said(peer, message)
+            case Subscribers() | Unwatch():
+                self.interest.heard(peer, message)
             case CheckSocket(session):
                 self._local.check_socket(peer, session)
             case SocketChecked(session, outcome):
@@ -254,6 +263,7 @@ class TableReplicator:
         for session in [each for each in self.remotes.values() if each.peer is peer]:
             with FAULTS.kept_to("session"):
                 self.remove(session)
+        self.interest.forget(peer.epoch)
         self._old.pop(peer.epoch, None)
 
     def remove(self, session: RemoteSession) -> None:
@@ -344,14 +354,15 @@ class TableReplicator:
 
     def _hold(self, peer: Peer, message: AddressAdded) -> None:
         session = self.remotes.get(message.session)
+        if session is not None and message.layer == Layer.SUBSCRIBED.value:
+            for address in filter(self.interest.accepts, message.addresses):
+                self.interest.add(session, address)  # also if its move here is not known yet
+            return
         if session is None or session.peer is not peer:
             return
         for address in message.addresses:
             if message.layer == Layer.OWNED.value:
                 self._own(session, address)
-            elif message.layer == Layer.SUBSCRIBED.value:
-                session.subscribed.add(address)
-                self._table.subscribe(address, session)
             else:
                 self._learn(session, address)
 
@@ -373,7 +384,7 @@ class TableReplicator:
         if session is None or session.peer is not peer:
             return
         self._old.get(peer.epoch, set()).discard(message.session)
-        kept = set(message.subscribed)
+        kept = set(filter(self.interest.accepts, message.subscribed))
         for address in session.owned - set(message.owned):
             self._disown(session, address)
         for address in session.subscribed - kept:
@@ -383,7 +394,7 @@ class TableReplicator:
             self._unlearn(session, address)
         for address in message.owned:
             self._own(session, address)
-        for address in message.subscribed:
+        for address in kept:
             self._table.subscribe(address, session)
         for address in message.learned:
             self._learn(session, address)

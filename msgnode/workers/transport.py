@@ -12,7 +12,8 @@ Rules
   a new stream begins with a snapshot.
 - A worker that speaks another protocol is not a peer, but is named by an alarm, once. One that
   comes waits until the last of them has ended.
-- `barrier` is done when every peer that takes sessions has done what was said before it.
+- `barrier` is done when every peer that takes sessions has done what was said to all before it;
+  `heard` when those have that were told what the others were not.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
 from typing import Any, Protocol
 
@@ -32,7 +32,7 @@ from msgnode.core.faults import FAULTS
 from msgnode.redis.faults import Full
 
 from . import protocol
-from .peer import Peer
+from .peer import Acknowledgement, Peer
 from .protocol import (
     PROTOCOL,
     BarrierAck,
@@ -124,7 +124,7 @@ class PeerTransport:
         self._standing: set[str] = set()  # alarms about the layer
         self._inbox = ""
         self._changes = 0
-        self._waiting: deque[tuple[int, asyncio.Future[None], float]] = deque()
+        self._asked_all: tuple[int, asyncio.Future[None] | None] = (-1, None)
         self._tasks: list[asyncio.Task[None]] = []
         self._heard_itself_at = monotonic()
         self._is_ready = False
@@ -189,22 +189,45 @@ class PeerTransport:
             if peer.is_up:
                 peer.out.put(message, size)
 
+    def tell_some(self, epochs: Iterable[str], message: PeerMessage, size: int = 0) -> None:
+        """Say something to these workers, as far as they are heard of."""
+        self._changes += 1
+        for epoch in epochs:
+            peer = self.peers.get(epoch)
+            if peer is not None and peer.is_up:
+                peer.told = self._changes
+                peer.out.put(message, size)
+
     def barrier(self) -> asyncio.Future[None] | None:
         """Done when every peer that takes sessions has done what was said until now."""
         mark = self._changes
-        late = [peer for peer in self._up() if peer.is_ready and peer.settled < mark]
+        asked_at, asked = self._asked_all
+        if mark == asked_at and asked is not None and not asked.done():
+            return asked
+        late = [(peer, mark) for peer in self._up() if peer.is_ready and peer.settled < mark]
+        future = self._acknowledged_by(late)
+        if future is not None:
+            self._asked_all = mark, future
+        return future
+
+    def heard(self) -> asyncio.Future[None] | None:
+        """Done when those peers that were told something by `tell_some` have done it."""
+        up = self._up()
+        return self._acknowledged_by(
+            [(peer, peer.told) for peer in up if peer.is_ready and peer.settled < peer.told]
+        )
+
+    def _acknowledged_by(self, late: list[tuple[Peer, int]]) -> asyncio.Future[None] | None:
         if not late:
             return None
-        for peer in late:
+        acknowledgement = Acknowledgement(len(late))
+        now = monotonic()
+        for peer, mark in late:
             if peer.asked < mark and peer.is_synced:  # else its snapshot ends with the question
                 peer.asked = mark
                 peer.out.put(BarrierRequest(mark))
-        waiting = self._waiting
-        if waiting and waiting[-1][0] == mark:
-            return waiting[-1][1]
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting.append((mark, future, monotonic()))
-        return future
+            peer.waiting.append((mark, now, acknowledgement))
+        return acknowledgement.future
 
     @property
     def number_ready(self) -> int:
@@ -259,15 +282,6 @@ class PeerTransport:
 
     def _up(self) -> list[Peer]:
         return [peer for peer in self.peers.values() if peer.is_up]
-
-    def _release(self) -> None:
-        """Resolve barriers that no peer is holding up."""
-        marks = [peer.settled for peer in self.peers.values() if peer.is_up and peer.is_ready]
-        least = min(marks, default=self._changes)
-        while self._waiting and self._waiting[0][0] <= least:
-            future = self._waiting.popleft()[1]
-            if not future.done():
-                future.set_result(None)
 
     # --- the layer --------------------------------------------------------------------------------
 
@@ -374,11 +388,6 @@ class PeerTransport:
 
     def _look_after(self) -> None:
         now = monotonic()
-        if self._waiting and now - self._waiting[0][2] > self.timeout:
-            mark = self._waiting[0][0]
-            for peer in self._up():
-                if peer.is_ready and peer.settled < mark:
-                    self.down(peer, "did not acknowledge a barrier in time")
         for peer in self._up():
             with FAULTS.kept_to("worker link"):
                 self._look_after_one(peer, now)
@@ -386,6 +395,9 @@ class PeerTransport:
     def _look_after_one(self, peer: Peer, now: float) -> None:
         if now - peer.heard_at > self.timeout:
             self.down(peer, "sent no heartbeat in time")
+            return
+        if peer.waiting and now - peer.waiting[0][1] > self.timeout:
+            self.down(peer, "did not acknowledge a change in time")
             return
         if peer.lost:
             peer.given_up += len(peer.lost)
@@ -477,11 +489,10 @@ class PeerTransport:
                 case BarrierRequest():
                     peer.out.put(BarrierAck(message.mark))
                 case BarrierAck():
-                    peer.settled = message.mark
-                    self._release()
+                    peer.settle(message.mark)
                 case Ready():  # it takes nobody before it has done what we said until now
                     peer.is_ready = True
-                    peer.settled = max(peer.settled, self._changes)
+                    peer.settle(max(peer.settled, self._changes))
                 case _:
                     if isinstance(message, SnapshotEnds):
                         peer.known_stream = peer.told_stream = stream
@@ -553,7 +564,6 @@ class PeerTransport:
         log.warning("A worker %s.", why, extra={"worker": peer.name})
         self._raise_alarm("worker-down", peer.name, f"The worker {peer.name} {why}.")
         self.client.peer_down(peer)
-        self._release()
 
     def forget(self, peer: Peer) -> None:
         """The peer has ended; nothing of it is heard any more."""
@@ -562,4 +572,3 @@ class PeerTransport:
         peer.is_up = peer.is_ready = False
         peer.end()
         peer.out.begin()
-        self._release()

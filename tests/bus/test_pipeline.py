@@ -51,11 +51,15 @@ class FakeHolders:
         self.answers = is_known
         self.asked: list[tuple[str, ...]] = []
         self.has_answered = False
+        self.unheard: set[str] = set()  # addresses whose listeners are not known
 
-    def find(self, key: object, addresses: Collection[str]) -> None:
+    def find(self, key: object, addresses: Collection[str], heard: Collection[str] = ()) -> None:
         if not self.has_answered:
-            self.asked.append(tuple(addresses))
+            self.asked.append((*addresses, *heard))
             raise Pending("The holder", lambda known: None)
+
+    def hears(self, address: str) -> bool:
+        return address not in self.unheard
 
     def require(self, key: object, addresses: Collection[str]) -> None:
         self.find(key, addresses)
@@ -94,6 +98,39 @@ def test_the_others_are_asked_once_for_all_recipients_and_never_for_what_is_know
     assert len(scene.target.frames) == 1
     scene.say(to=[NOBODY, TWO, "hyperty://localhost/2"])
     assert holders.asked == [(NOBODY, "hyperty://localhost/2")]
+    assert len(scene.target.frames) == 1
+
+
+@pytest.mark.parametrize(
+    ("type_", "to", "asked"),
+    [
+        ("update", "comm://d/1/changes", ["comm://d/1/changes"]),
+        ("response", "comm://d/1/x", ["comm://d/1/x"]),
+        ("create", "hyperty-runtime://d/1/x", ["hyperty-runtime://d/1/x", "runtime://d/1/x"]),
+    ],
+)
+def test_w5_whatever_goes_to_an_address_waits_until_all_that_listen_are_known(
+    type_: str, to: str, asked: list[str]
+) -> None:
+    scene = Scene()
+    scene.table.subscribe(to, scene.target)
+    scene.pipeline.holders = holders = FakeHolders()
+    holders.unheard = set(asked)
+    scene.say(type_=type_, to=to)
+    assert len(scene.caller.held) == 1
+    assert set(asked) <= set(holders.asked[0])
+    assert scene.target.frames == []
+
+
+def test_what_an_owner_or_a_component_hears_is_heard_by_nobody_else_and_never_asked_for() -> None:
+    scene = Scene(FakeComponent(lambda: {"code": 200}))
+    scene.pipeline.holders = holders = FakeHolders()
+    held = "hyperty://localhost/held"
+    scene.table.allocate(held, scene.target)
+    holders.unheard = {held, FAKE}
+    scene.say(to=held)
+    scene.say(to=FAKE)
+    assert holders.asked == []
     assert len(scene.target.frames) == 1
 
 

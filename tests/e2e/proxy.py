@@ -11,9 +11,13 @@ from urllib.parse import urlsplit
 
 
 class Way:
-    """A TCP proxy on a port of its own to the server that a URL names; `url` leads through it."""
+    """A TCP proxy on a port of its own to the server that a URL names; `url` leads through it.
 
-    def __init__(self, url: str) -> None:
+    `instead` is said in the place of something that the server says, and is as long.
+    """
+
+    def __init__(self, url: str, instead: tuple[bytes, bytes] = (b"", b"")) -> None:
+        self._instead = instead
         parts = urlsplit(url)
         self._to = parts.hostname or "127.0.0.1", parts.port or 0
         self._loop = asyncio.new_event_loop()
@@ -52,16 +56,24 @@ class Way:
         except OSError:
             writer.close()
             return
-        for from_, to in ((reader, far_writer), (far_reader, writer)):
-            task = asyncio.create_task(self._pass(from_, to))
+        for from_, to, instead in (
+            (reader, far_writer, (b"", b"")),
+            (far_reader, writer, self._instead),
+        ):
+            task = asyncio.create_task(self._pass(from_, to, instead))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        instead: tuple[bytes, bytes],
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
                 await self._open.wait()
-                writer.write(data)
+                writer.write(data.replace(*instead) if instead[0] else data)
                 await writer.drain()
         await self._open.wait()
         writer.close()

@@ -11,9 +11,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import redis
 
 from tests.client import address, code
 from tests.e2e.pair import Pair
+from tests.e2e.proxy import Way
 from tests.node import Node, free_port
 from tests.redis.servers import RedisCluster, RedisServer, ServerEnded, running, sentinel, with_tls
 
@@ -84,6 +86,8 @@ async def test_two_workers_are_one_node_over_every_kind_of_redis(pair: Pair) -> 
         ("evicts", "set it to noeviction"),
         ("is one of a cluster", "write it as redis+cluster://"),
         ("full", "Redis is full: raise its `maxmemory`"),
+        ("is 5", "names a server before 6.0; Redis 6.2 or newer is needed"),
+        ("is 6.0", "names Redis 6.0."),
     ],
 )
 def test_a_worker_that_is_started_on_a_redis_that_will_not_do_names_it(
@@ -96,18 +100,29 @@ def test_a_worker_that_is_started_on_a_redis_that_will_not_do_names_it(
         "evicts": ("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru"),
         "is one of a cluster": ("--cluster-enabled", "yes"),
         "full": ("--maxmemory", "1"),
+        "is 5": ("--rename-command", "HELLO", ""),  # which came with 6.0
+        "is 6.0": (),
     }.get(wrong)
     login = ":wrong@" if wrong == "password" else ""
     server = RedisServer(tmp_path, *(options or ()))
     port = free_port() if options is None else server.port
-    node = Node(tmp_path, WORKERS=2, REDIS_URL=f"redis://{login}127.0.0.1:{port}/0")
-    try:
+    url = f"redis://{login}127.0.0.1:{port}/0"
+    with ExitStack() as stack:
+        stack.callback(server.stop)
         if options is not None:
             server.start("secret" if "password" in wrong else "")
+        if wrong == "is 6.0":
+            url = stack.enter_context(Way(url, older(port))).url
+        node = Node(tmp_path, WORKERS=2, REDIS_URL=url)
+        stack.callback(node.kill)
         with pytest.raises(AssertionError, match="the node ended"):
             node.start()
         assert node.status() != 0
         assert said in node.log()
-    finally:
-        node.kill()
-        server.stop()
+
+
+def older(port: int) -> tuple[bytes, bytes]:
+    """The version of a server, and one before 6.2 that is as long."""
+    with redis.Redis(port=port) as client:
+        version = client.info("server")["redis_version"].encode()
+    return version, b"6.0.16"[: len(version)].ljust(len(version), b"6")

@@ -15,6 +15,7 @@ from typing import Any
 
 from msgnode.launch.pdeathsig import tie
 from msgnode.qos import stun
+from msgnode.qos.coturn_cli import connected
 from tests.node import ROOT, free_port
 from tests.services import needs_program
 
@@ -85,8 +86,19 @@ class Coturn:
             self.process.wait()
             self.process = None
 
-    def log(self) -> str:
-        return self._log.read_text(errors="replace")[-3000:]
+    def number_running(self) -> int:
+        """Sessions that run here; in a thread of its own, because a test may run a loop in its."""
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(lambda: asyncio.run(self._count())).result()
+
+    async def _count(self) -> int:
+        place = f"127.0.0.1:{self.cli_port}"
+        async with connected(place, PASSWORD.replace(" ", "-")) as cli:
+            return len((await cli.sessions()).sessions)
+
+    def log(self, most: int = 3000) -> str:
+        """The last of what it has said."""
+        return self._log.read_text(errors="replace")[-most:]
 
     def row(self, **more: Any) -> str:
         """The program that enters it in a node's console."""

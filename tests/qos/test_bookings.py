@@ -16,10 +16,10 @@ import pytest
 from django.db import connections
 
 from msgnode.core.errors import BadMessage, Forbidden, NodeError, NotFound, TooMany, Unavailable
-from msgnode.qos import bookings
+from msgnode.qos import bookings, capacity
 from msgnode.qos.bookings import Book, Extend, Free, Limits
 from msgnode.qos.broker import Order, Owner
-from msgnode.qos.models import Reservation
+from msgnode.qos.models import Reservation, RoundTrip, TurnServer
 from tests.node import ROOT
 
 from . import rows
@@ -45,9 +45,9 @@ def test_case_24_a_booking_takes_room_and_its_release_gives_it_back() -> None:
     owner = rows.owner()
     row = book(owner=owner)
     assert (row.state, row.bitrate, row.traffic_class) == ("held", VIDEO, "video")
-    assert bookings.booked() == {server.pk: VIDEO}
+    assert capacity.booked() == {server.pk: VIDEO}
     one(Free(row.id, owner))
-    assert bookings.booked() == {}
+    assert capacity.booked() == {}
 
 
 @pytest.mark.django_db
@@ -57,7 +57,7 @@ def test_case_25_the_third_for_room_for_two_is_refused_and_books_nothing() -> No
     book()
     with pytest.raises(Unavailable, match="class video"):
         book()
-    assert bookings.booked() == {server.pk: 2 * VIDEO}
+    assert capacity.booked() == {server.pk: 2 * VIDEO}
     assert Reservation.objects.count() == 2
 
 
@@ -78,7 +78,7 @@ def test_case_25_of_20_at_once_exactly_two_get_room_for_two() -> None:
     assert sorted(type(each).__name__ for each in outcomes) == (
         ["Reservation"] * 2 + ["Unavailable"] * 18
     )
-    assert sum(bookings.booked().values()) == 2 * VIDEO
+    assert sum(capacity.booked().values()) == 2 * VIDEO
 
 
 def _at_once(calls: list[Callable[[], Any]]) -> list[Any]:
@@ -122,6 +122,61 @@ def test_a_server_of_the_class_comes_before_one_of_all_and_one_of_another_never(
     mine = rows.server("video", traffic_class="video")
     rows.server("audio", traffic_class="audio")
     assert book().server == mine
+
+
+def measured() -> dict[str, TurnServer]:
+    """The round trips that the field's own example has, of four networks to three servers."""
+    table = {
+        "turn1": {"an1": 15, "an2": 20, "an3": 50, "an4": 80},
+        "turn2": {"an1": 150, "an2": 20, "an3": 20, "an4": 60},
+        "turn3": {"an1": 30, "an2": 80, "an3": 10, "an4": 10},
+    }
+    servers = {name: rows.server(name, capacity=100 * VIDEO) for name in table}
+    for name, trips in table.items():
+        for network, milliseconds in trips.items():
+            RoundTrip.objects.create(
+                network=network, server=servers[name], milliseconds=milliseconds
+            )
+    return servers
+
+
+def chosen(*near: str) -> str:
+    row = bookings.apply([Book(rows.video(near=near), rows.owner())], Limits())[0]
+    assert isinstance(row, Reservation) and row.server is not None
+    return row.server.name
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("near", "nearest"),
+    [(("an1", "an4"), "turn3"), (("an1", "an2"), "turn1"), (("an2", "an3"), "turn2")],
+)
+def test_case_9_the_server_on_the_shortest_way_is_taken(
+    near: tuple[str, str], nearest: str
+) -> None:
+    measured()
+    assert {chosen(*near) for _ in range(5)} == {nearest}
+
+
+@pytest.mark.django_db
+def test_case_9_without_round_trips_and_with_equal_ones_the_emptiest_is_taken() -> None:
+    servers = measured()
+    RoundTrip.objects.filter(network="an4").delete()
+    assert {chosen("an1", "an4") for _ in range(3)} == set(servers)  # nobody knows an4
+    RoundTrip.objects.filter(network="an1").update(milliseconds=10)
+    assert {chosen("an1") for _ in range(3)} == set(servers)
+    RoundTrip.objects.filter(server=servers["turn1"]).delete()
+    assert "turn1" not in {chosen("an1") for _ in range(4)}
+
+
+@pytest.mark.django_db
+def test_case_9_the_nearest_has_to_be_up_and_to_have_room() -> None:
+    servers = measured()
+    TurnServer.objects.filter(name="turn3").update(state="down")
+    assert chosen("an1", "an4") == "turn1"
+    TurnServer.objects.filter(name="turn1").update(capacity=VIDEO)
+    assert chosen("an1", "an4") == "turn2"
+    assert capacity.distances(["an1", "an4"])[servers["turn3"].pk] == 40
 
 
 @pytest.mark.django_db

@@ -87,7 +87,7 @@ class Accounts:
         self.ledger.adopt(accounting.look_up(self.ledger.strangers(100)))
         entries = [replace(each) for each in self.ledger.unwritten(100)]
         for _ in range(times):
-            versions = accounting.write(ME, entries)
+            versions = accounting.write(ME, entries).versions
         self.ledger.written(versions)
 
     @property

@@ -19,7 +19,7 @@ JSON = st.recursive(
     ),
     max_leaves=12,
 )
-NAMES = ("resource", "value", "criteria", "flows", "class", "bitrate", "seconds", "cspId")
+NAMES = ("resource", "value", "criteria", "flows", "class", "bitrate", "seconds", "cspId", "near")
 
 
 def create(**value: Any) -> dict[str, Any]:
@@ -32,6 +32,10 @@ def test_each_form_is_read() -> None:
     criteria = {"cspId": "csp1", "mediaTypes": ["audio", "VIDEO"]}
     assert request_of("read", {"resource": "resources/", "criteria": criteria}) == Inquire(
         Criteria("csp1", ("audio", "video"))
+    )
+    criteria = {"near": ["an1", "an4"]}
+    assert request_of("read", {"resource": "/resources", "criteria": criteria}) == Inquire(
+        Criteria(near=("an1", "an4"))
     )
     assert request_of("read", {"resource": "/reservations"}) == List()
     assert request_of("read", {"resource": "/reservations/a"}) == Read("a")
@@ -71,6 +75,9 @@ def test_a_reservation_names_flows_or_a_class() -> None:
         ({"class": "audio", "cspId": 5}, "cspId"),
         ({"class": "audio", "cspId": "a\0b"}, "cspId"),
         ({"class": "audio", "sessionId": "x" * 601}, "sessionId"),
+        ({"class": "audio", "near": "an1"}, "near"),
+        ({"class": "audio", "near": [1]}, "near"),
+        ({"class": "audio", "near": ["an1"] * 9}, "near"),
     ],
 )
 def test_case_39_what_is_wrong_is_named(value: dict[str, Any], named: str) -> None:

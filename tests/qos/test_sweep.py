@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from msgnode.models import Session, Worker
-from msgnode.qos import bookings, lease, sweep
+from msgnode.qos import bookings, capacity, lease, sweep
 from msgnode.qos.bookings import Book, Free, Limits
 from msgnode.qos.broker import Owner
 from msgnode.qos.models import Reservation, TurnServer
@@ -55,9 +55,9 @@ def test_case_18_and_29_an_end_that_is_reached_ends_it_and_frees_the_room() -> N
     server = rows.server(capacity=VIDEO)
     row = reserve()
     moved(row, state="active", expires_at=ago(1))
-    assert bookings.booked() == {server.pk: VIDEO}
+    assert capacity.booked() == {server.pk: VIDEO}
     assert swept() == {row.pk: "expired"}
-    assert bookings.booked() == {}
+    assert capacity.booked() == {}
     reserve()
 
 

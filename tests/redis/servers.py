@@ -46,7 +46,8 @@ class RedisServer:
         limit = time.monotonic() + 10
         while True:
             with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
-                client.ping()
+                with contextlib.suppress(redis.ResponseError):  # it is there, and too old for it
+                    client.ping()
                 client.close()
                 return
             if self.process.poll() is not None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, ClassVar
 
 from msgnode.bus.open_requests import OpenRequests
 from msgnode.bus.ports import DeliveryResult, Listener, Response
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.table import RoutingTable
+from msgnode.core.pending import Pending
 from msgnode.core.rates import Rates
+from msgnode.redis.directory import Found, Kind
 from msgnode.workers.counter_sync import CounterSync
 from msgnode.workers.handover import Handover
+from msgnode.workers.homes import Homes
+from msgnode.workers.interest import Interest
 from msgnode.workers.peer import Peer
-from msgnode.workers.protocol import CounterReport, RpcRequest, RpcResponse
+from msgnode.workers.protocol import CounterReport, HolderRequest, HolderResponse
 from msgnode.workers.remote import RemoteSession
 from msgnode.workers.replication import TableReplicator
 from msgnode.workers.rpc import PeerRpc
@@ -26,10 +30,33 @@ from tests.fakes import FakeSession
 PATIENCE = 1.0
 
 
+class SharedDirectory:
+    """What workers of one process find in the directory, as redis/directory.py keeps it."""
+
+    def __init__(self) -> None:
+        self.sets: dict[tuple[Kind, str], set[str]] = {}
+
+    async def join(self, kind: Kind, names: Collection[str], member: str) -> dict[str, set[str]]:
+        for name in names:
+            self.claim(kind, name, member)
+        await asyncio.sleep(0)
+        return {name: set(self.sets[kind, name]) for name in names}
+
+    def claim(self, kind: Kind, name: str, member: str) -> None:
+        self.sets.setdefault((kind, name), set()).add(member)
+
+    def release(self, kind: Kind, name: str, member: str) -> None:
+        self.sets.get((kind, name), set()).discard(member)
+
+    async def find(self, *asked: Any) -> Found:
+        return Found({}, {}, is_whole=True)
+
+
 class Fellow:
     """One worker. Implements LocalSessions and HandoverHost over sessions that are fakes."""
 
-    packed: ClassVar[dict[str, OpenRequests]] = {}  # what goes along with a session, in one process
+    directories: ClassVar[dict[str, SharedDirectory]] = {}  # by the secret of the node
+    packed: ClassVar[dict[str, tuple[OpenRequests, list[str]]]] = {}  # goes along with a session
 
     def __init__(self, layer: Any, name: str, secret: str, link_bytes: int = 1024 * 1024) -> None:
         self.alarms: list[str] = []
@@ -49,10 +76,25 @@ class Fellow:
             lambda kind, subject: self.cleared.append(kind),
         )
         self.replicator = TableReplicator(self.table, self.transport, self)
+        directory = self.directory(secret)
+        self.retired: set[str] = set()
+        has_ended = self.retired.__contains__
+        self.interest = Interest(
+            directory, self.table, self.transport, self.replicator.remotes, has_ended
+        )
+        self.interest.begin(())
+        self.replicator.interest = self.interest
+        self.homes = Homes(
+            directory, self.table, self.transport, self.interest, lambda: True, has_ended
+        )
         self.rates = Rates()
         self.counts = CounterSync(self.transport, {"test": self.rates})
         self.rpc = PeerRpc(self.transport)
         self.moves = Handover(self.transport, self.replicator, self, PATIENCE, 1024 * 1024)
+        self.interest.is_leaving = self.moves.is_leaving
+
+    def directory(self, secret: str) -> Any:
+        return self.directories.setdefault(secret, SharedDirectory())
 
     # --- what a test does -------------------------------------------------------------------------
 
@@ -63,9 +105,22 @@ class Fellow:
 
     async def settled(self) -> None:
         """Until every other worker has done what this one has said."""
-        barrier = self.transport.barrier()
-        if barrier is not None:
-            await asyncio.wait_for(barrier, 10)
+        for barrier in (self.interest.barrier(), self.transport.barrier()):
+            if barrier is not None:
+                await asyncio.wait_for(barrier, 10)
+
+    async def watch(self, *addresses: str) -> None:
+        """As before a message to these addresses is routed."""
+        unheard = [each for each in addresses if not self.homes.hears(each)]
+        key = uuid.uuid4()
+        try:
+            self.homes.find(key, (), unheard)
+        except Pending as fact:
+            known = asyncio.Event()
+            fact.when_known(known.set)
+            await asyncio.wait_for(known.wait(), 10)
+            self.homes.find(key, (), unheard)
+        assert all(map(self.homes.hears, addresses))
 
     def enter(self, runtime_url: str = "") -> FakeSession:
         session = FakeSession(runtime_url or f"runtime://localhost/{uuid.uuid4().hex}")
@@ -135,9 +190,11 @@ class Fellow:
     def undeliverable(self, frame: bytes) -> None:
         self.strays.append(frame)
 
-    def said(self, peer: Peer, message: CounterReport | RpcRequest | RpcResponse) -> None:
+    def said(self, peer: Peer, message: Any) -> None:
         if isinstance(message, CounterReport):
             self.counts.heard(peer, message)
+        elif isinstance(message, HolderRequest | HolderResponse):
+            self.homes.heard(peer, message)
         else:
             self.rpc.heard(peer, message)
 
@@ -145,7 +202,7 @@ class Fellow:
         session = self.sessions.get(session_id)
         if session is None:
             return None
-        self.packed[session_id] = session.requests
+        self.packed[session_id] = session.requests, self._holdings(session)[1]
         return session.runtime_url.encode()
 
     def next_frame(self, session_id: str) -> bytes | None:
@@ -161,13 +218,16 @@ class Fellow:
         remote.runtime_url = session.runtime_url
         remote.owned, remote.subscribed = set(owned), set(subscribed)
         self.table.replace(session, remote, owned, subscribed)
+        self.interest.handed_off(subscribed, remote.peer.epoch)
 
     def unpack(self, state: bytes, remote: RemoteSession | None) -> FakeSession:
         assert remote is not None
         session = FakeSession(state.decode())
         session.id = remote.id
-        session.requests = self.packed[remote.id]
+        session.requests, subscribed = self.packed[remote.id]
         self.table.replace(remote, session, remote.owned, remote.subscribed)
+        for address in subscribed:
+            self.table.subscribe(address, session)
         return session
 
     def welcome(self, session: Any) -> None:

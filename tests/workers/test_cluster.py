@@ -49,6 +49,7 @@ async def meet(layer: LossyLayer) -> AsyncIterator[Meet]:
 
 async def test_what_one_worker_routes_all_do(meet: Meet) -> None:
     one, other, third = await meet(3)
+    await asyncio.gather(*(each.watch("comm://d/1/changes") for each in (other, third)))
     session = one.enter()
     one.table.allocate("hyperty://d/1", session)
     one.table.subscribe("comm://d/1/changes", session)
@@ -67,7 +68,11 @@ async def test_a_worker_that_comes_later_knows_it_all_before_it_takes_sessions(m
         session = one.enter()
         one.table.allocate(f"hyperty://d/{number}", session)
         one.table.subscribe(f"comm://d/{number}/changes", session)
+    await one.settled()
     one, other = await meet(1)
+    assert other.seen() == {**one.seen(), "subscribers": {}}
+    watched = [f"comm://d/{number}/changes" for number in range(300)]
+    await other.watch(*watched)
     assert other.seen() == one.seen()
 
 
@@ -134,6 +139,7 @@ async def test_frames_come_in_order_and_a_fan_out_is_sent_once(meet: Meet) -> No
     for listener in listeners:
         other.table.subscribe("comm://d/1/changes", listener)
     await other.settled()
+    await one.watch("comm://d/1/changes")
     remotes = one.table.listeners("comm://d/1/changes")
     for number in range(200):
         frame = b"frame %d" % number
@@ -442,6 +448,7 @@ DEEDS = st.lists(
         st.integers(0, 1),  # worker
         st.sampled_from(
             ["enter", "end", "allocate", "release", "subscribe", "unsubscribe", "learn", "forget"]
+            + ["watch", "unwatch"]
         ),
         st.integers(0, 2),  # session of the worker
         st.integers(0, 3),  # address
@@ -463,7 +470,8 @@ def test_whatever_two_workers_do_at_once_their_tables_end_equal(deeds: list[Any]
 
 async def _do(deeds: list[Any]) -> None:
     layer = InMemoryChannelLayer(capacity=50)
-    workers = [Fellow(layer, "one", "secret"), Fellow(layer, "other", "secret")]
+    secret = uuid.uuid4().hex
+    workers = [Fellow(layer, "one", secret), Fellow(layer, "other", secret)]
     await workers[0].start()
     await workers[1].start(workers[0])
     for at, deed, number, address, turns in deeds:
@@ -489,12 +497,17 @@ async def _do(deeds: list[Any]) -> None:
                 table.learn(f"comm://d/{address}", session)
             case "forget":
                 table.forget(f"comm://d/{address}", session)
+            case "watch":
+                worker.homes.look_for([f"comm://d/{address}/changes"])
+            case "unwatch" if worker.interest.accepts(f"comm://d/{address}/changes"):
+                worker.interest._unwatch(f"comm://d/{address}/changes")
         for _ in range(turns):
             await asyncio.sleep(0)
     for _ in range(3):  # what one hears may make it say something
         for worker in workers:
             worker.transport.tell(Backpressure("", False))
             await worker.settled()
+            await worker.watch(*(f"comm://d/{address}/changes" for address in range(4)))
     assert workers[0].seen() == workers[1].seen()
     await asyncio.gather(*(worker.transport.stop() for worker in workers))
 

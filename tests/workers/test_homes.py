@@ -19,9 +19,6 @@ from msgnode.redis.directory import Directory
 from msgnode.redis.faults import Unreachable
 from msgnode.workers import homes
 from msgnode.workers.directory_entries import DirectoryEntries
-from msgnode.workers.homes import Homes
-from msgnode.workers.peer import Peer
-from msgnode.workers.protocol import HolderRequest, HolderResponse
 from tests.node import eventually
 from tests.workers.cluster import Fellow, LossyLayer
 
@@ -33,27 +30,21 @@ class Housed(Fellow):
     """A worker that enters what its sessions hold in the directory."""
 
     def __init__(self, layer: Any, name: str, secret: str, redis_url: str) -> None:
+        self._url = redis_url
         super().__init__(layer, name, secret)
-        directory = Directory(redis_url, self.transport.node)
         self.entries = DirectoryEntries(
-            directory, self.table, self.transport, self, self.replicator
-        )
-        self.retired: set[str] = set()
-        self.homes = Homes(
-            directory, self.table, self.transport, lambda: True, self.retired.__contains__
+            self.in_redis, self.table, self.transport, self, self.replicator, self.interest
         )
         self.entries.on_back = self.homes.forget_unknown
+
+    def directory(self, secret: str) -> Any:
+        self.in_redis = Directory(self._url, self.transport.node)
+        return self.in_redis
 
     async def start(self, *others: Fellow) -> Housed:
         await self.entries.start()
         await super().start(*others)
         return self
-
-    def said(self, peer: Peer, message: Any) -> None:
-        if isinstance(message, HolderRequest | HolderResponse):
-            self.homes.heard(peer, message)
-        else:
-            super().said(peer, message)
 
     async def told(self, *addresses: str, key: Any = KEY, requires: bool = False) -> None:
         """Until it is known who holds addresses, if that has to be asked."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .pipeline import Pipeline
     from .policy import PolicyEngine, policy_handler
     from .protostub import Protostub, activate
+    from .qos import Qos, QosRefused, Reservation
     from .runtime import Runtime
     from .settings import Limits, Settings
 
@@ -29,6 +30,9 @@ _WHERE = {
     "Pipeline": "pipeline",
     "PolicyEngine": "policy",
     "Protostub": "protostub",
+    "Qos": "qos",
+    "QosRefused": "qos",
+    "Reservation": "qos",
     "Runtime": "runtime",
     "Settings": "settings",
     "activate": "protostub",
@@ -45,6 +49,9 @@ __all__ = [
     "Pipeline",
     "PolicyEngine",
     "Protostub",
+    "Qos",
+    "QosRefused",
+    "Reservation",
     "Runtime",
     "Settings",
     "activate",

@@ -81,6 +81,10 @@ class Bus:
         """Whether anybody listens to exactly this address."""
         return address in self._listeners
 
+    def number_listening(self, address: str) -> int:
+        """How many listen to exactly this address."""
+        return len(self._listeners.get(address, ()))
+
     def removed(self, listening: Listening) -> None:
         """A listener listens no more."""
         if listening.is_removed:

@@ -22,6 +22,7 @@ from .housekeeping import keep_house
 from .message_bus import MessageBus
 from .messages import Message, body_of
 from .policy import PolicyEngine, identity_of, policy_handler
+from .qos import Qos
 from .resolver import Resolver
 from .settings import Settings
 
@@ -49,6 +50,7 @@ class Runtime:
         if on_error is not None:
             self.bus.on_error(on_error)
         self.resolver = Resolver(settings, self.bus)
+        self.qos = Qos(self.bus, settings.domain)
         if policies is not None:
             handler = policy_handler(policies, self._identify)
             self.bus.pipeline_out.use(handler)
@@ -79,6 +81,7 @@ class Runtime:
         self._housekeeping.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._housekeeping
+        await self.qos.close()
         await self._close_hyperties()
         await self.resolver.close()
         await self.bus.close()

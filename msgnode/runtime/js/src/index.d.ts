@@ -214,6 +214,57 @@ export interface Hyperty {
   remove(): void;
 }
 
+/** What `reserve` takes; one of `mediaTypes`, `flows` and `class` is needed. */
+export interface QosOrder {
+  mediaTypes?: string[];
+  flows?: { mediaType: string; [field: string]: any }[];
+  class?: string;
+  /** bits per second */
+  bitrate?: number;
+  seconds?: number;
+  cspId?: string;
+  clientName?: string;
+  sessionId?: string;
+  /** The access network of each end. */
+  near?: string[];
+  /** Renew it until it is released; true if it is left out. */
+  keep?: boolean;
+  /** Another domain's broker. */
+  domain?: string;
+}
+
+export interface IceServer { urls: string | string[]; username?: string; credential?: string }
+export interface IceConfiguration { iceServers: IceServer[]; iceTransportPolicy?: "all" | "relay" }
+export interface QosEnd { status: "released" | "exceeded" | "lost" | "ended" | (string & {}); reason: string }
+
+export class Reservation {
+  readonly id: string;
+  readonly domain: string;
+  readonly class: string;
+  readonly bitrate: number;
+  readonly expires: string;
+  /** For RTCPeerConnection; after a renewal it has the new credential. */
+  readonly configuration: IceConfiguration;
+  readonly ended: QosEnd | undefined;
+  onEnded(listener: (end: QosEnd) => void): void;
+  read(): Promise<any>;
+  renew(seconds?: number): Promise<void>;
+  release(): Promise<void>;
+}
+
+/** Quality of service: a Runtime has one. What is refused rejects with an AnswerError. */
+export class Qos {
+  inquire(criteria?: { mediaTypes?: string[]; cspId?: string; near?: string[]; domain?: string }): Promise<any>;
+  reserve(order: QosOrder): Promise<Reservation>;
+  reservations(domain?: string): Promise<any[]>;
+  iceServers(order?: QosOrder, fallback?: IceServer[]): Promise<{
+    configuration: IceConfiguration;
+    reservation: Reservation | null;
+    error: AnswerError | null;
+    release(): Promise<void>;
+  }>;
+}
+
 export class Runtime {
   constructor(options: RuntimeOptions);
   readonly url: string;
@@ -222,6 +273,7 @@ export class Runtime {
   readonly stubs: StubList;
   readonly catalogue: Catalogue;
   readonly resolver: Resolver;
+  readonly qos: Qos;
   readonly counters: Record<string, number>;
   /** Rejects with a LoadError. */
   logIn(identity?: any): Promise<StubEntry>;

@@ -23,6 +23,7 @@ import { MessageBus } from "./messagebus.js";
 import { AnswerError } from "./bus.js";
 import { errorBody } from "./messages.js";
 import { MiniBus } from "./minibus.js";
+import { Qos } from "./qos.js";
 import { Resolver } from "./resolver.js";
 import { Sandboxes } from "./sandbox/sandboxes.js";
 import { StubList } from "./stub-list.js";
@@ -84,6 +85,7 @@ export class Runtime {
     );
     this.resolver = new Resolver(this.bus, this.#loader, this.stubs, { ...options, homeDomain: this.domain, clock });
     this.bus.resolver = this.resolver;
+    this.qos = new Qos(this);
     globalThis.addEventListener?.("online", this.#onLine);
     globalThis.addEventListener?.("offline", this.#offLine);
   }
@@ -196,7 +198,7 @@ export class Runtime {
     this.#isClosed = true;
     globalThis.removeEventListener?.("online", this.#onLine);
     globalThis.removeEventListener?.("offline", this.#offLine);
-    await Promise.all([...this.#hyperties.keys()].map((url) => this.#closeHyperty(url)));
+    await Promise.all([this.qos.close(), ...[...this.#hyperties.keys()].map((url) => this.#closeHyperty(url))]);
     await this.#loader.close();
     this.#sandboxes.close();
     this.#platform.close?.();

@@ -1,0 +1,237 @@
+"""What a subscription costs the other workers: told to all of them, or to those that send there.
+
+The workers' own code (transport, replicator, interest, directory) of 2 to 40 workers in one
+process, on a Redis of the bench's own. Told to all is how it was until decision 0004: all
+acknowledge. To every other address another worker sends something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from bench.figures import PartResult, Sample, ratio
+from bench.plan import Plan
+from bench.processes import resident_bytes
+from msgnode.bus.ports import Layer, Listener
+from msgnode.bus.table import RoutingTable
+from msgnode.core.identity import Origin, Speaker
+from msgnode.core.pending import Pending
+from msgnode.redis.channel_layer import StreamChannelLayer
+from msgnode.redis.directory import Directory
+from msgnode.workers.homes import Homes
+from msgnode.workers.interest import Interest
+from msgnode.workers.peer import Peer
+from msgnode.workers.protocol import AddressAdded, SessionAddresses, SessionUp
+from msgnode.workers.replication import TableReplicator
+from msgnode.workers.transport import PeerTransport
+from msgnode.workers.worker_process import WorkerId
+
+from .workers import redis_of
+
+WORKERS, QUICK = (2, 10, 40), (2, 10)
+ALL, SENDERS = "told to all workers", "told to those that send there"
+SUBSCRIPTIONS = 100
+CHANGES = 2_000  # a second, of other sessions
+REMOTE = 20_000  # sessions of others
+_TIMEOUT = 10.0
+
+
+class _Session:
+    """A session that holds nothing."""
+
+    is_here = True
+    is_connected = True
+    token_hash = ""
+
+    def __init__(self) -> None:
+        self.id = uuid.uuid4().hex
+        self.runtime_url = f"runtime://example.org/{uuid.uuid4()}"
+        self.bound_at = time.time()
+        self.speaker = Speaker(self.id, self.runtime_url, Origin.RUNTIME)
+
+
+class _Worker:
+    """One worker without a server. Implements what the replicator asks of its sessions."""
+
+    def __init__(self, url: str, secret: str) -> None:
+        self.sessions: dict[str, Any] = {}
+        self.batches = 0
+        self.table = RoutingTable()
+        self.layer = StreamChannelLayer([url])
+        me = WorkerId(uuid.uuid4().hex[:8], str(uuid.uuid4()), "host", 1)
+        self.transport = PeerTransport(
+            self.layer, me, secret, _TIMEOUT, 16 * 1024 * 1024, _nothing, _nothing
+        )
+        self.replicator = TableReplicator(self.table, self.transport, self)  # type: ignore[arg-type]
+        self.directory = Directory(url, self.transport.node)
+        remotes: Mapping[str, Any] = self.replicator.remotes
+        self.interest = Interest(
+            self.directory, self.table, self.transport, remotes, lambda epoch: False
+        )
+        self.interest.begin(())
+        self.replicator.interest = self.interest
+        self.homes = Homes(
+            self.directory,
+            self.table,
+            self.transport,
+            self.interest,
+            lambda: True,
+            lambda epoch: False,
+        )
+
+    async def start(self, others: list[_Worker]) -> None:
+        await self.directory.start()
+        self.directory.keep_filled(self.transport.me.epoch)
+        await self.transport.start()
+        await self.transport.join({each.transport.me.epoch for each in others})
+
+    async def close(self) -> None:
+        await self.transport.stop()
+        await self.homes.stop()
+        await self.interest.stop()
+        await self.directory.close()
+        await self.layer.close()
+
+    def enter(self) -> _Session:
+        session = _Session()
+        self.sessions[session.id] = session
+        self.table.add_runtime(session)  # type: ignore[arg-type]
+        return session
+
+    # --- what the replicator asks -----------------------------------------------------------------
+
+    def holdings(self, session_id: str) -> tuple[list[str], list[str], list[str]]:
+        return [], [], []
+
+    def remote_entered(self, session: Listener) -> None: ...
+
+    def remote_left(self, session: Listener) -> None: ...
+
+    def said(self, peer: Peer, message: Any) -> None:
+        self.homes.heard(peer, message)
+
+
+def measure(plan: Plan) -> PartResult:
+    result = PartResult("subscription", "A subscription, until it is answered", unit="ms",
+                        headline="p50_ms")  # fmt: skip
+    with redis_of(plan) as url:
+        for workers in QUICK if plan.quick else WORKERS:
+            asyncio.run(_answers(plan, url, workers, result))
+    asyncio.run(_memory(result))
+    return result
+
+
+async def _answers(plan: Plan, url: str, workers: int, result: PartResult) -> None:
+    secret = uuid.uuid4().hex
+    there: list[_Worker] = []
+    for _ in range(workers):
+        worker = _Worker(url, secret)
+        await worker.start(there)
+        there.append(worker)
+    one, sender = there[0], there[-1]
+    for beside in (0, CHANGES):
+        title = f"{workers} workers, {beside:,} changes a second beside it"
+        busy = asyncio.create_task(_change(there, beside))
+        for turn in plan.rotations((ALL, SENDERS)):
+            for name in turn:
+                say = _told_to_all if name == ALL else _told_to_senders
+                result.case(title, name).samples.append(await _timed(one, sender, there, say))
+        busy.cancel()
+        senders, everybody = (result.case(title, name) for name in (SENDERS, ALL))
+        result.ratios.append(ratio(senders, everybody, key="p50_ms", wants="at most"))
+        plan.say(f"{title}: {senders.samples[-1]} {everybody.samples[-1]}")
+    await asyncio.gather(*(each.close() for each in there))
+
+
+async def _change(workers: list[_Worker], number: int) -> None:
+    """So many sessions a second come, over all workers."""
+    while number:
+        for _ in range(number // 100):
+            workers[number % len(workers)].enter()
+        await asyncio.sleep(0.01)
+
+
+async def _timed(
+    one: _Worker,
+    sender: _Worker,
+    there: list[_Worker],
+    say: Callable[[_Worker, _Session, str], Awaitable[None]],
+) -> Sample:
+    session = one.enter()
+    await asyncio.sleep(0.1)
+    taken: list[float] = []
+    batches = _batches(there)
+    for number in range(SUBSCRIPTIONS):
+        address = f"comm://example.org/{uuid.uuid4()}/changes"
+        if number % 2:
+            await _watched(sender, address)
+        began = time.perf_counter()
+        await say(one, session, address)
+        taken.append(1000 * (time.perf_counter() - began))
+    percentiles = statistics.quantiles(taken, n=100)
+    return {
+        "p50_ms": percentiles[49],
+        "p99_ms": percentiles[98],
+        "batches_of_an_answer": (_batches(there) - batches) / SUBSCRIPTIONS,
+    }
+
+
+def _batches(workers: list[_Worker]) -> int:
+    return sum(peer.out.batches for each in workers for peer in each.transport.peers.values())
+
+
+async def _watched(worker: _Worker, address: str) -> None:
+    known = asyncio.Event()
+    try:
+        worker.homes.find(address, (), [address])
+    except Pending as fact:
+        fact.when_known(known.set)
+        await known.wait()
+    assert worker.homes.hears(address)
+
+
+def _nothing(*_: str) -> None:
+    """No alarm is looked at."""
+
+
+async def _told_to_all(worker: _Worker, session: _Session, address: str) -> None:
+    said = AddressAdded(session.id, Layer.SUBSCRIBED.value, [address])
+    worker.transport.tell(said, len(address))
+    if (everybody := worker.transport.barrier()) is not None:
+        await everybody
+
+
+async def _told_to_senders(worker: _Worker, session: _Session, address: str) -> None:
+    worker.table.subscribe(address, session)  # type: ignore[arg-type]
+    if (heard := worker.interest.barrier()) is not None:
+        await heard
+
+
+async def _memory(result: PartResult) -> None:
+    """A session of another worker with two addresses and a subscription, in one that sends nothing
+    there; and in one that has a copy of the subscription."""
+    for name in (SENDERS, ALL):
+        worker = _Worker("redis://127.0.0.1/0", "secret")
+        if name == ALL:
+            worker.interest.accepts = lambda address: True  # type: ignore[method-assign]
+        beat = {"name": "other", "epoch": "other", "host": "host", "pid": 1, "inbox": ""}
+        peer = Peer(beat, 0)
+        before = resident_bytes(os.getpid())
+        for _ in range(REMOTE):
+            session = _Session()
+            owned = [f"hyperty://example.org/{uuid.uuid4()}" for _ in range(2)]
+            said = f"comm://example.org/{uuid.uuid4()}/changes"
+            url, at = session.runtime_url, session.bound_at
+            up = SessionUp(session.id, url, "", at, True, session.speaker)
+            worker.replicator.heard(peer, up)
+            worker.replicator.heard(peer, SessionAddresses(session.id, owned, [said], []))
+        kept = (resident_bytes(os.getpid()) - before) / REMOTE
+        result.notes.append(
+            f"A session of another worker, with its subscription {name}: {kept:.0f} B."
+        )

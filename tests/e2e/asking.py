@@ -1,0 +1,155 @@
+"""Runtimes in pairs that ask and answer under way, and know of each request what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+
+from tests.client import Client, Frame, runtime
+from tests.node import eventually
+
+RATE = 20  # requests a second of each pair
+QUIET = 20.0  # seconds in which what is under way has to come to an end
+BACK = 60.0  # seconds in which a runtime has to be back
+
+
+class Door(Protocol):
+    """Where runtimes connect: a worker, or a balancer before several."""
+
+    def ws(self) -> Client: ...
+
+
+class Runtime:
+    """Asks its partner, answers what it is asked, and comes back when it is sent away.
+
+    Every request ends in a way that somebody knows of: `answered` by the partner, `refused` by the
+    node, `unsure` because the asker's own socket ended before. What is none of these is `open`; it
+    is accounted for only if the asker or its partner was told of a gap after it was sent.
+    """
+
+    def __init__(self, workers: Sequence[Door]) -> None:
+        self.workers = workers
+        self.url = runtime()
+        self.partner: Runtime
+        self.token = ""
+        self.answered: set[int] = set()
+        self.refused: dict[int, Frame] = {}
+        self.unsure: set[int] = set()
+        self.open: dict[int, float] = {}
+        self.gap_at = 0.0
+        self.closes: list[int] = []
+        self.lost_sessions = 0
+        self._ids = itertools.count(1)
+        self._client: Client | None = None
+
+    async def live(self, number: int) -> None:
+        """Connect, and again whenever the socket ends, to whichever worker takes it."""
+        choice = itertools.cycle(range(len(self.workers)))
+        for _ in range(number):
+            next(choice)
+        while True:
+            try:
+                client = await self._arrive(self.workers[next(choice)])
+            except (OSError, InvalidHandshake, ConnectionClosed, TimeoutError, AssertionError):
+                await asyncio.sleep(0.05)
+                continue
+            self._client = client
+            with suppress(ConnectionClosed, TimeoutError):
+                while True:
+                    await self._take(json.loads(await client.socket.recv()), client)
+            self._client = None
+            self.closes.append(client.socket.close_code or 0)
+            self.unsure |= self.open.keys()  # the asker knows that it does not know
+            self.open.clear()
+
+    async def _arrive(self, worker: Door) -> Client:
+        client = await worker.ws().connect()
+        if not self.token:
+            await client.open(self.url)
+            self.token = client.token
+            return client
+        answer = await client.reopen(self.url, self.token)
+        assert answer["body"]["code"] == 200, answer
+        if "runtimeToken" in answer["body"]:
+            self.lost_sessions += 1
+            self.token = answer["body"]["runtimeToken"]
+        for frame in client.inbox:
+            await self._take(frame, client)
+        return client
+
+    async def _take(self, frame: Frame, client: Client) -> None:
+        body = frame.get("body") or {}
+        if frame["type"] == "response":
+            self.open.pop(frame["id"], None)
+            self.unsure.discard(frame["id"])
+            if body.get("code") == 200:
+                self.answered.add(frame["id"])
+            else:
+                self.refused[frame["id"]] = body
+        elif frame["type"] == "execute":
+            await client.send(
+                "response", frame["from"], {"code": 200}, id=frame["id"], sender=self.url
+            )
+        elif body.get("value") == "gap":
+            self.gap_at = asyncio.get_running_loop().time()
+
+    async def ask(self) -> None:
+        """One request to the partner, if there is a socket just now."""
+        client = self._client
+        if client is None:
+            return
+        number = next(self._ids)
+        self.open[number] = asyncio.get_running_loop().time()
+        with suppress(ConnectionClosed):
+            await client.send(
+                "execute", self.partner.url, {"value": number}, id=number, sender=self.url
+            )
+
+    @property
+    def is_back(self) -> bool:
+        return self._client is not None
+
+    def silently_lost(self) -> list[int]:
+        """Requests of which nobody knows that they are lost."""
+        told = max(self.gap_at, self.partner.gap_at)
+        return [number for number, sent in self.open.items() if sent > told]
+
+
+async def traffic(askers: list[Runtime]) -> None:
+    """RATE requests a second of each, as the clock says, however long a turn takes."""
+    loop = asyncio.get_running_loop()
+    began, asked = loop.time(), 0
+    while True:
+        due = int((loop.time() - began) * RATE)
+        while asked < due:
+            asked += 1
+            for asker in askers:
+                await asker.ask()
+        await asyncio.sleep(0.5 / RATE)
+
+
+async def until_back(runtimes: list[Runtime]) -> None:
+    async with asyncio.timeout(BACK):
+        while not all(each.is_back for each in runtimes):
+            await eventually()
+
+
+async def until_quiet(askers: Sequence[Runtime]) -> None:
+    """Until every request has ended, at most so long."""
+    limit = asyncio.get_running_loop().time() + QUIET
+    while any(each.open for each in askers) and asyncio.get_running_loop().time() < limit:
+        await eventually()
+
+
+def pairs(number: int, doors: Sequence[Door]) -> list[Runtime]:
+    """So many pairs of runtimes, those that ask first."""
+    runtimes = [Runtime(doors) for _ in range(2 * number)]
+    for one, other in zip(runtimes[:number], runtimes[number:], strict=True):
+        one.partner, other.partner = other, one
+    return runtimes

@@ -1,0 +1,181 @@
+"""A node on two machines behind a TCP balancer, with PostgreSQL and Redis on a third.
+
+The machines are network namespaces; where none can be made, the tests say so and are skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.client import Client
+from tests.e2e.asking import Runtime, pairs, traffic, until_back, until_quiet
+from tests.e2e.hosts import Host, Network
+from tests.node import Node, eventually, free_port
+from tests.production import database, settings
+from tests.redis.servers import RedisServer
+from tests.services import needs_program
+
+pytestmark = [pytest.mark.long, pytest.mark.any_server, pytest.mark.timeout(300)]
+
+PAIRS = 5
+LEASE = 3
+BALANCER = """
+defaults
+    mode tcp
+    timeout connect 2s
+    timeout client 1h
+    timeout server 1h
+    timeout check 1s
+frontend node
+    bind 127.0.0.1:{port}
+    default_backend workers
+backend workers
+    balance leastconn
+    option httpchk
+    http-check send meth GET uri /health/ready hdr Host localhost
+    default-server check inter 500 fall 3 rise 1 {when_down}
+{servers}
+listen database
+    bind {address}:{database_port}
+    server database {database}
+"""
+
+
+class Balancer:
+    """HAProxy before the workers."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def ws(self) -> Client:
+        return Client(f"ws://127.0.0.1:{self.port}/ws")
+
+
+@dataclass
+class Machines:
+    """Two hosts with a worker each, and the way to both."""
+
+    hosts: list[Host]
+    workers: list[Node]
+    balancer: Balancer
+
+
+@pytest.fixture(params=[""])
+def machines(
+    request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str
+) -> Iterator[Machines]:
+    needs_program("haproxy")
+    with ExitStack() as stack:
+        network = stack.enter_context(Network(2))
+        redis = RedisServer(
+            tmp_path, "--bind", network.address, "127.0.0.1", "--protected-mode", "no"
+        )
+        stack.callback(redis.stop)
+        redis.start()
+        url = urlsplit(stack.enter_context(database(postgres_url)))
+        balancer = Balancer(free_port())
+        database_port = free_port()
+        seen = url._replace(netloc=f"{url.username}@{network.address}:{database_port}").geturl()
+        workers: list[Node] = []
+        common = settings(seen, f"redis://{network.address}:{redis.port}/0")
+        for host in network.hosts:
+            mine = {**common, "WORKER_TIMEOUT": LEASE, "HOST": host.address}
+            worker = Node(tmp_path / host.name, **mine)
+            worker.host, worker.inside = host.address, host.inside
+            stack.callback(worker.kill)
+            workers.append(worker)
+        file = tmp_path / "haproxy.cfg"
+        file.write_text(
+            BALANCER.format(
+                port=balancer.port,
+                address=network.address,
+                database_port=database_port,
+                database=f"{url.hostname}:{url.port}",
+                when_down=request.param,
+                servers="\n".join(
+                    f"    server {each.host} {each.host}:{each.port}" for each in workers
+                ),
+            )
+        )
+        program = shutil.which("haproxy") or "/usr/sbin/haproxy"
+        process = subprocess.Popen([program, "-db", "-f", str(file)], stderr=subprocess.DEVNULL)
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        workers[0].migrate()
+        for worker in workers:
+            worker.start()
+        yield Machines(network.hosts, workers, balancer)
+
+
+def assert_nothing_is_lost_in_silence(runtimes: list[Runtime]) -> None:
+    askers = runtimes[:PAIRS]
+    assert {each.url: lost for each in askers if (lost := each.silently_lost())} == {}
+    assert sum(each.lost_sessions for each in runtimes) == 0
+    answered = sum(len(each.answered) for each in askers)
+    told = sum(len(each.refused) + len(each.unsure) + len(each.open) for each in askers)
+    assert answered > told, "most was answered"
+
+
+async def test_w7_restarted_one_after_another_two_machines_lose_nothing_in_silence(
+    machines: Machines,
+) -> None:
+    runtimes = pairs(PAIRS, [machines.balancer])
+    async with asyncio.TaskGroup() as group:
+        jobs = [group.create_task(each.live(n)) for n, each in enumerate(runtimes)]
+        await until_back(runtimes)
+        asking = group.create_task(traffic(runtimes[:PAIRS]))
+        await asyncio.sleep(2)
+        for worker in machines.workers:
+            worker.terminate()
+            assert await asyncio.to_thread(worker.status) == 0, worker.log()[-3000:]
+            await until_back(runtimes)
+            await asyncio.to_thread(worker.start)
+            await asyncio.sleep(2)
+        asking.cancel()
+        await until_quiet(runtimes[:PAIRS])
+        for job in jobs:
+            job.cancel()
+    assert_nothing_is_lost_in_silence(runtimes)
+    assert {code for each in runtimes for code in each.closes} == {3001}
+
+
+@pytest.mark.parametrize("machines", ["on-marked-down shutdown-sessions"], indirect=True)
+async def test_w1_w7_of_a_machine_whose_cable_is_pulled_the_other_takes_the_sessions(
+    machines: Machines,
+) -> None:
+    away, lost = machines.hosts[1], machines.workers[1]
+    runtimes = pairs(PAIRS, [machines.balancer])
+    async with asyncio.TaskGroup() as group:
+        jobs = [group.create_task(each.live(n)) for n, each in enumerate(runtimes)]
+        await until_back(runtimes)
+        asking = group.create_task(traffic(runtimes[:PAIRS]))
+        await asyncio.sleep(2)
+        away.unplug()
+        await _until(lambda: any(each.closes for each in runtimes))
+        await until_back(runtimes)
+        await asyncio.sleep(2)
+        away.plug()
+        await _until(lambda: lost.get("/health/ready") == 200)
+        await asyncio.sleep(2)
+        asking.cancel()
+        await until_quiet(runtimes[:PAIRS])
+        for job in jobs:
+            job.cancel()
+    assert lost.is_running()
+    assert "lease" in lost.log()
+    assert_nothing_is_lost_in_silence(runtimes)
+
+
+async def _until(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not await asyncio.to_thread(is_so):
+            await eventually()
