@@ -34,6 +34,7 @@ from . import (
     single_requests,
     stalled_reader,
     subscription,
+    varied_relay,
     watched_overview,
     watched_relay,
     workers,
@@ -41,6 +42,8 @@ from . import (
 )
 
 PARTS: dict[str, Callable[[Plan], PartResult]] = {
+    "varied_relay": varied_relay.measure,
+    "varied_latency": varied_relay.measure_latency,
     "relay": relay.measure,
     "fan_out": fan_out.measure,
     "allocation": allocation.measure,

@@ -267,8 +267,9 @@ class Parts:
             self.alarms,
             self.cluster,
             partial(cards, self.domain, self.handshake, self.sessions, self.components, self.mqtt),
+            self.policy,
         )
-        self.sampler, self.watch = self.monitoring.sampler, self.monitoring.watch
+        self.sampler, self.watch, self.tracer = self.monitoring.sources
         self.webhooks = devices.webhooks()
         self.wakeups = devices.push_wakeups(self.devices, self.alarms)
         self.device_api = devices.device_api(
