@@ -43,18 +43,13 @@ def test_the_page_has_every_metric_with_its_labels(monkeypatch: pytest.MonkeyPat
     node: Any = Node().parts
     transport = SimpleNamespace(figures=lambda: [LINK])
     homes = SimpleNamespace(asked=0, not_known=0)
-    interest = SimpleNamespace(number_watched=0)
     numbers = dict.fromkeys(("devices", "topics", "objects", "unacknowledged"), 0)
     mqtt = SimpleNamespace(state="standby", counters=MqttCounters(), **numbers)
     monkeypatch.setattr(node, "mqtt", mqtt)
     webhooks = Webhooks(SafeHttp((), 1.0, 1))
     monkeypatch.setattr(node, "webhooks", webhooks)
     monkeypatch.setattr(node, "wakeups", Wakeups())
-    monkeypatch.setattr(
-        node,
-        "cluster",
-        SimpleNamespace(transport=transport, homes=homes, interest=interest),
-    )
+    monkeypatch.setattr(node, "cluster", SimpleNamespace(transport=transport, homes=homes))
     found: dict[str, tuple[str, ...]] = {}
     for metric in [*NodeCollector(node).collect(), *metrics.of_the_node({})]:
         name = f"{metric.name}_total" if metric.type == "counter" else metric.name
