@@ -48,6 +48,7 @@ def test_the_page_has_every_metric_with_its_labels(monkeypatch: pytest.MonkeyPat
     webhooks = Webhooks(SafeHttp((), 1.0, 1))
     monkeypatch.setattr(node, "webhooks", webhooks)
     monkeypatch.setattr(node, "wakeups", Wakeups())
+    monkeypatch.setattr(node.tracer, "spans", {"sent": 0, "failed": 0})
     interest = SimpleNamespace(number_watched=0)
     cluster = SimpleNamespace(transport=transport, homes=homes, interest=interest)
     monkeypatch.setattr(node, "cluster", cluster)
