@@ -49,7 +49,10 @@ def test_the_page_has_every_metric_with_its_labels(monkeypatch: pytest.MonkeyPat
     webhooks = Webhooks(SafeHttp((), 1.0, 1))
     monkeypatch.setattr(node, "webhooks", webhooks)
     monkeypatch.setattr(node, "wakeups", Wakeups())
-    monkeypatch.setattr(node, "cluster", SimpleNamespace(transport=transport, homes=homes))
+    monkeypatch.setattr(node.tracer, "spans", {"sent": 0, "failed": 0})
+    interest = SimpleNamespace(number_watched=0)
+    cluster = SimpleNamespace(transport=transport, homes=homes, interest=interest)
+    monkeypatch.setattr(node, "cluster", cluster)
     found: dict[str, tuple[str, ...]] = {}
     for metric in [*NodeCollector(node).collect(), *metrics.of_the_node({})]:
         name = f"{metric.name}_total" if metric.type == "counter" else metric.name
