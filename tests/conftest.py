@@ -21,7 +21,7 @@ from tests.template import migrated_database
 
 Come = Callable[..., Awaitable[Client]]
 
-FOR_ALL = ("idnode", "console", "served", "attacked")
+FOR_ALL = ("idnode", "console", "attacked", "served")
 FOR_A_FILE = ("strict", "narrow", "relay", "hooked", "woken", "browser", "broker")
 """Fixtures that start something for several tests, besides `node`, which nearly all of them use."""
 
