@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import TimestampType
 
 from spark.jobs import histogram, schema
-from spark.jobs.counted import EFFECTS, FAILED, SESSION_EVENTS
+from spark.jobs.outcomes import EFFECTS, FAILED, SESSION_EVENTS
 
 OUTCOMES = (
     "delivered", "queued", "answered", "undeliverable", "blocked", "refused", "dropped",
