@@ -61,6 +61,7 @@ def chromium_window(chromium: str) -> Iterator[Any]:
         yield chromium_window
 
 
+@pytest.mark.timeout(400)  # some fifty pages, on a machine that may be busy
 @pytest.mark.parametrize(("theme", "width"), [("light", 1440), ("dark", 390)])
 def test_every_page_of_the_menu_can_be_read(
     node: Node, chromium_window: Any, theme: str, width: int
