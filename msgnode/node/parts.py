@@ -193,6 +193,7 @@ class Parts:
             self.recorder,
             self.alarms.raise_alarm,
             self.alarms.clear_alarm,
+            None if self.record is None else self.record.note_session,
         )
         self.sessions.on_closed += [
             self.allocation.session_closed,
