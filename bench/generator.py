@@ -30,6 +30,7 @@ from .loads.sensors import SensorsLoad
 from .loads.single_requests import EchoLoad, SingleRequestsLoad, SubscribersLoad
 from .loads.stalling import StallingLoad
 from .loads.steady import SteadyLoad
+from .loads.varied import VariedLoad
 from .processes import raise_file_limit
 
 
@@ -47,6 +48,7 @@ async def serve(port: int, server_pid: int) -> None:
         "resume": ResumptionLoad(port, server_pid),
         "stall": StallingLoad(port, server_pid),
         "steady": SteadyLoad(port, server_pid),
+        "varied": VariedLoad(port, server_pid),
         "drain": DrainingLoad(port, server_pid),
         "end": EndingsLoad(port, server_pid),
         "register": RegistrationLoad(port, server_pid),

@@ -44,7 +44,11 @@ def _shown(case: Case, headline: str) -> str:
     extras = [
         ("p50", "p50_us", " µs", 0),
         ("p99", "p99_us", " µs", 0),
+        ("p99.9", "p999_us", " µs", 0),
         ("lost", "lost", "", 0),
+        ("decisions kept", "decisions_kept", "", 2),
+        ("addresses known", "addresses_kept", "", 2),
+        ("cut texts known", "redaction_kept", "", 2),
         ("server cpu", "server_cpu", "", 2),
         ("generator cpu", "generator_cpu", "", 2),
         ("after its start", "after_start_s", " s", 1),

@@ -132,7 +132,9 @@ class LoadSocket(asyncio.Protocol):
             if data[at] != _TEXT:
                 self._control(data[at], data[start : start + size])
             elif self._answers:
-                self._answers.pop(0).set_result(msgspec.json.decode(data[start : start + size]))
+                answer = self._answers.pop(0)
+                if not answer.done():  # who asked may have been cancelled
+                    answer.set_result(msgspec.json.decode(data[start : start + size]))
             else:
                 texts += 1
                 if self.on_text is not None:

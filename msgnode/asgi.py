@@ -62,6 +62,7 @@ def websockets(node: Node) -> URLRouter:
             path("stub/connect", StubConnectConsumer.as_asgi(**wiring)),
             path("admin/live/", live),
             path("admin/live/session/<uuid:session>/", live),
+            path("admin/live/traces/", live, {"is_traces": True}),
             re_path("", _refuse),
         ]
     )

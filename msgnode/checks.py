@@ -10,6 +10,7 @@ E014 numbers of the policies are not negative  E015 registries elsewhere have a 
 E016 DEVICE_MQTT has what it needs             E017 numbers of MQTT are positive
 E018 DEVICE_WEBHOOKS has what it needs         E019 DEVICE_PUSH has what it needs
 E020 ADMISSION and ADMISSION_DOMAINS name modes of admission
+E021 traces have a ratio that is one, and what their endpoint needs
 W001 PING_TIMEOUT is longer than a reader may be behind
 """
 
@@ -19,6 +20,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -261,6 +263,28 @@ def _push() -> Iterator[CheckMessage]:
         )
 
 
+def _tracing() -> Iterator[CheckMessage]:
+    if not 0 <= settings.TRACING["RATIO"] <= 1:
+        yield Error(
+            f"TRACE_SAMPLE_RATIO is {settings.TRACING['RATIO']}.",
+            hint="The part of all messages that is traced, from 0 to 1.",
+            id="msgnode.E021",
+        )
+    endpoint = settings.TRACING["ENDPOINT"]
+    if endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
+        yield Error(
+            f"OTEL_EXPORTER_OTLP_ENDPOINT is {endpoint!r}.",
+            hint="The URL of a collector that takes OTLP over HTTP: http://127.0.0.1:4318",
+            id="msgnode.E021",
+        )
+    if endpoint and find_spec("opentelemetry") is None:
+        yield Error(
+            "OTEL_EXPORTER_OTLP_ENDPOINT is set, and OpenTelemetry is not installed.",
+            hint="pip install 'messaging-node[otlp]'",
+            id="msgnode.E021",
+        )
+
+
 @register()
 def check_node(**_: Any) -> list[CheckMessage]:
     """All of the node's own checks."""
@@ -273,4 +297,5 @@ def check_node(**_: Any) -> list[CheckMessage]:
         *_mqtt(),
         *_webhooks(),
         *_push(),
+        *_tracing(),
     ]

@@ -7,6 +7,7 @@ from django.views.generic import RedirectView
 
 from msgnode.console.search import search
 from msgnode.console.status import StatusView
+from msgnode.console.traces import traces
 from msgnode.identity.provider.login import Login, console_login
 from msgnode.identity.provider.password import PasswordChange, PasswordChanged
 from msgnode.ops import asyncapi, health
@@ -39,6 +40,7 @@ urlpatterns = [
     path(f"{PROVIDER_PATH}/", include("msgnode.identity.provider.urls")),
     path("admin/login/", console_login),  # before the console's own, which has no brake
     path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
+    path("admin/traces/", traces, name="traces"),
     path("admin/search/", search),  # before the theme's, which keeps what it has found
     path("admin/", admin.site.urls),
     path("", include("registry.rest.urls")),

@@ -58,6 +58,9 @@ class FakeSession:
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
         return self.deliver(frame)
 
+    def deliver_traced(self, frame: bytes, beside: Any, traceparent: str) -> DeliveryResult:
+        return self.deliver(frame)
+
     def ask(self, sender: str, id_: bytes, asked: str, now: float) -> None:
         self.requests.add(sender, id_, asked, now)
 
@@ -87,6 +90,7 @@ class FakeCaller:
     def __init__(self, session: FakeSession | None = None) -> None:
         self.session = session
         self.speaker = session.speaker if session else Speaker("", "")
+        self.traceparent = ""
         self.frames: list[bytes] = []
         self.pending = 0
         self.turns = 0

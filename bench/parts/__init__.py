@@ -34,6 +34,8 @@ from . import (
     single_requests,
     stalled_reader,
     subscription,
+    traced_relay,
+    varied_relay,
     watched_overview,
     watched_relay,
     workers,
@@ -41,6 +43,8 @@ from . import (
 )
 
 PARTS: dict[str, Callable[[Plan], PartResult]] = {
+    "varied_relay": varied_relay.measure,
+    "varied_latency": varied_relay.measure_latency,
     "relay": relay.measure,
     "fan_out": fan_out.measure,
     "allocation": allocation.measure,
@@ -63,6 +67,7 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "policed_relay": policed_relay.measure,
     "recorded_relay": recorded_relay.measure,
     "watched_relay": watched_relay.measure,
+    "traced_relay": traced_relay.measure,
     "watched_overview": watched_overview.measure,
     "guarded_relay": guarded_relay.measure,
     "identity": identity.measure,

@@ -16,8 +16,9 @@ from msgnode.core.record import Outcome
 
 from .ports import Caller, DeliveryResult, Listener, Response
 from .return_paths import ReturnPath
+from .trace import TracedDelivery
 
-Beside = Response | ReturnPath | None
+Beside = Response | ReturnPath | TracedDelivery | None
 """What goes with a frame to another worker, never in it."""
 
 SILENT_TAILS = ("/changes", "/status")
@@ -60,11 +61,15 @@ def hand_over(
     return (Outcome.QUEUED, 1) if taken is DeliveryResult.QUEUED else (Outcome.DROPPED, 0)
 
 
-def _give(listener: Listener, frame: bytes, beside: Response | ReturnPath) -> DeliveryResult:
+def _give(
+    listener: Listener, frame: bytes, beside: Response | ReturnPath | TracedDelivery
+) -> DeliveryResult:
     """Hand a frame to one listener, and what goes beside it."""
     if isinstance(beside, Response):
         return listener.deliver_response(frame, beside)
-    return listener.deliver_request(frame, beside)
+    if isinstance(beside, ReturnPath):
+        return listener.deliver_request(frame, beside)
+    return beside.hand_over(listener, frame)
 
 
 def _failed(listener: Listener, error: Exception) -> DeliveryResult:

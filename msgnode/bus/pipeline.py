@@ -52,6 +52,7 @@ from .response_guard import ResponseGuard
 from .return_paths import ReturnPath
 from .routes import ComponentBook, Nowhere, Route, ToComponent, ToSessions
 from .table import RoutingTable
+from .trace import MessageTracer
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +87,7 @@ class Pipeline:
         check_lease: Callable[[], None] = _nothing,
     ) -> None:
         self.holders: Holders = NO_OTHERS
+        self.tracer: MessageTracer | None = None
         self._check_lease = check_lease
         self._domain = domain
         self._address = f"domain://msg-node.{domain}"
@@ -99,6 +101,8 @@ class Pipeline:
         self._answers = answers
         self._guard = guard
         self._is_strict = guard.is_strict
+        self._hand_over = delivery.hand_over
+        self._fan_out: Callable[..., FanOut] = FanOut
 
     def watch(self, tap: MessageObserver | None) -> None:
         """Show every message to an observer, or (None) to nobody."""
@@ -116,6 +120,8 @@ class Pipeline:
             message = messages.parse(frame)
         except InvalidFrame as fault:
             self._refusals.frame(fault, frame, caller, began)
+            return
+        if self.tracer is not None and self.tracer.takes(message, caller, began):
             return
         if message.recipients[0] == SESSION_ADDRESS:
             caller.carry_on(self._at_the_door(message, frame, caller, began))
@@ -250,7 +256,7 @@ class Pipeline:
                         caller.charge(0, len(frame) * (len(found) - 1) // COPIES_AS_ONE)
                     if message.is_response:
                         outcome, listeners = self._guard.hand_back(
-                            message, frame, found, session, caller, began
+                            message, frame, found, session, caller, began, self._hand_over
                         )
                         code = Forbidden.code if outcome is Outcome.REFUSED else 0
                     else:
@@ -263,12 +269,12 @@ class Pipeline:
                                 ids = self._table.ids(to, found)
                                 session.ask_group(message.sender, message.id, ids, began)
                         if len(found) > 1:
-                            fan_out = FanOut(frame, found, session, path)
+                            fan_out = self._fan_out(frame, found, session, path)
                             if fan_out.is_large:
                                 return self._in_parts(
                                     fan_out, message, to, speaker, caller, decision, began
                                 )
-                        outcome, listeners = delivery.hand_over(frame, found, session, caller, path)
+                        outcome, listeners = self._hand_over(frame, found, session, caller, path)
                     if outcome is Outcome.DROPPED:
                         raise Unavailable(f"{to} is not connected, and its queue is full.")
                 case ToComponent(asked):

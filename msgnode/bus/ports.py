@@ -38,11 +38,7 @@ class DeliveryResult(Enum):
 
 
 class Response(NamedTuple):
-    """A response on its way.
-
-    `to` and `id` name the sender and its request, `responder` is the id of the session that gives
-    the response.
-    """
+    """A response on its way: to whom, of which request, and the id of the session that gives it."""
 
     to: str
     id: str
@@ -78,14 +74,17 @@ class Listener(Protocol):
         ...
 
     def deliver_request(self, frame: bytes, path: ReturnPath) -> DeliveryResult:
-        """Hand over a request whose answer must find one of several sessions.
-
-        To a session of another worker the path goes beside the frame.
-        """
+        """Hand over a request whose answer must find one of several sessions, with the path."""
         ...
 
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
         """Hand over a response. A session of another worker passes on what it answers, too."""
+        ...
+
+    def deliver_traced(
+        self, frame: bytes, beside: Response | ReturnPath | None, traceparent: str
+    ) -> DeliveryResult:
+        """Hand over a frame that is traced; to another worker its trace context goes along."""
         ...
 
     def has_asked(self, sender: str, id_: str, responder: str, now: float) -> bool:
@@ -153,6 +152,8 @@ class TableObserver(Protocol):
 
 class Caller(Protocol):
     """A connection that sends frames. `session` is None until it has one."""
+
+    traceparent: str  # came with the frame in a header of the sender's protocol, else ""
 
     @property
     def session(self) -> Listener | None: ...

@@ -21,6 +21,9 @@ from . import delivery
 from .ports import Caller, DeliveryResult, Listener, Response
 from .table import RoutingTable
 
+HandOver = Callable[..., tuple[Outcome, int]]
+"""As delivery.hand_over."""
+
 
 class ResponseGuard:
     """One instance per worker. `is_strict` False lets every response pass."""
@@ -39,6 +42,7 @@ class ResponseGuard:
         session: Listener,
         caller: Caller,
         now: float,
+        hand_over: HandOver = delivery.hand_over,
     ) -> tuple[Outcome, int]:
         """Give a response to who asked for it; the outcome, and how many took it.
 
@@ -49,14 +53,15 @@ class ResponseGuard:
             session: who gives the response.
             caller: is held back by a reader that is behind.
             now: seconds of a clock that never goes back.
+            hand_over: gives it to the listeners.
         """
         if not self.is_strict:
-            return delivery.hand_over(frame, found, session, caller)
+            return hand_over(frame, found, session, caller)
         to, id_ = message.recipients[0], message.id_key
         if len(found) == 1:
             listener = found[0]
             if listener.is_here and listener.has_asked(to, id_, session.id, now):
-                return delivery.hand_over(frame, found, session, caller)
+                return hand_over(frame, found, session, caller)
             response = Response(to, id_, session.id)
             found = (self.asker(listener, response, now),)
         else:
@@ -66,7 +71,7 @@ class ResponseGuard:
         )
         if not asking:
             return Outcome.REFUSED, 0
-        return delivery.hand_over(frame, asking, session, caller, response)
+        return hand_over(frame, asking, session, caller, response)
 
     def respond(
         self, session: Listener, frame: bytes, response: Response, now: float

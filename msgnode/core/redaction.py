@@ -85,7 +85,7 @@ def cut(text: str) -> str:
     >>> cut("runtime://d/alice/2f4e2b06-3c0c-4b57-9d7a-0f4f6e0f6a11")
     'runtime://d/alice'
     """
-    return _known(text) if len(text) <= _REMEMBERED else _decoded(text)
+    return known(text) if len(text) <= _REMEMBERED else _decoded(text)
 
 
 def cut_id(text: str) -> str:
@@ -109,7 +109,7 @@ def _decoded(text: str) -> str:
     return shown
 
 
-_known = lru_cache(maxsize=8192)(_decoded)
+known = lru_cache(maxsize=8192)(_decoded)
 
 
 def _plain(text: str) -> str:

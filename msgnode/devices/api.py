@@ -155,7 +155,7 @@ class DeviceApi:
             (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
             (
                 b"access-control-allow-headers",
-                b"authorization, content-type, idempotency-key, last-event-id",
+                b"authorization, content-type, idempotency-key, last-event-id, traceparent",
             ),
             (b"access-control-max-age", CORS_SECONDS),
         ]

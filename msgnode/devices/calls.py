@@ -26,10 +26,13 @@ MAX_MESSAGES = 100
 Outcome = NodeError | Carried
 
 
-async def post(device: Device, body: bytes, seconds: float, expects: bool = True) -> Answer:
+async def post(
+    device: Device, body: bytes, seconds: float, expects: bool = True, traceparent: str = ""
+) -> Answer:
     """Carry what was posted; waits at most `seconds` for responses.
 
-    If it `expects` none, all responses are events, in their order among these.
+    If it `expects` none, all responses are events, in their order among these. `traceparent` is
+    that of the request.
 
     Raises:
         NodeError: nothing of it was carried.
@@ -39,12 +42,12 @@ async def post(device: Device, body: bytes, seconds: float, expects: bool = True
     if start == b"[":
         frames = _list(body)
         async with device.order:
-            outcomes = [await _carry(device, frame, expects) for frame in frames]
+            outcomes = [await _carry(device, frame, expects, traceparent) for frame in frames]
         answers = [await _answer_of(device, each, until) for each in outcomes]
         listed = [_entry(outcome, *each) for outcome, each in zip(outcomes, answers, strict=True)]
         return Answer(207, encode(listed))
     async with device.order:
-        outcome = await _carry(device, body, expects)
+        outcome = await _carry(device, body, expects, traceparent)
     code, response = await _answer_of(device, outcome, until)
     if isinstance(outcome, NodeError):
         raise outcome
@@ -73,10 +76,11 @@ def _list(body: bytes) -> list[bytes]:
     return [bytes(frame) for frame in frames]
 
 
-async def _carry(device: Device, frame: bytes, expects: bool) -> Outcome:
+async def _carry(device: Device, frame: bytes, expects: bool, traceparent: str) -> Outcome:
     connection = device.connection
     try:
-        return await connection.carry_through(device_connection.read(frame), expects)
+        message = device_connection.read(frame)
+        return await connection.carry_through(message, expects, traceparent)
     except InvalidFrame as fault:
         return await connection.carry_invalid(frame, fault)
     except NodeError as error:

@@ -66,15 +66,21 @@ class FrameConnection(Connection):
             raise Refused(int(body.get("code", 500)), str(body.get("description", "")))
         return body
 
-    async def carry_through(self, message: Message, expects: bool = True) -> Carried:
+    async def carry_through(
+        self, message: Message, expects: bool = True, traceparent: str = ""
+    ) -> Carried:
         """Carry a message once the device is not held back; `expects`: and wait for its response.
+
+        `traceparent` is what came with it in a header.
 
         Raises:
             TooMany: it is for more than HELD_SECONDS.
         """
         await self.let_through()
         response = self.link.expect(key_of(message)) if expects else None
+        self.traceparent = traceparent
         self.frame_received(message.frame)
+        self.traceparent = ""
         return Carried(message, response)
 
     async def response(self, carried: Carried, until: float) -> Message | None:

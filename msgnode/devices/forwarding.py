@@ -19,7 +19,7 @@ from .http import Exchange, Header
 KIND = "device"
 PATIENCE = 5.0
 """Seconds that another worker may take, besides what the request itself waits for."""
-_FORWARDED = (b"authorization", b"idempotency-key", b"last-event-id")
+_FORWARDED = (b"authorization", b"idempotency-key", b"last-event-id", b"traceparent")
 
 
 class OtherWorkers(Protocol):

@@ -16,13 +16,15 @@ from msgnode.monitoring.collector import Family, MeasuredNode, families
 from msgnode.monitoring.sampler import WorkerFigures
 from msgnode.monitoring.samples import Sample
 from msgnode.monitoring.session_watch import SessionFigures
+from msgnode.monitoring.trace_filter import TraceFilter
+from msgnode.monitoring.tracer import TracesTold
 from msgnode.workers.rpc import MAX_BYTES, PeerRpc
 from policies.authoring import live_messages
 
 T = TypeVar("T")
 
 _METRICS, _PASSING, _FIGURES, _SESSIONS = "metrics", "passing", "figures", "sessions"
-_SAMPLE = "sample"
+_SAMPLE, _TRACES = "sample", "traces"
 
 
 class _Watch(msgspec.Struct):
@@ -33,6 +35,11 @@ class _Watch(msgspec.Struct):
 class _Look(msgspec.Struct):
     sessions: list[str]
     is_whole: bool
+
+
+class _Traces(msgspec.Struct):
+    wanted: TraceFilter
+    after: dict[str, int]
 
 
 def answers(node: MeasuredNode) -> dict[str, Callable[[bytes], Awaitable[bytes]]]:
@@ -58,12 +65,18 @@ def answers(node: MeasuredNode) -> dict[str, Callable[[bytes], Awaitable[bytes]]
     async def sample(_: bytes) -> bytes:
         return msgspec.msgpack.encode(list(node.sampler.rings.seconds)[-1:])
 
+    async def traces(text: bytes) -> bytes:
+        asked = msgspec.msgpack.decode(text, type=_Traces)
+        after = asked.after.get(node.worker, -1)
+        return msgspec.msgpack.encode(node.tracer.ask(asked.wanted, after))
+
     return {
         _METRICS: metrics,
         _PASSING: passing,
         _FIGURES: figures,
         _SESSIONS: sessions,
         _SAMPLE: sample,
+        _TRACES: traces,
     }
 
 
@@ -104,6 +117,21 @@ async def sessions(
     """
     told = await rpc.ask(_SESSIONS, msgspec.msgpack.encode(_Look(ids, is_whole)), seconds)
     return {worker: _decoded(answer, list[SessionFigures]) for worker, answer in told.items()}
+
+
+async def traces(
+    rpc: PeerRpc, wanted: TraceFilter, after: dict[str, int], seconds: float
+) -> dict[str, TracesTold | None]:
+    """What the other workers have traced, by their names; they go on tracing what is wanted.
+
+    Args:
+        rpc: asks them.
+        wanted: which messages.
+        after: the number of the last trace that each has told, by its name.
+        seconds: to wait at most; None is said for a worker that did not answer by then.
+    """
+    told = await rpc.ask(_TRACES, msgspec.msgpack.encode(_Traces(wanted, after)), seconds)
+    return {worker: _decoded(answer, TracesTold) for worker, answer in told.items()}
 
 
 def passing(rpc: PeerRpc, seconds: float, enough: int) -> list[msgspec.Raw]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
@@ -17,12 +18,15 @@ from msgnode.monitoring import peer_queries
 from msgnode.monitoring.alarm_rules import AlarmRules
 from msgnode.monitoring.component_status import StatusReport
 from msgnode.monitoring.fault_alarms import FaultAlarms
+from msgnode.monitoring.otlp import OtlpExport
 from msgnode.monitoring.sampler import SampledNode, Sampler
 from msgnode.monitoring.samples import Sample
 from msgnode.monitoring.session_watch import SessionWatch
 from msgnode.monitoring.tail import Tail
 from msgnode.monitoring.talkers import Talkers
 from msgnode.monitoring.taps import Taps
+from msgnode.monitoring.tracer import Tracer
+from msgnode.policy.service import PolicyService
 from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.manager import SessionManager
 from msgnode.storage.claims import WorkerClaim
@@ -39,7 +43,8 @@ class Monitoring:
     Args:
         node: what is sampled.
         me: this worker.
-        pipeline: whose messages are tapped.
+        pipeline: whose messages are tapped and traced.
+        policy: says how it decides over them.
         cluster: the other workers, if there may be some.
         cards: every component, connector and protostub, as it is now.
     """
@@ -53,8 +58,24 @@ class Monitoring:
         alarms: Alarms,
         cluster: Cluster | None,
         cards: Callable[[], list[ComponentInfo]],
+        policy: PolicyService,
     ) -> None:
         self._cluster = cluster
+        tracing, export = settings.TRACING, None
+        if tracing["ENDPOINT"]:
+            export = OtlpExport(tracing["ENDPOINT"], settings.DOMAIN, me.name)
+        self._export = export
+        self.tracer = Tracer(
+            pipeline,
+            me.name,
+            policy.shown,
+            policy.explain,
+            tracing["RATIO"],
+            export.export if export is not None else None,
+            export.sent if export is not None else None,
+        )
+        if cluster is not None:
+            cluster.replicator.traces = self.tracer
         taps = Taps(pipeline.watch)
         talkers = Talkers(partial(taps.put, "talkers"))
         sessions = node.sessions.sessions
@@ -71,10 +92,26 @@ class Monitoring:
         self._status = StatusReport(writer, me.name, cards)
         self._faults = FaultAlarms(FAULTS, me.name, alarms.raise_alarm, alarms.clear_alarm)
 
+    @property
+    def sources(self) -> tuple[Sampler, SessionWatch, Tracer]:
+        """What pages and scrapes are told from."""
+        return self.sampler, self.watch, self.tracer
+
     def jobs(self) -> list[Coroutine[Any, Any, None]]:
         """What runs as long as the worker."""
         jobs = (self._status, self._faults, self.sampler, self.alarm_rules)
         return [each.run() for each in jobs]
+
+    async def start(self) -> None:
+        """Messages may be followed and traced."""
+        await self.tail.start()
+        self.tracer.start()
+
+    async def stop(self) -> None:
+        """Say what waits to be said, and end."""
+        await self.tail.stop()
+        if self._export is not None:
+            await asyncio.to_thread(self._export.close)
 
     async def _samples(self) -> tuple[list[Sample], bool]:
         """The last sample of each worker that answers, and whether all do."""

@@ -268,8 +268,9 @@ class Parts:
             self.alarms,
             self.cluster,
             partial(cards, self.domain, self.handshake, self.sessions, self.components, self.mqtt),
+            self.policy,
         )
-        self.sampler, self.watch = self.monitoring.sampler, self.monitoring.watch
+        self.sampler, self.watch, self.tracer = self.monitoring.sources
         self.webhooks = devices.webhooks()
         self.wakeups = devices.push_wakeups(self.devices, self.alarms)
         self.device_api = devices.device_api(
@@ -316,7 +317,7 @@ class Parts:
         )
         self.pipeline.holders = self.authorizer.holders = self.locator.holders = cluster.homes
         self.replies.findable = cluster.entries.barrier
-        self.replies.heard = self.handshake.findable = cluster.entries.heard
+        self.replies.heard, self.handshake.findable = cluster.entries.heard, cluster.entries.found
         self.locator.fetch = cluster.moves.fetch
         self.liveness.ask_worker = cluster.ask_worker
         cluster.rpc.answers = peer_queries.answers(self)

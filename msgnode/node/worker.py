@@ -80,7 +80,7 @@ class Node:
             watch_reports(),
         )
         self._tasks = [asyncio.create_task(job) for job in jobs]
-        await parts.monitoring.tail.start()
+        await parts.monitoring.start()
         if parts.cluster is not None:
             await parts.cluster.join()
         self.is_ready = True
@@ -143,7 +143,7 @@ class Node:
         for step in (
             self.drain,
             self._end_webhooks,
-            parts.monitoring.tail.stop,
+            parts.monitoring.stop,
             self._end_jobs,
             self._give_sessions_away,
             self._store_sessions,
@@ -173,7 +173,7 @@ class Node:
         missed = await parts.cluster.fence() if parts.cluster is not None else set()
         for task in self._tasks:
             task.cancel()
-        steps = (parts.path.stop, parts.monitoring.tail.stop, self._close_record)
+        steps = (parts.path.stop, parts.monitoring.stop, self._close_record)
         await asyncio.gather(
             *(asyncio.wait_for(step(), 1.0) for step in steps), return_exceptions=True
         )

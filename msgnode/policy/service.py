@@ -23,19 +23,27 @@ from django.db import connection
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
+from msgnode.core.decision import Direction
 from msgnode.core.faults import FAULTS
+from msgnode.core.identity import Speaker
+from msgnode.core.messages import Message
+from msgnode.core.redaction import MASK, cut, without_tokens
 from msgnode.policy.attribute_source import NodeAttributeSource
+from policies.authoring.explain import Branch, explain
 from policies.enforcement import decision_log, environment, prp
-from policies.enforcement.decision_buffer import DecisionBuffer
+from policies.enforcement.decision_buffer import DecisionBuffer, masked
 from policies.enforcement.obligations import execute
 from policies.enforcement.pep import PolicyEnforcer
 from policies.enforcement.pip import InformationPoint
+from policies.engine.attributes import Facts
 
 log = logging.getLogger(__name__)
 
 _LOOKS_AGAIN = 5.0
 _DECIDES_AGAIN = 60.0
 _AT_ONCE = 1000
+_OF_BODIES = ("body", "valueUser")
+_SHOWN = 100  # parts of one layer of a tree
 
 
 class PolicyService:
@@ -73,6 +81,17 @@ class PolicyService:
         snapshot = prp.active_sets()
         if snapshot is not None:
             self.enforcer.snapshot = snapshot
+
+    def shown(self, body: Any) -> Any:
+        """A body as the decision log shows it."""
+        return masked(body) if settings.POLICY["LOG_MASKS_BODIES"] else without_tokens(body)
+
+    def explain(self, message: Message, speaker: Speaker) -> list[dict[str, Any]]:
+        """How the policies in force decide over a message on its way in, as a tree for people."""
+        to = message.recipients[0]
+        facts = Facts(message, speaker, Direction.IN, to, self.enforcer.around)
+        masks = bool(settings.POLICY["LOG_MASKS_BODIES"])
+        return [_told(each, masks) for each in explain(self.enforcer.snapshot.sets, facts)]
 
     def published(self, payload: dict[str, Any]) -> None:
         """A control message: a version is out."""
@@ -154,3 +173,14 @@ class PolicyService:
             return prp.active_sets(self.enforcer.snapshot.version)
         finally:
             connection.close()
+
+
+def _told(branch: Branch, masks: bool) -> dict[str, Any]:
+    """A part of a tree as it may be shown: what a rule found in a body is masked as in the log."""
+    is_of_body = masks and any(word in branch.label for word in _OF_BODIES)
+    return {
+        "label": cut(branch.label),
+        "result": branch.result,
+        "note": MASK if is_of_body and branch.note else cut(branch.note),
+        "children": [_told(each, masks) for each in branch.children[:_SHOWN]],
+    }

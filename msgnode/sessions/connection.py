@@ -67,6 +67,7 @@ class Connection:
         self.state = _READING
         self.session: LiveSession | None = None
         self.last_runtime_url = ""
+        self.traceparent = ""
         self.closed_with = 0
         self.refusal: NodeError | None = None  # why it was given no session, if that was not said
         self.proof = ""  # digest of the token that proved who is behind it

@@ -181,6 +181,11 @@ class LiveSession:
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
         return self.deliver(frame)
 
+    def deliver_traced(
+        self, frame: bytes, beside: Response | ReturnPath | None, traceparent: str
+    ) -> DeliveryResult:
+        return self.deliver(frame)
+
     def when_writable(self, callback: Callable[[], None]) -> None:
         """See the outbox; a reader that has not caught up in READER_PATIENCE seconds is closed."""
         self.outbox.when_writable(callback)

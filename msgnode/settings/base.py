@@ -20,6 +20,7 @@ from .policy import *  # noqa: F403
 from .qos import *  # noqa: F403
 from .registry import *  # noqa: F403
 from .reports import *  # noqa: F403
+from .tracing import *  # noqa: F403
 
 # --- Django ---------------------------------------------------------------------------------------
 INSTALLED_APPS = [

@@ -64,6 +64,7 @@ def unfold(domain: str) -> dict[str, Any]:
                         _item("Sessions", "cable", "msgnode_session"),
                         _item("Allocations", "tag", "msgnode_allocation"),
                         _item("Subscriptions", "podcasts", "msgnode_subscription"),
+                        _view("Traces", "timeline", "traces", "msgnode.view_session"),
                     ],
                 },
                 {
@@ -176,6 +177,16 @@ def _page(title: str, icon: str, name: str, permission: str) -> dict[str, Any]:
         "title": title,
         "icon": icon,
         "link": reverse_lazy(f"admin:{name}"),
+        "permission": lambda request: request.user.has_perm(permission),
+    }
+
+
+def _view(title: str, icon: str, name: str, permission: str) -> dict[str, Any]:
+    """A page beside the lists of the console, shown to who has the permission."""
+    return {
+        "title": title,
+        "icon": icon,
+        "link": reverse_lazy(name),
         "permission": lambda request: request.user.has_perm(permission),
     }
 

@@ -1,21 +1,34 @@
-"""Calls that use the database, off the event loop: in a few threads; so many may wait."""
+"""Calls that use the database, off the event loop: in a few threads; so many may wait.
+
+Opening a connection costs several times what a search does, so a thread keeps its own from one call
+to the next; it gives it back when it had nothing to do for a second, and after an error of the
+database. Each call is in autocommit when it begins.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import queue
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
-from django.db import close_old_connections
+from django.db import connections
 
 from msgnode.core.errors import TooMany
 
+log = logging.getLogger(__name__)
+
 Result = TypeVar("Result")
+
+_IDLE = 1.0
+"""Seconds without a call after which a thread gives its connection back."""
 
 
 class DatabaseThreads:
-    """The threads of one use, each with a database connection of its own.
+    """The threads of one use, started with its first call.
 
     Args:
         name: of the threads.
@@ -25,10 +38,16 @@ class DatabaseThreads:
     """
 
     def __init__(self, name: str, threads: int, room: int, refusal: str) -> None:
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._name = name
+        self._number = threads
         self._room = room
         self._refusal = refusal
+        self._queue: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._threads: list[threading.Thread] = []
         self._waiting = 0
+        self._is_stopped = False
 
     async def run(self, call: Callable[[], Result]) -> Result:
         """Run a call in one of the threads.
@@ -38,25 +57,74 @@ class DatabaseThreads:
 
         Raises:
             TooMany: there is no room.
+            RuntimeError: the threads were stopped.
         """
         if self._waiting >= self._room:
             raise TooMany(self._refusal)
+        if self._is_stopped:
+            raise RuntimeError(f"The threads of {self._name} were stopped.")
+        if not self._threads:
+            self._start()
+        done: Future[Result] = Future()
         self._waiting += 1
         try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, with_database, call)
+            self._queue.put((done, call))
+            return await asyncio.wrap_future(done)
         finally:
             self._waiting -= 1
 
     def stop(self) -> None:
-        """End the threads; calls that have not begun are dropped."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """End the threads; calls that have not begun are dropped, as cancelled."""
+        self._is_stopped = True
+        while True:
+            try:
+                job = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if job is not None:
+                job[0].cancel()
+        for _ in self._threads:
+            self._queue.put(None)
+        self._threads = []
+
+    def _start(self) -> None:
+        for number in range(self._number):
+            thread = threading.Thread(
+                target=self._serve, name=f"{self._name}-{number}", daemon=True
+            )
+            thread.start()
+            self._threads.append(thread)
+
+    # --- the threads ------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while (job := self._next()) is not None:
+            done, call = job
+            if not done.set_running_or_notify_cancel():
+                continue
+            try:
+                result = call()
+            except BaseException as error:  # told to who asked, whatever it is
+                _after_error()
+                done.set_exception(error)
+            else:
+                done.set_result(result)
+            del job, done, call  # nothing is held while it waits
+        connections.close_all()
+
+    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        try:
+            return self._queue.get(timeout=_IDLE)
+        except queue.Empty:
+            connections.close_all()
+            return self._queue.get()
 
 
-def with_database(call: Callable[[], Result]) -> Result:
-    """Run a call between two looks at the connection: one that is old or broken is given back."""
-    close_old_connections()
-    try:
-        return call()
-    finally:
-        close_old_connections()
+def _after_error() -> None:
+    """Give back a connection that had an error of the database, or was left in a transaction."""
+    for connection in connections.all(initialized_only=True):
+        if connection.errors_occurred or connection.in_atomic_block:
+            try:
+                connection.close()
+            except Exception:
+                log.exception("A connection that had failed cannot be closed.")

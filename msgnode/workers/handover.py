@@ -22,7 +22,7 @@ from msgnode.core.faults import FAULTS
 from . import protocol
 from .peer import Peer
 from .protocol import (
-    Frame,
+    AnyFrame,
     Goodbye,
     RequestRefused,
     RequestSession,
@@ -167,7 +167,7 @@ class Handover:
                 self._wanted.pop(session_id, None)
                 await self._host.take_over(session_id)
 
-    def take(self, peer: Peer, session_id: str, message: Frame) -> bool:
+    def take(self, peer: Peer, session_id: str, message: AnyFrame) -> bool:
         arrival = self._arrivals.get(session_id)
         if arrival is not None:
             (arrival.put if peer is arrival.giver else arrival.hold)(message.frame)

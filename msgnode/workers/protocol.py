@@ -22,11 +22,20 @@ class PeerMessage(msgspec.Struct, array_like=True, gc=False):
     """One message from a worker to another."""
 
 
-class Frame(PeerMessage, tag=0):
-    """A frame for sessions of the peer; read by nobody on the way."""
+class Frame(PeerMessage):
+    """A frame for sessions of the peer; read by nobody on the way.
+
+    The kinds of it end with `trace`: the trace context of a message that is traced, else "".
+    """
 
     frame: bytes
     sessions: list[str]
+
+
+class PlainFrame(Frame, tag=0):
+    """A frame with nothing beside it."""
+
+    trace: str = ""
 
 
 class SessionUp(PeerMessage, tag=1):
@@ -178,6 +187,7 @@ class ResponseFrame(Frame, tag=23):
     to: str
     id: str
     responder: str
+    trace: str = ""
 
 
 class CheckSocket(PeerMessage, tag=24):
@@ -201,6 +211,7 @@ class RequestFrame(Frame, tag=26):
     id_key: str
     asker: str
     runtime_url: str
+    trace: str = ""
 
 
 class HolderRequest(PeerMessage, tag=27):
@@ -233,8 +244,10 @@ class Unwatch(PeerMessage, tag=30):
     addresses: list[str]
 
 
+AnyFrame = PlainFrame | ResponseFrame | RequestFrame
+
 AnyMessage = (
-    Frame | SessionUp | SessionDown | AddressAdded | AddressRemoved | SessionAddresses
+    PlainFrame | SessionUp | SessionDown | AddressAdded | AddressRemoved | SessionAddresses
     | SnapshotBegins | SnapshotEnds | BarrierRequest | BarrierAck | Ready | Backpressure
     | LostFrames | RequestSession | RequestRefused | TransferBegin | TransferEnd
     | SessionMoved | Goodbye | CounterReport | RpcRequest | RpcResponse

@@ -78,6 +78,13 @@ class RemoteSession:
         peer = self.peer
         return self._taken(peer.is_up and peer.out.put_response(self.id, frame, response))
 
+    def deliver_traced(
+        self, frame: bytes, beside: Response | ReturnPath | None, traceparent: str
+    ) -> DeliveryResult:
+        """Hand over a frame that is traced; its trace context goes along in the header."""
+        peer = self.peer
+        return self._taken(peer.is_up and peer.out.put_traced(self.id, frame, beside, traceparent))
+
     def has_asked(self, sender: str, id_: str, responder: str, now: float) -> bool:
         return False
 

@@ -28,14 +28,15 @@ from .peer import Peer
 from .protocol import (
     AddressAdded,
     AddressRemoved,
+    AnyFrame,
     Backpressure,
     CheckSocket,
     CounterReport,
-    Frame,
     HolderRequest,
     HolderResponse,
     LostFrames,
     PeerMessage,
+    PlainFrame,
     RequestFrame,
     ResponseFrame,
     RpcRequest,
@@ -60,7 +61,7 @@ class SessionHandover(Protocol):
 
     def heard(self, peer: Peer, message: protocol.AnyMessage) -> None: ...
 
-    def take(self, peer: Peer, session_id: str, message: Frame) -> bool:
+    def take(self, peer: Peer, session_id: str, message: AnyFrame) -> bool:
         """A frame for a session that is not here; whether it was taken."""
         ...
 
@@ -126,12 +127,28 @@ class LocalSessions(Protocol):
         ...
 
 
+class ArrivalTracer(Protocol):
+    """Is told of frames that are traced and come from another worker."""
+
+    def arrived(
+        self,
+        traceparent: str,
+        frame: bytes,
+        session: Listener,
+        taken: DeliveryResult | None,
+        worker: str,
+    ) -> None:
+        """A session was handed such a frame; `taken` is None for a response it did not ask for."""
+        ...
+
+
 class TableReplicator:
     """One instance per worker. Implements the bus's TableObserver and TransportClient."""
 
     def __init__(self, table: RoutingTable, transport: PeerTransport, local: LocalSessions) -> None:
         self.remotes: dict[str, RemoteSession] = {}
         self.moves: SessionHandover
+        self.traces: ArrivalTracer | None = None
         self.interest: Interest
         self._table = table
         self._transport = transport
@@ -186,7 +203,7 @@ class TableReplicator:
 
     def heard(self, peer: Peer, message: protocol.AnyMessage) -> None:
         match message:
-            case Frame():
+            case PlainFrame() | ResponseFrame() | RequestFrame():
                 self._frame(peer, message)
             case AddressAdded():
                 self._hold(peer, message)
@@ -240,10 +257,13 @@ class TableReplicator:
         for path in paths:
             self._table.return_paths.remember(path, session_id)
 
-    def forward(self, remote: RemoteSession, message: Frame) -> None:
+    def forward(self, remote: RemoteSession, message: AnyFrame) -> None:
         """A frame came for a session that has moved on."""
-        if isinstance(message, RequestFrame):
-            remote.deliver_request(message.frame, _path_of(message))
+        path = _path_of(message) if isinstance(message, RequestFrame) else None
+        if message.trace:
+            remote.deliver_traced(message.frame, path, message.trace)
+        elif path is not None:
+            remote.deliver_request(message.frame, path)
         else:
             remote.deliver(message.frame)
 
@@ -279,7 +299,7 @@ class TableReplicator:
         self._local.remote_left(session)
         session.resume()
 
-    def _frame(self, peer: Peer, message: Frame) -> None:
+    def _frame(self, peer: Peer, message: AnyFrame) -> None:
         if isinstance(message, RequestFrame):
             answerer = message.sessions[0] if len(message.sessions) == 1 else ""
             self._table.return_paths.remember(_path_of(message), answerer)
@@ -298,7 +318,7 @@ class TableReplicator:
                 return probe
         return None
 
-    def _frame_for(self, id_: str, session: Listener | None, peer: Peer, message: Frame) -> None:
+    def _frame_for(self, id_: str, session: Listener | None, peer: Peer, message: AnyFrame) -> None:
         if isinstance(message, ResponseFrame):
             response = Response(message.to, message.id, message.responder)
             if session is None:
@@ -311,6 +331,8 @@ class TableReplicator:
             return
         else:
             taken = session.deliver(message.frame)
+        if message.trace and self.traces is not None:
+            self.traces.arrived(message.trace, message.frame, session, taken, peer.name)
         if taken is DeliveryResult.BEHIND and id_ not in self._behind:
             self._behind.add(id_)
             self._transport.tell(Backpressure(id_, True))

@@ -25,6 +25,7 @@ from . import protocol as words
 from .protocol import (
     Frame,
     PeerMessage,
+    PlainFrame,
     RequestFrame,
     ResponseFrame,
     RpcRequest,
@@ -73,14 +74,14 @@ class SendWindow:
     def put_frame(self, session: str, frame: bytes) -> bool:
         """Send a frame; False if there is no room. A frame for many sessions is sent once."""
         last = self._words[-1] if self._words else None
-        if last.__class__ is Frame and last.frame is frame:
+        if last.__class__ is PlainFrame and last.frame is frame:
             last.sessions.append(session)
             self.bytes += _SESSION
             self._words_bytes += _SESSION
             return True
         if self.bytes + len(frame) > self._limit:
             return False
-        self.put(Frame(frame, [session]), len(frame))
+        self.put(PlainFrame(frame, [session]), len(frame))
         return True
 
     def put_request(self, session: str, frame: bytes, path: ReturnPath) -> bool:
@@ -102,6 +103,21 @@ class SendWindow:
         if self.bytes + len(frame) > self._limit:
             return False
         self.put(ResponseFrame(frame, [session], *response), len(frame))
+        return True
+
+    def put_traced(
+        self, session: str, frame: bytes, beside: Response | ReturnPath | None, trace: str
+    ) -> bool:
+        """Send a frame that is traced, with what goes beside it; False if there is no room."""
+        size = len(frame) + len(trace) + sum(map(len, beside or ()))
+        if self.bytes + size > self._limit:
+            return False
+        if beside is None:
+            self.put(PlainFrame(frame, [session], trace), size)
+        elif isinstance(beside, Response):
+            self.put(ResponseFrame(frame, [session], *beside, trace), size)
+        else:
+            self.put(RequestFrame(frame, [session], *beside, trace), size)
         return True
 
     @property

@@ -69,6 +69,7 @@ class PolicyEnforcer:
         self.defaults = defaults
         self.around = information.surroundings(now, node)
         self._snapshot = EMPTY_SNAPSHOT
+        self.evaluated = 0  # decisions worked out; the rest were kept ones
         self._known: dict[tuple[str, ...], Decision] = {}
         self._repeated: dict[_Key, tuple[Decision, list[int], Speaker]] = {}
         self._judged: Message | None = None
@@ -117,6 +118,7 @@ class PolicyEnforcer:
     def _judge(self, facts: Facts, key: _Key) -> Decision:
         """A decision on fresh facts, told to the journal, and kept if it can be repeated."""
         began = perf_counter()
+        self.evaluated += 1
         snapshot = self._snapshot
         if snapshot.fetched and facts.direction is Direction.IN:
             self.information.prepare(facts)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from policies.engine.documents import MODES, read_document
-from policies.engine.language import Problem
+from policies.engine.language import PolicySet, Problem
 from policies.engine.pdp import Snapshot, compile_sets
 
 from .pip import ALLOCATIONS, FETCHED
@@ -30,6 +30,7 @@ class PolicySnapshot:
     shadow     the decision if the sets in shadow mode were enforced too, None if there are none
     counted    attributes that count messages
     fetched    attributes that must be fetched before a message is judged
+    sets       those that are enforced, as they were read
     """
 
     version: int
@@ -39,6 +40,7 @@ class PolicySnapshot:
     fetched: frozenset[str]
     uses_clock: bool
     uses_direction: bool
+    sets: tuple[PolicySet, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -65,7 +67,8 @@ def make_snapshot(
         for number, (each, mode) in enumerate(zip(document, modes, strict=True))
     ]
     sets = list(zip(modes, read_document(seen, kept, warnings=warnings), strict=True))
-    enforced = compile_sets([each for mode, each in sets if mode == "enforce"], version)
+    in_force = tuple(each for mode, each in sets if mode == "enforce")
+    enforced = compile_sets(in_force, version)
     shadow = None
     if "shadow" in modes:
         both = [each for mode, each in sets if mode != "off"]
@@ -79,6 +82,7 @@ def make_snapshot(
         fetched=used & FETCHED,
         uses_clock=bool(used & CLOCK),
         uses_direction="direction" in used,
+        sets=in_force,
     )
 
 

@@ -16,20 +16,15 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import TimestampType
 
 from spark.jobs import histogram, schema
+from spark.jobs.outcomes import EFFECTS, FAILED, RESERVATION_EVENTS, SESSION_EVENTS
 
 OUTCOMES = (
     "delivered", "queued", "answered", "undeliverable", "blocked", "refused", "dropped",
 )  # fmt: skip
-FAILED = ("undeliverable", "blocked", "refused", "dropped")
 LONGEST = 200
 """Rows a table of a report has at most."""
 LONGEST_OF_TOP = 100
 COUNTS = ("messages", "bytes", "deliveries", "asserted", *OUTCOMES)
-EFFECTS = {
-    "permitted": "permit", "denied": "deny", "not_applicable": "notApplicable",
-    "indeterminate": "indeterminate",
-}  # fmt: skip
-"""Columns of the table by hour, and the decisions of the policies that they count."""
 TOTALS, CAUSES, SERVICES = "totals", "causes", "services"
 TRAFFIC: dict[str, tuple[str, ...]] = {
     TOTALS: (),
@@ -45,15 +40,10 @@ TRAFFIC: dict[str, tuple[str, ...]] = {
 outcome, the node's answer and the rule that decided. Rules are those that decided over any message;
 services what stands in front of a domain, and the signalling of P2P connections."""
 SESSIONS, SESSION_HOURS = "sessions", "session_hours"
-SESSION_EVENTS = ("opened", "resumed", "lost", "ended")
 LASTED = ("event", "ending", "code")
 """What the tables of sessions and reservations tell them by."""
 RESERVATIONS, RESERVATION_HOURS = "reservations", "reservation_hours"
 RELAYED = "relayed"
-RESERVATION_EVENTS = {
-    "reserved": "reserved", "refused": "reservation-refused", "ended": "reservation-ended",
-}  # fmt: skip
-"""Columns of the table of reservations by hour, and the events that they count."""
 P2P = "p2p"
 PEERS, NETWORKS = "peers", "networks"
 SIDES = ("to_messages", "to_bytes", "to_failed", "from_messages", "from_bytes", "from_failed")

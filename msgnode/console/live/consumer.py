@@ -25,7 +25,7 @@ from msgnode.core.faults import FAULTS
 from msgnode.sessions.asgi_link import AsgiLink
 from msgnode.sessions.outbox import Link
 
-from . import access
+from . import access, traces
 from .feed import OVERVIEW, Feed, FeedFull
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -76,9 +76,11 @@ class LiveConsumer(AsyncConsumer):
         if not await self._may_watch(scope):
             await send({"type": "websocket.close", "code": 4403})
             return
-        session = (scope.get("url_route") or {}).get("kwargs", {}).get("session")
-        if session is not None:
-            self.topic = session.hex
+        kwargs = (scope.get("url_route") or {}).get("kwargs", {})
+        if "session" in kwargs:
+            self.topic = kwargs["session"].hex
+        elif kwargs.get("is_traces"):
+            self.topic = traces.topic_of(scope.get("query_string", b"").decode("latin1"))
         await send({"type": "websocket.accept"})
         native = (scope.get("extensions") or {}).get("msgnode.link")
         self._link = link = native or AsgiLink(send)

@@ -13,9 +13,10 @@ from django.db import close_old_connections
 from msgnode.monitoring import peer_queries
 from msgnode.monitoring.sampler import Sampler, WorkerFigures
 from msgnode.monitoring.session_watch import SessionFigures, SessionWatch
+from msgnode.monitoring.tracer import Tracer, TracesTold
 from msgnode.workers.cluster import Cluster
 
-from . import access, figures, session_figures
+from . import access, figures, session_figures, traces
 from .feed import OVERVIEW, Feed
 
 P = ParamSpec("P")
@@ -35,6 +36,10 @@ class ShownNode(Protocol):
     @property
     def watch(self) -> SessionWatch: ...
     @property
+    def tracer(self) -> Tracer: ...
+    @property
+    def worker(self) -> str: ...
+    @property
     def cluster(self) -> Cluster | None: ...
 
 
@@ -45,6 +50,7 @@ class Source:
         self._node = node
         self._allowed = _in_a_thread(access.watchers_allowed)
         self._feed = Feed(self.now, _in_a_thread(figures.standing), self._allowed)
+        self._told_traces: dict[str, dict[str, int]] = {}
         self._charts: dict[str, tuple[float, list[dict[str, Any]]]] = {}
         self._making = asyncio.Lock()
         self._logged_out = access.on_log_out(self._feed.end_log_in)
@@ -59,13 +65,18 @@ class Source:
 
     async def now(self, topics: set[str]) -> dict[str, dict[str, Any]]:
         """The figures of this second, by topic."""
-        sessions = sorted(topics - {OVERVIEW})
+        watched = {topic for topic in topics if topic.startswith(traces.TOPIC)}
+        sessions = sorted(topics - watched - {OVERVIEW})
+        self._told_traces = {topic: self._told_traces.get(topic, {}) for topic in watched}
         found: dict[str, dict[str, Any]] = {}
         async with asyncio.TaskGroup() as group:
+            tracing = {topic: group.create_task(self._traces(topic)) for topic in watched}
             looking = group.create_task(self._told_of(sessions, False)) if sessions else None
             if OVERVIEW in topics:
                 told, missing = await self._told(0)
                 found[OVERVIEW] = figures.now_of(told, missing, self._node.sampler.bounds)
+        for topic, task in tracing.items():
+            found[topic] = task.result()
         if looking is not None:
             of_sessions, missing = looking.result()
             for id_ in sessions:
@@ -79,6 +90,10 @@ class Source:
             KeyError: there is no such length.
             DatabaseError: it cannot be read.
         """
+        if topic.startswith(traces.TOPIC):
+            if length != traces.LENGTH:
+                raise KeyError(length)
+            return traces.history_of(await self._ask_traces(topic, {}))
         if topic != OVERVIEW:
             if length != session_figures.LENGTH:
                 raise KeyError(length)
@@ -96,6 +111,21 @@ class Source:
                 points = await asyncio.to_thread(read, length, bounds)
                 self._charts[length] = monotonic(), points
         return points
+
+    async def _traces(self, topic: str) -> dict[str, Any]:
+        """What has been traced since the pages of a topic were told last."""
+        after = self._told_traces[topic]
+        told = await self._ask_traces(topic, after)
+        after.update({name: each.number for name, each in told.items() if each is not None})
+        return traces.now_of(told)
+
+    async def _ask_traces(self, topic: str, after: dict[str, int]) -> dict[str, TracesTold | None]:
+        wanted = traces.wanted_by(topic)
+        own = self._node.tracer.ask(wanted, after.get(self._node.worker, -1))
+        told: dict[str, TracesTold | None] = {self._node.worker: own}
+        if self._node.cluster is not None:
+            told |= await peer_queries.traces(self._node.cluster.rpc, wanted, after, PATIENCE)
+        return told
 
     async def _told(self, step: int) -> tuple[list[WorkerFigures], list[str]]:
         """What all workers tell, and the names of those who do not."""

@@ -1,0 +1,148 @@
+"""Traffic that varies (`bench.traffic_mix`) through the node and through plain relays: how much,
+how long under way at half and at four fifths of what each can, and what use the node's caches are.
+
+`varied_relay` keeps 100 messages under way. `varied_latency` sends what is due whether the server
+keeps up or not (an open loop), at shares of what that server carried just before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from urllib.request import urlopen
+
+from bench.driver import Generator
+from bench.figures import PartResult, Sample, ratio
+from bench.identity import Authority
+from bench.others import NODEJS, nodejs
+from bench.plan import Plan
+from bench.processes import Server
+from bench.servers import BARE, NODE, NODE_STRICT
+from bench.traffic_mix import CONVERSATIONS, SESSIONS, STRANGERS
+
+SIZES = (100, 1_000, 10_000)
+WINDOW = 100
+LENGTH = 5  # seconds of a sample for each of the plan's
+TARGETS = {100: 1.0, 10_000: 1.3}  # the strict node against the bare relay
+SHARES = (0.5, 0.8)
+_COUNTED = re.compile(
+    r"^(msgnode_(?:policy_evaluations|cache_lookups|messages)_total)(\S*) (\S+)$", re.M
+)
+
+
+def measure(plan: Plan) -> PartResult:
+    result = PartResult("varied_relay", "Varied traffic: messages per second")
+    sizes = SIZES[::2] if plan.quick else SIZES
+    with _servers(plan, with_nodejs=not plan.quick) as generators:
+        for kind in (CONVERSATIONS, STRANGERS):
+            for size in sizes:
+                title = _title(kind, size)
+                for turn in plan.rotations(generators):
+                    for generator, tokens in turn:
+                        sample = _sample(generator, kind, size, tokens, plan, window=WINDOW)
+                        result.case(title, generator.server.name).samples.append(sample)
+                plan.say(title)
+                _compare(result, title, size)
+    return result
+
+
+def measure_latency(plan: Plan) -> PartResult:
+    result = PartResult(
+        "varied_latency", "Varied traffic in an open loop: p99 from when a message was due, in µs",
+        unit="microseconds", headline="p99_us",
+    )  # fmt: skip
+    sizes = (100,) if plan.quick else (100, 10_000)
+    with _servers(plan, with_nodejs=False) as generators:
+        for size in sizes:
+            for turn in plan.rotations(generators):
+                for generator, tokens in turn:
+                    able = _sample(generator, STRANGERS, size, tokens, plan, window=WINDOW)
+                    for share in SHARES:
+                        title = f"{_title(STRANGERS, size)}, {share:.0%} of its capacity"
+                        sample = _sample(
+                            generator, STRANGERS, size, tokens, plan, rate=share * able["rate"]
+                        )
+                        result.case(title, generator.server.name).samples.append(sample)
+            plan.say(_title(STRANGERS, size))
+    return result
+
+
+@contextmanager
+def _servers(plan: Plan, with_nodejs: bool) -> Iterator[list[tuple[Generator, list[str] | None]]]:
+    authority = Authority()
+    tokens = [authority.token(f"user{number}") for number in range(SESSIONS)]
+    with ExitStack() as stack:
+        made: list[Server] = [
+            plan.servers.make(name, issuer=authority.row()) for name in (NODE, NODE_STRICT)
+        ]
+        made.append(plan.servers.make(BARE))
+        if with_nodejs and (other := nodejs(plan.servers.directory)) is not None:
+            made.append(other)
+        yield [
+            (
+                stack.enter_context(Generator(stack.enter_context(server))),
+                tokens if server.name == NODE_STRICT else None,
+            )
+            for server in made
+        ]
+
+
+def _sample(
+    generator: Generator,
+    kind: str,
+    size: int,
+    tokens: list[str] | None,
+    plan: Plan,
+    **how: float,
+) -> Sample:
+    """One sample; of a node with the shares of messages for which something kept was of use."""
+    server = generator.server
+    is_node = server.name in (NODE, NODE_STRICT)
+    before = _counted(server) if is_node else {}
+    sample = generator.call(
+        "varied", mix=kind, size=size, seconds=LENGTH * plan.seconds, tokens=tokens, **how
+    )
+    if is_node:
+        sample |= _kept(before, _counted(server))
+    return sample
+
+
+def _counted(server: Server) -> dict[str, float]:
+    with urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer:
+        page = answer.read().decode()
+    counted: dict[str, float] = {}
+    for name, labels, value in _COUNTED.findall(page):
+        key = name if "cache_lookups" not in name else name + labels
+        counted[key] = counted.get(key, 0.0) + float(value)
+    return counted
+
+
+def _kept(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    more = {key: value - before.get(key, 0.0) for key, value in after.items()}
+    messages = more["msgnode_messages_total"]
+    kept = {"decisions_kept": 1 - more["msgnode_policy_evaluations_total"] / messages}
+    for cache in ("addresses", "redaction"):
+        hits, misses = (
+            next(v for k, v in more.items() if f'cache="{cache}"' in k and f'"{outcome}"' in k)
+            for outcome in ("hit", "miss")
+        )
+        kept[f"{cache}_kept"] = hits / (hits + misses) if hits + misses else 0.0
+    return kept
+
+
+def _compare(result: PartResult, title: str, size: int) -> None:
+    bare = result.case(title, BARE)
+    for name in (NODE, NODE_STRICT):
+        mine = result.case(title, name)
+        target = TARGETS.get(size) if name == NODE_STRICT else None
+        result.ratios.append(ratio(mine, bare, target=target))
+        result.ratios.append(ratio(mine, bare, "per_cpu_second"))
+    others = [case for case in result.cases if (case.name, case.server) == (title, NODEJS)]
+    for other in others:
+        result.ratios.append(ratio(result.case(title, NODE), other))
+
+
+def _title(kind: str, size: int) -> str:
+    amount = f"{size // 1000} KB" if size >= 1000 else f"{size} B"
+    return f"{kind}, about {amount}"

@@ -1,0 +1,52 @@
+"""The page of traces: messages as they pass, each with its steps, over the console's socket."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.contrib.admin.views.decorators import staff_member_required
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from msgnode.core.message_types import TYPES
+from msgnode.core.record import Outcome
+
+from .live.access import SEES
+from .live.traces import LONGEST
+
+FIELDS = (
+    ("address", "Address, with all below it"),
+    ("session", "Session id or runtime URL"),
+    ("user", "User"),
+    ("rule", "Rule that decided"),
+    ("trace", "Trace id"),
+)
+CHOICES = (
+    ("type", "Type", tuple(sorted(TYPES))),
+    ("outcome", "Outcome", tuple(each.value for each in Outcome)),
+)
+
+
+@staff_member_required
+def traces(request: HttpRequest) -> HttpResponse:
+    """Serve `/admin/traces/`: what is watched stands in the query."""
+    if not request.user.has_perm(SEES):
+        raise PermissionDenied
+    said = {
+        name: request.GET.get(name, "").strip()[:LONGEST]
+        for name, *_ in (*FIELDS, *CHOICES)
+        if request.GET.get(name, "").strip()
+    }
+    context = {
+        **admin.site.each_context(request),
+        "title": "Traces",
+        "fields": [(name, title, said.get(name, "")) for name, title in FIELDS],
+        "choices": [(name, title, words, said.get(name, "")) for name, title, words in CHOICES],
+        "is_filtered": bool(said),
+        "socket": f"{reverse('admin:index')}live/traces/?{urlencode(said)}",
+        "may_try": request.user.has_perm("policies.view_policyset"),
+        "may_see_decisions": request.user.has_perm("policies.view_decisionentry"),
+    }
+    return TemplateResponse(request, "console/traces.html", context)

@@ -1,0 +1,95 @@
+"""A worker's numbers of its connectors: webhooks, push, MQTT, the QoS broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from msgnode.devices.mqtt.connector import CONNECTED, STANDBY, MqttConnector
+from msgnode.devices.push import PushWakeups
+from msgnode.devices.webhook import Webhooks
+from msgnode.qos.service import QosService
+
+from .metric_families import counter, gauge
+
+
+def webhooks(webhooks: Webhooks) -> Iterator[Metric]:
+    """What is posted to network servers."""
+    yield gauge("webhooks", "Sessions with a webhook at this worker.", value=len(webhooks))
+    posts = CounterMetricFamily(
+        "msgnode_webhook_posts", "Requests to webhooks by outcome.", labels=("outcome",)
+    )
+    posts.add_metric(("delivered",), webhooks.counters.delivered)
+    posts.add_metric(("failed",), webhooks.counters.failed)
+    yield posts
+    text = "Webhooks that were removed: their servers said 410, or nothing for a day."
+    yield counter("webhooks_removed", text, webhooks.counters.removed)
+
+
+def wakeups(wakeups: PushWakeups) -> Iterator[Metric]:
+    """What is said to push services."""
+    number = len(wakeups)
+    yield gauge("push_subscriptions", "Sessions that are woken by push.", value=number)
+    counted = CounterMetricFamily(
+        "msgnode_push_wakeups", "Wake-ups by outcome.", labels=("outcome",)
+    )
+    counted.add_metric(("sent",), wakeups.counters.sent)
+    counted.add_metric(("failed",), wakeups.counters.failed)
+    yield counted
+
+
+def mqtt(mqtt: MqttConnector) -> Iterator[Metric]:
+    """The MQTT connector; where another worker serves the broker, all but the counters are 0."""
+    text = "Whether this worker is the one that serves the MQTT broker."
+    yield gauge("mqtt_serves", text, value=int(mqtt.state != STANDBY))
+    text = "Whether it is connected to the broker."
+    yield gauge("mqtt_connected", text, value=int(mqtt.state == CONNECTED))
+    yield gauge("mqtt_devices", "Devices with an open session.", value=mqtt.devices)
+    yield gauge("mqtt_topics", "Sensor topics that are connected.", value=mqtt.topics)
+    yield gauge("mqtt_objects", "Data objects of sensors.", value=mqtt.objects)
+    text = "Messages of QoS 1 that were read and not carried yet."
+    yield gauge("mqtt_unacknowledged", text, value=mqtt.unacknowledged)
+    counters = mqtt.counters
+    for name, text, value in (
+        ("received", "Messages from the broker.", counters.received),
+        ("published", "Messages to the broker that it has.", counters.published),
+        ("repeated", "Messages that came again and were not carried twice.", counters.repeated),
+        ("refused", "Messages that no session could carry.", counters.refused),
+        ("dropped", "Messages of QoS 0 that came faster than they may.", counters.dropped),
+        ("lost_connections", "Connections lost or not made.", counters.lost_connections),
+    ):
+        yield counter(f"mqtt_{name}", text, value)
+
+
+def qos(qos: QosService) -> Iterator[Metric]:
+    """The QoS broker; where another worker supervises, that one counts what ends and is carried."""
+    requests = CounterMetricFamily(
+        "msgnode_qos_requests", "Requests by what they ask for and code.", labels=("asked", "code")
+    )
+    for (asked, code), number in qos.connector.requests.copy().items():
+        requests.add_metric((asked, str(code)), number)
+    yield requests
+    ended = CounterMetricFamily(
+        "msgnode_qos_ended", "Reservations that have ended, by reason.", labels=("reason",)
+    )
+    supervisor = qos.supervisor
+    for reason, number in (supervisor.ended.copy() if supervisor else {}).items():
+        ended.add_metric((reason,), number)
+    yield ended
+    relays = supervisor.relays if supervisor else None
+    text = "Whether this worker supervises reservations and TURN servers."
+    yield gauge("qos_supervises", text, value=int(supervisor is not None and supervisor.supervises))
+    text = "Whether it hears from their Redis what TURN servers carry."
+    metric = GaugeMetricFamily("msgnode_qos_redis_up", text)
+    if relays is not None and relays.hears is not None:
+        metric.add_metric((), int(relays.hears))
+    yield metric
+    carried = CounterMetricFamily(
+        "msgnode_qos_bytes", "Bytes of peers that were relayed, as counted.", labels=("direction",)
+    )
+    carried.add_metric(("received",), relays.received if relays else 0)
+    carried.add_metric(("sent",), relays.sent if relays else 0)
+    yield carried
+    text = "Events of allocations that found no room to be counted."
+    yield counter("qos_uncounted", text, relays.uncounted if relays else 0)

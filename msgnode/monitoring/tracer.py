@@ -1,0 +1,299 @@
+"""Which messages are traced, and what is kept of them: one a worker.
+
+Traced are
+- messages whose sender marks its own `traceparent` as sampled, and one of so many others, if the
+  operator has tracing switched on (OTEL_EXPORTER_OTLP_ENDPOINT, TRACE_SAMPLE_RATIO)
+- those that an operator watches in the console, only while the page is open
+- responses to traced requests, and what comes from another worker that traces it
+
+Rules
+- While none of that is asked for, the pipeline has no tracer.
+- At most MOST_A_SECOND messages of a worker are traced a second, whoever asks; others are counted.
+- The newest KEPT traces are in memory, for KEPT_SECONDS at most; bodies are shown as in the
+  decision log, and never a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from itertools import islice
+from random import random
+from time import monotonic, perf_counter, time
+from typing import Any
+
+import msgspec
+
+from msgnode.bus.pipeline import Pipeline
+from msgnode.bus.ports import Caller, DeliveryResult, Listener
+from msgnode.bus.trace import Trace, TracePart
+from msgnode.bus.traced_pipeline import TracedPipeline
+from msgnode.core import messages, trace_context
+from msgnode.core.decision import NOT_APPLICABLE
+from msgnode.core.envelope import InvalidFrame
+from msgnode.core.errors import NodeError
+from msgnode.core.faults import FAULTS
+from msgnode.core.identity import Speaker
+from msgnode.core.messages import Message
+from msgnode.core.record import Outcome
+from msgnode.core.token_bucket import TokenBucket
+from msgnode.core.trace_context import IN_FRAME, TraceContext
+
+from .trace_filter import TraceFilter
+
+MOST_A_SECOND = 100
+TREES_A_SECOND = 10
+KEPT = 500
+KEPT_SECONDS = 3600.0
+PATIENCE = 5.0
+"""Seconds for which a watch goes on without being asked for."""
+ANSWER_SECONDS = 60.0
+"""Seconds for which the response to a traced request is waited for."""
+MOST_ASKED = 2_000
+LONGEST_BODY = 8_000
+TOLD_BYTES = 200_000
+_SESSION_ADDRESS = "mn:/session"
+_STRANGER = Speaker("", "")
+_NOT_TRACED = ("", None)
+
+
+class TracesTold(msgspec.Struct, array_like=True):
+    """What a worker tells of its traces.
+
+    Attributes:
+        number: of the last that it has kept: what is asked for next comes after it.
+        untraced: messages that were to be traced and were too many, since the worker started.
+        parts: as JSON, the oldest first.
+    """
+
+    number: int
+    untraced: int
+    parts: list[bytes]
+
+
+Explain = Callable[[Message, Speaker], list[dict[str, Any]]]
+
+
+class Tracer:
+    """Follows messages through a worker.
+
+    Args:
+        pipeline: of the worker.
+        worker: its name.
+        shown: a body as it may be shown.
+        explain: how the policies decide over a message.
+        ratio: of the messages nobody asks for that are traced, 0 to 1.
+        export: is handed what is not only watched, None if it goes nowhere.
+        spans: those that were exported, by outcome.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        worker: str,
+        shown: Callable[[Any], Any],
+        explain: Explain,
+        ratio: float = 0.0,
+        export: Callable[[TracePart], None] | None = None,
+        spans: Mapping[str, int] | None = None,
+    ) -> None:
+        self.spans = spans
+        self.traced = 0
+        self.untraced = 0
+        self._pipeline = pipeline
+        self._worker = worker
+        self._shown = shown
+        self._explain = explain
+        self._ratio = ratio
+        self._export = export
+        self._looks_at_all = False  # and not only at those that say what makes them traced
+        self._follows_senders = ratio > 0 or export is not None
+        self._path: TracedPipeline | None = None
+        self._watches: dict[TraceFilter, float] = {}
+        self._asked: OrderedDict[tuple[str, str], tuple[TraceContext, float]] = OrderedDict()
+        self._ring: deque[TracePart] = deque(maxlen=KEPT)
+        self._number = 0
+        self._budget = TokenBucket(MOST_A_SECOND)
+        self._trees = TokenBucket(TREES_A_SECOND)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """The worker's parts are all in place."""
+        self._attach()
+
+    # --- for the console --------------------------------------------------------------------------
+
+    def ask(self, wanted: TraceFilter, after: int = -1) -> TracesTold:
+        """What was traced since the last question; what is wanted is traced from now on.
+
+        Args:
+            wanted: which messages.
+            after: the number that the last answer said, -1 for all that are kept.
+        """
+        self._watches[wanted] = monotonic()
+        self._attach()
+        fresh = self._number - after if 0 <= after <= self._number else len(self._ring)
+        newest = islice(reversed(self._ring), min(fresh, len(self._ring)))
+        told: list[bytes] = []
+        room = TOLD_BYTES
+        for part in newest:
+            if wanted.wants(part):
+                text = msgspec.json.encode(part)
+                room -= len(text)
+                if room < 0:
+                    break
+                told.append(text)
+        return TracesTold(self._number, self.untraced, told[::-1])
+
+    # --- for the bus ------------------------------------------------------------------------------
+
+    def takes(self, message: Message, caller: Caller, began: float) -> bool:
+        """Whether it has carried the message, because it is traced."""
+        path = self._path
+        if path is None or not (
+            self._looks_at_all
+            or IN_FRAME in message.frame
+            or caller.traceparent
+            or (message.is_response and self._asked)
+            or path.held
+        ):
+            return False
+        if path.held:
+            held = path.take_held(message.frame)
+            if held is not None:
+                path.carry_traced(held, caller)
+                return True
+        why, context = self._reason(message, caller)
+        if not why:
+            return False
+        if not self._budget.take():
+            self.untraced += 1
+            return False
+        trace = Trace(self._worker, why, context, message, caller.speaker, began, self._finished)
+        self._expect_response(trace)
+        path.carry_traced(trace, caller)
+        return True
+
+    def arrived(
+        self,
+        traceparent: str,
+        frame: bytes,
+        session: Listener | None,
+        taken: DeliveryResult | None,
+        worker: str,
+    ) -> None:
+        """A session of this worker was handed a frame that another worker traces."""
+        context = trace_context.parse(traceparent)
+        if context is None or not self._budget.take():
+            self.untraced += 1
+            return
+        began = perf_counter()
+        try:
+            message = messages.parse(frame)
+        except InvalidFrame as error:
+            FAULTS.note("worker link", error)
+            return
+        trace = Trace(self._worker, "link", context, message, _STRANGER, began, self._finished)
+        if session is None or taken is None:
+            outcome = Outcome.UNDELIVERABLE if session is None else Outcome.REFUSED
+        else:
+            trace.delivered(session, taken.value, began, trace_context.new_span())
+            outcome = _OUTCOMES[taken]
+        trace.part.spans[0].facts["from worker"] = worker
+        trace.noted(message.recipients[0], NOT_APPLICABLE, outcome, 0)
+        self._expect_response(trace)
+        trace.release()
+
+    def _reason(self, message: Message, caller: Caller) -> tuple[str, TraceContext | None]:
+        """Why a message is traced, "" if it is not, and what it is part of."""
+        if message.is_response and self._asked:
+            asked = self._asked.pop((message.recipients[0], message.id_key), None)
+            if asked is not None:
+                return "response", asked[0]
+        own = None
+        if IN_FRAME in message.frame:
+            own = trace_context.of_frame(message.frame)
+        elif caller.traceparent:
+            own = trace_context.parse(caller.traceparent)
+        if self._follows_senders and own is not None and own.is_sampled:
+            return "sender", own
+        if self._watches:
+            speaker = caller.speaker
+            for each in self._watches:
+                if each.may_want(message, speaker):
+                    return "watched", own
+        if self._ratio and own is None and random() < self._ratio:  # noqa: S311 (a sample)
+            return "sampled", None
+        return _NOT_TRACED
+
+    def _expect_response(self, trace: Trace) -> None:
+        """The response to a traced request is part of its trace."""
+        message = trace.message
+        if message.is_response or not message.id:
+            return
+        if len(self._asked) >= MOST_ASKED:
+            self._asked.popitem(last=False)
+        self._asked[message.sender, message.id_key] = (trace.context, monotonic())
+        self._attach()
+
+    def _finished(self, trace: Trace) -> None:
+        part = trace.part
+        self.traced += 1
+        if self._export is not None and part.why != "watched":
+            with FAULTS.kept_to("trace export"):
+                self._export(part)
+        if part.why == "watched" and not any(each.wants(part) for each in self._watches):
+            return
+        message = trace.message
+        if message.recipients[0] != _SESSION_ADDRESS and len(message.body) <= LONGEST_BODY:
+            try:
+                part.body = self._shown(message.fields())
+            except NodeError:
+                part.body = None
+        if part.rule and part.why != "link" and self._trees.take():
+            with FAULTS.kept_to("trace"):
+                part.tree = self._explain(message, trace.speaker)
+        self._number += 1
+        self._ring.append(part)
+        self._look_again()
+
+    # --- on and off -------------------------------------------------------------------------------
+
+    def _attach(self) -> None:
+        """Give the pipeline its tracer, or take it away."""
+        is_on = self._follows_senders or bool(self._watches) or bool(self._asked)
+        if is_on and self._path is None:
+            self._path = TracedPipeline(self._pipeline)
+        self._looks_at_all = bool(self._watches) or self._ratio > 0
+        self._pipeline.tracer = self if is_on else None
+        self._look_again()
+
+    def _look_again(self) -> None:
+        if self._timer is None and (self._watches or self._asked or self._ring):
+            seconds = 1.0 if self._watches or self._asked else 60.0
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.turn)
+
+    def turn(self) -> None:
+        """Leave what nobody asks for any more."""
+        self._timer = None
+        now = monotonic()
+        for wanted, asked_at in tuple(self._watches.items()):
+            if now - asked_at > PATIENCE:
+                del self._watches[wanted]
+        while self._asked:
+            first = next(iter(self._asked))
+            if now - self._asked[first][1] <= ANSWER_SECONDS:
+                break
+            del self._asked[first]
+        while self._ring and self._ring[0].at < time() - KEPT_SECONDS:
+            self._ring.popleft()
+        self._attach()
+
+
+_OUTCOMES = {
+    DeliveryResult.WRITTEN: Outcome.DELIVERED,
+    DeliveryResult.BEHIND: Outcome.DELIVERED,
+    DeliveryResult.QUEUED: Outcome.QUEUED,
+    DeliveryResult.DROPPED: Outcome.DROPPED,
+}

@@ -1,0 +1,218 @@
+/**
+ * The page of traces: messages as they pass, one opened with its steps, over the console's socket.
+ *
+ * A worker tells what it knows of a message (a part); parts of one trace are shown as one. What
+ * other workers and responses add is kept for a trace that is known, and forgotten otherwise.
+ */
+
+import { link } from "./parts.js";
+import { LiveSocket } from "./socket.js";
+import { bytes, microseconds, time } from "./words.js";
+
+const SHOWN = 300; // traces
+const ORPHANS = 500; // parts whose trace is not known yet
+const JOINED = new Set(["response", "link"]);
+
+const $ = (selector) => document.querySelector(selector);
+const root = $("#traces");
+const rows = $("#traces-rows");
+const state = $("#traces-state");
+const pause = $("#traces-pause");
+const search = $("#traces-search");
+const panel = $("#trace");
+const wantsOne = new URLSearchParams(location.search).has("trace");
+
+const traces = new Map(); // trace id -> {parts, row}
+let orphans = [];
+let held = []; // parts that came while paused
+let open = null;
+
+const socket = new LiveSocket(root.dataset.socket, {
+  opened() {
+    socket.say({ length: "traces" });
+  },
+  text(message) {
+    const parts = (message.type === "history" ? message.points : message.traces) ?? [];
+    if (pause.getAttribute("aria-pressed") === "true") held = [...held, ...parts].slice(-SHOWN);
+    else take(parts);
+    if (message.type !== "history") say(sentence(message));
+  },
+  lost(why, isOver) {
+    say(`not up to date: ${why}${isOver ? "" : "; trying again"}`);
+  },
+});
+
+pause.addEventListener("click", () => {
+  const isPaused = pause.getAttribute("aria-pressed") !== "true";
+  pause.setAttribute("aria-pressed", isPaused);
+  pause.textContent = isPaused ? "Go on" : "Pause";
+  if (!isPaused) take(held.splice(0));
+});
+search.addEventListener("input", () => traces.forEach(filter));
+$("#trace-close").addEventListener("click", () => {
+  const { row } = open ?? {};
+  open = null;
+  panel.hidden = true;
+  row?.querySelector("button")?.focus();
+});
+$("#trace-save").addEventListener("click", () => {
+  const text = JSON.stringify(open.parts, null, 2);
+  const anchor = document.createElement("a");
+  anchor.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  anchor.download = `trace-${open.parts[0].trace}.json`;
+  anchor.click();
+  URL.revokeObjectURL(anchor.href);
+});
+
+function say(text) {
+  if (state.textContent !== text) state.textContent = text;
+}
+
+function sentence({ missing, untraced, missed }) {
+  const words = [`${traces.size} traces`];
+  if (untraced) words.push(`${untraced} messages were too many to be traced`);
+  if (missed) words.push(`this page was too slow for ${missed} updates`);
+  if (missing?.length) words.push(`${missing.join(", ")} did not answer`);
+  return words.join("; ");
+}
+
+function take(parts) {
+  const waiting = orphans;
+  orphans = [];
+  const changed = new Set();
+  for (const part of [...waiting, ...parts]) {
+    const known = traces.get(part.trace);
+    if (!known && JOINED.has(part.why) && !wantsOne) {
+      orphans.push(part);
+      continue;
+    }
+    const trace = known ?? { parts: [], row: null };
+    const key = part.spans[0].id;
+    if (trace.parts.some(({ spans }) => spans[0].id === key)) continue;
+    trace.parts.push(part);
+    trace.parts.sort((one, other) => one.at - other.at);
+    traces.set(part.trace, trace);
+    changed.add(trace);
+  }
+  orphans = orphans.slice(-ORPHANS);
+  for (const trace of changed) show(trace);
+  while (traces.size > SHOWN) {
+    const [oldest] = traces.keys();
+    traces.get(oldest).row.remove();
+    traces.delete(oldest);
+  }
+  if (open && changed.has(open)) showOpen();
+}
+
+function show(trace) {
+  const [part] = trace.parts;
+  const row = document.createElement("tr");
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "text-link";
+  button.append(time(part.at));
+  button.setAttribute("aria-label", `Open ${part.type} to ${part.to}`);
+  button.addEventListener("click", () => {
+    open = trace;
+    panel.hidden = false;
+    showOpen();
+    $("#trace-title").focus();
+  });
+  const outcome = `${part.spans[0].is_error ? "▲ " : ""}${part.outcome}${part.code ? ` (${part.code})` : ""}`;
+  const cells = [button, part.type, part.sender, part.to, outcome, microseconds(part.seconds * 1e6), part.rule];
+  cells.forEach((content, index) => {
+    const cell = document.createElement(index ? "td" : "th");
+    if (!index) cell.scope = "row";
+    if (index === 2 || index === 3) cell.className = "console-wrap";
+    if (index === 5) cell.className = "console-right";
+    cell.append(content);
+    row.append(cell);
+  });
+  if (trace.row) {
+    const hadFocus = trace.row.contains(document.activeElement);
+    trace.row.replaceWith(row);
+    if (hadFocus) button.focus();
+  } else {
+    if (!rows.querySelector("button")) rows.replaceChildren();
+    rows.prepend(row);
+  }
+  trace.row = row;
+  filter(trace);
+}
+
+function filter(trace) {
+  const term = search.value.trim().toLowerCase();
+  trace.row.hidden = Boolean(term) && !JSON.stringify(trace.parts).toLowerCase().includes(term);
+}
+
+function showOpen() {
+  const { parts } = open;
+  const [first] = parts;
+  $("#trace-title").textContent = `${first.type} from ${first.sender} to ${first.to}`;
+  const about = $("#trace-about");
+  about.replaceChildren("Trace ", link(first.trace, `?trace=${first.trace}`), `, ${reason(first)}`);
+  if (first.user) about.append(`; said by ${first.user}`);
+  if (first.session) about.append("; ", link("session", `${root.dataset.session}${first.session}/change/`));
+  if (first.rule && root.dataset.decisions) {
+    const query = new URLSearchParams({ q: first.rule, session: first.session });
+    about.append("; ", link(`decisions of ${first.rule}`, `${root.dataset.decisions}?${query}`));
+  }
+  $("#trace-steps").replaceChildren(...parts.flatMap((part) => part.spans.map((span, index) => step(part, span, index, first.at))));
+  const tree = parts.find((part) => part.tree)?.tree ?? [];
+  const places = tree.map(branch);
+  if (places.length) places.unshift(Object.assign(document.createElement("h3"), { textContent: "Why the policies decided so" }));
+  $("#trace-tree").replaceChildren(...places);
+  const message = { id: parsed(first.id), type: first.type, from: first.sender, to: first.to, body: first.body ?? {} };
+  $("#trace-message").textContent = first.body === null ? "The body is not kept: it is long, or opens a session." : JSON.stringify(message, null, 2);
+  const form = $("#trace-try");
+  if (form) form.elements.take.value = JSON.stringify(message);
+}
+
+function parsed(id) {
+  try {
+    return JSON.parse(id);
+  } catch {
+    return 0;
+  }
+}
+
+function reason({ why, worker }) {
+  const words = {
+    sender: "because its sender traces it", sampled: "one of the sample", watched: "watched in the console",
+    response: "the response to a traced request", link: "traced by another worker",
+  };
+  return `${words[why] ?? why}, taken by ${worker}`;
+}
+
+function step(part, span, index, began) {
+  const row = document.createElement("tr");
+  const name = index ? span.name : `${part.why === "link" ? "arrives" : part.type}: ${part.outcome || "under way"}`;
+  const facts = Object.entries(span.facts).map(([key, value]) => (key === "bytes" ? bytes(value) : `${key}: ${value}`));
+  if (!index && part.further) facts.push(`${part.further} further listeners`);
+  const cells = [
+    `${index ? "· " : ""}${span.is_error ? "▲ " : ""}${name}`, `+${microseconds(Math.max(0, span.at - began) * 1e6)}`,
+    microseconds(span.seconds * 1e6), part.worker, facts.join("; "),
+  ];
+  cells.forEach((content, column) => {
+    const cell = document.createElement(column ? "td" : "th");
+    if (!column) cell.scope = "row";
+    cell.className = column === 1 || column === 2 ? "console-right" : column === 4 ? "console-wrap" : "";
+    cell.append(content);
+    row.append(cell);
+  });
+  return row;
+}
+
+function branch({ label, result, note, children }) {
+  const place = document.createElement("details");
+  place.className = "console-branch";
+  place.open = result !== "false" && result !== "notApplicable";
+  const summary = document.createElement("summary");
+  const code = document.createElement("code");
+  code.textContent = label;
+  const strong = document.createElement("strong");
+  strong.textContent = result;
+  summary.append(code, " — ", strong, note ? ` (${note})` : "");
+  place.append(summary, ...children.map(branch));
+  return place;
+}

@@ -1,0 +1,103 @@
+"""Every page that the menu leads to, in a browser: wide and narrow, light and dark.
+
+axe finds no fault, nothing is wider than the window, and no script fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from msgnode.settings.console import unfold
+from tests.accessibility import axe_faults
+from tests.node import Node, running
+
+from . import window
+from .browser import log_in, operated
+from .traffic import talking
+
+pytestmark = pytest.mark.long
+
+MENU = sorted(
+    {
+        str(page["link"])
+        for group in unfold("localhost")["SIDEBAR"]["navigation"]
+        for page in group["items"]
+        if str(page["link"]) != "/api/docs"  # written by others: drf-spectacular's page
+    }
+)
+BESIDE = (
+    "/", "/problems/", "/admin/msgnode/ban/add/", "/admin/msgnode/alarmrule/add/",
+    "/admin/msgnode/mqtttopic/add/", "/admin/msgnode/apikey/add/", "/admin/policies/policyset/add/",
+    "/admin/policies/rule/add/", "/admin/qos/reservation/add/", "/admin/qos/turnserver/add/",
+)  # fmt: skip
+WIDER = """
+() => {
+  const room = document.documentElement.clientWidth;
+  if (document.scrollingElement.scrollWidth <= room + 1) return "";
+  const wide = [...document.querySelectorAll("main *, form *")].filter(
+    (each) => each.getBoundingClientRect().right > room + 1 && !each.closest(".console-scroll"));
+  const named = wide.slice(-1).map((each) => each.outerHTML.slice(0, 200));
+  return `${document.scrollingElement.scrollWidth} > ${room}: ${named}`;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Node]:
+    with running(tmp_path_factory.mktemp("every"), template, **operated()) as node:
+        log_in(node)  # makes the account
+        with talking(node) as traffic:
+            traffic.pair(20)
+            yield node
+
+
+@pytest.fixture(scope="module")
+def chromium_window(chromium: str) -> Iterator[Any]:
+    with window.opened(chromium) as chromium_window:
+        yield chromium_window
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1440), ("dark", 390)])
+def test_every_page_of_the_menu_can_be_read(
+    node: Node, chromium_window: Any, theme: str, width: int
+) -> None:
+    page = window.operator_page(chromium_window, node.port)
+    page.emulate_media(color_scheme=theme)
+    page.set_viewport_size({"width": width, "height": 900})
+    faults: dict[str, list[str]] = {}
+    for place in (*MENU, *BESIDE):
+        page.goto(place)
+        page.wait_for_load_state("load")
+        found = axe_faults(page, "serious", "critical")
+        if wider := page.evaluate(WIDER):
+            found.append(f"wider than the window: {wider}")
+        if found:
+            faults[place] = found
+    assert faults == {}
+    assert page.faults == []
+    page.close()
+
+
+def test_a_trace_is_opened_and_read_by_keyboard(node: Node, chromium_window: Any) -> None:
+    page = window.operator_page(chromium_window, node.port)
+    for theme, width in (("light", 1440), ("dark", 390)):
+        page.emulate_media(color_scheme=theme)
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto("/admin/traces/?type=update")
+        page.wait_for_selector("#traces-rows button")
+        page.locator("#traces-pause").press("Enter")
+        page.locator("#traces-rows button").first.press("Enter")
+        page.wait_for_selector("#trace:not([hidden])")
+        steps = page.locator("#trace-steps tr").all_inner_texts()
+        assert any("admission" in each for each in steps)
+        assert any("deliver" in each and "written" in each for each in steps)
+        assert axe_faults(page, "serious", "critical") == []
+        assert page.evaluate(WIDER) == ""
+        page.locator("#trace-close").press("Enter")
+        page.wait_for_selector("#trace", state="hidden")
+    assert page.faults == []
+    page.close()
