@@ -207,9 +207,8 @@ class Parts:
             self.identities.session_handed_off,
             self.registries.domain.session_handed_off,
         ]
-        self.components: list[
-            Component
-        ] = [  # everything with an address on the bus, `mn:/session` apart
+        # everything with an address on the bus, `mn:/session` apart
+        self.components: list[Component] = [
             self.allocation,
             self.subscriptions,
             self.registries.domain,
