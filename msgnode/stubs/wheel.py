@@ -93,6 +93,7 @@ def _modules() -> set[str]:
     folder = _ROOT / _PACKAGE.replace(".", "/")
     found = {_PACKAGE}
     waiting = [_PACKAGE, *(f"{_PACKAGE}.{path.stem}" for path in folder.glob("[a-z]*.py"))]
+    waiting += [f"{_PACKAGE}.syncher.{path.stem}" for path in folder.glob("syncher/[a-z]*.py")]
     while waiting:
         module = waiting.pop()
         found.add(module)

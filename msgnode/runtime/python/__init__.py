@@ -19,9 +19,15 @@ if TYPE_CHECKING:
     from .qos import Qos, QosRefused, Reservation
     from .runtime import Runtime
     from .settings import Limits, Settings
+    from .syncher.errors import SyncError
+    from .syncher.observer import DataObjectObserver
+    from .syncher.reporter import DataObjectReporter
+    from .syncher.syncher import Syncher
 
 _WHERE = {
     "BadMessage": "messages",
+    "DataObjectObserver": "syncher.observer",
+    "DataObjectReporter": "syncher.reporter",
     "Fault": "faults",
     "Limits": "settings",
     "Message": "messages",
@@ -35,12 +41,16 @@ _WHERE = {
     "Reservation": "qos",
     "Runtime": "runtime",
     "Settings": "settings",
+    "SyncError": "syncher.errors",
+    "Syncher": "syncher.syncher",
     "activate": "protostub",
     "policy_handler": "policy",
 }
 
 __all__ = [
     "BadMessage",
+    "DataObjectObserver",
+    "DataObjectReporter",
     "Fault",
     "Limits",
     "Message",
@@ -54,6 +64,8 @@ __all__ = [
     "Reservation",
     "Runtime",
     "Settings",
+    "SyncError",
+    "Syncher",
     "activate",
     "policy_handler",
 ]

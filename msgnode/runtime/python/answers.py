@@ -34,6 +34,7 @@ class Wait:
     renewals: int = 0
     timer: asyncio.TimerHandle | None = None
     stub: str = ""
+    is_published: bool = False  # somebody here was asked as well
 
     def stop(self) -> None:
         """Its time runs no more."""
@@ -81,7 +82,7 @@ class Answers:
         """Give an answer to who waits for it; whether somebody did."""
         key = (answer["to"], str(answer.get("id")))
         wait = self.waits.get(key)
-        if wait is None or wait.stub != via:
+        if wait is None or (wait.stub != via and (via or not wait.is_published)):
             return False
         code = code_of(answer)
         body = answer.get("body")

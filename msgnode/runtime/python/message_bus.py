@@ -116,11 +116,14 @@ class MessageBus(Bus):
         return [each for each in self._listeners if addresses.parse(each).scheme == scheme]
 
     def is_local(self, address: str) -> bool:
-        """Whether an address belongs to this runtime: below its URL, or listened to here, itself or
-        the object it is a part of."""
+        """Whether an address belongs to this runtime alone: below its URL, or listened to here and
+        not published, itself or the object it is a part of."""
         if any(addresses.is_under(address, own) for own in self._own):
             return True
-        return address in self._listeners or addresses.resource_of(address) in self._listeners
+        return any(
+            each in self._listeners and each not in self._published
+            for each in (address, addresses.resource_of(address))
+        )
 
     async def close(self) -> None:
         """End the handlers that are awaited."""
@@ -146,6 +149,9 @@ class MessageBus(Bus):
             self._from_outside(message, via, found)
         elif found:
             if self._published and to in self._published:
+                wait = self._answers.to(message) if message["type"] != "response" else None
+                if wait is not None:
+                    wait.is_published = True
                 self._to_outside(copy_of(message)[0], size)
             self._give(found, message)
         elif any(addresses.is_under(to, own) for own in self._own):

@@ -25,6 +25,8 @@ from .policy import PolicyEngine, identity_of, policy_handler
 from .qos import Qos
 from .resolver import Resolver
 from .settings import Settings
+from .syncher.stored_objects import Storage
+from .syncher.sync_manager import SyncManager
 
 CLOSE_SECONDS = 3.0
 
@@ -38,11 +40,13 @@ class Runtime:
         url: str = "",
         on_error: OnError | None = None,
         policies: PolicyEngine | None = None,
+        storage: Storage | None = None,
     ) -> None:
         """
         Args:
             url: kept by the caller from one start to the next, or made anew.
             policies: the user's own, for what goes out and comes in.
+            storage: texts by key, such as a `shelve` or a `dbm`: keeps data objects for resume().
         """
         self.settings = settings
         self.url = url or f"runtime://{settings.domain}/{uuid.uuid4()}"
@@ -55,6 +59,7 @@ class Runtime:
             handler = policy_handler(policies, self._identify)
             self.bus.pipeline_out.use(handler)
             self.bus.pipeline_in.use(handler)
+        self._sync_manager = SyncManager(self.bus, settings.domain, storage)
         self._housekeeping = asyncio.create_task(keep_house(self.resolver))
 
     async def __aenter__(self) -> Runtime:
@@ -83,6 +88,8 @@ class Runtime:
             await self._housekeeping
         await self.qos.close()
         await self._close_hyperties()
+        self._sync_manager.close()
+        await asyncio.sleep(0)  # what it says goes out
         await self.resolver.close()
         await self.bus.close()
 

@@ -34,6 +34,7 @@ export class Bus {
   #isDraining = false;
   #ids = 0;
   #errorListener = null;
+  #endings = new Set();
 
   /** @param options {clock, answerTime: ms, maxMessage: bytes} */
   constructor({ clock = systemClock, answerTime, maxMessage = MAX_MESSAGE } = {}) {
@@ -147,8 +148,16 @@ export class Bus {
     }
   }
 
+  /** Have `ending` called when the bus closes, such as to end timers. */
+  onClose(ending) {
+    this.#endings.add(ending);
+    return { remove: () => this.#endings.delete(ending) };
+  }
+
   /** End all waits with 503 and forget all listeners. */
   close() {
+    for (const ending of [...this.#endings]) ending();
+    this.#endings.clear();
     this.answers.close(503, "The bus was closed.");
     for (const items of this.#listeners.values()) for (const item of items) item.isActive = false;
     this.#listeners.clear();

@@ -12,3 +12,6 @@ export { MiniBus } from "./minibus.js";
 export { Qos, Reservation } from "./qos.js";
 export { Resolver } from "./resolver.js";
 export { StubList } from "./stub-list.js";
+export { DataObjectObserver } from "./syncher/observer.js";
+export { DataObjectReporter } from "./syncher/reporter.js";
+export { Syncher } from "./syncher/syncher.js";

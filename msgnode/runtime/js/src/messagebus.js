@@ -67,9 +67,9 @@ export class MessageBus extends Bus {
     return this.addListener(from, (message) => this.deliver(this.listenersOf(to), message));
   }
 
-  /** Whether an address is of this runtime: below its URL, or listened to here. */
+  /** Whether an address is of this runtime alone: below its URL, or listened to and not published here. */
   isLocal(address) {
-    return isBelow(address, this.runtimeURL) || this.listenersOf(address).length > 0;
+    return isBelow(address, this.runtimeURL) || (this.listenersOf(address).length > 0 && !this.#published.has(address));
   }
 
   /** A message that the stub `via` brought in. The core alone says who brought it. */

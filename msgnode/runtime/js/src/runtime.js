@@ -27,6 +27,7 @@ import { Qos } from "./qos.js";
 import { Resolver } from "./resolver.js";
 import { Sandboxes } from "./sandbox/sandboxes.js";
 import { StubList } from "./stub-list.js";
+import { SyncManager } from "./syncher/sync-manager.js";
 
 const KEY = "msgnode.runtime-url";
 const CLOSE_TIME = 3_000; // ms that hyperties have when the runtime closes
@@ -36,7 +37,8 @@ export class Runtime {
   #platform;
   #loader;
   #sandboxes;
-  #hyperties = new Map(); // url -> {sandbox?, remove}
+  #hyperties = new Map(); // url -> {listen, remove}
+  #syncManager;
   #identity;
   #isClosed = false;
   #onLine = () => this.#tell({ value: "online" });
@@ -85,6 +87,8 @@ export class Runtime {
     );
     this.resolver = new Resolver(this.bus, this.#loader, this.stubs, { ...options, homeDomain: this.domain, clock });
     this.bus.resolver = this.resolver;
+    const attach = (hyperty, address) => this.#hyperties.get(hyperty)?.listen(address);
+    this.#syncManager = new SyncManager({ bus: this.bus, domain: this.domain, attach, storage: options.storage });
     this.qos = new Qos(this);
     globalThis.addEventListener?.("online", this.#onLine);
     globalThis.addEventListener?.("offline", this.#offLine);
@@ -128,7 +132,7 @@ export class Runtime {
    * A hyperty in this realm: its own MiniBUS, joined with the MessageBUS at its URL.
    *
    * @param url such as hyperty://<domain>/<guid>; made if it is not given
-   * @returns {url, bus, listen(address): hear an address beside its own, remove()}
+   * @returns {url, bus, runtimeURL, listen(address): hear an address beside its own, remove()}
    */
   addHyperty(url = `hyperty://${this.domain}/${newId()}`) {
     const bus = new MiniBus((message) => this.bus.postMessage(message), { clock: this.#options.clock });
@@ -140,13 +144,14 @@ export class Runtime {
     };
     listen(url);
     const remove = () => {
+      this.#syncManager.hypertyGone(url);
       items.forEach((item) => item.remove());
       bus.close();
       this.bus.removeAllListenersOf(url);
       this.#hyperties.delete(url);
     };
-    this.#hyperties.set(url, { remove });
-    return { url, bus, listen, remove };
+    this.#hyperties.set(url, { listen, remove });
+    return { url, bus, runtimeURL: this.url, listen, remove };
   }
 
   /**
@@ -157,14 +162,27 @@ export class Runtime {
    */
   async deployHyperty(sourceCode, config = {}, url = `hyperty://${this.domain}/${newId()}`) {
     const sandbox = await this.#sandboxes.openForHyperty(domainOf(url));
-    const item = this.bus.addListener(url, (message) => {
-      if (!sandbox.post(url, message)) this.bus.refuse(message, 503, `${url} takes no more messages.`);
-    });
+    const items = [];
+    const listen = (address) => {
+      const item = this.bus.addListener(address, (message) => {
+        if (!sandbox.post(url, message)) this.bus.refuse(message, 503, `${url} takes no more messages.`);
+      });
+      items.push(item);
+      return item;
+    };
+    listen(url);
     const gone = () => {
-      item.remove();
+      this.#syncManager.hypertyGone(url);
+      items.forEach((item) => item.remove());
       this.bus.removeAllListenersOf(url);
       this.#hyperties.delete(url);
     };
+    const remove = async () => {
+      gone();
+      await sandbox.delete(url).catch(() => {});
+      this.#sandboxes.release(sandbox);
+    };
+    this.#hyperties.set(url, { listen, remove });
     try {
       await sandbox.create({
         url,
@@ -172,6 +190,7 @@ export class Runtime {
         domain: domainOf(url),
         sourceCode,
         config: { ...config, runtimeURL: this.url },
+        mayReport: (address) => this.#syncManager.mayReport(url, address),
         onMessage: (message) => this.bus.postMessage(message),
         onDeath: (reason) => {
           gone();
@@ -183,12 +202,6 @@ export class Runtime {
       this.#sandboxes.release(sandbox);
       throw error;
     }
-    const remove = async () => {
-      gone();
-      await sandbox.delete(url).catch(() => {});
-      this.#sandboxes.release(sandbox);
-    };
-    this.#hyperties.set(url, { remove });
     return { url, remove };
   }
 
@@ -199,6 +212,7 @@ export class Runtime {
     globalThis.removeEventListener?.("online", this.#onLine);
     globalThis.removeEventListener?.("offline", this.#offLine);
     await Promise.all([this.qos.close(), ...[...this.#hyperties.keys()].map((url) => this.#closeHyperty(url))]);
+    this.#syncManager.close();
     await this.#loader.close();
     this.#sandboxes.close();
     this.#platform.close?.();

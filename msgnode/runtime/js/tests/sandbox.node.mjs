@@ -7,7 +7,7 @@ import { createServer as createNetServer } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, afterEach, before, test } from "node:test";
-import { AnswerError, Runtime } from "../src/node.js";
+import { AnswerError, Runtime, Syncher } from "../src/node.js";
 import * as hostile from "./hostile.mjs";
 import { descriptorOf, until } from "./world.mjs";
 
@@ -235,4 +235,35 @@ test("a hyperty in a sandbox speaks as itself and nobody else", async () => {
   assert.deepEqual(value, { n: 1 });
   assert.deepEqual(heardThere.map(({ from }) => from), [url]);
   assert.equal(runtime.counters["sandbox.refused.403"], 1);
+});
+
+test("a hyperty in a sandbox reports objects, hears them, and speaks as no other's", async () => {
+  begin({});
+  const { url } = await runtime.deployHyperty(`
+    export function activate(url, bus, { runtimeURL }) {
+      let object;
+      const value = { data: { n: 1 }, domain_routing: false };
+      bus.postMessage({ type: "create", from: url, to: runtimeURL + "/sm", body: { schema: "Communication", value } }, ({ body }) => {
+        object = body.resource;
+        bus.addListener(object, ({ id, from, to }) => bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: { object } } }));
+      });
+      bus.addListener(url, ({ id, type, from, to, body }) => {
+        if (type === "forward") bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: { data: { n: 1 }, version: 0 } } });
+        else {
+          for (const sender of [object, body.other]) bus.postMessage({ type: "update", from: sender, to: object + "/changes", body: { version: 1, attribute: "n", value: 2 } });
+          bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: object } });
+        }
+      });
+    }`);
+  const own = new Syncher(runtime.addHyperty());
+  const other = await own.create({ n: 0 }, { domain_routing: false });
+  const heardThere = heard(`${other.url}/changes`);
+  const { value: object } = await runtime.bus.request(create(url, { other: other.url }));
+  assert.match(object, /^comm:\/\/d\//);
+  assert.equal((await runtime.bus.request({ type: "read", from: `${runtime.url}/app`, to: object })).value.object, object);
+  const copy = await own.subscribe(object);
+  await runtime.bus.request(create(url, { other: other.url }));
+  await until(() => copy.data.n === 2, "the change");
+  assert.deepEqual(heardThere, []);
+  assert.equal(runtime.counters["sandbox.refused.403"], 2);
 });

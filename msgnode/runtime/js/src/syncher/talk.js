@@ -1,0 +1,116 @@
+/** What both sides of a data object need to talk: events for the application, answers that take their time. */
+
+import { answerTo, codeOf, errorBody } from "../messages.js";
+
+const PATIENCE = 10_000; // ms after which who waits is told that it goes on
+const MOST_PATIENCE = 9; // times: a bus lets ten provisional answers prolong its wait
+
+/** An error that is answered with its code. */
+export class Refusal extends Error {
+  constructor(code, text) {
+    super(text);
+    this.code = code;
+  }
+}
+
+/** The application's listeners of one kind of event. One that throws is reported and stops nobody. */
+export class Listeners {
+  #bus;
+  #all = new Set();
+
+  constructor(bus) {
+    this.#bus = bus;
+  }
+
+  add(listener) {
+    this.#all.add(listener);
+    return { remove: () => this.#all.delete(listener) };
+  }
+
+  tell(event) {
+    for (const listener of [...this.#all]) if (this.#all.has(listener)) this.#bus.call(listener, event);
+  }
+}
+
+/** Answer a request at once. */
+export function answer(bus, request, body) {
+  bus.postMessage(answerTo(request, body));
+}
+
+/**
+ * Answer a request with what `decide()` makes: a body, or an error of which the code is told (500 if it
+ * has none). Whoever waits gets 100 every 10 s meanwhile, and 408 after 100 s.
+ */
+export function answerInTime(bus, request, decide) {
+  const { clock } = bus;
+  let timer = null;
+  let isDone = false;
+  const done = (body) => {
+    if (isDone) return;
+    stop();
+    answer(bus, request, body);
+  };
+  const stop = () => {
+    isDone = true;
+    if (timer !== null) clock.clearTimeout(timer);
+    closing?.remove();
+  };
+  let closing = null;
+  let result;
+  try {
+    result = decide();
+  } catch (error) {
+    result = Promise.reject(error);
+  }
+  const failed = (error) => {
+    if (!Number.isInteger(error?.code)) bus.report("listener.failed", { error, message: request });
+    done(errorBody(Number.isInteger(error?.code) ? error.code : 500, error?.message ?? String(error)));
+  };
+  if (typeof result?.then !== "function") {
+    done(result);
+    return;
+  }
+  const wait = (left) => {
+    timer = clock.setTimeout(() => {
+      if (left === 0) done(errorBody(408, "Nobody has decided in time."));
+      else {
+        answer(bus, request, { code: 100 });
+        wait(left - 1);
+      }
+    }, PATIENCE);
+  };
+  wait(MOST_PATIENCE);
+  closing = bus.onClose?.(stop);
+  result.then(done, failed);
+}
+
+/**
+ * Post a request whose answer may come in parts: one of code below 200 whose value has `responses: n`, and
+ * n - 1 more with parts of the children. Resolves with the body of the whole, rejects with a Refusal.
+ */
+export function requestInParts(bus, message) {
+  return new Promise((resolve, reject) => {
+    let whole = null;
+    let left = 0;
+    let id;
+    const finish = () => {
+      if (codeOf(whole) < 200) bus.removeResponseListener(message.from, id);
+      resolve({ ...whole, code: 200 });
+    };
+    id = bus.postMessage(message, ({ body }) => {
+      const { value } = body;
+      if (body.code >= 300) reject(new Refusal(body.code, body.desc ?? body.description ?? `${message.to} answered ${body.code}.`));
+      else if (whole) {
+        Object.assign((whole.value.childrenObjects ??= {}), value?.childrenObjects);
+        left -= 1;
+        whole.code = body.code;
+        if (left === 0) finish();
+        else if (body.code >= 200) reject(new Refusal(502, `${message.to} has left out ${left} parts of its answer.`));
+      } else if (Number.isInteger(value?.responses) && value.responses > 1) {
+        whole = body;
+        left = value.responses - 1;
+        if (body.code >= 200) reject(new Refusal(502, `${message.to} has left out ${left} parts of its answer.`));
+      } else if (body.code >= 200) resolve(body);
+    });
+  });
+}

@@ -1,0 +1,1 @@
+"""Data objects: a hyperty reports its own and observes those of others."""

@@ -1,0 +1,207 @@
+"""What both sides of a data object need to talk: events for the application, answers in time."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgnode.runtime.python.bus import Bus
+from msgnode.runtime.python.messages import Message, answer_to, body_of, code_of, is_final
+
+from .errors import SyncError
+
+PATIENCE = 10.0  # seconds after which who waits is told that it goes on
+MOST_PATIENCE = 9  # times: a bus lets ten provisional answers prolong its wait
+
+Body = dict[str, Any]
+Decision = Body | Awaitable[Body]
+
+
+class Item:
+    """A listener of the application, until remove()."""
+
+    def __init__(self, listeners: list[Callable[[Any], object]], listener: Any) -> None:
+        self._listeners = listeners
+        self._listener = listener
+        listeners.append(listener)
+
+    def remove(self) -> None:
+        """Listen no more."""
+        if self._listener in self._listeners:
+            self._listeners.remove(self._listener)
+
+
+class Listeners:
+    """Those of one kind of event. One that raises is reported and stops nobody."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._all: list[Callable[[Any], object]] = []
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def add(self, listener: Callable[[Any], object]) -> Item:
+        """Call a function, or a coroutine function, with each event."""
+        return Item(self._all, listener)
+
+    def tell(self, event: Any) -> None:
+        """Tell all of them."""
+        for listener in list(self._all):
+            if listener not in self._all:
+                continue
+            try:
+                done = listener(event)
+                if inspect.isawaitable(done):
+                    task = asyncio.ensure_future(_awaited(done))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._ended)
+            except Exception as error:
+                self._report(error)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._report(error)
+
+    def _report(self, error: BaseException) -> None:
+        self._bus.report("listener.failed", "A listener of a data object raised.", None, error)
+
+
+async def _awaited(done: Awaitable[Any]) -> Any:
+    return await done
+
+
+def respond(bus: Bus, request: Message, body: Body) -> None:
+    """Answer a request."""
+    head = {"id": request["id"], "type": "response", "from": request["to"], "to": request["from"]}
+    bus.post_message({**head, "body": body})
+
+
+class InTime:
+    """Answers requests whose decision may take its time; needs the running event loop.
+
+    Whoever waits gets 100 every 10 s meanwhile, and 408 after 100 s.
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def answer(self, request: Message, decide: Callable[[], Decision]) -> None:
+        """Answer with what `decide` makes: a body, or the code of its SyncError (else 500)."""
+        try:
+            decision = decide()
+        except Exception as error:
+            self._failed(request, error)
+            return
+        if isinstance(decision, dict):
+            respond(self._bus, request, decision)
+            return
+        task = asyncio.create_task(self._wait(request, decision))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        """Decide nothing any more."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _wait(self, request: Message, decision: Awaitable[Body]) -> None:
+        deciding = asyncio.ensure_future(_awaited(decision))
+        try:
+            for _ in range(MOST_PATIENCE):
+                done, _ = await asyncio.wait([deciding], timeout=PATIENCE)
+                if done:
+                    break
+                respond(self._bus, request, {"code": 100})
+            async with asyncio.timeout(PATIENCE):
+                body = await deciding
+        except TimeoutError:
+            self._failed(request, SyncError(408, "Nobody has decided in time."))
+        except Exception as error:
+            self._failed(request, error)
+        else:
+            respond(self._bus, request, body)
+        finally:
+            deciding.cancel()
+
+    def _failed(self, request: Message, error: Exception) -> None:
+        code = error.code if isinstance(error, SyncError) else 500
+        if code == 500:
+            self._bus.report("listener.failed", f"{error!r}", request, error)
+        self._bus.post_message(answer_to(request, code, str(error)))
+
+
+async def ask(bus: Bus, message: Message, then: Callable[[Body], Any] | None = None) -> Any:
+    """Post a request; its final answer's body, or what `then` makes of it before any other message
+    comes. Raises SyncError."""
+    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def take(answer: Message) -> None:
+        body, code = body_of(answer), code_of(answer)
+        if answered.done() or not is_final(code):
+            return
+        if code >= 300:
+            answered.set_exception(refused(message, answer))
+            return
+        try:
+            answered.set_result(then(body) if then else body)
+        except Exception as error:
+            answered.set_exception(error)
+
+    bus.post_message(message, take)
+    return await answered
+
+
+def refused(message: Message, answer: Message) -> SyncError:
+    """The error that an answer says."""
+    body, code = body_of(answer), code_of(answer)
+    text = body.get("desc") or body.get("description") or f"{message['to']} answered {code}."
+    return SyncError(code, str(text))
+
+
+async def ask_in_parts(bus: Bus, message: Message) -> Body:
+    """Post a request whose answer may come in parts, and put them together.
+
+    The first is of a code below 200, and its value has `responses: n`; n - 1 more have parts of the
+    children. Raises SyncError.
+    """
+    answered: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
+    whole: Body = {}
+    left = 0
+
+    def take(answer: Message) -> None:
+        nonlocal left
+        body, code = body_of(answer), code_of(answer)
+        value = body.get("value")
+        value = value if isinstance(value, dict) else {}
+        if answered.done():
+            return
+        if code >= 300:
+            answered.set_exception(refused(message, answer))
+            return
+        if whole:
+            children = value.get("childrenObjects")
+            if isinstance(children, dict):
+                whole.setdefault("childrenObjects", {}).update(children)
+            left -= 1
+        elif isinstance(value.get("responses"), int) and value["responses"] > 1:
+            whole.update(value)
+            left = value["responses"] - 1
+        elif is_final(code):
+            answered.set_result(value)
+            return
+        else:
+            return
+        if left == 0:
+            answered.set_result(whole)
+        elif is_final(code):
+            text = f"{message['to']} has left out {left} parts of its answer."
+            answered.set_exception(SyncError(502, text))
+
+    id_ = bus.post_message(message, take)
+    try:
+        return await answered
+    finally:
+        bus.remove_response_listener(message["from"], id_)

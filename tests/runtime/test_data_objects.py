@@ -1,0 +1,93 @@
+"""Chromium, Node.js and Python share data objects over a real node, and over lines that break."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from tests.node import Node
+from tests.runtime.cutting_proxy import cutting_proxy
+from tests.runtime.sharers import Sharer, sharer
+
+pytestmark = [pytest.mark.long, pytest.mark.any_server]
+
+SECONDS = float(os.environ.get("SHARE_SECONDS", "20"))
+EQUAL_WITHIN = 90.0
+KINDS = ("python", "nodejs", "chromium")
+
+
+def until_equal(all_of_them: list[Sharer], seconds: float) -> list[dict[str, Any]]:
+    """Their states, once they are the same."""
+    limit = time.monotonic() + seconds
+    while True:
+        states = [each.act("state") for each in all_of_them]
+        shown = [[each[key] for key in ("data", "version", "children")] for each in states]
+        if all(each == shown[0] for each in shown):
+            return states
+        assert time.monotonic() < limit, states
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize("reporter", KINDS)
+def test_all_end_equal_and_no_gap_is_unnoticed_while_lines_are_cut(
+    reporter: str, node: Node, browser: Any
+) -> None:
+    chance = random.Random(reporter)
+    kinds = [reporter, *(kind for kind in KINDS if kind != reporter)]
+    with ExitStack() as stack:
+        lines = [stack.enter_context(cutting_proxy(node.port)) for _ in kinds]
+        runtimes = [
+            stack.enter_context(sharer(kind, browser, "localhost", {"localhost": line.port}))
+            for kind, line in zip(kinds, lines, strict=True)
+        ]
+        url = runtimes[0].act("create")["url"]
+        for observer in runtimes[1:]:
+            observer.act("subscribe", url=url)
+        times = int(SECONDS * 20)
+        for each in runtimes:
+            each.act("run", times=times)
+        cuts = 0
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            time.sleep(chance.uniform(0.2, 1.5))
+            cuts += chance.choice(lines).cut()
+        for each in runtimes:
+            each.act("finish")
+        states = until_equal(runtimes, EQUAL_WITHIN)
+        assert cuts > SECONDS / 4
+        assert states[0]["data"]["n"] == times
+        for state in states:
+            assert state["unnoticed"] == []
+            assert state["refused"] == []
+        assert len(states[0]["children"]) == 2 * (times // 20)
+
+
+@pytest.mark.parametrize(("reporter", "observer"), [("python", "nodejs"), ("nodejs", "python")])
+def test_an_object_of_another_domain_is_observed_as_a_visitor(
+    reporter: str, observer: str, start_node: Callable[..., Node], browser: Any
+) -> None:
+    nodes = {domain: start_node(DOMAIN=domain) for domain in ("a.test", "b.test")}
+    ports = {domain: each.port for domain, each in nodes.items()}
+    with ExitStack() as stack:
+        there = stack.enter_context(sharer(reporter, browser, "b.test", ports))
+        line = stack.enter_context(cutting_proxy(nodes["b.test"].port))
+        lines = {**ports, "b.test": line.port}
+        here = stack.enter_context(sharer(observer, browser, "a.test", lines))
+        here.act("subscribe", url=there.act("create")["url"])
+        for each in (there, here):
+            each.act("run", times=100)
+        for _ in range(3):
+            time.sleep(1)
+            line.cut()
+        for each in (there, here):
+            each.act("finish")
+        states = until_equal([there, here], EQUAL_WITHIN)
+        assert states[0]["data"]["n"] == 100
+        assert len(states[0]["children"]) == 5
+        assert states[1]["unnoticed"] == states[1]["refused"] == []
