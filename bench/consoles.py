@@ -40,13 +40,13 @@ class Operator:
         opener.open(request, timeout=20).read()
 
     @contextmanager
-    def watching(self, pages: int) -> Iterator[list[int]]:
-        """So many pages of the overview; gives the number of texts each has been told."""
+    def watching(self, pages: int, page: str = "") -> Iterator[list[int]]:
+        """So many pages, of the overview; gives the number of texts each has been told."""
         cookie = "; ".join(f"{each.name}={each.value}" for each in self._jar)
         told = [0] * pages
         sockets = [
             connect(
-                f"ws://127.0.0.1:{self._port}/admin/live/",
+                f"ws://127.0.0.1:{self._port}/admin/live/{page}",
                 additional_headers={"Cookie": cookie},
                 origin=Origin(f"http://127.0.0.1:{self._port}"),
             )

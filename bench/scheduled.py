@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 
 from spark import job_main
 from spark.jobs import rolling, tiers
-from spark.jobs.ledger import DAYS, Ledger
+from spark.jobs.ledger import Ledger
+from spark.jobs.ledger_tiers import DAYS
 from spark.jobs.storage import Storage
 
 

@@ -26,7 +26,8 @@ from msgnode.traffic.files import RecordFiles
 from msgnode.traffic.generate import Plan, hours, sessions
 from spark import job_main
 from spark.jobs import rolling, schema, tiers
-from spark.jobs.ledger import DAYS, MONTHS, Entry, Ledger
+from spark.jobs.ledger import Entry, Ledger
+from spark.jobs.ledger_tiers import DAYS, MONTHS
 from spark.jobs.storage import Storage
 
 YEAR, END = datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)

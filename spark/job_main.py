@@ -31,7 +31,8 @@ time.tzset()
 from pyspark.sql import SparkSession  # noqa: E402 (the paths and the time zone come first)
 
 from spark.jobs import figures, periods, rolling, shipping, tiers  # noqa: E402
-from spark.jobs.ledger import DAYS, MONTHS, Ledger  # noqa: E402
+from spark.jobs.ledger import Ledger  # noqa: E402
+from spark.jobs.ledger_tiers import DAYS, MONTHS  # noqa: E402
 from spark.jobs.periods import Kind  # noqa: E402
 from spark.jobs.storage import Storage  # noqa: E402
 from spark.memory import Peak  # noqa: E402

@@ -14,7 +14,7 @@ from typing import Any
 from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 
-from spark.jobs.reports import EFFECTS, FAILED, SESSION_EVENTS
+from spark.jobs.outcomes import EFFECTS, FAILED, SESSION_EVENTS
 from spark.models import Report
 from spark.unrolled import hours_not_rolled_up
 

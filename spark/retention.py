@@ -10,7 +10,7 @@ from django.conf import settings
 from pyarrow import fs
 
 from msgnode.tasks import delete_in_batches
-from spark.jobs.ledger import TIERS
+from spark.jobs.ledger_tiers import TIERS
 from spark.jobs.periods import Kind
 from spark.jobs.places import delete_folder, place
 from spark.models import Report, ReportRun

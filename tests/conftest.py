@@ -21,7 +21,8 @@ from tests.template import migrated_database
 
 Come = Callable[..., Awaitable[Client]]
 
-STARTED_ONCE = ("idnode", "strict", "narrow", "relay", "browser", "broker")
+FOR_ALL = ("idnode", "console", "attacked", "served")
+FOR_A_FILE = ("strict", "narrow", "relay", "hooked", "woken", "browser", "broker")
 """Fixtures that start something for several tests, besides `node`, which nearly all of them use."""
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=40)
@@ -100,9 +101,10 @@ def _is_other(item: pytest.Item) -> bool:
 
 def _keep_together(item: pytest.Item) -> None:
     """Tests that share what is started run in one process, which starts it, and not in each."""
-    shared = next((name for name in STARTED_ONCE if name in getattr(item, "fixturenames", ())), "")
+    used = getattr(item, "fixturenames", ())
+    shared = next((name for name in (*FOR_ALL, *FOR_A_FILE) if name in used), "")
     if shared and item.get_closest_marker("xdist_group") is None:
-        place = "" if shared == "idnode" else f" of {item.path.name}"
+        place = "" if shared in FOR_ALL else f" of {item.path.name}"
         item.add_marker(pytest.mark.xdist_group(f"{shared}{place}"))
 
 

@@ -1,7 +1,9 @@
 """The directory of a large node: the code of 40 workers on one Redis, with synthetic sessions.
 
-Each session has a runtime URL and two addresses. Measured are what an entry costs, and what a
-question costs that a worker asks, alone and with others in one turn of the event loop.
+Each session has a runtime URL, two addresses and a subscription. Measured are what an entry costs,
+and what a question costs that a worker asks, alone and with others in one turn of the event loop:
+who holds an address, and who listens to one that is sent to for the first time. And for how many
+messages a worker has to ask that, of senders that keep to their own objects and of others.
 """
 
 from __future__ import annotations
@@ -10,14 +12,18 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 from bench.figures import PartResult, Sample
 from bench.plan import Plan
 from bench.processes import cpu_seconds
+from msgnode.bus.table import RoutingTable
 from msgnode.core.addresses import runtime_line
 from msgnode.redis.client import RedisClient
 from msgnode.redis.directory import Directory, Kind
+from msgnode.workers.interest import Interest
 
 from .workers import redis_of
 
@@ -25,7 +31,8 @@ WORKERS = 40
 SESSIONS, QUICK = 1_000_000, 20_000
 _AT_ONCE = 4_000  # sessions that are entered before Redis is waited for
 _QUESTIONS, _TOGETHER = 4_000, 100
-_ENTRIES = 4  # of a session: its worker, its runtime, two addresses
+_ENTRIES = 5  # of a session: its worker, its runtime, two addresses, what it listens to
+_MESSAGES = 200_000  # of one worker, whose recipients are drawn
 
 
 def measure(plan: Plan) -> PartResult:
@@ -67,6 +74,7 @@ class _Node:
                 directory.claim(Kind.RUNTIME, _runtime(number), id_)
                 for address in _addresses(number):
                     directory.claim(Kind.ADDRESS, address, id_)
+                directory.claim(Kind.LISTENERS, _heard(number), self.epochs[worker])
             for each in self.directories:
                 if (last := each.last) is not None:
                     await last
@@ -97,7 +105,12 @@ async def _measure(plan: Plan, url: str, sessions: int, result: PartResult) -> N
             sample = await _timed(_ask(node, asked), server, _QUESTIONS)
             name = "one after another" if together == 1 else f"{together} in one turn"
             result.case(f"{title}: addresses looked up, {name}", "questions").samples.append(sample)
+            sample = await _timed(_watch(node, asked), server, _QUESTIONS)
+            case = result.case(f"{title}: first messages to an address, {name}", "questions")
+            case.samples.append(sample)
     await node.close()
+    for mix, known in {"their own objects": _own, "any, by Zipf": _zipf, "any": _any}.items():
+        result.notes.append(await _asked_for(sessions, mix, known))
 
 
 async def _ask(node: _Node, asked: Sequence[Sequence[int]]) -> None:
@@ -109,6 +122,55 @@ async def _ask(node: _Node, asked: Sequence[Sequence[int]]) -> None:
         found = await asker.find(addresses, node.epochs, lines)
         if not found.is_whole or len(found.workers) != len(set(addresses)):
             raise RuntimeError("The directory does not know what was entered.")
+
+
+async def _watch(node: _Node, asked: Sequence[Sequence[int]]) -> None:
+    for turn, numbers in enumerate(asked):
+        at = turn % WORKERS
+        addresses = {_heard(number): number for number in numbers}
+        found = await node.directories[at].join(Kind.LISTENERS, addresses, f"?{node.epochs[at]}")
+        for address, number in addresses.items():
+            if node.epochs[number % WORKERS] not in found[address]:
+                raise RuntimeError("The directory does not know who listens.")
+
+
+class _Nobody:
+    """A directory in which nobody stands."""
+
+    async def join(self, kind: Kind, names: Sequence[str], member: str) -> dict[str, set[str]]:
+        return {name: set() for name in names}
+
+    def release(self, kind: Kind, name: str, member: str) -> None: ...
+
+
+async def _asked_for(sessions: int, mix: str, draw: Callable[[random.Random, int], int]) -> str:
+    """The share of the messages of one worker for which it has to ask who listens."""
+    transport: Any = SimpleNamespace(me=SimpleNamespace(epoch="one"))
+    directory: Any = _Nobody()
+    interest = Interest(directory, RoutingTable(), transport, {}, lambda epoch: False)
+    picks = random.Random(16)  # noqa: S311  (which addresses are sent to)
+    asked = 0
+    for number in range(2 * _MESSAGES):
+        address = _heard(draw(picks, sessions))
+        if not interest.hears(address):
+            asked += number >= _MESSAGES  # the first half fills what is kept
+            await interest.watch([address])
+            interest.know(address)
+    share = asked / _MESSAGES
+    return f"Messages to {mix} of {sessions:,}: who listens is asked for {share:.1%} of them."
+
+
+def _own(picks: random.Random, sessions: int) -> int:
+    return picks.randrange(sessions // WORKERS) * WORKERS
+
+
+def _any(picks: random.Random, sessions: int) -> int:
+    return picks.randrange(sessions)
+
+
+def _zipf(picks: random.Random, sessions: int) -> int:
+    """The n-th address as often as the first divided by n."""
+    return min(sessions - 1, int(sessions ** picks.random()) - 1)
 
 
 async def _timed(work: Awaitable[None], server: int, number: int) -> Sample:
@@ -128,6 +190,10 @@ def _session(number: int) -> str:
 
 def _runtime(number: int) -> str:
     return f"runtime://example.org/{uuid.UUID(int=number)}"
+
+
+def _heard(number: int) -> str:
+    return f"comm://example.org/{uuid.UUID(int=number)}/changes"
 
 
 def _addresses(number: int) -> tuple[str, str]:

@@ -31,7 +31,7 @@ from bench.processes import ROOT
 from msgnode.traffic.retention import delete_old
 from spark import java
 from spark.jobs import periods
-from spark.jobs.ledger import TIERS
+from spark.jobs.ledger_tiers import TIERS
 from spark.jobs.periods import Kind
 from spark.jobs.record import folder_of
 

@@ -40,7 +40,7 @@ class TracedPipeline(Pipeline):
         self.tracer = None
         self.current: Trace | None = None
         self.routing_began = 0.0
-        self._held: dict[int, tuple[Trace, float, str]] = {}
+        self.held: dict[int, tuple[Trace, float, str]] = {}
         self._rows = _TracedRows(self, plain._rows)
         self._refusals = Refusals(self._address, self._rows)
         self._authorizer = _TracedAuthorizer(self, plain._authorizer)
@@ -60,7 +60,7 @@ class TracedPipeline(Pipeline):
 
     def take_held(self, frame: bytes) -> Trace | None:
         """The trace of a frame that has waited for a fact and is carried again, if it is traced."""
-        held = self._held.pop(id(frame), None)
+        held = self.held.pop(id(frame), None)
         if held is None or held[0].frame is not frame:
             return None
         trace, began, fact = held
@@ -69,10 +69,10 @@ class TracedPipeline(Pipeline):
 
     def _keep_held(self, trace: Trace, fact: Pending) -> None:
         """Keep the trace of a frame that waits, of the last MOST_HELD of them."""
-        if len(self._held) >= MOST_HELD:
-            self._held.pop(next(iter(self._held)))[0].release()
+        if len(self.held) >= MOST_HELD:
+            self.held.pop(next(iter(self.held)))[0].release()
         trace.hold()
-        self._held[id(trace.frame)] = (trace, perf_counter(), type(fact).__name__)
+        self.held[id(trace.frame)] = (trace, perf_counter(), type(fact).__name__)
 
     def _not_carried(
         self,

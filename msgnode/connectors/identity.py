@@ -52,10 +52,15 @@ Spend = Callable[[Listener], None]
 """Counts a verification that a session asks for. Raises TooMany (429)."""
 Subjects = Callable[[str], Identity | None]
 """A subject that is logged in at this moment, by user name, user URL or guid."""
+FindElsewhere = Callable[[str], Awaitable[Identity | None]]
+"""The same at other workers. Raises Unavailable if one does not answer."""
 
 
 class IdentityConnector(Component):
-    """Relays to a Desk; see the head of the file."""
+    """Relays to a Desk; see the head of the file.
+
+    `find_elsewhere`, where there are other workers, finds a subject that is not known here.
+    """
 
     name = "identity"
     tells_workers = True
@@ -71,6 +76,7 @@ class IdentityConnector(Component):
         subjects: Subjects,
     ) -> None:
         super().__init__((f"domain://idm.{domain}", f"domain-idp://{domain}"))
+        self.find_elsewhere: FindElsewhere | None = None
         self._async_verifier = async_verifier
         self._make_request = make_request
         self._log_in = log_in
@@ -143,9 +149,12 @@ class IdentityConnector(Component):
                 raise NotFound("This session is not logged in.")
             return {"code": 200, "value": _own(identity)}
         found = self._subjects(request.resource)
-        if found is None:
-            raise NotFound(f"Nobody who is here is known as {request.resource[:200]}.")
-        return {"code": 200, "value": _public(found)}
+        if found is None and self.find_elsewhere is not None:
+            return self._read_elsewhere(request.resource, self.find_elsewhere)
+        return _found(found, request.resource)
+
+    async def _read_elsewhere(self, name: str, find: FindElsewhere) -> Body:
+        return _found(await find(name), name)
 
     async def _keys(self) -> Body:
         return {"code": 200, "value": await self._async_verifier.jwks()}
@@ -195,6 +204,12 @@ def _token_in(identity: Any) -> str:
     """The assertion of an identity that is to be refreshed."""
     assertion = identity.get("assertion") if isinstance(identity, dict) else identity
     return assertion if isinstance(assertion, str) else ""
+
+
+def _found(identity: Identity | None, name: str) -> Body:
+    if identity is None:
+        raise NotFound(f"Nobody who is here is known as {name[:200]}.")
+    return {"code": 200, "value": _public(identity)}
 
 
 def _public(identity: Identity) -> dict[str, Any]:

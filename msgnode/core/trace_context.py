@@ -15,7 +15,8 @@ from typing import NamedTuple
 import msgspec
 
 FIELD = "traceparent"
-_IN_FRAME = b'"traceparent"'
+IN_FRAME = b'"traceparent"'
+"""Stands in a frame whose sender may say it."""
 _SAMPLED = 1
 _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
@@ -60,7 +61,7 @@ def of_frame(frame: bytes) -> TraceContext | None:
     Args:
         frame: a frame that has been read as a message.
     """
-    if _IN_FRAME not in frame:
+    if IN_FRAME not in frame:
         return None
     try:
         return parse(_beside.decode(frame).traceparent)

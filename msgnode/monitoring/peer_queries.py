@@ -16,7 +16,8 @@ from msgnode.monitoring.collector import Family, MeasuredNode, families
 from msgnode.monitoring.sampler import WorkerFigures
 from msgnode.monitoring.samples import Sample
 from msgnode.monitoring.session_watch import SessionFigures
-from msgnode.monitoring.tracer import TraceFilter, TracesTold
+from msgnode.monitoring.trace_filter import TraceFilter
+from msgnode.monitoring.tracer import TracesTold
 from msgnode.workers.rpc import MAX_BYTES, PeerRpc
 from policies.authoring import live_messages
 

@@ -29,7 +29,7 @@ from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import Caller, DeliveryResult, Listener
 from msgnode.bus.trace import Trace, TracePart
 from msgnode.bus.traced_pipeline import TracedPipeline
-from msgnode.core import addresses, messages, trace_context
+from msgnode.core import messages, trace_context
 from msgnode.core.decision import NOT_APPLICABLE
 from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import NodeError
@@ -38,7 +38,9 @@ from msgnode.core.identity import Speaker
 from msgnode.core.messages import Message
 from msgnode.core.record import Outcome
 from msgnode.core.token_bucket import TokenBucket
-from msgnode.core.trace_context import TraceContext
+from msgnode.core.trace_context import IN_FRAME, TraceContext
+
+from .trace_filter import TraceFilter
 
 MOST_A_SECOND = 100
 TREES_A_SECOND = 10
@@ -52,60 +54,8 @@ MOST_ASKED = 2_000
 LONGEST_BODY = 8_000
 TOLD_BYTES = 200_000
 _SESSION_ADDRESS = "mn:/session"
-_JOINED = ("response", "link")
 _STRANGER = Speaker("", "")
-
-
-class TraceFilter(msgspec.Struct, frozen=True):
-    """What an operator watches; what is empty does not filter.
-
-    Attributes:
-        address: sender or recipient, with all below it.
-        session: id or runtime URL of the sending session.
-        user: name or subject of the verified sender.
-        trace: a trace id.
-    """
-
-    address: str = ""
-    session: str = ""
-    user: str = ""
-    type: str = ""
-    outcome: str = ""
-    rule: str = ""
-    trace: str = ""
-
-    def may_want(self, message: Message, speaker: Speaker) -> bool:
-        """Whether a message that has just come may be one of them."""
-        if self.trace or (self.type and message.type != self.type):
-            return False
-        if self.session and self.session not in (speaker.session_id, speaker.runtime_url):
-            return False
-        if self.user and (
-            speaker.identity is None
-            or self.user not in (speaker.identity.username, speaker.identity.subject)
-        ):
-            return False
-        return not self.address or any(
-            addresses.is_under(each, self.address) for each in (message.sender, *message.recipients)
-        )
-
-    def wants(self, part: TracePart) -> bool:
-        """Whether a message that was traced is one of them."""
-        if self.trace:
-            return part.trace == self.trace
-        if part.why in _JOINED:
-            return True
-        return (
-            (not self.type or part.type == self.type)
-            and (not self.outcome or part.outcome == self.outcome)
-            and (not self.rule or part.rule == self.rule)
-            and (not self.session or self.session in (part.session, part.runtime))
-            and (not self.user or part.user == self.user)
-            and (
-                not self.address
-                or any(addresses.is_under(each, self.address) for each in _parties(part))
-            )
-        )
+_NOT_TRACED = ("", None)
 
 
 class TracesTold(msgspec.Struct, array_like=True):
@@ -157,6 +107,7 @@ class Tracer:
         self._explain = explain
         self._ratio = ratio
         self._export = export
+        self._looks_at_all = False  # and not only at those that say what makes them traced
         self._follows_senders = ratio > 0 or export is not None
         self._path: TracedPipeline | None = None
         self._watches: dict[TraceFilter, float] = {}
@@ -200,12 +151,19 @@ class Tracer:
     def takes(self, message: Message, caller: Caller, began: float) -> bool:
         """Whether it has carried the message, because it is traced."""
         path = self._path
-        if path is None:
+        if path is None or not (
+            self._looks_at_all
+            or IN_FRAME in message.frame
+            or caller.traceparent
+            or (message.is_response and self._asked)
+            or path.held
+        ):
             return False
-        held = path.take_held(message.frame)
-        if held is not None:
-            path.carry_traced(held, caller)
-            return True
+        if path.held:
+            held = path.take_held(message.frame)
+            if held is not None:
+                path.carry_traced(held, caller)
+                return True
         why, context = self._reason(message, caller)
         if not why:
             return False
@@ -253,16 +211,21 @@ class Tracer:
             asked = self._asked.pop((message.recipients[0], message.id_key), None)
             if asked is not None:
                 return "response", asked[0]
-        own = trace_context.of_frame(message.frame) or trace_context.parse(caller.traceparent)
+        own = None
+        if IN_FRAME in message.frame:
+            own = trace_context.of_frame(message.frame)
+        elif caller.traceparent:
+            own = trace_context.parse(caller.traceparent)
         if self._follows_senders and own is not None and own.is_sampled:
             return "sender", own
         if self._watches:
             speaker = caller.speaker
-            if any(each.may_want(message, speaker) for each in self._watches):
-                return "watched", own
+            for each in self._watches:
+                if each.may_want(message, speaker):
+                    return "watched", own
         if self._ratio and own is None and random() < self._ratio:  # noqa: S311 (a sample)
             return "sampled", None
-        return "", None
+        return _NOT_TRACED
 
     def _expect_response(self, trace: Trace) -> None:
         """The response to a traced request is part of its trace."""
@@ -302,6 +265,7 @@ class Tracer:
         is_on = self._follows_senders or bool(self._watches) or bool(self._asked)
         if is_on and self._path is None:
             self._path = TracedPipeline(self._pipeline)
+        self._looks_at_all = bool(self._watches) or self._ratio > 0
         self._pipeline.tracer = self if is_on else None
         self._look_again()
 
@@ -333,7 +297,3 @@ _OUTCOMES = {
     DeliveryResult.QUEUED: Outcome.QUEUED,
     DeliveryResult.DROPPED: Outcome.DROPPED,
 }
-
-
-def _parties(part: TracePart) -> tuple[str, ...]:
-    return (part.sender, *part.to.split(", "))

@@ -316,7 +316,7 @@ class Parts:
         )
         self.pipeline.holders = self.authorizer.holders = self.locator.holders = cluster.homes
         self.replies.findable = cluster.entries.barrier
-        self.replies.heard = self.handshake.findable = cluster.entries.heard
+        self.replies.heard, self.handshake.findable = cluster.entries.heard, cluster.entries.found
         self.locator.fetch = cluster.moves.fetch
         self.liveness.ask_worker = cluster.ask_worker
         cluster.rpc.answers = peer_queries.answers(self)

@@ -47,6 +47,7 @@ from msgnode.workers.counter_sync import CounterSync
 from msgnode.workers.directory_entries import DirectoryEntries
 from msgnode.workers.handover import Handover
 from msgnode.workers.homes import Homes
+from msgnode.workers.identity_lookup import IdentityLookup
 from msgnode.workers.interest import Interest
 from msgnode.workers.lease import Lease, margin_of, now
 from msgnode.workers.peer import Peer
@@ -123,6 +124,8 @@ class Cluster:
         )
         self.counts = CounterSync(self.transport, counters)
         self.rpc = PeerRpc(self.transport)
+        lookup = IdentityLookup(self.transport, self.rpc, identities.logged_in.find)
+        identities.connector.find_elsewhere = lookup.find
         self.interest = Interest(
             directory, table, self.transport, self.replicator.remotes, self._is_retired
         )

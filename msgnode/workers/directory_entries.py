@@ -168,11 +168,13 @@ class DirectoryEntries:
         last.add_done_callback(said)
         return found
 
+    def found(self) -> asyncio.Future[Any] | None:
+        """The same, and when every worker can find what our sessions listen to now."""
+        return _all_of(self.barrier(), self._interest.entered())
+
     def heard(self) -> asyncio.Future[Any] | None:
         """The same, and when whoever sends to what our sessions listen to now reaches them."""
-        both = (self.barrier(), self._interest.barrier())
-        waiting = [each for each in both if each is not None]
-        return asyncio.gather(*waiting) if waiting else None
+        return _all_of(self.barrier(), self._interest.barrier())
 
     @property
     def is_filled(self) -> bool:
@@ -213,6 +215,11 @@ class DirectoryEntries:
             await self._interest.enter_again(pause)
             self._directory.keep_filled(self._epoch)
             self.on_back()
+
+
+def _all_of(*waiting: asyncio.Future[Any] | None) -> asyncio.Future[Any] | None:
+    left = [each for each in waiting if each is not None]
+    return asyncio.gather(*left) if left else None
 
 
 def _sets_of(session: Listener) -> Iterator[tuple[Kind, str]]:

@@ -20,6 +20,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from time import monotonic
+from typing import Any
 
 from msgnode.bus.ports import Layer, Listener
 from msgnode.bus.table import RoutingTable
@@ -87,7 +88,8 @@ class Interest:
         if address in self._owed:
             self._transport.tell(said, len(address))
         else:
-            self._transport.tell_some(self._watchers_of(address), said, len(address))
+            told = [each for each, watched in self._watchers.items() if address in watched]
+            self._transport.tell_some(told, said, len(address))
         if holds:
             self.arrived((address,))
         else:
@@ -120,22 +122,23 @@ class Interest:
 
     def barrier(self) -> asyncio.Future[None] | None:
         """Done when whoever sends to what our sessions listen to now reaches them."""
-        self._enter_new()
-        heard = self._transport.barrier if self._owed else self._transport.heard
-        if not self._entering:
-            return heard()
+        entering = self.entered()
+        if entering is None:
+            return self._transport.barrier() if self._owed else self._transport.heard()
         found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def done() -> None:
-            if not found.done():
-                found.set_result(None)
-
         def entered(_: object) -> None:
-            after_barrier(self._transport.barrier if self._owed else self._transport.heard, done)
+            heard = self._transport.barrier if self._owed else self._transport.heard
+            after_barrier(heard, lambda: None if found.done() else found.set_result(None))
 
-        entering = asyncio.gather(*self._entering, return_exceptions=True)
         entering.add_done_callback(entered)
         return found
+
+    def entered(self) -> asyncio.Future[Any] | None:
+        """Done when this worker is entered at what its sessions listen to now, or cannot be."""
+        self._enter_new()
+        entering = self._entering
+        return asyncio.gather(*entering, return_exceptions=True) if entering else None
 
     def _unlist(self, address: str) -> None:
         if address in self._listed and not self._table.is_heard_here(address):
@@ -185,9 +188,6 @@ class Interest:
             for each in self._table.subscribers(address)
             if each.is_here or self.is_leaving(each.id)
         ]
-
-    def _watchers_of(self, address: str) -> list[str]:
-        return [epoch for epoch, watched in self._watchers.items() if address in watched]
 
     # --- what our sessions send to ----------------------------------------------------------------
 

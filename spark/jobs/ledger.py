@@ -28,8 +28,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from spark.jobs import periods, schema, tables
-from spark.jobs.periods import Kind
+from spark.jobs import schema, tables
+from spark.jobs.ledger_tiers import HOURS, Tier
 from spark.jobs.storage import Storage
 
 ROWS_IN_ONE_PIECE = 20_000_000
@@ -52,36 +52,6 @@ class Entry:
     rows: int
     at: str
     lost: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Tier:
-    """What one entry stands for, and where it is written: a file of this name in this folder."""
-
-    folder: str
-    file: str
-    key: str
-    kind: Kind
-
-    def floor(self, moment: datetime) -> datetime:
-        """The start of what the moment lies in."""
-        return periods.start_of(self.kind, moment)
-
-    def after(self, start: datetime) -> datetime:
-        """The start of what follows."""
-        return periods.after(self.kind, start)
-
-    @property
-    def unit(self) -> str:
-        """What SQL calls it."""
-        return _UNITS[self.kind]
-
-
-_UNITS = {Kind.HOURLY: "hour", Kind.DAILY: "day", Kind.MONTHLY: "month"}
-HOURS = Tier("ledger", "%Y-%m-%d", "%H", Kind.HOURLY)
-DAYS = Tier("days", "%Y-%m", "%d", Kind.DAILY)
-MONTHS = Tier("months", "%Y", "%m", Kind.MONTHLY)
-TIERS = (HOURS, DAYS, MONTHS)
 
 
 class Ledger:

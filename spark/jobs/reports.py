@@ -16,20 +16,15 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import TimestampType
 
 from spark.jobs import histogram, schema
+from spark.jobs.outcomes import EFFECTS, FAILED, SESSION_EVENTS
 
 OUTCOMES = (
     "delivered", "queued", "answered", "undeliverable", "blocked", "refused", "dropped",
 )  # fmt: skip
-FAILED = ("undeliverable", "blocked", "refused", "dropped")
 LONGEST = 200
 """Rows a table of a report has at most."""
 LONGEST_OF_TOP = 100
 COUNTS = ("messages", "bytes", "deliveries", "asserted", *OUTCOMES)
-EFFECTS = {
-    "permitted": "permit", "denied": "deny", "not_applicable": "notApplicable",
-    "indeterminate": "indeterminate",
-}  # fmt: skip
-"""Columns of the table by hour, and the decisions of the policies that they count."""
 TOTALS, CAUSES, SERVICES = "totals", "causes", "services"
 TRAFFIC: dict[str, tuple[str, ...]] = {
     TOTALS: (),
@@ -45,7 +40,6 @@ TRAFFIC: dict[str, tuple[str, ...]] = {
 outcome, the node's answer and the rule that decided. Rules are those that decided over any message;
 services what stands in front of a domain, and the signalling of P2P connections."""
 SESSIONS, SESSION_HOURS = "sessions", "session_hours"
-SESSION_EVENTS = ("opened", "resumed", "lost", "ended")
 LASTED = ("event", "ending", "code")
 """What the table of sessions tells them by."""
 PEERS, NETWORKS = "peers", "networks"

@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark.jobs import ledger, schema, tables
-from spark.jobs.ledger import DAYS, MONTHS, Entry, Ledger, Tier
+from spark.jobs.ledger import Entry, Ledger
+from spark.jobs.ledger_tiers import DAYS, MONTHS, Tier
 from spark.jobs.parallel import run_parallel
 
 Entries = Mapping[datetime, Entry]

@@ -72,6 +72,7 @@ async def test_a_bystander_is_served_while_a_large_message_goes_to_a_thousand(
     assert worst < 5.0  # the figures stand in docs/performance.md; here it may not stand still
 
 
+@pytest.mark.long
 async def test_what_a_message_costs_counts_against_its_senders_limits(
     start_node: Callable[..., Node],
 ) -> None:

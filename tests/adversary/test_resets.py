@@ -117,6 +117,7 @@ async def fan_out(node: Node, observers: int, resets: int, updates: int) -> None
         each.socket.close()
 
 
+@pytest.mark.long
 async def test_resets_during_a_fan_out_silence_nobody_else(
     start_node: Callable[..., Node],
 ) -> None:

@@ -218,6 +218,7 @@ async def test_an_unregistration_by_the_runtime_ends_them_at_once(
     assert code(await watcher.find(hyperty)) == 408
 
 
+@pytest.mark.long
 @pytest.mark.any_server
 async def test_a_stranger_with_the_same_runtime_url_revives_nothing(
     start_node: Callable[..., Node], start: Start

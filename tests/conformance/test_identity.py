@@ -10,6 +10,7 @@ import json
 import re
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.node import Node, eventually
 pytestmark = pytest.mark.any_server
 
 IDM = "domain://idm.localhost"
+CHECKS_A_SECOND = 50.0  # IDENTITY_CHECKS_PER_SECOND
 
 
 @pytest.fixture
@@ -433,9 +435,13 @@ async def test_an_identity_costs_a_session_no_more_than_its_share(
     pair: tuple[Client, Client], issuer: Issuer
 ) -> None:
     sender, receiver = pair
+    began = time.monotonic()
     for number in range(120):
         identity = issuer.identity(token=f"a.{number}.b")
         await sender.send("create", receiver.runtime_url, {"identity": identity}, id=number)
-    codes = {code(await sender.answer(number)) for number in range(120)}
-    assert codes == {401, 429}
+    codes = Counter([code(await sender.answer(number)) for number in range(120)])
+    seconds = time.monotonic() - began  # more on a busy machine, and more may be checked in them
+    most = CHECKS_A_SECOND * (1 + seconds)
+    assert codes.keys() <= {401, 429}
+    assert 0 < codes[401] <= most + 1
     assert (await said((receiver, sender), issuer.identity()))["type"] == "create"

@@ -56,6 +56,7 @@ async def login(client: Client, token: str) -> int:
     return code(await client.ask("execute", IDM, body))
 
 
+@pytest.mark.long
 async def test_a_rule_on_the_user_judges_the_verified_identity(
     pair: tuple[Client, Client], issuer: Issuer
 ) -> None:

@@ -440,6 +440,7 @@ async def test_what_was_bound_and_owned_outlives_the_process(
     await mallory.hang_up()
 
 
+@pytest.mark.long
 async def test_a_page_of_another_origin_is_kept_out(start_node: Callable[..., Node]) -> None:
     node = start_node(WS_ORIGINS="https://app.example,http://localhost:9")
     for origin, may in (

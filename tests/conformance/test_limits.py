@@ -132,7 +132,12 @@ async def test_no_more_connections_of_one_source_than_it_may_have(strict: Node) 
     ("limits", "status", "text"),
     [
         ({"MAX_CONNECTIONS": 1}, 503, b"The node has as many connections"),
-        ({"MAX_CONNECTIONS_PER_SOURCE": 1}, 429, b"Your address has as many connections"),
+        pytest.param(
+            {"MAX_CONNECTIONS_PER_SOURCE": 1},
+            429,
+            b"Your address has as many connections",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 async def test_an_upgrade_that_finds_no_room_is_told_why(

@@ -179,6 +179,7 @@ async def test_who_is_thawed_is_served_again(start_node: Callable[..., Node], st
         assert (await again.expect(to=held))["body"]["value"] == 1
 
 
+@pytest.mark.long
 async def test_no_runtime_url_is_opened_above_or_below_anothers(
     start_node: Callable[..., Node],
 ) -> None:

@@ -260,7 +260,9 @@ async def test_case_28_and_30_every_form_of_a_request_has_an_answer(alice: Perso
             assert code(await alice.client.ask(type_, to, {})) == 400
 
 
-@pytest.mark.parametrize("place", ["embedded", "remote"])
+@pytest.mark.parametrize(
+    "place", ["embedded", pytest.param("remote", marks=pytest.mark.long)]
+)
 async def test_the_end_of_the_last_session_disconnects(
     request: pytest.FixtureRequest, start_node: Callable[..., Node], come: Come, place: str
 ) -> None:
@@ -319,6 +321,7 @@ async def test_a_session_that_dies_with_its_runtime_disconnects_after_the_grace(
     assert news["body"]["value"] == "disconnected"
 
 
+@pytest.mark.long
 async def test_case_23_expiry_reaches_every_subscriber_from_another_process(
     start_node: Callable[..., Node], come: Come
 ) -> None:
@@ -335,6 +338,7 @@ async def test_case_23_expiry_reaches_every_subscriber_from_another_process(
         assert await other.client.received_from(other.client) == []
 
 
+@pytest.mark.long
 async def test_case_24_older_runtimes_can_be_given_500(
     start_node: Callable[..., Node], come: Come
 ) -> None:
@@ -344,6 +348,7 @@ async def test_case_24_older_runtimes_can_be_given_500(
     assert (answer["code"], "value" in answer) == (500, True)
 
 
+@pytest.mark.long
 async def test_case_29_a_registry_out_of_reach_is_504(
     start_node: Callable[..., Node], come: Come
 ) -> None:

@@ -104,6 +104,14 @@ async def test_a_page_is_told_the_figures_again_and_again() -> None:
     assert feed.watching == 0
 
 
+async def test_the_overview_has_its_lights_at_once_whatever_was_watched_before_it() -> None:
+    feed = make_feed(look=lambda: {"lights": ["well"]}, look_every=3600)
+    async with open_page(feed, session=uuid.uuid4()) as page:
+        assert "lights" not in await page.text()
+        async with open_page(feed) as overview:
+            assert (await overview.text())["lights"] == ["well"]
+
+
 async def test_nothing_is_gathered_while_nobody_watches() -> None:
     feed = make_feed()
     async with open_page(feed) as page:

@@ -99,6 +99,7 @@ async def test_nobody_else_gets_a_socket(console: tuple[Node, Browser], change: 
     assert refused.value.response.status_code == 403
 
 
+@pytest.mark.long
 async def test_a_browser_that_never_reads_costs_nothing_and_others_are_told(
     console: tuple[Node, Browser],
 ) -> None:

@@ -19,6 +19,8 @@ from msgnode.models import Session
 
 pytestmark = pytest.mark.django_db
 
+SHORT = (roles.VIEWER, "")
+"""Those that the short run visits every page as."""
 ROLES = (roles.VIEWER, roles.OPERATOR, roles.AUTHOR, roles.ADMINISTRATOR, "")
 
 # Pages that are no list, form or history, and the right each asks for.
@@ -111,7 +113,11 @@ def visitor(client: Client, request: pytest.FixtureRequest) -> Client:
     return client
 
 
-@pytest.mark.parametrize("visitor", ROLES, indirect=True)
+@pytest.mark.parametrize(
+    "visitor",
+    [role if role in SHORT else pytest.param(role, marks=pytest.mark.long) for role in ROLES],
+    indirect=True,
+)
 def test_each_page_lets_in_who_has_its_right_and_nobody_else(visitor: Client) -> None:
     user = User.objects.get()
     assert len(ASKING) > 80

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 import urllib.parse
 from collections.abc import Iterator
@@ -36,7 +37,11 @@ async def test_a_message_and_its_response_are_followed_on_the_page(
     async with node.ws() as alice, node.ws() as bob:
         await alice.open()
         await bob.open()
-        async with watching(node, browser, place(session=alice.runtime_url)) as socket:
+        id_ = await browser.key("session", alice.runtime_url)
+        page = await browser.get(f"msgnode/session/{id_}/change/")
+        link = re.search(r"/admin/traces/\?session=(\w+)", page)
+        assert link
+        async with watching(node, browser, place(session=link[1])) as socket:
             await until(socket, lambda told: "traces" in told)
             await asked_and_answered(alice, bob)
             seen = await parts_of(socket, 2)

@@ -6,19 +6,34 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.client import SM, Client, Frame, address, runtime
 from tests.conftest import Come
-from tests.node import Node, eventually
+from tests.node import Node, eventually, running
 
 from .client import Device
 
 StartNode = Callable[..., Node]
 ALLOCATION = "domain://msg-node.localhost/address-allocation"
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory, template: Path, server: str) -> Iterator[Node]:
+    """A node for pages of one origin, on which a device may send 50 messages a second."""
+    with running(
+        tmp_path_factory.mktemp("narrow"),
+        template,
+        ASGI_SERVER=server,
+        DEVICE_HTTP=True,
+        WS_ORIGINS="https://app.example",
+        MAX_MESSAGES_PER_SECOND=50,
+    ) as node:
+        yield node
 
 
 async def test_case_01_a_message_to_a_device_appears_on_its_stream(node: Node, come: Come) -> None:
@@ -217,6 +232,7 @@ async def test_a_thousand_addresses_of_one_device_are_heard_in_order(
     assert [each["body"]["value"] for each in heard] == list(range(1_000))
 
 
+@pytest.mark.long
 async def test_case_13_a_node_that_stops_says_so_on_the_stream(
     start_node: Callable[..., Node],
 ) -> None:
@@ -233,6 +249,7 @@ async def test_case_13_a_node_that_stops_says_so_on_the_stream(
     assert await asyncio.to_thread(node.status) == 0
 
 
+@pytest.mark.long
 @pytest.mark.any_server
 async def test_case_14_no_token_stands_in_what_the_node_wrote(
     start_node: Callable[..., Node],
@@ -300,11 +317,8 @@ async def test_case_15_as_another_runtime_that_is_not_there_is_403(node: Node, t
 
 
 @pytest.mark.any_server
-async def test_case_16_only_pages_of_listed_origins_may_call(
-    start_node: Callable[..., Node],
-) -> None:
-    node = start_node(DEVICE_HTTP=True, WS_ORIGINS="https://app.example")
-    device = Device(node)
+async def test_case_16_only_pages_of_listed_origins_may_call(narrow: Node) -> None:
+    device = Device(narrow)
     assert (await device.open(Origin="https://evil.example")).status_code == 403
     answer = await device.open(Origin="https://app.example")
     assert answer.status_code == 201
@@ -337,11 +351,8 @@ async def test_case_17_reading_a_resource_gives_the_body_a_message_would(
         assert nobody.status_code == 404
 
 
-async def test_case_19_a_device_that_floods_is_held_back_like_a_socket(
-    start_node: Callable[..., Node],
-) -> None:
-    node = start_node(DEVICE_HTTP=True, MAX_MESSAGES_PER_SECOND=50)
-    async with node.ws() as listener, Device(node) as device:
+async def test_case_19_a_device_that_floods_is_held_back_like_a_socket(narrow: Node) -> None:
+    async with narrow.ws() as listener, Device(narrow) as device:
         await listener.open(runtime())
         to = listener.runtime_url
         message = {"id": 1, "type": "create", "from": device.runtime_url, "to": to}
@@ -427,6 +438,7 @@ for session in Session.objects.all():
 """
 
 
+@pytest.mark.long
 @pytest.mark.any_server
 async def test_a_node_without_devices_says_that_they_are_switched_off(
     start_node: Callable[..., Node],

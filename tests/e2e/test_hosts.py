@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -23,12 +24,15 @@ from tests.node import Node, eventually, free_port
 from tests.production import database, settings
 from tests.redis.servers import RedisServer
 from tests.services import needs_program
+from tests.waiting import until
 
 pytestmark = [pytest.mark.long, pytest.mark.any_server, pytest.mark.timeout(300)]
 
 PAIRS = 5
 LEASE = 3
 BALANCER = """
+global
+    stats socket {socket}
 defaults
     mode tcp
     timeout connect 2s
@@ -42,7 +46,6 @@ backend workers
     balance leastconn
     option httpchk
     http-check send meth GET uri /health/ready hdr Host localhost
-    default-server check inter 500 fall 3 rise 1 {when_down}
 {servers}
 listen database
     bind {address}:{database_port}
@@ -51,10 +54,20 @@ listen database
 
 
 class Balancer:
-    """HAProxy before the workers."""
+    """HAProxy before the workers; it listens on a port, and says at a socket how they are."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, place: Path) -> None:
+        self.port = free_port()
+        self.socket = place / "haproxy"
+
+    def number_up(self) -> int:
+        """How many workers it sends somebody to."""
+        with socket.socket(socket.AF_UNIX) as door:
+            door.connect(str(self.socket))
+            door.sendall(b"show stat\n")
+            said = b"".join(iter(lambda: door.recv(65536), b"")).decode()
+        rows = [line.split(",") for line in said.splitlines()]
+        return sum(row[:1] == ["workers"] and row[1] != "BACKEND" and "UP" in row for row in rows)
 
     def ws(self) -> Client:
         return Client(f"ws://127.0.0.1:{self.port}/ws")
@@ -82,7 +95,7 @@ def machines(
         stack.callback(redis.stop)
         redis.start()
         url = urlsplit(stack.enter_context(database(postgres_url)))
-        balancer = Balancer(free_port())
+        balancer = Balancer(tmp_path)
         database_port = free_port()
         seen = url._replace(netloc=f"{url.username}@{network.address}:{database_port}").geturl()
         workers: list[Node] = []
@@ -97,12 +110,14 @@ def machines(
         file.write_text(
             BALANCER.format(
                 port=balancer.port,
+                socket=balancer.socket,
                 address=network.address,
                 database_port=database_port,
                 database=f"{url.hostname}:{url.port}",
-                when_down=request.param,
                 servers="\n".join(
-                    f"    server {each.host} {each.host}:{each.port}" for each in workers
+                    f"    server {each.host} {each.host}:{each.port} check inter 500 fall 3 rise 1 "
+                    f"{request.param}"
+                    for each in workers
                 ),
             )
         )
@@ -113,6 +128,7 @@ def machines(
         workers[0].migrate()
         for worker in workers:
             worker.start()
+        until(lambda: balancer.number_up() == len(workers), 30)
         yield Machines(network.hosts, workers, balancer)
 
 

@@ -37,6 +37,7 @@ def test_it_says_ready_once_everything_answers_and_leaves_nothing_behind(tmp_pat
     assert stat.S_IMODE((tmp_path / "data" / "secret_key").stat().st_mode) == 0o600
 
 
+@pytest.mark.long
 def test_a_port_in_use_is_named_at_once(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -48,15 +49,21 @@ def test_a_port_in_use_is_named_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
+        # short: read before Django, by its checks, and by asking a server
         ("PORT", "http", "PORT cannot be read"),
         ("DOMAIN", "http://example.org", "(msgnode.E002) DOMAIN 'http://example.org'"),
         ("DATA_DIR", "/dev/null/data", "Not a directory: '/dev/null/data"),
         ("DATABASE_URL", "nonsense", "DATABASE_URL is not the URL of a database"),
-        ("DATABASE_URL", "postgres://node:secret@127.0.0.1:1/node", "the database refuses"),
+        pytest.param(
+            "DATABASE_URL",
+            "postgres://node:secret@127.0.0.1:1/node",
+            "the database refuses",
+            marks=pytest.mark.long,
+        ),
         ("REDIS_URL", "redis://:secret@127.0.0.1:1/0", "Redis at redis://:…@127.0.0.1:1/0"),
         ("NODE_MODE", "prod", "NODE_MODE is 'prod'"),
         ("ROLE", "www", "ROLE is 'www'"),
-    ],
+    ],  # fmt: skip
 )
 def test_a_broken_setting_is_named(tmp_path: Path, name: str, value: str, said: str) -> None:
     with Launched(tmp_path / "data", free_port(), environment={name: value}) as node:

@@ -98,6 +98,9 @@ def frozen(worker: Node) -> Iterator[None]:
 
 async def test_w5_after_a_200_a_worker_that_hears_late_routes_it_as_well(workers: Workers) -> None:
     here, there = await workers.come(workers.one), await workers.come(workers.other)
+    heard = f"{address('comm')}/changes"
+    await there.send("update", heard, {"value": 0}, sender=heard.removesuffix("/changes"))
+    assert code(await there.ask("create", address())) == 404  # behind it: nobody heard it
     workers.link.delay = DELAY
     (held,) = await here.allocate()
     await there.send("create", held, {"value": 1})
@@ -106,7 +109,6 @@ async def test_w5_after_a_200_a_worker_that_hears_late_routes_it_as_well(workers
     assert code(await here.subscribe(claimed)) == 200
     await there.send("create", claimed, {"value": 2})
     assert (await here.expect(type="create"))["to"] == claimed
-    heard = f"{address('comm')}/changes"
     assert code(await here.subscribe(heard)) == 200
     await there.send("update", heard, {"value": 3}, sender=heard.removesuffix("/changes"))
     assert (await here.expect(type="update"))["to"] == heard
@@ -136,8 +138,13 @@ async def test_w8_an_allocation_is_answered_while_another_worker_does_nothing(
 
 
 async def test_w8_a_session_is_opened_while_another_worker_does_nothing(workers: Workers) -> None:
-    there = await workers.come(workers.other)
+    there, busy = await workers.come(workers.other), await workers.come(workers.one)
+    heard = f"{address('comm')}/changes"
+    await there.send("update", heard, {"value": 0}, sender=heard.removesuffix("/changes"))
+    assert code(await there.ask("create", address())) == 404  # behind it: nobody heard it
     with frozen(workers.other):
+        manager = "domain://msg-node.localhost/sm"
+        await busy.send("subscribe", manager, {"resources": [heard]})  # which it has to hear of
         async with asyncio.timeout(PATIENCE * 2 / 3):  # before it is taken for down
             here = await workers.come(workers.one)
             assert code(await here.ask("read", REGISTRY, {"resource": "nobody"})) == 404

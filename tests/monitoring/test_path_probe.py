@@ -53,6 +53,7 @@ def test_a_made_up_pass_is_an_ordinary_connection(shown: str) -> None:
     assert not door.admits({"query_string": f"probe={shown}".encode()})
 
 
+@pytest.mark.long
 async def test_the_probe_is_in_no_list_count_or_record(
     start_node: Callable[..., Node],
 ) -> None:

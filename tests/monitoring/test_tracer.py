@@ -13,7 +13,8 @@ from msgnode.core.decision import Decision, Effect
 from msgnode.core.pending import Pending
 from msgnode.core.record import Outcome
 from msgnode.monitoring import tracer as tracing
-from msgnode.monitoring.tracer import TraceFilter, Tracer
+from msgnode.monitoring.trace_filter import TraceFilter
+from msgnode.monitoring.tracer import Tracer
 from tests.bus.scene import ONE, TOKEN, TWO, Scene
 from tests.fakes import FakeCaller, FakeComponent, FakeEnforcer, FakeSession
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,7 +49,10 @@ def test_the_page_has_every_metric_with_its_labels(monkeypatch: pytest.MonkeyPat
     webhooks = Webhooks(SafeHttp((), 1.0, 1))
     monkeypatch.setattr(node, "webhooks", webhooks)
     monkeypatch.setattr(node, "wakeups", Wakeups())
-    monkeypatch.setattr(node, "cluster", SimpleNamespace(transport=transport, homes=homes))
+    monkeypatch.setattr(node.tracer, "spans", {"sent": 0, "failed": 0})
+    interest = SimpleNamespace(number_watched=0)
+    cluster = SimpleNamespace(transport=transport, homes=homes, interest=interest)
+    monkeypatch.setattr(node, "cluster", cluster)
     found: dict[str, tuple[str, ...]] = {}
     for metric in [*NodeCollector(node).collect(), *metrics.of_the_node({})]:
         name = f"{metric.name}_total" if metric.type == "counter" else metric.name
@@ -70,14 +74,20 @@ def _sources() -> Iterator[Path]:
         yield from (ROOT / package).rglob("*.py")
 
 
+_RAISES = ("raise_alarm", "Raised", "fails")
+
+
 def _raised(path: Path) -> Iterator[str]:
     """The kinds of alarms a module raises: texts, or constants of the module or of `alarms`."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    if not any(name in text for name in _RAISES):
+        return
+    tree = ast.parse(text)
     constants = {**_constants(ROOT / "msgnode" / "storage" / "alarms.py"), **_constants(path)}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not node.args:
             continue
-        if _last_name(node.func).lstrip("_") in ("raise_alarm", "Raised", "fails"):
+        if _last_name(node.func).lstrip("_") in _RAISES:
             kind = node.args[0]
             if isinstance(kind, ast.Constant):
                 yield str(kind.value)
@@ -85,6 +95,7 @@ def _raised(path: Path) -> Iterator[str]:
                 yield constants[name]
 
 
+@cache
 def _constants(path: Path) -> dict[str, str]:
     return {
         target.id: node.value.value

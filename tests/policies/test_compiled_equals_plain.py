@@ -149,7 +149,7 @@ def cases(draw):
     return {"msg": {**message, "body": body}, "user": user, "now": f"{date}T{clock}"}, known
 
 
-@settings(max_examples=settings().max_examples // 4, deadline=None)
+@settings(max_examples=settings().max_examples // 8, deadline=None)
 @given(document=documents, case=cases())
 def test_decision_and_duties_are_the_same_with_and_without_the_index(document, case):
     described, known = case

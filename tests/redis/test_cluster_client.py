@@ -47,6 +47,7 @@ def test_the_master_of_a_key_is_known_by_its_slot() -> None:
     assert owner(slots, "{bar}.foo") == owner(slots, "bar")
 
 
+@pytest.mark.long  # six servers
 async def test_every_key_is_found_at_its_master_and_many_at_once(client: ClusterClient) -> None:
     keys = [uuid.uuid4().hex for _ in range(300)]
     for key in keys:
@@ -55,6 +56,7 @@ async def test_every_key_is_found_at_its_master_and_many_at_once(client: Cluster
     assert found == [*(f"of {key}".encode() for key in keys), None]
 
 
+@pytest.mark.long  # six servers
 async def test_a_cluster_that_is_named_as_one_server_is_refused_by_name(
     running: RedisCluster,
 ) -> None:
@@ -66,6 +68,7 @@ async def test_a_cluster_that_is_named_as_one_server_is_refused_by_name(
         await asyncio.to_thread(check, f"redis+cluster://127.0.0.1:{free_port()}")
 
 
+@pytest.mark.long  # six servers
 async def test_what_is_sent_over_a_cluster_is_received_once_in_order(running: RedisCluster) -> None:
     sender, receiver = StreamChannelLayer([running.url]), StreamChannelLayer([running.url])
     channels = [await receiver.new_channel() for _ in range(4)]
@@ -81,6 +84,7 @@ async def test_what_is_sent_over_a_cluster_is_received_once_in_order(running: Re
     await asyncio.gather(sender.close(), receiver.close())
 
 
+@pytest.mark.long  # six servers
 async def test_the_directory_finds_what_lies_on_all_masters(running: RedisCluster) -> None:
     directory = Directory(running.url, uuid.uuid4().hex)
     await directory.start()
@@ -97,6 +101,7 @@ async def test_the_directory_finds_what_lies_on_all_masters(running: RedisCluste
 
 
 @pytest.mark.long
+@pytest.mark.long  # six servers
 async def test_w11_when_a_master_ends_its_replica_serves_and_all_is_entered_again(
     running: RedisCluster,
 ) -> None:

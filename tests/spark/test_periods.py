@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from spark.jobs import periods
-from spark.jobs.ledger import TIERS, Tier
+from spark.jobs.ledger_tiers import TIERS, Tier
 from spark.jobs.periods import Kind
 
 

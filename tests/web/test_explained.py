@@ -32,7 +32,10 @@ def answered() -> set[int]:
     """The statuses that modules of the node name: `status=404`, `code = 421`."""
     found = set()
     for path in _sources():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        if "status" not in text and "code" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
             value: Any = None
             if isinstance(node, ast.keyword) and node.arg in ("status", "code"):
                 value = node.value

@@ -89,7 +89,7 @@ class Feed:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._looked_at = float("-inf")
         self._known_at = 0.0
-        self._standing: dict[str, Any] = {}
+        self._standing: dict[str, Any] | None = None  # None: not looked at for the overview
         self._is_closed = False
         self.is_database_here = True
         self.texts = 0
@@ -129,11 +129,19 @@ class Feed:
         while self._watchers:
             began = monotonic()
             with FAULTS.kept_to("console"):
-                if began - self._looked_at >= self._look_every:
+                if began - self._looked_at >= self._look_every or self._lacks_standing:
                     self._looked_at = began
                     await self._look_again()
+                if self._lacks_standing:  # the overview came while another page was looked for
+                    continue
                 self._hand_out(await self._gather({each.topic for each in self._watchers}))
             await asyncio.sleep(max(0.05, self._every - (monotonic() - began)))
+
+    @property
+    def _lacks_standing(self) -> bool:
+        """Whether the overview is watched and nothing has been looked at for it."""
+        is_watched = any(watcher.topic == OVERVIEW for watcher in self._watchers)
+        return is_watched and self._standing is None and self.is_database_here
 
     async def _look_again(self) -> None:
         keys = [watcher.key for watcher in self._watchers]
@@ -152,8 +160,8 @@ class Feed:
 
     def _blocking_look(
         self, keys: list[str], with_overview: bool
-    ) -> tuple[set[str], dict[str, Any]]:
-        return self._allowed(keys), self._look() if with_overview else {}
+    ) -> tuple[set[str], dict[str, Any] | None]:
+        return self._allowed(keys), self._look() if with_overview else None
 
     def _hand_out(self, figures: dict[str, dict[str, Any]]) -> None:
         texts = {topic: self._text(topic, told) for topic, told in figures.items()}
@@ -171,7 +179,7 @@ class Feed:
             "database": self.is_database_here,
             "watching": len(self._watchers),
             **told,
-            **(self._standing if topic == OVERVIEW else {}),
+            **((self._standing or {}) if topic == OVERVIEW else {}),
         }
         return msgspec.json.encode(whole).decode()
 

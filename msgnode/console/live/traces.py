@@ -7,7 +7,8 @@ from urllib.parse import parse_qs, urlencode
 
 import msgspec
 
-from msgnode.monitoring.tracer import TraceFilter, TracesTold
+from msgnode.monitoring.trace_filter import TraceFilter
+from msgnode.monitoring.tracer import TracesTold
 
 TOPIC = "traces?"
 LENGTH = "traces"

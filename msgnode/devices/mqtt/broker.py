@@ -31,6 +31,7 @@ from paho.mqtt.properties import Properties
 from msgnode.core.faults import FAULTS
 
 from .counters import MqttCounters
+from .delivery import Delivery
 
 log = logging.getLogger(__name__)
 
@@ -62,31 +63,6 @@ class BrokerAddress:
     def __str__(self) -> str:
         """Without the password."""
         return f"{'mqtt' if self.tls is None else 'mqtts'}://{self.host}:{self.port}"
-
-
-class Delivery:
-    """One message from the broker; `done` once it was carried, or refused for good."""
-
-    __slots__ = ("topic", "payload", "size", "qos", "retain", "digest", "is_done", "client", "mid")
-
-    def __init__(self, client: _Client, message: Any) -> None:
-        self.topic: str = message.topic
-        self.payload: bytes = message.payload
-        self.size = len(self.payload)
-        self.qos: int = message.qos
-        self.retain: bool = message.retain
-        self.mid: int = message.mid
-        self.digest = hash((self.topic, self.payload))
-        self.client = client
-        self.is_done = False
-
-    def done(self) -> None:
-        """It need not come again."""
-        if not self.is_done:
-            self.is_done = True
-            self.payload = b""
-            if self.qos:
-                self.client.acknowledge()
 
 
 class Broker:
@@ -137,11 +113,26 @@ class Broker:
         """Messages of the broker that have not been carried yet."""
         return len(self._client.unacknowledged) if self._client is not None else 0
 
-    def publish(self, topic: str, payload: bytes, done: Callable[[], None]) -> None:
-        """Publish at QoS 1 where there is room; `done` is called when the broker has it."""
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        done: Callable[[], None],
+        correlation: bytes = b"",
+        seconds: int = 0,
+    ) -> None:
+        """Publish at QoS 1 where there is room; `done` is called when the broker has it.
+
+        Args:
+            topic: where.
+            payload: what.
+            done: is called on the event loop.
+            correlation: of the request that it responds to.
+            seconds: it lasts, 0 for as long as the broker keeps it.
+        """
         if self._client is None:
             raise aiomqtt.MqttError("not connected")
-        self._client.send(topic, payload, done)
+        self._client.send(topic, payload, done, correlation, seconds)
 
     async def run(self) -> None:
         """Be connected; runs until cancelled."""
@@ -229,8 +220,22 @@ class _Client(aiomqtt.Client):
             return str(error)
         return "the broker has ended the connection"
 
-    def send(self, topic: str, payload: bytes, done: Callable[[], None]) -> None:
-        info = self._client.publish(topic, payload, 1)
+    def send(
+        self,
+        topic: str,
+        payload: bytes,
+        done: Callable[[], None],
+        correlation: bytes,
+        seconds: int,
+    ) -> None:
+        properties = None
+        if correlation or seconds:
+            properties = Properties(PacketTypes.PUBLISH)
+            if correlation:
+                properties.CorrelationData = correlation
+            if seconds:
+                properties.MessageExpiryInterval = seconds
+        info = self._client.publish(topic, payload, 1, properties=properties)
         if info.rc:
             raise aiomqtt.MqttCodeError(info.rc, "Could not publish")
         self._sent[info.mid] = done

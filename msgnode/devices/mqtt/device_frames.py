@@ -19,8 +19,10 @@ from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import BadMessage, NodeError
 from msgnode.core.faults import FAULTS
 
-from .broker import Broker, BrokerAddress, Delivery
+from .broker import Broker, BrokerAddress
 from .counters import MqttCounters
+from .delivery import Delivery
+from .response_topics import ResponseTopics
 from .session import BrokerSession, Opener
 from .topics import ONLINE, DeviceTopics
 
@@ -32,11 +34,12 @@ _LOOKS_EVERY = 2.0
 
 
 class _Device:
-    __slots__ = ("name", "session", "is_online", "heard_at", "is_in_line")
+    __slots__ = ("name", "session", "is_online", "heard_at", "is_in_line", "responses")
 
-    def __init__(self, name: str, session: BrokerSession) -> None:
+    def __init__(self, name: str, session: BrokerSession, responses: ResponseTopics) -> None:
         self.name = name
         self.session = session
+        self.responses = responses
         self.is_online = False  # said so itself
         self.heard_at = time.monotonic()
         self.is_in_line = False  # to publish
@@ -124,8 +127,10 @@ class DeviceFrames:
             return
         device.heard_at = time.monotonic()
         try:
-            if messages.parse(delivery.payload).recipients[0] == SESSION_ADDRESS:
+            message = messages.parse(delivery.payload)
+            if message.recipients[0] == SESSION_ADDRESS:
                 raise BadMessage("Sessions come and go with the device's status, not by message.")
+            device.responses.note(delivery, message)
         except InvalidFrame:
             pass  # the pipeline says what is wrong
         except BadMessage as error:
@@ -159,7 +164,8 @@ class DeviceFrames:
             _opened,
             lambda: self._in_line(device),
         )
-        device = self._devices[name] = _Device(name, session)
+        responses = ResponseTopics(self._topics.base_of(name))
+        device = self._devices[name] = _Device(name, session, responses)
         return device
 
     def _refuse(self, name: str, delivery: Delivery, frame: bytes, error: NodeError) -> None:
@@ -171,7 +177,7 @@ class DeviceFrames:
             return
         if bus_delivery.expects_answer(message, message.recipients[0]) and self.broker.has_room:
             answer = messages.reply(message, messages.error_body(error))
-            self.broker.publish(self._topics.inbound(name), answer, lambda: None)
+            self._send(self._devices[name], answer, lambda: None)
 
     async def _look(self) -> None:
         """Devices that are gone are forgotten; so are those that never said they are here."""
@@ -201,9 +207,15 @@ class DeviceFrames:
             if connection is None or not connection.link.has_frames:
                 device.is_in_line = False
                 continue
-            link = connection.link
             self._line.append(device)
-            self.broker.publish(self._topics.inbound(device.name), link.take(), link.acknowledged)
+            frame = connection.link.take()
+            self._send(device, frame, connection.link.acknowledged)
+
+    def _send(self, device: _Device, frame: bytes, done: Callable[[], None]) -> None:
+        """Publish a frame to a device, a response where the device wants it."""
+        place = device.responses.place_of(frame)
+        topic = place.topic or self._topics.inbound(device.name)
+        self.broker.publish(topic, frame, done, place.correlation, place.seconds_left)
 
 
 async def _opened() -> None:

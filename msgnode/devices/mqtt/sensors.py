@@ -25,8 +25,9 @@ from msgnode.core.messages import Message
 from msgnode.devices.connection import FrameConnection
 
 from . import topics
-from .broker import Broker, BrokerAddress, Delivery
+from .broker import Broker, BrokerAddress
 from .counters import MqttCounters
+from .delivery import Delivery
 from .readings import value_of
 from .session import BrokerSession, Opener
 

@@ -7,15 +7,16 @@ wait in order, and are acknowledged to the broker once they were carried.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from msgnode.core.errors import NodeError
+from msgnode.core.errors import GatewayTimeout, NodeError
 from msgnode.core.faults import FAULTS
 from msgnode.devices.connection import FrameConnection
 
-from .broker import Delivery
+from .delivery import Delivery
 from .link import BrokerLink
 
 REFUSED_SECONDS = 5.0
@@ -154,6 +155,9 @@ class BrokerSession:
     # --- steps ------------------------------------------------------------------------------------
 
     def _carry(self, connection: BrokerConnection, delivery: Delivery, frame: bytes) -> None:
+        if delivery.expires_at and delivery.expires_at < time.monotonic():
+            self._give_up(delivery, frame, GatewayTimeout("Its time was over before its turn."))
+            return
         connection.frame_received(frame)
         if connection.has_frames:  # for a fact that is on its way: it was not carried yet
             self._held = (delivery, frame)

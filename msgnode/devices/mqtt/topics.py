@@ -47,6 +47,10 @@ class DeviceTopics:
             return None
         return DeviceTopic(device, rest)
 
+    def base_of(self, device: str) -> str:
+        """What all topics of a device begin with."""
+        return f"{self._base}/{device}/"
+
     def inbound(self, device: str) -> str:
         """Where frames to a device are published."""
         return f"{self._base}/{device}/in"

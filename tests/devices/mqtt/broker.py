@@ -26,12 +26,13 @@ NODELAY = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
 class Mosquitto:
     """A broker that keeps what it has acknowledged over a restart, and takes all that comes."""
 
-    def __init__(self, place: Path, *more: str) -> None:
+    def __init__(self, place: Path, *more: str, of_listener: bool = False) -> None:
         needs_program("mosquitto")
         self.port = free_port()
         self._place = place
         place.mkdir(parents=True, exist_ok=True)
-        self._more = more
+        self._more = () if of_listener else more
+        self._of_listener = more if of_listener else ()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -40,7 +41,8 @@ class Mosquitto:
 
     def start(self) -> Mosquitto:
         lines = [
-            f"listener {self.port} 127.0.0.1", "allow_anonymous true", "persistence true",
+            f"listener {self.port} 127.0.0.1", *self._of_listener,
+            "allow_anonymous true", "persistence true",
             f"persistence_location {self._place}/", "max_queued_messages 0",
             "max_queued_bytes 0", "set_tcp_nodelay true", *self._more,
         ]  # fmt: skip
@@ -81,8 +83,9 @@ class Mosquitto:
 
 
 @contextmanager
-def mosquitto(place: Path, *more: str) -> Iterator[Mosquitto]:
-    broker = Mosquitto(place, *more)
+def mosquitto(place: Path, *more: str, of_listener: bool = False) -> Iterator[Mosquitto]:
+    """A broker with further lines of configuration, which may be those of its listener."""
+    broker = Mosquitto(place, *more, of_listener=of_listener)
     try:
         yield broker.start()
     finally:

@@ -11,13 +11,13 @@ from tests.devices.mqtt.broker import Mosquitto, mosquitto
 from tests.node import Node, running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
     with mosquitto(tmp_path_factory.mktemp("mosquitto")) as shared:
         yield shared
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def served(
     tmp_path_factory: pytest.TempPathFactory, template: Path, broker: Mosquitto
 ) -> Iterator[Node]:

@@ -1,0 +1,96 @@
+"""Where a device wants its responses: MQTT 5's response topic, correlation data and expiry.
+
+A request that names a response topic gets its response there, with the correlation data that came
+with it, instead of on `…/in`. The topic must be one of the device's own, below
+`<prefix>/<domain>/<device>/`, because the node may publish where the device may not. A request that
+says how long it lasts is not carried after that, and its response lasts no longer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from typing import NamedTuple
+
+from msgnode.core import messages
+from msgnode.core.envelope import InvalidFrame
+from msgnode.core.errors import BadMessage
+from msgnode.core.messages import Message
+
+from .delivery import Delivery
+
+KEPT_AT_MOST = 100
+"""Requests of one device whose responses are awaited; of more the oldest are answered on `in`."""
+KEPT_SECONDS = 300.0
+"""For which a response is awaited of a request that does not say how long it lasts."""
+
+
+class ResponsePlace(NamedTuple):
+    """Where a response goes.
+
+    Attributes:
+        topic: "" for the device's usual one.
+        correlation: what came with the request.
+        until: when it is of no use any more, by `time.monotonic`; 0.0 if that is not known.
+    """
+
+    topic: str = ""
+    correlation: bytes = b""
+    until: float = 0.0
+
+    @property
+    def seconds_left(self) -> int:
+        """Whole seconds that the response lasts, 0 if that is not known."""
+        return max(1, round(self.until - time.monotonic())) if self.until else 0
+
+
+USUAL = ResponsePlace()
+
+
+class ResponseTopics:
+    """Of one device.
+
+    Args:
+        base: what its own topics begin with.
+    """
+
+    def __init__(self, base: str) -> None:
+        self._base = base
+        self._asked: OrderedDict[str, tuple[ResponsePlace, float]] = OrderedDict()
+
+    def note(self, delivery: Delivery, message: Message) -> None:
+        """Remember where the response to a request goes.
+
+        Raises:
+            BadMessage: the topic is none of the device's own.
+        """
+        topic = delivery.response_topic
+        if self._asked and message.id:
+            self._asked.pop(message.id_key, None)  # an earlier request of this id
+        if not (topic or delivery.expires_at) or message.is_response or not message.id:
+            return
+        if topic and not self._is_own(topic):
+            raise BadMessage(f"A response topic must be below {self._base}.")
+        while len(self._asked) >= KEPT_AT_MOST:
+            self._asked.popitem(last=False)
+        until = delivery.expires_at or time.monotonic() + KEPT_SECONDS
+        place = ResponsePlace(topic, delivery.correlation, delivery.expires_at)
+        self._asked[message.id_key] = (place, until)
+
+    def place_of(self, frame: bytes) -> ResponsePlace:
+        """Where a frame for the device is published."""
+        if not self._asked:
+            return USUAL
+        try:
+            message = messages.parse(frame)
+        except InvalidFrame:
+            return USUAL
+        if not message.is_response:
+            return USUAL
+        # It stays: a response that the broker has not acknowledged is published again.
+        place, until = self._asked.get(message.id_key, (USUAL, 0.0))
+        return place if place.until or until >= time.monotonic() else USUAL
+
+    def _is_own(self, topic: str) -> bool:
+        rest = topic.removeprefix(self._base)
+        return rest != topic and bool(rest) and not {"+", "#", "\0"} & set(rest)

@@ -1,0 +1,11 @@
+"""Words of a report that its pages read as well: nothing of Spark, which a node does not load."""
+
+from __future__ import annotations
+
+FAILED = ("undeliverable", "blocked", "refused", "dropped")
+EFFECTS = {
+    "permitted": "permit", "denied": "deny", "not_applicable": "notApplicable",
+    "indeterminate": "indeterminate",
+}  # fmt: skip
+"""Columns of the table by hour, and the decisions of the policies that they count."""
+SESSION_EVENTS = ("opened", "resumed", "lost", "ended")

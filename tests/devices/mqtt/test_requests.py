@@ -1,0 +1,167 @@
+"""MQTT 5's requests: response topic, correlation data and expiry; and TLS to the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiomqtt
+import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from tests.client import LIMIT, SM, code
+from tests.devices.mqtt.broker import Mosquitto, Thing, mosquitto, thing
+from tests.devices.mqtt.conftest import add_topic
+from tests.devices.mqtt.test_seams import (
+    OBJECT,
+    heard_up_to,
+    say_numbers,
+    standing,
+    talker,
+    until_served,
+    until_state,
+)
+from tests.node import Node
+from tests.production import certificate
+
+
+def asks(**said: Any) -> Properties:
+    """Properties of a request."""
+    properties = Properties(PacketTypes.PUBLISH)
+    for name, value in said.items():
+        setattr(properties, name, value)
+    return properties
+
+
+async def request(device: Thing, id_: Any, to: str = SM, **said: Any) -> None:
+    frame = {"id": id_, "type": "read", "from": device.runtime_url, "to": to, "body": {}}
+    await device.client.publish(
+        f"{device.base}/out", json.dumps(frame), qos=1, properties=asks(**said)
+    )
+
+
+async def heard(device: Thing) -> tuple[str, dict[str, Any], Any]:
+    """Topic, frame and properties of what comes next."""
+    async with asyncio.timeout(LIMIT):
+        message = await anext(device.client.messages)
+    return str(message.topic), json.loads(message.payload), message.properties
+
+
+async def test_a_response_goes_to_its_response_topic_with_the_correlation_data(
+    served: Node, broker: Mosquitto
+) -> None:
+    async with thing(broker, "asks") as device:
+        await device.client.subscribe(f"{device.base}/answers/+", 1)
+        place = f"{device.base}/answers/1"
+        await request(device, 1, ResponseTopic=place, CorrelationData=b"\x00one")
+        topic, frame, said = await heard(device)
+        assert (topic, frame["id"], frame["type"]) == (place, 1, "response")
+        assert said.CorrelationData == b"\x00one"
+        await request(device, 1)  # the same id, and no place for its response
+        topic, frame, said = await heard(device)
+        assert (topic, frame["id"]) == (f"{device.base}/in", 1)
+        assert not hasattr(said, "CorrelationData")
+
+
+async def test_a_response_of_a_runtime_goes_there_too_and_lasts_no_longer_than_the_request(
+    served: Node, broker: Mosquitto
+) -> None:
+    async with talker(served) as client, thing(broker, "patient") as device:
+        await device.client.subscribe(f"{device.base}/answers", 1)
+        place = f"{device.base}/answers"
+        await request(
+            device, "x", client.runtime_url, ResponseTopic=place, MessageExpiryInterval=300
+        )
+        asked = await client.expect(type="read")
+        await client.send("response", device.runtime_url, {"code": 200}, id=asked["id"])
+        topic, frame, said = await heard(device)
+        assert (topic, frame["body"]["code"]) == (place, 200)
+        assert 200 <= said.MessageExpiryInterval <= 300
+
+
+@pytest.mark.parametrize("place", ["rethink/localhost/other/in", "sensors/kitchen/set", "a/+"])
+async def test_a_response_topic_of_somebody_else_is_refused_and_nothing_is_published_there(
+    served: Node, broker: Mosquitto, place: str
+) -> None:
+    async with thing(broker, "sly") as device, broker.client("victim") as victim:
+        await victim.subscribe("rethink/localhost/other/in", 1)
+        await victim.subscribe("sensors/kitchen/set", 1)
+        try:
+            await request(device, 1, ResponseTopic=place)
+        except aiomqtt.MqttError:
+            return  # the broker itself takes no wildcard there
+        topic, frame, _ = await heard(device)
+        assert (topic, code(frame)) == (f"{device.base}/in", 400)
+        await victim.publish("sensors/kitchen/set", "the last", qos=1)
+        async with asyncio.timeout(LIMIT):
+            message = await anext(victim.messages)
+        assert message.payload == b"the last"
+
+
+@pytest.mark.long
+async def test_a_broker_that_is_killed_under_traffic_loses_nothing_it_had_acknowledged(
+    start_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    """It writes down each change before it acknowledges the next, as docs/connectors.md asks."""
+    saves = ("autosave_on_changes true", "autosave_interval 1")
+    with mosquitto(tmp_path / "broker", *saves) as broker:
+        node = start_node(DEVICE_MQTT=True, MQTT_URL=broker.url)
+        add_topic(node, topic="n/+", object=OBJECT + "{1}", attribute="n")
+        async with talker(node) as client, asyncio.TaskGroup() as group:
+            await client.subscribe(f"{OBJECT}killed/changes")
+            await until_served(node)
+            said = group.create_task(say_numbers(broker, "n/killed", range(1500), asyncio.Event()))
+            for _ in range(2):
+                await client.expect(type="update")
+                await asyncio.to_thread(broker.stop, signal.SIGKILL)
+                await until_state(node, "away")
+                assert "mqtt-broker-away" in await asyncio.to_thread(standing, node)
+                await asyncio.to_thread(broker.start)
+                await until_state(node, "connected")
+            assert await said == 1500
+            values = await heard_up_to(client, 1499)
+            assert sorted({*values, *range(values[0])}) == list(range(1500))
+
+
+@pytest.mark.long
+async def test_a_broker_is_reached_by_tls_and_one_of_another_authority_is_not(
+    start_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    for name in ("ours", "others"):
+        (tmp_path / name).mkdir()
+        certificate(tmp_path / name)
+    ours = tmp_path / "ours"
+    lines = (f"certfile {ours}/fullchain.pem", f"keyfile {ours}/key.pem")
+    with mosquitto(tmp_path / "broker", *lines, of_listener=True) as broker:
+        url = f"mqtts://localhost:{broker.port}"
+        node = start_node(DEVICE_MQTT=True, MQTT_URL=url, MQTT_CA_FILE=ours / "fullchain.pem")
+        await until_state(node, "connected")
+        tls = ssl.create_default_context(cafile=str(ours / "fullchain.pem"))
+        async with talker(node) as client, aiomqtt.Client(
+            "localhost", broker.port, identifier="lamp", tls_context=tls,
+            protocol=aiomqtt.ProtocolVersion.V5,
+        ) as lamp:  # fmt: skip
+            device = Thing(lamp, "lamp")
+            await device.send("create", client.runtime_url, {"value": "over TLS"})
+            assert (await client.expect(type="create"))["body"]["value"] == "over TLS"
+        stranger = start_node(
+            DEVICE_MQTT=True, MQTT_URL=url, MQTT_CA_FILE=tmp_path / "others" / "fullchain.pem"
+        )
+        await until_state(stranger, "away")
+        assert stranger.get("/health/ready") == 200
+        assert "certificate verify failed" in await asyncio.to_thread(alarms, stranger)
+
+
+def alarms(node: Node) -> str:
+    """The texts of the alarms that stand."""
+    return node.manage(
+        "shell", "-c",
+        "from msgnode.models import Alarm; "
+        "print(*Alarm.objects.filter(cleared_at=None).values_list('text', flat=True))",
+    )  # fmt: skip
