@@ -122,7 +122,7 @@ class ReportViews(viewsets.ReadOnlyModelViewSet):
             for media in downloads.MEDIA_TYPES.values()
         },
     )
-    @action(detail=True, url_name="table", url_path=r"(?P<table>[a-z_]+)\.(?P<form>csv|parquet)")
+    @action(detail=True, url_name="table", url_path=r"(?P<table>[a-z0-9_]+)\.(?P<form>csv|parquet)")
     def table(self, request: Request, pk: str, table: str, form: str) -> HttpResponse:
         """One table of a report as a file."""
         report = self.get_object()

@@ -14,7 +14,7 @@ from typing import Any
 from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 
-from spark.jobs.outcomes import EFFECTS, FAILED, SESSION_EVENTS
+from spark.jobs.outcomes import EFFECTS, FAILED, RESERVATION_EVENTS, SESSION_EVENTS
 from spark.models import Report
 from spark.unrolled import hours_not_rolled_up
 
@@ -24,6 +24,7 @@ TABLES = {
     "peers": "Peer domains",
     "networks": "Legacy networks",
     "services": "Services of domains, and P2P signalling",
+    "p2p": "Set-ups of P2P connections (what passes them, passes no node)",
     "types": "By type",
     "components": "By component",
     "schemes": "Between schemes",
@@ -31,6 +32,8 @@ TABLES = {
     "rules": "What policies decided",
     "sessions": "Sessions: how they went on and ended, and how long they lasted (s)",
     "session_hours": "Sessions by hour",
+    "reservations": "Reserved bandwidth: made, refused, relayed and ended",
+    "reservation_hours": "Reserved bandwidth by hour",
     "talkers": "Top talkers",
     "listeners": "Top listeners",
     "latency_types": "Latency by type and component (µs)",
@@ -46,10 +49,16 @@ _BY_DAY = {
     "hours": "By day",
     "latency_hours": "Latency of relayed messages by day (µs)",
     "session_hours": "Sessions by day",
+    "reservation_hours": "Reserved bandwidth by day",
     "days": "Whole days, this year and the one before",
 }
 _ROWS_SHOWN = 25
-_SESSIONS_SUMMED = ("event", "ending", "code", "sessions", "resumptions")
+_SUMMED = {
+    "sessions": ("event", "ending", "code", "sessions", "resumptions"),
+    "reservations": ("event", "ending", "code", "times", "bytes"),
+    "p2p": ("from_domain", "to_domain", "set_ups", "failed", "signalling", "messages"),
+}
+"""Tables of which the last day has sums only: no percentiles and no shares."""
 _ADDED_UP = (
     "pairs", "peers", "networks", "services", "types", "components", "schemes", "causes", "rules",
     "talkers", "listeners",
@@ -115,6 +124,7 @@ def chart(figures: dict[str, Any]) -> dict[str, Any]:
     hours = {row["hour"][:13]: row for row in rows_of(figures, "hours")}
     latency = {row["hour"][:13]: row for row in rows_of(figures, "latency_hours")}
     sessions = {row["hour"][:13]: row for row in rows_of(figures, "session_hours")}
+    reserved = {row["hour"][:13]: row for row in rows_of(figures, "reservation_hours")}
     step = figures.get("step_hours", 1)
     every = [hour.isoformat()[:13] for hour in hours_of(figures)[::step]]
 
@@ -136,6 +146,11 @@ def chart(figures: dict[str, Any]) -> dict[str, Any]:
         "latency": {name: series(latency, name) for name in ("p50", "p95", "p99")},
         "effects": {name: series(hours, name) for name in EFFECTS},
         "sessions": {name: series(sessions, name) for name in SESSION_EVENTS} if sessions else {},
+        "reservations": {name: series(reserved, name) for name in RESERVATION_EVENTS}
+        if reserved
+        else {},
+        "relayed": series(reserved, "bytes") if reserved else [],
+        "p2p": _bars(figures, "p2p", "from_domain", "", "to_domain", "set_ups"),
         "peers": _sides(figures, "peers"),
         "networks": _sides(figures, "networks"),
         "services": _bars(figures, "services", "to_service", "", "to_domain"),
@@ -174,11 +189,12 @@ def last_day(now: datetime) -> dict[str, Any]:
         for name in _ADDED_UP
         if any(rows_there_were(hour, name) > len(rows_of(hour, name)) for hour in every)
     ]
-    tables["sessions"] = _added(
-        [{name: row[name] for name in _SESSIONS_SUMMED} for row in rows_of(figures, "sessions")]
-        for figures in every
-    )
-    for name in ("hours", "latency_hours", "session_hours", "damaged_files"):
+    for table, names in _SUMMED.items():
+        tables[table] = _added(
+            [{name: row[name] for name in names} for row in rows_of(figures, table)]
+            for figures in every
+        )
+    for name in ("hours", "latency_hours", "session_hours", "reservation_hours", "damaged_files"):
         tables[name] = [row for figures in every for row in rows_of(figures, name)]
     return {
         "kind": "last 24 hours",
@@ -217,15 +233,26 @@ def _added(tables: Iterable[list[dict[str, Any]]]) -> list[dict[str, Any]]:
         total = found.setdefault(words, dict.fromkeys(row, 0))
         for name, value in row.items():
             total[name] = value if isinstance(value, str) or name == "code" else total[name] + value
-    return sorted(found.values(), key=lambda row: -row.get("messages", row.get("sessions", 0)))
+    return sorted(found.values(), key=_weight)
 
 
-def _bars(figures: dict[str, Any], table: str, key: str, empty: str = "", to: str = "") -> Any:
+def _weight(row: dict[str, Any]) -> int:
+    return -int(row.get("messages", row.get("sessions", row.get("times", 0))))
+
+
+def _bars(
+    figures: dict[str, Any],
+    table: str,
+    key: str,
+    empty: str = "",
+    to: str = "",
+    value: str = "messages",
+) -> Any:
     rows = rows_of(figures, table)[:12]
     labels = [row[key] or empty or "none" for row in rows]
     if to:
         labels = [f"{label} → {row[to] or 'none'}" for label, row in zip(labels, rows, strict=True)]
-    return {"labels": labels, "values": [row["messages"] for row in rows]}
+    return {"labels": labels, "values": [row[value] for row in rows]}
 
 
 def _sides(figures: dict[str, Any], table: str) -> dict[str, Any]:

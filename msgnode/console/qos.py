@@ -8,7 +8,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 from unfold.decorators import action, display
@@ -164,14 +164,17 @@ class CustomerAdmin(AuditedAdmin):
 def usage_chart(rows: list[Usage]) -> SafeString:
     """A bar a day, with both directions in words."""
     most = max(row.received + row.sent for row in rows)
-    lines = SafeString("").join(
-        format_html(
-            '<tr><th scope="row">{}</th><td>{}</td><td>{}</td></tr>',
-            row.day.isoformat(),
-            bar(row.received + row.sent, most, f"{row.received:,} + {row.sent:,}"),
-            "incomplete" if row.is_incomplete else "",
-        )
-        for row in rows
+    lines = format_html_join(
+        "",
+        '<tr><th scope="row">{}</th><td>{}</td><td>{}</td></tr>',
+        (
+            (
+                row.day.isoformat(),
+                bar(row.received + row.sent, most, f"{row.received:,} + {row.sent:,}"),
+                "incomplete" if row.is_incomplete else "",
+            )
+            for row in rows
+        ),
     )
     return format_html(
         '<table class="console-table"><thead><tr><th scope="col">day</th>'

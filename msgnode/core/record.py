@@ -72,24 +72,38 @@ class SessionEvent(StrEnum):
     ENDED = "ended"
 
 
+class ReservationEvent(StrEnum):
+    """What a row of the record says of reservations of bandwidth."""
+
+    RESERVED = "reserved"
+    REFUSED = "reservation-refused"
+    RELAYED = "relayed"
+    ENDED = "reservation-ended"
+
+
 class SessionRecord(msgspec.Struct, frozen=True, gc=False):
-    """One step in the life of a session.
+    """One step in the life of a session, or of a reservation that was made in it.
 
     at           seconds since the epoch
     ending       how it ended, "" if it did not
     code         close code that the node gave the socket; 0 if that went away of itself
     lasted       seconds: since the session was opened; of a lost socket, since it had the session
     resumptions  of a session that ended, how often it was resumed
+
+    Of a reservation, `ending` is its traffic class or, once it has ended, the reason; `code` is
+    that of the answer, `lasted` since it was made. What was relayed for reservations of a class is
+    told without a session, in `size` bytes since the last such row; fewer than none correct a sum.
     """
 
     at: float
     session: str
     runtime: str
-    event: SessionEvent
+    event: SessionEvent | ReservationEvent
     ending: str = ""
     code: int = 0
     lasted: float = 0.0
     resumptions: int = 0
+    size: int = 0
 
 
 def without_tokens(record: TrafficRecord) -> TrafficRecord:

@@ -193,6 +193,7 @@ class Parts:
             self.recorder,
             self.alarms.raise_alarm,
             self.alarms.clear_alarm,
+            None if self.record is None else self.record.note_session,
         )
         self.sessions.on_closed += [
             self.allocation.session_closed,
@@ -206,9 +207,8 @@ class Parts:
             self.identities.session_handed_off,
             self.registries.domain.session_handed_off,
         ]
-        self.components: list[
-            Component
-        ] = [  # everything with an address on the bus, `mn:/session` apart
+        # everything with an address on the bus, `mn:/session` apart
+        self.components: list[Component] = [
             self.allocation,
             self.subscriptions,
             self.registries.domain,

@@ -26,11 +26,10 @@ Known = tuple[str, int, int]
 
 
 class Written(NamedTuple):
-    """What the database has now: versions of entries by key, and the bytes that were added."""
+    """What the database has now: versions of entries by key, and bytes added by traffic class."""
 
     versions: dict[str, int]
-    received: int
-    sent: int
+    added: dict[str, Bytes]
 
 
 def look_up(entries: Sequence[Entry]) -> dict[str, Known]:
@@ -45,7 +44,7 @@ def look_up(entries: Sequence[Entry]) -> dict[str, Known]:
 
 def write(epoch: str, entries: Sequence[Entry]) -> Written:
     """Write entries. Raises NotHolder."""
-    added = [(0, 0)]
+    added: dict[str, Bytes] = {}
     with transaction.atomic():
         lease.check(epoch)
         at = bookings.now()
@@ -54,9 +53,10 @@ def write(epoch: str, entries: Sequence[Entry]) -> Written:
         for entry in sorted(entries, key=lambda each: each.key):
             reservation = found.get(credentials.reservation_of(entry.user))
             if reservation is not None:
-                added.append(_write(entry, reservation, at))
-    received, sent = map(sum, zip(*added, strict=True))
-    return Written({entry.key: entry.version for entry in entries}, received, sent)
+                more = _write(entry, reservation, at)
+                before = added.get(reservation.traffic_class, (0, 0))
+                added[reservation.traffic_class] = (before[0] + more[0], before[1] + more[1])
+    return Written({entry.key: entry.version for entry in entries}, added)
 
 
 def _write(entry: Entry, reservation: Reservation, at: datetime) -> Bytes:

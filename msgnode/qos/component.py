@@ -16,7 +16,7 @@ from msgnode.bus.ports import Body, Component, ComponentInfo, Listener
 from msgnode.core.errors import NodeError, Unavailable
 from msgnode.core.messages import Message
 
-from .broker import Broker, Owner
+from .broker import Broker, Order, Owner
 from .requests import Inquire, List, Read, Release, Renew, Request, Reserve, request_of
 
 
@@ -37,8 +37,11 @@ class QosConnector(Component):
         self._broker = broker
         self._refusal = refusal
         self._returning: set[asyncio.Future[None]] = set()
+        self._classes = {"audio", "video", "data"}
         self.requests: Counter[tuple[str, int]] = Counter()
         """Requests by what was asked for, and the code of the answer."""
+        self.on_asked: Callable[[Listener, str, int], None] = lambda caller, named, code: None
+        """Hears of each reservation that was asked for: of what class, and the code."""
         self.describe: Callable[[], tuple[str, str]] = lambda: ("off", "")
         """How the broker is, and its last fault."""
 
@@ -59,16 +62,30 @@ class QosConnector(Component):
         except NodeError as refusal:
             self.requests[asked, refusal.code] += 1
             raise
-        return self._counted(asked, self._answer(self._broker, request, _owner(caller)))
+        answer = self._answer(self._broker, request, _owner(caller))
+        return self._counted(asked, answer, request, caller)
 
-    async def _counted(self, asked: str, answer: Awaitable[Body]) -> Body:
+    async def _counted(
+        self, asked: str, answer: Awaitable[Body], request: Request, caller: Listener
+    ) -> Body:
         try:
             body = await answer
         except NodeError as refusal:
             self.requests[asked, refusal.code] += 1
+            if isinstance(request, Reserve):
+                self.on_asked(caller, self._class_of(request.order), refusal.code)
             raise
         self.requests[asked, 200] += 1
+        if isinstance(request, Reserve):
+            granted = str(body["value"]["class"])
+            self._classes.add(granted)
+            self.on_asked(caller, granted, 200)
         return body
+
+    def _class_of(self, order: Order) -> str:
+        """The class that an order asks for; "" for several, and for a name that nobody knows."""
+        named = {order.traffic_class} if order.traffic_class else set(order.media)
+        return next(iter(named)) if len(named) == 1 and named <= self._classes else ""
 
     async def _answer(self, broker: Broker, request: Request, owner: Owner) -> Body:
         value: Any

@@ -54,6 +54,7 @@ class Relays:
         self.ledger = Ledger()
         self.servers = TurnServers(poll, raise_alarm, clear_alarm)
         self.received = self.sent = 0
+        self.on_relayed: Callable[[str, int], None] = lambda traffic_class, size: None
         self._uncounted = 0
         self._room = RoomWatch(raise_alarm, clear_alarm)
         self._epoch = epoch
@@ -122,8 +123,10 @@ class Relays:
         if entries:
             written = await in_thread(partial(accounting.write, self._epoch, entries))
             self.ledger.written(written.versions)
-            self.received += max(0, written.received)
-            self.sent += max(0, written.sent)
+            for traffic_class, (received, sent) in written.added.items():
+                self.received += max(0, received)
+                self.sent += max(0, sent)
+                self.on_relayed(traffic_class, received + sent)
         self.ledger.forget(time.monotonic())
 
     async def _share(self, redis: TurnRedis, in_thread: InThread) -> None:

@@ -17,6 +17,7 @@ from .broker import Broker
 from .component import QosConnector
 from .embedded_broker import EmbeddedBroker
 from .notifier import Notifier
+from .recording import Note, ReservationRows
 from .relays import Relays
 from .remote_broker import UNREACHABLE, RemoteBroker
 from .store import ReservationStore
@@ -37,6 +38,7 @@ class QosService:
         fenced: called, in the thread that commits, when it did.
         epoch: of the worker.
         grace: seconds that reservations outlive their sessions.
+        note: takes rows for the traffic record, where there is one.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class QosService:
         recorder: Recorder,
         raise_alarm: Alarm,
         clear_alarm: Clear,
+        note: Note | None = None,
     ) -> None:
         limits = Limits(
             per_session=settings["MAX_PER_SESSION"],
@@ -89,6 +92,8 @@ class QosService:
                 relays,
                 timedelta(days=settings["KEPT_DAYS"]),
             )
+            if note is not None:
+                ReservationRows(note).follow(self.connector, self.supervisor)
 
     def _broker(self, named: str) -> Broker | None:
         if not named:

@@ -56,6 +56,7 @@ class Supervisor:
         self.supervises = False
         self.ended: Counter[str] = Counter()
         """Reservations that have ended, by reason."""
+        self.on_ended: Callable[[sweep.Ended], None] = lambda ended: None
         self._epoch = epoch
         self._notifier = notifier
         self._unused = unused
@@ -89,7 +90,9 @@ class Supervisor:
         ended = await self.in_thread(sweep.to_tell)
         done = self._notifier.tell(ended)
         await self.in_thread(lambda: sweep.told(done))
-        self.ended.update(each.reason for each in ended)
+        for each in ended:
+            self.ended[each.reason] += 1
+            self.on_ended(each)
 
     async def _forget(self) -> None:
         """Delete what is old, some in each round; once nothing is, look again in an hour."""

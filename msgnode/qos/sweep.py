@@ -33,6 +33,7 @@ class Ended(NamedTuple):
     runtime_url: str
     status: str
     reason: str
+    lasted: float = 0.0
 
 
 def sweep(epoch: str, unused: float, grace: float) -> int:
@@ -150,6 +151,7 @@ def to_tell() -> list[Ended]:
             row.runtime_url,
             _STATUS.get(Reason(row.reason), "ended"),
             row.reason,
+            (row.ended_at - row.created_at).total_seconds() if row.ended_at else 0.0,
         )
         for row in rows.order_by("ended_at")[:LIMIT]
     ]

@@ -179,6 +179,7 @@ def sessions_table(rows: Sequence[SessionRecord], node: str, worker: str) -> pa.
     }  # fmt: skip
     numbers: dict[str, list[Any]] = {
         "code": [row.code for row in rows], "resumptions": [row.resumptions for row in rows],
+        "size": [row.size for row in rows],
     }  # fmt: skip
     columns: dict[str, pa.Array] = {
         "at": pc.cast(pc.cast(_micros(at), pa.int64()), STORED.field("at").type),

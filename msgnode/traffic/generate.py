@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from msgnode.core.record import SessionEvent, SessionRecord
+from msgnode.core.record import ReservationEvent, SessionEvent, SessionRecord
 from msgnode.traffic.columns import STORED, sessions_table
 
 _FOREIGN = ("example.org", "example.net", "voice.example", "clinic.example", "school.example")
@@ -90,6 +90,42 @@ def sessions(plan: Plan) -> Iterator[tuple[datetime, pa.Table]]:
         ]
         rows.sort(key=lambda row: row.at)
         yield hour, sessions_table(rows, plan.domain, "w1")
+
+
+def reservations(plan: Plan) -> Iterator[tuple[datetime, pa.Table]]:
+    """Each hour with the rows of its reservations: made, refused, relayed and ended."""
+    who = _Directory(plan)
+    for number in range(plan.days * 24):
+        hour = plan.start + timedelta(hours=number)
+        draw = random.Random(f"{plan.seed}/{number}/reservations")  # noqa: S311 (made-up traffic)
+        rows = [
+            row
+            for _ in range(max(1, plan.runtimes // 24))
+            for row in _reservation(draw, who, draw.randrange(who.total), hour.timestamp())
+        ]
+        rows.sort(key=lambda row: row.at)
+        yield hour, sessions_table(rows, plan.domain, "w1")
+
+
+def _reservation(
+    draw: random.Random, who: _Directory, number: int, begin: float
+) -> Iterator[SessionRecord]:
+    session, runtime = who.sessions[number].as_py(), who.runtimes[number].as_py()
+    named, at = draw.choice(("audio", "video", "video", "data")), begin + draw.uniform(0, 1_800)
+    if draw.random() < 0.15:
+        code, event = draw.choice((503, 503, 403, 429)), ReservationEvent.REFUSED
+        yield SessionRecord(at, session, runtime, event, named, code)
+        return
+    lasted = min(1_700.0, draw.lognormvariate(5, 1))
+    yield SessionRecord(at, session, runtime, ReservationEvent.RESERVED, named, 200)
+    for part in range(draw.randint(0, 4)):
+        size = draw.randint(-1_000, 2_000_000_000)
+        later = at + lasted * part / 4
+        yield SessionRecord(later, "", "", ReservationEvent.RELAYED, named, size=size)
+    reason = draw.choice(("released", "released", "expired", "unused", "exceeded", "lost"))
+    yield SessionRecord(
+        at + lasted, session, runtime, ReservationEvent.ENDED, reason, lasted=lasted
+    )
 
 
 def _session(

@@ -134,7 +134,7 @@ def latency(handed_over: Sequence[str], growth: float, rows: pa.Table) -> Iterat
 
 SESSIONS = {
     "event": _TEXT, "outcome": _TEXT, "code": pa.int32(), "lasted_s": pa.int32(),
-    "resumptions": pa.int32(),
+    "resumptions": pa.int32(), "size": pa.int32(),
 }  # fmt: skip
 
 
@@ -152,6 +152,7 @@ def sessions(growth: float, rows: pa.Table) -> Iterator[pa.Table]:
             "sessions": ([], "count_all"),
             "resumptions": ("resumptions", "sum"),
             "longest_s": ("lasted_s", "max"),
+            "bytes": ("size", "sum"),
         },
     )
 

@@ -48,6 +48,9 @@ def hourly(
             "latency": reports.latency(latency, latency.where(f.col("component") == "")),
             reports.SESSIONS: reports.sessions(frames["sessions"], _HOURLY_ROWS),
             reports.SESSION_HOURS: reports.session_hours(frames["sessions"]),
+            reports.RESERVATIONS: reports.reservations(frames["sessions"], _HOURLY_ROWS),
+            reports.RESERVATION_HOURS: reports.reservation_hours(frames["sessions"]),
+            reports.P2P: reports.p2p(traffic, _HOURLY_ROWS),
         }
     )
     return [
@@ -101,6 +104,9 @@ def of_period(
             "distinct": reports.distinct(read("distinct")),
             reports.SESSIONS: reports.sessions(read("sessions")),
             reports.SESSION_HOURS: reports.session_hours(read("sessions")),
+            reports.RESERVATIONS: reports.reservations(read("sessions")),
+            reports.RESERVATION_HOURS: reports.reservation_hours(read("sessions")),
+            reports.P2P: reports.p2p(read("traffic")),
             "previous": reports.totals(hours.where(~is_now & (hour >= f.lit(previous)))),
         }
     )
@@ -168,7 +174,7 @@ def _report(
     tables = {
         name: rows for name, rows in made.items() if name not in single and not name.startswith(OF)
     }
-    for name in ("hours", "latency_hours", reports.SESSION_HOURS):
+    for name in ("hours", "latency_hours", reports.SESSION_HOURS, reports.RESERVATION_HOURS):
         tables.setdefault(name, []).sort(key=lambda row: row["hour"])
     for row in tables.get("days", []):
         row["day"] = row["day"][:10]
@@ -177,8 +183,8 @@ def _report(
         key=lambda row: (forecast.MEASURES.index(row["measure"]), row["day"])
     )
     for name in (
-        "latency_types", reports.SESSIONS, reports.TALKERS, reports.LISTENERS, reports.PEERS,
-        reports.NETWORKS, *reports.TRAFFIC,
+        "latency_types", reports.SESSIONS, reports.RESERVATIONS, reports.P2P, reports.TALKERS,
+        reports.LISTENERS, reports.PEERS, reports.NETWORKS, *reports.TRAFFIC,
     ):  # fmt: skip
         if name not in single:
             tables.setdefault(name, [])

@@ -9,3 +9,7 @@ EFFECTS = {
 }  # fmt: skip
 """Columns of the table by hour, and the decisions of the policies that they count."""
 SESSION_EVENTS = ("opened", "resumed", "lost", "ended")
+RESERVATION_EVENTS = {
+    "reserved": "reserved", "refused": "reservation-refused", "ended": "reservation-ended",
+}  # fmt: skip
+"""Columns of the table of reservations by hour, and the events that they count."""

@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import TimestampType
 
 from spark.jobs import histogram, schema
-from spark.jobs.outcomes import EFFECTS, FAILED, SESSION_EVENTS
+from spark.jobs.outcomes import EFFECTS, FAILED, RESERVATION_EVENTS, SESSION_EVENTS
 
 OUTCOMES = (
     "delivered", "queued", "answered", "undeliverable", "blocked", "refused", "dropped",
@@ -41,7 +41,10 @@ outcome, the node's answer and the rule that decided. Rules are those that decid
 services what stands in front of a domain, and the signalling of P2P connections."""
 SESSIONS, SESSION_HOURS = "sessions", "session_hours"
 LASTED = ("event", "ending", "code")
-"""What the table of sessions tells them by."""
+"""What the tables of sessions and reservations tell them by."""
+RESERVATIONS, RESERVATION_HOURS = "reservations", "reservation_hours"
+RELAYED = "relayed"
+P2P = "p2p"
 PEERS, NETWORKS = "peers", "networks"
 SIDES = ("to_messages", "to_bytes", "to_failed", "from_messages", "from_bytes", "from_failed")
 TALKERS, LISTENERS, NEW, SILENT = "talkers", "listeners", "new_runtimes", "silent_runtimes"
@@ -211,13 +214,55 @@ def latency(buckets: DataFrame, hours: DataFrame) -> DataFrame:
     return histogram.percentiles(rows, ("period", "table", "hour", "type", "component"))
 
 
+def p2p(rows: DataFrame, longest: int = LONGEST) -> DataFrame:
+    """Set-ups of P2P connections between domains, of traffic, beside all messages there.
+
+    A set-up is a `create` to a handler or requester; `share` is that of signalling among the
+    messages between the two domains. What peers say over a connection passes no node.
+    """
+    is_p2p, is_set_up = f.col("to_service") == P2P, f.col("type") == "create"
+    failed = f.col("outcome").isin(*FAILED)
+
+    def summed(what: Column, name: str) -> Column:
+        return f.sum(f.when(what, f.col("messages")).otherwise(0)).alias(name)
+
+    found = rows.groupBy("period", "from_domain", "to_domain").agg(
+        f.sum("messages").alias("messages"),
+        summed(is_p2p, "signalling"),
+        summed(is_p2p & is_set_up, "set_ups"),
+        summed(is_p2p & is_set_up & failed, "failed"),
+    )
+    share = f.round(f.col("signalling") / f.col("messages"), 4).alias("share")
+    keys = ("from_domain", "to_domain")
+    return ranked(found.where(f.col("signalling") > 0), (), keys, f.lit(longest)).select(
+        "period", "rank", "of", *keys, "set_ups", "failed", "signalling", "messages", share
+    )
+
+
 def sessions(rows: DataFrame, longest: int = LONGEST) -> DataFrame:
     """Steps of sessions: how many, how often resumed before their end, and seconds they lasted.
 
     A session that ended lasted since it was opened; a socket that was lost, since it had it.
     """
+    return _lasting(rows.where(f.col("event").isin(*SESSION_EVENTS)), longest).drop("bytes")
+
+
+def reservations(rows: DataFrame, longest: int = LONGEST) -> DataFrame:
+    """Reservations of bandwidth that were made, refused, ended, and what was relayed for them.
+
+    `ending` is the traffic class or, of those that ended, the reason; they lasted since they were
+    made. Of what was relayed the bytes count, not how often they were told.
+    """
+    found = _lasting(rows.where(~f.col("event").isin(*SESSION_EVENTS)), longest)
+    return found.drop("resumptions").withColumnRenamed("sessions", "times")
+
+
+def _lasting(rows: DataFrame, longest: int) -> DataFrame:
     percentiles = (f.col(histogram.name(p)).alias(f"{histogram.name(p)}_s") for p in (50, 90, 99))
-    counts = rows.groupBy("period", *LASTED).agg(f.sum("resumptions").alias("resumptions"))
+    counts = rows.groupBy("period", *LASTED).agg(
+        f.sum("resumptions").alias("resumptions"),
+        f.sum(f.coalesce("bytes", f.lit(0))).alias("bytes"),
+    )
     lasted = histogram.percentiles(
         rows.withColumnsRenamed({"sessions": "messages", "longest_s": "highest_us"}),
         ("period", *LASTED),
@@ -225,17 +270,31 @@ def sessions(rows: DataFrame, longest: int = LONGEST) -> DataFrame:
     found = lasted.join(counts, ["period", *LASTED])
     return ranked(found, (), LASTED, f.lit(longest)).select(
         "period", "rank", "of", *LASTED, f.col("messages").alias("sessions"), "resumptions",
-        *percentiles, f.col("highest_us").alias("longest_s"),
+        *percentiles, f.col("highest_us").alias("longest_s"), "bytes",
     )  # fmt: skip
 
 
 def session_hours(rows: DataFrame) -> DataFrame:
     """How many sessions were opened, resumed, lost their socket and ended, by hour."""
-    return rows.groupBy("period", "hour").agg(
+    mine = rows.where(f.col("event").isin(*SESSION_EVENTS))
+    return mine.groupBy("period", "hour").agg(
         *(
             f.sum(f.when(f.col("event") == event, f.col("sessions")).otherwise(0)).alias(event)
             for event in SESSION_EVENTS
         )
+    )
+
+
+def reservation_hours(rows: DataFrame) -> DataFrame:
+    """How many reservations were made, refused and ended, and bytes relayed for them, by hour."""
+    others = rows.where(~f.col("event").isin(*SESSION_EVENTS))
+    event, none = f.col("event"), f.lit(0)
+    return others.groupBy("period", "hour").agg(
+        *(
+            f.sum(f.when(event == told, f.col("sessions")).otherwise(none)).alias(name)
+            for name, told in RESERVATION_EVENTS.items()
+        ),
+        f.sum(f.when(event == RELAYED, f.col("bytes")).otherwise(none)).alias("bytes"),
     )
 
 

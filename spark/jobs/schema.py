@@ -96,6 +96,7 @@ SESSIONS = t.StructType(
         t.StructField("sessions", t.LongType()),
         t.StructField("resumptions", t.LongType()),
         t.StructField("longest_s", t.IntegerType()),
+        t.StructField("bytes", t.LongType()),
     ]
 )
 ROLL_UP: dict[str, t.StructType] = {

@@ -47,7 +47,7 @@ _HOW: dict[Tier, Coarser] = {
     ),
     MONTHS: Coarser(3, {}, {"hours": "hour", "latency_hours": "day", "sessions": "day"}),
 }
-_FORM = "4"
+_FORM = "5"
 """Of the tables of a day: one of another form is made again."""
 _COUNTS = {
     "messages": f.sum, "bytes": f.sum, "deliveries": f.sum, "asserted": f.sum,

@@ -260,9 +260,7 @@ async def test_case_28_and_30_every_form_of_a_request_has_an_answer(alice: Perso
             assert code(await alice.client.ask(type_, to, {})) == 400
 
 
-@pytest.mark.parametrize(
-    "place", ["embedded", pytest.param("remote", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("place", ["embedded", pytest.param("remote", marks=pytest.mark.long)])
 async def test_the_end_of_the_last_session_disconnects(
     request: pytest.FixtureRequest, start_node: Callable[..., Node], come: Come, place: str
 ) -> None:

@@ -71,9 +71,11 @@ async def test_the_figures_of_the_traffic_arrive(console: tuple[Node, Browser]) 
         try:
             told = await until(
                 socket,
-                lambda told: told["talkers"]
-                and told["talkers"][0]["name"] == sender.runtime_url
-                and told["node"]["copies"] > 1,
+                lambda told: (
+                    told["talkers"]
+                    and told["talkers"][0]["name"] == sender.runtime_url
+                    and told["node"]["copies"] > 1
+                ),
             )
             assert heard in [each["name"] for each in told["addresses"]]
             assert told["node"]["sockets"] >= 2

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.client import code
@@ -20,7 +21,7 @@ from tests.redis.servers import running as redis_running
 
 from .coturn import PASSWORD, finished, running, talk
 from .test_connector import QOS, VIDEO
-from .test_coturn import Place, in_redis
+from .test_coturn import Place, in_redis, until
 
 pytestmark = [pytest.mark.long, pytest.mark.any_server, pytest.mark.timeout(240)]
 
@@ -67,6 +68,7 @@ async def test_case_41_no_credential_is_in_anything_that_is_written_or_shown(
     (ice,) = value["iceServers"]
     result = await asyncio.to_thread(finished, talk(place.turn, ice, packets=50))
     assert result.received > 0
+    await until(client, value, received=50_000, sent=50_000)
     shown = {"list": json.dumps(await client.ask("read", QOS, {"resource": "/reservations"}))}
     shown |= {"one": json.dumps(await client.ask("read", QOS, path))}
     await client.ask("delete", QOS, path)
@@ -90,8 +92,18 @@ async def test_case_41_no_credential_is_in_anything_that_is_written_or_shown(
     for name, text in kept(place.node.data_dir):
         names.append(name)
         faults += found(secrets, name, text)
-    assert any(name.endswith(".parquet") for name in names)
     assert faults == []
+    _is_recorded(sorted({name for name in names if name.endswith(".parquet")}))
+
+
+def _is_recorded(paths: list[str]) -> None:
+    """The record tells of the reservation, and of each byte that was relayed for it."""
+    rows = [row for path in paths for row in pq.read_table(path).to_pylist() if row.get("event")]
+    told = {(row["event"], row["outcome"], row["code"]) for row in rows}
+    assert told >= {
+        ("reserved", "video", 200), ("relayed", "video", 0), ("reservation-ended", "released", 0)
+    }  # fmt: skip
+    assert sum(row["size"] for row in rows if row["event"] == "relayed") == 100_000
 
 
 async def page_of(browser: Any, page: str) -> str:

@@ -191,7 +191,7 @@ def test_who_is_to_be_told_what_is_read_from_the_rows(reason: str, status: str) 
     assert sweep.to_tell() == []
     moved(row, state="ended", reason=reason, ended_at=timezone.now())
     (ended,) = sweep.to_tell()
-    assert ended == (row.pk, uuid.UUID(owner.session_id).hex, owner.runtime_url, status, reason)
+    assert ended[:5] == (row.pk, uuid.UUID(owner.session_id).hex, owner.runtime_url, status, reason)
     sweep.told([row.pk])
     assert sweep.to_tell() == []
 

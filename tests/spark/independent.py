@@ -16,6 +16,8 @@ from msgnode.runtime.python import destinations
 TO = '"to"'  # a keyword of SQL
 FAILED = "outcome in ('undeliverable', 'blocked', 'refused', 'dropped')"
 P2P = "^(hyperty-)?runtime://[^/]*/([^/]*/)?p2p(handler|requester)(/|$)"
+IN_PERIOD = "\"at\" >= getvariable('start_at') and \"at\" < getvariable('end_at')"
+OF_RESERVATIONS = "(event = 'relayed' or event like 'reserv%')"
 SERVICE = (
     f"case when regexp_matches(lower({TO}), '{P2P}') then 'p2p' else regexp_extract(lower({TO}), "
     "'^[^:/]+://(msg-node|registry|idm|catalogue|qos)[.]', 1) end"
@@ -113,15 +115,54 @@ class Independent:
                 found[name] = found.get(name, 0) + messages
         return found
 
+    def reservations(self) -> dict[tuple[str, str, int], tuple[int, int, int, float]]:
+        """(event, ending, code) → how often, bytes, the longest and the median (s)."""
+        found = self._rows(
+            f"""
+            select event, outcome, code, count(*), sum(size::bigint), max(lasted_s),
+                quantile_disc(greatest(lasted_s, 1), 0.5)
+            from steps where {IN_PERIOD} and {OF_RESERVATIONS} group by all
+            """
+        )
+        return {row[:3]: (int(row[3]), int(row[4]), *row[5:]) for row in found}
+
+    def reservation_hours(self) -> dict[tuple[str, str], int]:
+        """(hour, column) → how many; bytes relayed as `bytes`."""
+        found = self._rows(
+            f"""
+            select strftime("at", '%Y-%m-%dT%H') as hour,
+                case event when 'reserved' then 'reserved' when 'reservation-refused' then 'refused'
+                    when 'reservation-ended' then 'ended' else 'bytes' end as what,
+                case when event = 'relayed' then sum(size::bigint) else count(*) end as n
+            from steps where {IN_PERIOD} and {OF_RESERVATIONS} group by hour, what, event
+            """
+        )
+        return {row[:2]: int(row[2]) for row in found}
+
+    def p2p(self) -> dict[tuple[str, str], tuple[int, int, int, int, float]]:
+        """Domains → set-ups, failed ones, signalling, all messages, share of signalling."""
+        found = self._rows(
+            f"""
+            with told as (
+                select from_domain, to_domain, {SERVICE} = 'p2p' as is_p2p,
+                    type = 'create' as is_set_up, {FAILED} as failed from traffic
+            )
+            select from_domain, to_domain, count(*) filter (is_p2p and is_set_up),
+                count(*) filter (is_p2p and is_set_up and failed), count(*) filter (is_p2p),
+                count(*), round(count(*) filter (is_p2p) / count(*), 4)
+            from told group by all having count(*) filter (is_p2p) > 0
+            """
+        )
+        return {row[:2]: (*map(int, row[2:6]), float(row[6])) for row in found}
+
     def sessions(self) -> dict[tuple[str, str, int], tuple[int, int, int, float, float]]:
         """(event, ending, code) → steps, resumptions, the longest, the median and the 99th (s)."""
         found = self._rows(
-            """
+            f"""
             select event, outcome, code, count(*), sum(resumptions), max(lasted_s),
                 quantile_disc(greatest(lasted_s, 1), 0.5),
                 quantile_disc(greatest(lasted_s, 1), 0.99)
-            from steps where "at" >= getvariable('start_at') and "at" < getvariable('end_at')
-            group by all
+            from steps where {IN_PERIOD} and not {OF_RESERVATIONS} group by all
             """
         )
         return {row[:3]: (int(row[3]), int(row[4]), *row[5:]) for row in found}
@@ -129,9 +170,9 @@ class Independent:
     def session_hours(self) -> dict[tuple[str, str], int]:
         """(hour, event) → steps."""
         found = self._rows(
-            """
+            f"""
             select strftime("at", '%Y-%m-%dT%H'), event, count(*) from steps
-            where "at" >= getvariable('start_at') and "at" < getvariable('end_at') group by all
+            where {IN_PERIOD} and not {OF_RESERVATIONS} group by all
             """
         )
         return {row[:2]: row[2] for row in found}

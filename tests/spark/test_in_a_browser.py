@@ -66,7 +66,7 @@ def is_drawn(page: Any, name: str) -> bool:
 def test_a_report_is_drawn_and_axe_finds_nothing(page: Any, tmp_path: Path) -> None:
     for name in (
         "outcomes", "latency", "types", "components", "pairs", "effects", "peers", "networks",
-        "services",
+        "services", "reservations", "relayed", "p2p",
     ):  # fmt: skip
         assert is_drawn(page, name), name
     drawn = json.loads(page.inner_text("#report-data") or page.text_content("#report-data"))

@@ -278,3 +278,38 @@ def test_the_openapi_document_has_the_reports(operator: Client) -> None:
     }  # fmt: skip
     assert set(paths["/api/v1/report-runs/"]) == {"get", "post"}
     assert "202" in paths["/api/v1/report-runs/{id}/cancel/"]["post"]["responses"]
+
+
+def test_reserved_bandwidth_and_set_ups_are_drawn_and_added_up(operator: Client) -> None:
+    hour = timezone.now().astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    for number in range(2):
+        start = hour - timedelta(hours=number + 1)
+        made = figures(start, 1, "hourly")
+        at = start.strftime("%Y-%m-%dT%H:%M:%SZ")
+        step = {"event": "relayed", "ending": "video", "code": 0, "times": 3, "bytes": 2**31}
+        domains = {"from_domain": "a.example", "to_domain": "b.example"}
+        counts = {"set_ups": 2, "failed": 1, "signalling": 8, "messages": 80, "share": 0.1}
+        made["tables"] |= {
+            "reservations": [step | {"p50_s": 1, "longest_s": 1}],
+            "reservation_hours": [
+                {"hour": at, "reserved": 4, "refused": 1, "ended": 2, "bytes": 2**31}
+            ],
+            "p2p": [domains | counts],
+        }
+        Report.objects.create(
+            kind="hourly", start=start, end=start + timedelta(hours=1), rows=10, hours_recorded=1,
+            hours_of_period=1, figures=made,
+        )  # fmt: skip
+    found = pages.last_day(timezone.now())
+    (relayed,) = found["tables"]["reservations"]
+    assert (relayed["times"], relayed["bytes"]) == (6, 2**32)
+    (between,) = found["tables"]["p2p"]
+    assert (between["set_ups"], between["signalling"]) == (4, 16)
+    assert "share" not in between
+    drawn = pages.chart(found)
+    assert [value for value in drawn["relayed"] if value] == [2**31] * 2
+    assert [value for value in drawn["reservations"]["reserved"] if value] == [4, 4]
+    assert drawn["p2p"] == {"labels": ["a.example → b.example"], "values": [4]}
+    page = operator.get(f"/admin/spark/report/{Report.objects.first().pk}/change/")
+    for name in ("reservations", "relayed", "p2p"):
+        assert f'data-chart="{name}"' in page.content.decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -192,3 +193,36 @@ def test_nothing_is_asked_of_anybody_but_the_node(visit: Callable[..., Any], nod
     asked = page.evaluate("performance.getEntriesByType('resource').map((each) => each.name)")
     assert asked
     assert {urlsplit(each).netloc for each in asked} == {f"127.0.0.1:{node.port}"}
+
+
+def test_two_tabs_share_a_board(visit: Callable[..., Any]) -> None:
+    page = visit(**PHONE)
+    page.fill("#board-title", "Camping")
+    page.click("#board-start")
+    link = page.wait_for_selector("#board-link:visible").get_attribute("href")
+    other = page.context.new_page()
+    other.goto(link)
+    other.wait_for_selector("#board-text:visible")
+    assert other.input_value("#board-title") == "Camping"
+    page.fill("#board-title", "Camping in May")
+    other.wait_for_function("document.querySelector('#board-title').value === 'Camping in May'")
+    other.fill("#board-text", "Two blankets")
+    other.press("#board-text", "Enter")
+    page.fill("#board-text", "A tent")
+    page.press("#board-text", "Enter")
+    for each in (page, other):
+        each.wait_for_selector("#board-lines :text('observer: Two blankets')")
+        each.wait_for_selector("#board-lines :text('reporter: A tent')")
+    assert axe_faults(other) == []
+    assert other.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    if folder := os.environ.get("SCREENSHOTS"):
+        other.locator("#together").screenshot(path=f"{folder}/together-phone.png")
+        page.locator("#together").screenshot(path=f"{folder}/together-reporter-phone.png")
+    page.close()
+
+
+def test_a_board_that_is_not_there_is_named(visit: Callable[..., Any], node: Node) -> None:
+    page = visit(**DESKTOP)
+    page.goto(f"http://127.0.0.1:{node.port}/?again#board=resource%3A%2F%2Flocalhost%2Fnone")
+    page.wait_for_selector("#board-says:has-text('There is no such board')")
+    page.wait_for_selector("#board-start:enabled")

@@ -52,8 +52,9 @@ class Command(BaseCommand):
         for hour, rows in generate.hours(plan):
             size += files.write(int(hour.timestamp()), rows)
             hours += 1
-        for hour, rows in generate.sessions(plan):
-            size += files.write(int(hour.timestamp()), rows)
+        for made_up in (generate.sessions, generate.reservations):
+            for hour, rows in made_up(plan):
+                size += files.write(int(hour.timestamp()), rows)
         made = {"rows": plan.rows, "hours": hours, "bytes": size}
         told = {**made, "start": plan.start.isoformat(), "end": plan.end.isoformat()}
         text = f"{plan.rows} rows in {hours} hours up to {plan.end:%Y-%m-%d %H:%M}, {size} bytes"

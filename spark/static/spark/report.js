@@ -10,7 +10,7 @@
         delivered: "#0072b2", answered: "#56b4e9", queued: "#009e73", undeliverable: "#e69f00",
         permitted: "#0072b2", denied: "#d55e00", not_applicable: "#56b4e9", indeterminate: "#cc79a7",
         blocked: "#d55e00", refused: "#cc79a7", p50: "#0072b2", p95: "#e69f00", p99: "#d55e00",
-        opened: "#009e73", resumed: "#0072b2", lost: "#e69f00", ended: "#d55e00",
+        opened: "#009e73", resumed: "#0072b2", lost: "#e69f00", ended: "#d55e00", reserved: "#0072b2",
     };
     const readTheme = (dark) => {
         ink = dark ? "#d4d4d8" : "#3f3f46";
@@ -66,9 +66,9 @@
             scales: { x: axis({ beginAtZero: true }), y: axis({ ticks: { color: ink, autoSkip: false } }) },
         }),
     });
-    const flat = ({ labels, values }) => ({
+    const flat = ({ labels, values }, what = "messages") => ({
         type: "bar",
-        data: { labels, datasets: [{ label: "messages", data: values, backgroundColor: "#0072b2" }] },
+        data: { labels, datasets: [{ label: what, data: values, backgroundColor: "#0072b2" }] },
         options: options({
             indexAxis: "y", plugins: { legend: { display: false } },
             scales: { x: axis({ beginAtZero: true }), y: axis({ ticks: { color: ink, autoSkip: false } }) },
@@ -91,6 +91,16 @@
             Object.entries(data.sessions).map(([name, values]) => line(name, values, colours[name], dashes[name])),
             { x: axis(), y: axis({ beginAtZero: true }) },
         ),
+        reservations: () => byHour(
+            "bar",
+            Object.entries(data.reservations).map(([name, values]) => ({ label: name, data: values, backgroundColor: colours[name] })),
+            { x: axis(), y: axis({ beginAtZero: true }) },
+        ),
+        relayed: () => byHour(
+            "line", [line("bytes", data.relayed, "#0072b2", [])],
+            { x: axis(), y: axis({ beginAtZero: true }) },
+        ),
+        p2p: () => flat(data.p2p, "set-ups"),
         peers: () => sides(data.peers),
         networks: () => sides(data.networks),
         services: () => flat(data.services),
@@ -119,7 +129,7 @@
 
     // Dragging over hours shows only these in every chart by hour; a double click shows all again.
     const charts = new Map(); // canvas -> its chart
-    const zoomable = ["outcomes", "latency", "effects", "sessions"];
+    const zoomable = ["outcomes", "latency", "effects", "sessions", "reservations", "relayed"];
     const show = (first, last) => {
         for (const [canvas, chart] of charts) {
             if (!zoomable.includes(canvas.dataset.chart)) continue;

@@ -322,6 +322,8 @@ interface DataObject<Data> {
   readonly url: string;
   readonly schema: string;
   readonly name: string;
+  /** The hyperty that reports it. */
+  readonly reporter: string;
   readonly data: Data;
   readonly children: readonly Child[];
   onChild(listener: (event: ChildEvent) => unknown): Item;
@@ -339,6 +341,7 @@ export class DataObjectReporter<Data extends object = any> implements DataObject
   readonly url: string;
   readonly schema: string;
   readonly name: string;
+  readonly reporter: string;
   /** Change it as any other object; observers get each change. */
   readonly data: Data;
   readonly version: number;

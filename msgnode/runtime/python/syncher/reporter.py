@@ -60,7 +60,7 @@ class DataObjectReporter:
         self.schema: str = stored.get("schema", "")
         self.name: str = value.get("name", "")
         self.data: ObservedDict = observe(self._raw, self)
-        self._me = hyperty
+        self.reporter = self._me = hyperty
         self._bus = bus
         self._manager = manager
         self._end = end

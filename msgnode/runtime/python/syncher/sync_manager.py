@@ -300,8 +300,8 @@ class SyncManager:
             observed = _Observed(is_at_node and url not in self._reported, items)
             self._observed[url] = observed
         observed.hyperties.setdefault(hyperty, schema)
-        await self._node.claim(hyperty)
         if observed.is_at_node:
+            await self._node.claim(hyperty)
             if observed.ready is None:
                 subscribing = self._node.ask("subscribe", url, parts_of(url), hyperty)
                 observed.ready = asyncio.create_task(subscribing)

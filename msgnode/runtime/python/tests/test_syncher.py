@@ -35,6 +35,7 @@ async def node() -> AsyncIterator[FakeNode]:
     yield made
     for peer in made.peers:
         peer.close()
+    await settled()
 
 
 @pytest.fixture

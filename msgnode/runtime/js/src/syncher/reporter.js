@@ -23,6 +23,8 @@ export class DataObjectReporter {
   url;
   name;
   schema;
+  /** The hyperty that reports it. */
+  reporter;
   /** The object: change it as any other. */
   data;
   /** Of the last change. */
@@ -50,6 +52,7 @@ export class DataObjectReporter {
   constructor({ url: me, bus, end }, { resource, schema, value, observers = [] }) {
     const { data, version = 0, childrenObjects = {}, lastModified, responses: _, ...head } = value;
     this.url = resource;
+    this.reporter = me;
     this.schema = schema;
     this.name = head.name;
     this.version = version;

@@ -275,8 +275,8 @@ export class SyncManager {
       const items = [this.#attach(hyperty, `${object}/changes`), this.#attach(hyperty, `${object}/children/`)];
       observed.hyperties.set(hyperty, { schema, items });
     }
-    await this.#node.claim(hyperty);
     if (observed.isAtNode) {
+      await this.#node.claim(hyperty);
       observed.ready ??= this.#node.ask("subscribe", object, partsOf(object), hyperty);
       await observed.ready;
     }

@@ -1,0 +1,255 @@
+"""What is shared when something fails: two workers, a quota in mid-call, each part killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client import Client, code
+from tests.conftest import Come
+from tests.e2e.pair import Pair
+from tests.e2e.test_partitions import own_database
+from tests.node import Node, eventually
+from tests.redis.servers import running as redis_running
+
+from .coturn import Coturn, finished, running, talk
+from .test_connector import QOS, VIDEO, answering_stun
+from .test_coturn import LIMIT, in_redis, place, reserve, until, until_running
+from .test_coturn import Place as OnePlace
+
+__all__ = ["answering_stun", "place"]
+
+pytestmark = [pytest.mark.long, pytest.mark.any_server, pytest.mark.timeout(300)]
+
+MODELS = "from msgnode.qos.models import *\n"
+SERVER = """
+from msgnode.qos.models import *
+TurnServer.objects.create(name="t", urls="turn:127.0.0.1:PORT", capacity=5_000_000)
+"""
+ROW = """
+import json
+from msgnode.qos.models import *
+row = Reservation.objects.get(pk="ID")
+print(json.dumps([row.received, row.sent, row.is_incomplete]))
+"""
+STANDING = """
+import json
+from msgnode.models import Alarm
+print(json.dumps(sorted(Alarm.objects.filter(cleared_at=None).values_list("kind", flat=True))))
+"""
+
+
+@pytest.fixture
+async def pair(
+    tmp_path: Path, redis_url: str, postgres_url: str, answering_stun: int
+) -> AsyncIterator[Pair]:
+    with own_database(postgres_url) as url:
+        both = Pair(tmp_path, REDIS_URL=redis_url, DATABASE_URL=url, QOS_BROKER="embedded")
+        both.one.migrate()
+        both.one.manage("shell", "-c", SERVER.replace("PORT", str(answering_stun)))
+        try:
+            both.start()
+            yield both
+            await both.leave()
+        finally:
+            both.kill()
+
+
+async def test_case_25_of_20_at_once_at_two_workers_exactly_two_get_room_for_two(
+    pair: Pair,
+) -> None:
+    clients = [await pair.come(to) for to in (pair.one, pair.other) for _ in range(10)]
+    answers = await asyncio.gather(*(each.ask("create", QOS, VIDEO) for each in clients))
+    codes = sorted(code(answer) for answer in answers)
+    assert codes == [200] * 2 + [503] * 18
+    refused = [each["body"]["desc"] for each in answers if code(each) == 503]
+    assert all("class video" in text for text in refused)
+    for client, answer in zip(clients, answers, strict=True):
+        if code(answer) == 200:
+            path = {"resource": f"/reservations/{answer['body']['value']['reservationId']}"}
+            assert code(await client.ask("delete", QOS, path)) == 200
+            assert (await client.expect(type="update", sender=QOS))["body"]["value"] == "released"
+    again = await asyncio.gather(*(each.ask("create", QOS, VIDEO) for each in clients))
+    assert sorted(code(answer) for answer in again) == codes
+
+
+async def test_another_worker_supervises_when_the_one_that_did_is_killed(pair: Pair) -> None:
+    by_worker = {node: await pair.come(node) for node in (pair.one, pair.other)}
+    supervisor = await supervising(by_worker)
+    left = pair.other if supervisor is pair.one else pair.one
+    client = by_worker[left]
+    made = await client.ask("create", QOS, VIDEO)
+    supervisor.kill()
+    async with asyncio.timeout(60):
+        while "standby" in left.text("/health/ready"):
+            await eventually()
+    path = {"resource": f"/reservations/{made['body']['value']['reservationId']}"}
+    assert code(await client.ask("delete", QOS, path)) == 200
+    assert (await client.expect(type="update", sender=QOS))["body"]["value"] == "released"
+
+
+async def supervising(nodes: Any) -> Node:
+    async with asyncio.timeout(60):
+        while True:
+            for node in nodes:
+                if "TURN servers up" in node.text("/health/ready"):
+                    assert isinstance(node, Node)
+                    return node
+            await eventually()
+
+
+async def test_case_31_a_quota_that_is_reached_in_mid_call_cuts_it(
+    place: OnePlace, come: Come
+) -> None:
+    quota = 1_000_000
+    place.shell(
+        f'from msgnode.qos.models import *\nCustomer(name="mid", quota={quota}).save()\nprint(1)'
+    )
+    client = await come(to=place.node)
+    await in_redis(place)
+    value = await reserve(client, "mid")
+    (ice,) = value["iceServers"]
+    talking = talk(place.turn, ice, packets=20_000, size=500, every=5)  # 100 seconds
+    try:
+        await until_running(place.turn, ice["username"], lambda number: number > 0)
+        async with asyncio.timeout(60):
+            told = await client.expect(type="update", sender=QOS)
+        assert told["body"]["value"] == "exceeded"
+        await until_running(place.turn, ice["username"], lambda number: number == 0)
+        assert talking.poll() is None, "it was to be cut in mid-call"
+    finally:
+        talking.kill()
+        talking.communicate()
+    body = {**VIDEO, "value": {"class": "audio", "cspId": "mid"}}
+    assert code(await client.ask("create", QOS, body)) == 403
+    used = int(
+        place.shell(
+            'from msgnode.qos.models import *\nprint(Customer.objects.get(name="mid").used)'
+        )
+    )
+    assert quota <= used < 20_000 * 500 * 4
+
+
+class Places:
+    """A node with its broker on, and two TURN servers."""
+
+    def __init__(self, node: Node, redis: Any, turns: tuple[Coturn, Coturn]) -> None:
+        self.node = node
+        self.redis = redis
+        self.turns = turns
+
+    def shell(self, program: str) -> Any:
+        return json.loads(self.node.manage("shell", "-c", program).strip().splitlines()[-1])
+
+
+@pytest.fixture
+def places(tmp_path: Path, start_node: Callable[..., Node]) -> Iterator[Places]:
+    with (
+        redis_running(tmp_path) as redis,
+        running(tmp_path, redis.port) as one,
+        running(tmp_path, redis.port) as other,
+    ):
+        node = start_node(QOS_BROKER="embedded", QOS_TURN_REDIS_URL=redis.url, QOS_POLL_SECONDS=1)
+        found = Places(node, redis, (one, other))
+        found.shell(one.row() + other.row() + "print(1)")
+        yield found
+
+
+async def state(node: Node, wish: Callable[[str], bool]) -> str:
+    """What /health/ready says of the broker, once it is so."""
+    said = ""
+    limit = time.monotonic() + LIMIT
+    while not wish(said):
+        assert time.monotonic() < limit, said
+        await eventually(0.2)
+        body = await asyncio.to_thread(node.text, "/health/ready")
+        said = str(json.loads(body).get("connectors", {}).get("qos", ""))
+    return said
+
+
+async def test_cases_33_34_and_35_each_part_killed_in_turn_cuts_no_call_and_counts_none_twice(
+    places: Places,
+) -> None:
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(places.node.ws())
+        await client.open()
+        await in_redis(places)  # type: ignore[arg-type]
+        made = await client.ask("create", QOS, VIDEO)
+        value = made["body"]["value"]
+        (ice,) = value["iceServers"]
+        mine, other = places.turns
+        if str(mine.port) not in ice["urls"][0]:
+            mine, other = other, mine
+        await state(places.node, lambda said: said == "2 of 2 TURN servers up")
+        packets = 4_000  # 80 seconds
+        talking = talk(mine, ice, packets=packets, size=500)
+        await until(client, value, state="active")
+
+        places.redis.stop()
+        await state(places.node, lambda said: said.endswith("Redis away"))
+        assert code(await client.ask("read", QOS, {"resource": "/resources"})) == 200
+        await asyncio.to_thread(places.redis.start)
+        await state(places.node, lambda said: said == "2 of 2 TURN servers up")
+
+        other.kill()
+        await state(places.node, lambda said: said == "1 of 2 TURN servers up")
+        assert "turn-down" in await asyncio.to_thread(places.shell, STANDING)
+        assert (await until(client, value, state="active"))["state"] == "active"
+
+        await asyncio.to_thread(places.node.kill)
+        await asyncio.to_thread(places.node.start)
+        back = await stack.enter_async_context(places.node.ws())
+        answer = await back.reopen(client.runtime_url, client.token)
+        assert code(answer) == 200, answer
+        await state(places.node, lambda said: said == "1 of 2 TURN servers up")
+        assert talking.poll() is None, "the call was to outlast all of it"
+
+        result = await asyncio.to_thread(finished, talking, 150)
+        assert (result.sent, result.received) == (2 * packets, 2 * packets), result.said[-1500:]
+        truth = 2 * packets * 500
+        program = ROW.replace("ID", value["reservationId"])
+        async with asyncio.timeout(LIMIT):
+            while True:
+                received, sent, is_incomplete = await asyncio.to_thread(places.shell, program)
+                assert received <= truth and sent <= truth, "counted twice"
+                if (received, sent) == (truth, truth) or is_incomplete:
+                    break
+                await eventually(0.2)
+
+
+async def test_case_33_a_node_that_is_killed_in_mid_call_counts_to_the_byte_afterwards(
+    place: OnePlace,
+) -> None:
+    async with AsyncExitStack() as stack:
+        client: Client = await stack.enter_async_context(place.node.ws())
+        await client.open()
+        await in_redis(place)
+        value = await reserve(client)
+        (ice,) = value["iceServers"]
+        packets = 3_000  # 60 seconds
+        talking = talk(place.turn, ice, packets=packets, size=500)
+        await until(client, value, state="active")
+        await asyncio.to_thread(place.node.kill)
+        await asyncio.to_thread(place.node.start)
+        back = await stack.enter_async_context(place.node.ws())
+        assert code(await back.reopen(client.runtime_url, client.token)) == 200
+        await state(place.node, lambda said: said == "1 of 1 TURN servers up")
+        assert talking.poll() is None, "the call was to outlast the restart"
+        result = await asyncio.to_thread(finished, talking, 150)
+        assert (result.sent, result.received) == (2 * packets, 2 * packets), result.said[-1500:]
+        await until(back, value, received=2 * packets * 500, sent=2 * packets * 500)
+        path = {"resource": f"/reservations/{value['reservationId']}"}
+        assert code(await back.ask("delete", QOS, path)) == 200  # ends what the client has left
+        program = ROW.replace("ID", value["reservationId"])
+        async with asyncio.timeout(LIMIT):
+            while json.loads(place.shell(program)) != [2 * packets * 500] * 2 + [False]:
+                await eventually(0.2)
+        used = f"{MODELS}print(Customer.objects.get(name='csp1').used)"
+        assert int(place.shell(used)) == 4 * packets * 500
