@@ -190,7 +190,7 @@ function step(part, span, index, began) {
   const facts = Object.entries(span.facts).map(([key, value]) => (key === "bytes" ? bytes(value) : `${key}: ${value}`));
   if (!index && part.further) facts.push(`${part.further} further listeners`);
   const cells = [
-    `${index ? "· " : ""}${span.is_error ? "▲ " : ""}${name}`, `+${microseconds(Math.max(0, span.at - began) * 1e6)}`,
+    `${index ? "· " : ""}${span.is_error ? "▲ " : ""}${name}`, index || span.at > began ? `+${microseconds(Math.max(0, span.at - began) * 1e6)}` : "0",
     microseconds(span.seconds * 1e6), part.worker, facts.join("; "),
   ];
   cells.forEach((content, column) => {
