@@ -118,11 +118,13 @@ async def test_of_two_tabs_with_the_same_ids_each_gets_its_own_answers(parties: 
     alice = await parties.bring("alice")
     tabs = [alice, *[await parties.bring("alice", alice.runtime_url) for _ in range(2)]]
     others = [await parties.bring(f"o{number}") for number in range(3)]
+    requests = []
     for tab, other in zip(tabs, others, strict=True):
         await tab.send("read", other.runtime_url, id=9)
-    for tab, other in zip(tabs, others, strict=True):
+        requests.append(await other.expect(type="read"))
+    for tab, other, request in zip(tabs, others, requests, strict=True):
         if len(parties.nodes) == 1 or tab is tabs[-1]:  # elsewhere the last that asked is known
-            await answers(other, await other.expect(type="read"), 200)
+            await answers(other, request, 200)
             assert (await tab.answer(9))["body"]["value"] == other.runtime_url
 
 

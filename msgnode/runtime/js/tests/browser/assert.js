@@ -18,6 +18,7 @@ function isEqual(left, right) {
 function matches(error, expected) {
   if (expected === undefined) return true;
   if (expected instanceof RegExp) return expected.test(String(error));
+  if (typeof expected === "object") return Object.keys(expected).every((key) => isEqual(error[key], expected[key]));
   if (expected.prototype !== undefined && error instanceof expected) return true;
   return Error.prototype.isPrototypeOf(expected.prototype) ? false : Boolean(expected(error));
 }
