@@ -53,7 +53,9 @@ def test_a_run_goes_over_redis_and_is_kept_in_postgresql(
     assert broker.llen("celery") == 0
     with psycopg.connect(postgres_url) as database:
         ((rows, figures),) = database.execute("select rows, figures from spark_report").fetchall()
-        steps = sum(row["sessions"] for row in figures["tables"]["sessions"])
+        tables = figures["tables"]
+        steps = sum(row["sessions"] for row in tables["sessions"])
+        steps += sum(row["times"] for row in tables["reservations"])
         assert rows - steps == figures["totals"]["messages"] > 0
         with pytest.raises(psycopg.errors.UniqueViolation):  # the lock: one runs at a time
             database.execute("update spark_reportrun set state = 'running' where id = %s", [number])
