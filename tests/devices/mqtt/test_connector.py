@@ -5,18 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
-from tests.client import ALLOCATION, Client, code, runtime
+from tests.client import ALLOCATION, Client, code
 from tests.devices.mqtt.broker import Mosquitto, thing
+from tests.devices.mqtt.watching import talker
 from tests.node import Node, eventually
-
-
-@asynccontextmanager
-async def talker(node: Node) -> AsyncIterator[Client]:
-    async with node.ws() as client:
-        yield await client.open(runtime())
 
 
 async def is_there(client: Client, address: str) -> None:
