@@ -65,13 +65,19 @@ def test_a_search_is_compiled_once_and_asks_for_other_values_each_time() -> None
         for number in range(3 if name != "nobody" else 0):
             facts = hyperty(guid=f"g-{name}", resources=["chat"], runtime=f"runtime://d/{name}")
             api.register(Kind.HYPERTY, f"hyperty://d/{name}-{number}", facts, user)
-        for given in ({"user": user}, {"guid": f"user-guid://g-{name}"}, {"guid": f"g-{name}"},
-                      {"user": user, "guid": f"g-{name}", "runtime": f"runtime://d/{name}"}):
+        for given in (
+            {"user": user},
+            {"guid": f"user-guid://g-{name}"},
+            {"guid": f"g-{name}"},
+            {"user": user, "guid": f"g-{name}", "runtime": f"runtime://d/{name}"},
+        ):
             found = api.find(Search(Kind.HYPERTY, **given))
             wanted = Hyperty.objects.filter(user__user_id=user).order_by("-id")
             assert [entry.url for entry in found] == [row.url for row in wanted]
             assert all(entry.resources == ("chat",) for entry in found)
-            assert all(entry.modified == row.modified_at for entry, row in zip(found, wanted, strict=True))
+            assert all(
+                entry.modified == row.modified_at for entry, row in zip(found, wanted, strict=True)
+            )
     assert searches._query.cache_info().misses == 3
 
 
