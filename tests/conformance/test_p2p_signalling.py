@@ -99,7 +99,7 @@ async def test_case_p9_an_invitation_to_a_runtime_that_is_away_is_refused_and_do
     assert code(await again.reopen(receiver.runtime_url, receiver.token)) == 200
     assert (await again.expect(id="resume"))["body"]["method"] == "resume"
     assert [frame["type"] for frame in await again.settled()] == []
-    assert 'msgnode_p2p_invitations_total{outcome="undeliverable"' in node.text("/metrics")
+    assert 'msgnode_p2p_invitations_total{outcome="dropped"' in node.text("/metrics")
     await sender.hang_up()
     await again.hang_up()
 
