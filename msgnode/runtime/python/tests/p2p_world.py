@@ -86,7 +86,8 @@ class Side:
             received = link.resume_asked(what["epoch"], what["received"])
             self.other.to_node_queue.append(("answer", ("resume", what, received)))
         elif kind == "answer":
-            link.answered(*what, now)
+            method, params, received = what
+            link.answered(method, params, received, now)
 
     def channel_step(self) -> None:
         """The channel delivers one frame of this side to the other."""

@@ -8,12 +8,11 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from p2p_world import FULL, World
 
 from msgnode.runtime.python.p2p import link as links
 from msgnode.runtime.python.p2p.link import Way
 from msgnode.runtime.python.p2p.settings import P2PTimers
-
-from .p2p_world import FULL, World
 
 SAY = st.tuples(st.sampled_from(["say a", "say b"]), st.integers(1, 50))
 STEPS = st.tuples(st.just("steps"), st.integers(0, 150))
@@ -175,9 +174,9 @@ def test_case_p34_the_second_fence_opens_the_way_where_the_first_was_lost() -> N
     for side in world.sides:
         side.channel.clear()  # its answer is gone
     world.tick()
-    assert world.a.link.way is Way.NODE
+    assert str(world.a.link.way) == "node"
     talk.assert_all_arrived()
-    while world.a.link.way is not Way.CHANNEL:
+    while str(world.a.link.way) != "channel":
         assert world.step() or world.tick()
     talk.say("a", 5)
     talk.assert_all_arrived()
@@ -238,7 +237,9 @@ def test_case_p39_without_a_fence_the_order_would_break(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("length", [100, 16_384, 16_385, 262_145, 1024 * 1024 - 100])
-def test_case_p44_a_message_of_any_length_arrives_whole(length: int) -> None:
+def test_case_p44_a_message_of_any_length_arrives_whole(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     talk = live()
     taken: list[dict[str, object]] = []
     keep = talk.world.b.take
@@ -247,7 +248,7 @@ def test_case_p44_a_message_of_any_length_arrives_whole(length: int) -> None:
         taken.append(message)
         return keep(message)
 
-    talk.world.b.take = take  # type: ignore[method-assign]
+    monkeypatch.setattr(talk.world.b, "take", take)
     text = ("ü🙂" * length)[:length]
     talk.world.a.link.send({"id": 0, "type": "create", "text": text}, length, 0.0)
     talk.world.a.link.send({"id": 1, "type": "create"}, 10, 0.0)
@@ -265,10 +266,10 @@ def test_case_p47_a_slow_reader_never_has_more_than_its_room_and_a_frame() -> No
     assert talk.world.a.most_in_channel <= FULL + 17_000
 
 
-def test_the_window_bounds_what_is_not_acknowledged() -> None:
+def test_the_window_bounds_what_is_not_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
     talk = live()
     world = talk.world
-    world.a.has_room = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(world.a, "has_room", lambda: True)
     talk.say("a", 5_000)
     assert len(world.a.link._window) == P2PTimers().window
     talk.assert_all_arrived()
