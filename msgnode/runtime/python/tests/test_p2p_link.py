@@ -290,7 +290,7 @@ def test_case_p46_what_cannot_be_read_is_counted_and_the_tenth_ends_the_channel(
     link = talk.world.b.link
     for _ in range(9):
         link.frame(text, talk.world.now)
-    assert link.is_open and link.faults == 9
+    assert (link.is_open, link.faults) == (True, 9)
     link.frame(text, talk.world.now)
     assert not link.is_open
     talk.say("a", 10)
@@ -325,7 +325,7 @@ def test_case_p55_silence_is_noticed_in_twelve_seconds_and_pings_keep_a_channel_
     world = talk.world
     for _ in range(200):
         assert world.step() or world.tick()
-    assert world.a.link.is_open and world.now > 60
+    assert (world.a.link.is_open, world.now > 60) == (True, True)
     world.cut()
     began = world.now
     while world.a.link.is_open:
