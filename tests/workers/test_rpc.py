@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from channels.layers import InMemoryChannelLayer
 
@@ -28,8 +29,13 @@ RECORD = TrafficRecord(
 
 
 @pytest.fixture
-async def three() -> AsyncIterator[list[Fellow]]:
-    layer, secret = LossyLayer(InMemoryChannelLayer(capacity=100)), uuid.uuid4().hex
+def layer() -> LossyLayer:
+    return LossyLayer(InMemoryChannelLayer(capacity=100))
+
+
+@pytest.fixture
+async def three(layer: LossyLayer) -> AsyncIterator[list[Fellow]]:
+    secret = uuid.uuid4().hex
     there: list[Fellow] = []
     for number in range(3):
         fellow = await Fellow(layer, f"worker-{number}", secret).start(*there)
@@ -55,7 +61,9 @@ async def test_every_other_worker_answers(three: list[Fellow]) -> None:
     assert await asyncio.to_thread(one.rpc.ask_from_thread, "name", b"I am", 10) == told
 
 
-async def test_who_does_not_answer_is_left_out_in_time(three: list[Fellow]) -> None:
+async def test_who_does_not_answer_is_left_out_in_time(
+    three: list[Fellow], layer: LossyLayer
+) -> None:
     one, other, third = three
 
     async def never(_: bytes) -> bytes:
@@ -67,7 +75,9 @@ async def test_who_does_not_answer_is_left_out_in_time(three: list[Fellow]) -> N
     other.rpc.answers = {"a": says(b"here"), "b": fails, "c": says(b"x" * rpc.MAX_BYTES * 2)}
     third.rpc.answers = {"a": never}
     (peer,) = [each for each in one.transport.peers.values() if each.name == "worker-2"]
-    assert await one.rpc.ask("a", b"", 0.2) == {"worker-1": b"here", "worker-2": None}
+    # it is not heard of again once it is cut off below
+    layer.loses = lambda message: message.get("epoch") == peer.epoch and "beat" in message["type"]
+    assert await one.rpc.ask("a", b"", 1.0) == {"worker-1": b"here", "worker-2": None}
     assert await one.rpc.ask("b", b"", 0.2) == {"worker-1": None, "worker-2": None}
     assert await one.rpc.ask("c", b"", 0.2) == {"worker-1": None, "worker-2": None}
     one.transport.down(peer, "is cut off by the test")
@@ -110,8 +120,13 @@ async def test_of_many_questions_only_so_many_are_worked_on(three: list[Fellow])
 async def test_messages_that_pass_another_worker_are_seen(
     three: list[Fellow], settings: Any
 ) -> None:
-    one, other, _ = three
+    one, other, third = three
     other.rpc.answers = peer_queries.answers(node=None)  # type: ignore[arg-type]
+
+    async def nothing(_: bytes) -> bytes:
+        return msgspec.msgpack.encode([])
+
+    third.rpc.answers = {"passing": nothing}
     with tempfile.TemporaryDirectory() as folder:
         settings.DATA_DIR = Path(folder)
         attached = asyncio.Event()
@@ -125,7 +140,7 @@ async def test_messages_that_pass_another_worker_are_seen(
         tail = Tail(Path(folder), "w", attach)
         await tail.start()
         seen = asyncio.create_task(
-            asyncio.to_thread(partial(peer_queries.passing, one.rpc), 3.0, 1)
+            asyncio.to_thread(partial(peer_queries.passing, one.rpc), 10.0, 1)
         )
         await attached.wait()
         taps[0](RECORD, b'{"value":{"number":3}}')
