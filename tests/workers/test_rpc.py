@@ -19,6 +19,7 @@ from msgnode.core.record import Outcome, TrafficRecord
 from msgnode.monitoring import peer_queries
 from msgnode.monitoring.tail import Tail
 from msgnode.workers import rpc
+from msgnode.workers.peer import Peer
 from policies.authoring import live_messages
 from tests.node import eventually
 from tests.workers.cluster import Fellow, LossyLayer
@@ -43,6 +44,11 @@ async def three(layer: LossyLayer) -> AsyncIterator[list[Fellow]]:
         there.append(fellow)
     yield there
     await asyncio.gather(*(fellow.transport.stop() for fellow in there))
+
+
+def not_heard_of_again(layer: LossyLayer, peer: Peer) -> None:
+    """Lose its heartbeats, one of which would bring it back."""
+    layer.loses = lambda message: message.get("epoch") == peer.epoch and "beat" in message["type"]
 
 
 def says(text: bytes) -> Callable[[bytes], Awaitable[bytes]]:
@@ -75,8 +81,7 @@ async def test_who_does_not_answer_is_left_out_in_time(
     other.rpc.answers = {"a": says(b"here"), "b": fails, "c": says(b"x" * rpc.MAX_BYTES * 2)}
     third.rpc.answers = {"a": never}
     (peer,) = [each for each in one.transport.peers.values() if each.name == "worker-2"]
-    # it is not heard of again once it is cut off below
-    layer.loses = lambda message: message.get("epoch") == peer.epoch and "beat" in message["type"]
+    not_heard_of_again(layer, peer)  # once it is cut off below
     assert await one.rpc.ask("a", b"", 1.0) == {"worker-1": b"here", "worker-2": None}
     assert await one.rpc.ask("b", b"", 0.2) == {"worker-1": None, "worker-2": None}
     assert await one.rpc.ask("c", b"", 0.2) == {"worker-1": None, "worker-2": None}
@@ -172,7 +177,9 @@ async def test_a_call_reaches_one_worker_and_is_answered(three: list[Fellow]) ->
     assert await one.rpc.call(other_of(one, "worker-1"), "device", too_large, 10) is None
 
 
-async def test_a_call_ends_with_its_worker_or_its_time(three: list[Fellow]) -> None:
+async def test_a_call_ends_with_its_worker_or_its_time(
+    three: list[Fellow], layer: LossyLayer
+) -> None:
     one, other, _ = three
 
     async def never(_: bytes) -> bytes:
@@ -183,6 +190,7 @@ async def test_a_call_ends_with_its_worker_or_its_time(three: list[Fellow]) -> N
 
     other.rpc.calls = {"device": never, "fault": fails}
     peer = other_of(one, "worker-1")
+    not_heard_of_again(layer, peer)  # once it is cut off below
     assert await one.rpc.call(peer, "device", b"", 0.2) is None
     assert await one.rpc.call(peer, "fault", b"", 10) == b""
     waiting = asyncio.create_task(one.rpc.call(peer, "device", b"", 60))
