@@ -6,13 +6,14 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import Count, QuerySet
+from django.forms import Script
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.decorators import action
 
-from policies import pages
+from policies import pages, typed_pages
 from policies.authoring.drafts import paths_of_rules
 from policies.authoring.forms import PolicyForm, PolicySetForm, PolicyTestForm, RuleForm
 from policies.models import NamedList, Policy, PolicySet, PolicyTest, Rule, RuleHits
@@ -27,7 +28,7 @@ class DraftAdmin(ModelAdmin):
     warn_unsaved_form = True
 
     class Media:
-        js = ("policies/editor.js",)
+        js = ("policies/editor.js", Script("policies/builder.js", type="module"))
 
     @action(description="Check and publish", url_path="publish", icon="publish")
     def publish(self, request: HttpRequest) -> HttpResponse:
@@ -107,7 +108,9 @@ class PolicySetAdmin(DraftAdmin):
         """The pages beside the lists."""
         view = self.admin_site.admin_view
         return [
-            path("check-typed/", view(pages.check_typed), name="policies_check_typed"),
+            path("check-typed/", view(typed_pages.check_typed), name="policies_check_typed"),
+            path("say-typed/", view(typed_pages.say_typed), name="policies_say_typed"),
+            path("try-typed/", view(typed_pages.try_typed), name="policies_try_typed"),
             path("import-file/", view(pages.import_page), name="policies_import"),
             path("export-file/", view(pages.export_file), name="policies_export"),
             path("shadow/", view(pages.shadow_report), name="policies_shadow"),
