@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db.models import Count, QuerySet
 from django.forms import Script
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.decorators import action
 
 from policies import pages, typed_pages
-from policies.authoring.drafts import paths_of_rules
+from policies.authoring.drafts import paths_of_rules, policy_of_the_console
 from policies.authoring.forms import PolicyForm, PolicySetForm, PolicyTestForm, RuleForm
 from policies.models import NamedList, Policy, PolicySet, PolicyTest, Rule, RuleHits
 
@@ -133,6 +134,16 @@ class PolicyAdmin(DraftAdmin):
     list_select_related = ("policy_set",)
     search_fields = ("key", "note")
     inlines = (RuleInline,)
+    actions_detail = ("build",)
+
+    def has_build_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        """Who may add rules."""
+        return request.user.has_perm("policies.add_rule")
+
+    @action(description="Build a rule", url_path="build-rule", permissions=["build"], icon="add")
+    def build(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """To the form of a rule of this policy."""
+        return redirect(f"{reverse('admin:policies_rule_add')}?policy={object_id}")
 
 
 class HitFilter(admin.SimpleListFilter):
@@ -169,6 +180,18 @@ class RuleAdmin(DraftAdmin):
     list_select_related = ("policy__policy_set",)
     search_fields = ("key", "note")
     autocomplete_fields = ("policy",)
+
+    def save_model(self, request: HttpRequest, obj: Rule, form: Any, change: bool) -> None:
+        """A rule without a policy goes to that of the console, which only reports at first."""
+        if obj.policy_id is None:
+            obj.policy = policy_of_the_console()
+            policy_set = obj.policy.policy_set
+            messages.info(
+                request,
+                f"It stands in the policy “{obj.policy}” of the set “{policy_set}”, whose mode is "
+                f"{policy_set.mode}: publish the draft for it to take part.",
+            )
+        super().save_model(request, obj, form, change)
 
     @admin.display(description="hits")
     def hits(self, obj: Rule) -> str:

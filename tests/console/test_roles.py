@@ -54,7 +54,7 @@ POSTED = frozenset(
 LEAD_ON = frozenset(
     f"policies_{model}_{act}"
     for model in ("policyset", "policy", "rule", "namedlist", "policytest", "version")
-    for act in ("publish", "try_out", "bring", "take")
+    for act in ("publish", "try_out", "bring", "take", "build")
 )
 # For every operator: the first page, his own password, the way out, texts, the menu's search.
 FOR_ALL = frozenset(

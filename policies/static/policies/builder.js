@@ -33,6 +33,8 @@ function build() {
   json.append(element("summary", { textContent: "As JSON" }), area);
   if (area.nextElementSibling?.classList.contains("policy-check")) json.append(area.nextElementSibling);
   place.append(sentence, rows, unread, json);
+  const example = document.getElementById("guide-example");
+  if (example) place.prepend(example.parentElement);
 
   let tree = group("all", []);
   let isWriting = false;
@@ -137,7 +139,8 @@ function build() {
     keyed(labelled(select, "What is looked at"), `${path}.attribute`);
     select.addEventListener("change", () => {
       test.attribute = { "body.": "body.value", "rate.": "rate.srcSession.minute" }[select.value] ?? select.value;
-      if (!operatorsOf(test.attribute).includes(test.operator)) [test.operator] = operatorsOf(test.attribute);
+      const offered = operatorsOf(test.attribute);
+      if (test.value === null || !offered.includes(test.operator)) [test.operator] = offered;
       test.value = test.operator === "exists" ? true : null;
       changed(`${path}.attribute`);
     });

@@ -66,8 +66,7 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     document.querySelectorAll("textarea[data-policy-layer]").forEach(watch);
-    const guide = document.getElementById("policy-guide");
-    const examples = guide?.querySelector("#guide-example");
+    const examples = document.getElementById("guide-example");
     if (examples) examples.addEventListener("change", () => start(examples));
   });
 })();
