@@ -183,7 +183,7 @@ class RuleAdmin(DraftAdmin):
 
     def save_model(self, request: HttpRequest, obj: Rule, form: Any, change: bool) -> None:
         """A rule without a policy goes to that of the console, which only reports at first."""
-        if obj.policy_id is None:
+        if form.cleaned_data.get("policy") is None and not change:
             obj.policy = policy_of_the_console()
             policy_set = obj.policy.policy_set
             messages.info(
