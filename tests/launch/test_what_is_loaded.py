@@ -1,4 +1,4 @@
-"""A program of the node loads what it needs: Spark is for the processes of reports."""
+"""A program of the node loads what it needs: Spark is for the processes that reports run in."""
 
 from __future__ import annotations
 
@@ -6,28 +6,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.node import ROOT
 
+MODULES = ("spark.tasks", "msgnode.celery", "msgnode.asgi")
 
-@pytest.mark.parametrize(
-    ("module", "unloaded"),
-    [
-        ("msgnode.asgi", ("pyspark",)),
-        ("msgnode.celery", ("pyspark",)),
-        ("msgnode.management.commands.run", ("pyspark", "pyarrow", "twisted", "unfold")),
-    ],
-)
-def test_no_program_of_the_node_loads_at_its_start_what_it_does_not_need(
-    module: str, unloaded: tuple[str, ...], tmp_path: Path
-) -> None:
-    setup = "" if module.endswith(".run") else "django.setup(); "
+
+def test_no_program_of_the_node_loads_spark_at_its_start(tmp_path: Path) -> None:
+    """One after the other in one process: the first that loads it is named."""
     lines = (
-        f"import django, importlib, sys; {setup}importlib.import_module({module!r}); "
-        "app = getattr(sys.modules.get('msgnode.celery'), 'app', None); "
-        "app and app.loader.import_default_modules(); "
-        f"print([name for name in {unloaded!r} if name in sys.modules])"
+        "import django, importlib, sys; django.setup()\n"
+        f"for name in {MODULES!r}:\n"
+        "    importlib.import_module(name)\n"
+        "    print(name, 'pyspark' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", lines], cwd=ROOT, capture_output=True, text=True, timeout=100,
@@ -35,4 +25,4 @@ def test_no_program_of_the_node_loads_at_its_start_what_it_does_not_need(
              "DJANGO_SETTINGS_MODULE": "msgnode.settings"},
         check=True,
     )  # fmt: skip
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.stdout.split()[-6:] == [word for name in MODULES for word in (name, "False")]
