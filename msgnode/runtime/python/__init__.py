@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .faults import Fault
+    from .graph.contacts import Contact
+    from .graph.errors import GraphError
+    from .graph.graph_connector import Found, GraphConnector
+    from .graph.records import Person, UserId
     from .message_bus import MessageBus
     from .messages import BadMessage, Message
     from .minibus import MiniBus
@@ -26,13 +30,18 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "BadMessage": "messages",
+    "Contact": "graph.contacts",
     "DataObjectObserver": "syncher.observer",
     "DataObjectReporter": "syncher.reporter",
     "Fault": "faults",
+    "Found": "graph.graph_connector",
+    "GraphConnector": "graph.graph_connector",
+    "GraphError": "graph.errors",
     "Limits": "settings",
     "Message": "messages",
     "MessageBus": "message_bus",
     "MiniBus": "minibus",
+    "Person": "graph.records",
     "Pipeline": "pipeline",
     "PolicyEngine": "policy",
     "Protostub": "protostub",
@@ -43,19 +52,25 @@ _WHERE = {
     "Settings": "settings",
     "SyncError": "syncher.errors",
     "Syncher": "syncher.syncher",
+    "UserId": "graph.records",
     "activate": "protostub",
     "policy_handler": "policy",
 }
 
 __all__ = [
     "BadMessage",
+    "Contact",
     "DataObjectObserver",
     "DataObjectReporter",
     "Fault",
+    "Found",
+    "GraphConnector",
+    "GraphError",
     "Limits",
     "Message",
     "MessageBus",
     "MiniBus",
+    "Person",
     "Pipeline",
     "PolicyEngine",
     "Protostub",
@@ -66,6 +81,7 @@ __all__ = [
     "Settings",
     "SyncError",
     "Syncher",
+    "UserId",
     "activate",
     "policy_handler",
 ]

@@ -12,8 +12,9 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Mapping
+from functools import cached_property
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgnode.core.identity import Identity
 
@@ -27,6 +28,9 @@ from .resolver import Resolver
 from .settings import Settings
 from .syncher.stored_objects import Storage
 from .syncher.sync_manager import SyncManager
+
+if TYPE_CHECKING:
+    from .graph.graph_connector import GraphConnector
 
 CLOSE_SECONDS = 3.0
 
@@ -46,7 +50,8 @@ class Runtime:
         Args:
             url: kept by the caller from one start to the next, or made anew.
             policies: the user's own, for what goes out and comes in.
-            storage: texts by key, such as a `shelve` or a `dbm`: keeps data objects for resume().
+            storage: texts by key, such as a `shelve` or a `dbm`: keeps contacts, and data objects
+                for resume().
         """
         self.settings = settings
         self.url = url or f"runtime://{settings.domain}/{uuid.uuid4()}"
@@ -59,8 +64,21 @@ class Runtime:
             handler = policy_handler(policies, self._identify)
             self.bus.pipeline_out.use(handler)
             self.bus.pipeline_in.use(handler)
+        self._storage = storage
         self._sync_manager = SyncManager(self.bus, settings.domain, storage)
         self._housekeeping = asyncio.create_task(keep_house(self.resolver))
+
+    @cached_property
+    def graph(self) -> GraphConnector:
+        """The Graph Connector; it needs `hyperty-runtime[graph]`."""
+        from .graph.contacts import Contacts
+        from .graph.graph_connector import GraphConnector
+
+        def failed(text: str, error: Exception) -> None:
+            self.bus.report("storage.failed", f"{text}: {error}", None, error)
+
+        key = f"msgnode.contacts.{self.settings.domain}"
+        return GraphConnector(self.bus, Contacts(key, self._storage, failed))
 
     async def __aenter__(self) -> Runtime:
         return self

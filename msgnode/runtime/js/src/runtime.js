@@ -17,6 +17,8 @@ import { domainOf } from "./addresses.js";
 import { Catalogue } from "./catalogue.js";
 import { limited, systemClock } from "./clock.js";
 import { LoadError } from "./errors.js";
+import { Contacts } from "./graph/contacts.js";
+import { GraphConnector } from "./graph/graph-connector.js";
 import { newId } from "./ids.js";
 import { Loader } from "./loader.js";
 import { MessageBus } from "./messagebus.js";
@@ -40,6 +42,7 @@ export class Runtime {
   #hyperties = new Map(); // url -> {listen, remove}
   #syncManager;
   #identity;
+  #graph;
   #isClosed = false;
   #onLine = () => this.#tell({ value: "online" });
   #offLine = () => this.#tell({ value: "offline" });
@@ -97,6 +100,14 @@ export class Runtime {
   /** What was dropped, refused or reported, by reason. */
   get counters() {
     return this.bus.counters;
+  }
+
+  /** The Graph Connector; made when it is first asked for. */
+  get graph() {
+    const onFailure = (text, error) => this.bus.report("storage.failed", { error: new Error(text, { cause: error }) });
+    const kept = { key: `msgnode.contacts.${this.domain}`, storage: this.#options.storage, onFailure };
+    this.#graph ??= new GraphConnector(this.bus, this.url, new Contacts(kept));
+    return this.#graph;
   }
 
   /**
