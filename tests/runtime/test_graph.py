@@ -35,7 +35,8 @@ def settings(domain: str, nodes: dict[str, Node], **more: Any) -> Settings:
 
 def in_nodejs(domain: str, nodes: dict[str, Node], **order: Any) -> dict[str, Any]:
     """What a runtime in Node.js says of the order."""
-    options = {"domain": domain, "catalogues": dict(settings(domain, nodes).catalogues)}
+    urls = order.pop("urls", None) or dict(settings(domain, nodes).catalogues)
+    options = {"domain": domain, "catalogues": urls}
     done = subprocess.run(
         [*node_js(), str(SCRIPT), json.dumps({"options": options, **order})],
         capture_output=True,

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .cards import Card, CardError
     from .faults import Fault
     from .graph.contacts import Contact
     from .graph.errors import GraphError
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "BadMessage": "messages",
+    "Card": "cards",
+    "CardError": "cards",
     "Contact": "graph.contacts",
     "DataObjectObserver": "syncher.observer",
     "DataObjectReporter": "syncher.reporter",
@@ -59,6 +62,8 @@ _WHERE = {
 
 __all__ = [
     "BadMessage",
+    "Card",
+    "CardError",
     "Contact",
     "DataObjectObserver",
     "DataObjectReporter",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgnode.core.identity import Identity
 
+from .cards import Card, Cards
 from .faults import OnError
 from .housekeeping import keep_house
 from .message_bus import MessageBus
@@ -65,14 +66,33 @@ class Runtime:
             self.bus.pipeline_out.use(handler)
             self.bus.pipeline_in.use(handler)
         self._storage = storage
+        self._cards = Cards(settings)
         self._sync_manager = SyncManager(self.bus, settings.domain, storage)
         self._housekeeping = asyncio.create_task(keep_house(self.resolver))
 
+    async def card_of(self, user: str) -> Card:
+        """What the domain of bob@example.org, or of a user URL, asserts of him.
+
+        No code of the domain runs for that. As long as the card is good, the domain's stub is
+        loaded only if its code is what the card names.
+
+        Raises:
+            CardError: there is none, or it proves nothing; nothing has changed then.
+        """
+        card = await self._cards.card_of(user)
+        if card.digests and card.domain != self.settings.domain:
+            self.resolver.loader.catalogue.expect(card.domain, card.digests, card.expires)
+        return card
+
     @cached_property
     def graph(self) -> GraphConnector:
-        """The Graph Connector; it needs `hyperty-runtime[graph]`."""
-        from .graph.contacts import Contacts
-        from .graph.graph_connector import GraphConnector
+        """The Graph Connector; it needs `hyperty-runtime[graph]`. Raises ImportError."""
+        try:
+            from .graph.contacts import Contacts
+            from .graph.graph_connector import GraphConnector
+        except ModuleNotFoundError as error:
+            text = f"{error}: the Graph Connector needs `pip install hyperty-runtime[graph]`."
+            raise ImportError(text) from error
 
         def failed(text: str, error: Exception) -> None:
             self.bus.report("storage.failed", f"{text}: {error}", None, error)

@@ -1,6 +1,7 @@
 /** What applications import on every platform, beside the Runtime. */
 
 export { AnswerError, Bus } from "./bus.js";
+export { CardError } from "./cards.js";
 export { Catalogue } from "./catalogue.js";
 export { checkDescriptor } from "./descriptor.js";
 export { LoadError } from "./errors.js";

@@ -268,6 +268,22 @@ export class Qos {
   }>;
 }
 
+export class CardError extends Error {
+  constructor(code: number, text: string);
+  readonly code: number;
+}
+
+/** What a user's domain asserts of him. */
+export interface Card {
+  readonly userURL: string;
+  readonly domain: string;
+  readonly protostub: string;
+  readonly digests: readonly string[];
+  /** Seconds since 1970. */
+  readonly expires: number;
+  readonly claims: Readonly<Record<string, any>>;
+}
+
 /** Somebody in the address book. */
 export interface Contact {
   readonly guid: string;
@@ -345,6 +361,8 @@ export class Runtime {
   readonly resolver: Resolver;
   readonly qos: Qos;
   readonly graph: GraphConnector;
+  /** Rejects with a CardError. */
+  cardOf(user: string): Promise<Card>;
   readonly counters: Record<string, number>;
   /** Rejects with a LoadError. */
   logIn(identity?: any): Promise<StubEntry>;

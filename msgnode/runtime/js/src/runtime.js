@@ -14,6 +14,7 @@
  */
 
 import { domainOf } from "./addresses.js";
+import { cardOf } from "./cards.js";
 import { Catalogue } from "./catalogue.js";
 import { limited, systemClock } from "./clock.js";
 import { LoadError } from "./errors.js";
@@ -100,6 +101,21 @@ export class Runtime {
   /** What was dropped, refused or reported, by reason. */
   get counters() {
     return this.bus.counters;
+  }
+
+  /**
+   * What the domain of bob@example.org, or of a user URL, asserts of him.
+   *
+   * No code of the domain runs for that. As long as the card is good, the domain's stub is loaded only if its code
+   * is what the card names.
+   *
+   * @returns {userURL, domain, protostub, digests, expires, claims}
+   * @throws CardError: there is none, or it proves nothing; nothing has changed then
+   */
+  async cardOf(user) {
+    const card = await cardOf(user, this.catalogue);
+    if (card.digests.length && card.domain !== this.domain) this.#loader.expect(card.domain, card.digests, card.expires);
+    return card;
   }
 
   /** The Graph Connector; made when it is first asked for. */
