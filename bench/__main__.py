@@ -1,8 +1,9 @@
 """The command: `python -m bench [PART …] [--rounds N] [--quick]`.
 
 Runs the parts named (or those in PART, or all) one after another, on the loopback interface and in
-a temporary directory. Prints each as a table and writes bench/results/<part>.json and
-docs/bench/<part>.svg; a quick run keeps its results in bench/results/local/ and draws nothing.
+a temporary directory. Prints each as a table and writes bench/results/<part>.json,
+docs/bench/<part>.svg and docs/figures.md; a quick run keeps its results in bench/results/local/ and
+draws nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import chart, report
+from . import chart, figures_page, report
 from .conditions import conditions
 from .figures import PartResult
 from .parts import PARTS, QUICK_PARTS
@@ -71,6 +72,7 @@ def _run(name: str, plan: Plan) -> bool:
     report.write(result, surroundings, results / "local" if plan.quick else results)
     if not plan.quick:
         chart.draw(result, caption, ROOT / "docs" / "bench")
+        figures_page.write()
     return True
 
 

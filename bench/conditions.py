@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sqlite3
+import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +23,7 @@ def conditions() -> dict[str, Any]:
     """What must be known to compare two runs."""
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "revision": _revision(),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
         "load_average": [round(value, 2) for value in os.getloadavg()],
@@ -34,6 +36,13 @@ def conditions() -> dict[str, Any]:
             "SQLite in WAL with synchronous=FULL"
         ),
     }
+
+
+def _revision() -> str:
+    """The commit that was measured, with a mark if files were changed since."""
+    asked = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603
+    return told.stdout.strip() or "unknown"
 
 
 def _cpu() -> str:

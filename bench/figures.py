@@ -96,6 +96,7 @@ class PartResult:
         return {
             "part": self.part,
             "title": self.title,
+            "headline": self.headline,
             "cases": [
                 {
                     "name": case.name,

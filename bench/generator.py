@@ -23,6 +23,7 @@ from .loads.endings import EndingsLoad
 from .loads.fan_out import FanOutLoad
 from .loads.holding import HoldingLoad
 from .loads.nats import NatsRelayLoad
+from .loads.operations import OperationsLoad
 from .loads.registrations import RegistrationLoad
 from .loads.relay import AcrossLoad, RelayLoad
 from .loads.resumption import ResumptionLoad
@@ -44,6 +45,7 @@ async def serve(port: int, server_pid: int) -> None:
         "allocate": AllocationLoad(port, server_pid),
         "devices": DevicesLoad(port, server_pid),
         "hold": HoldingLoad(port, server_pid),
+        "operations": OperationsLoad(port, server_pid),
         "sensors": SensorsLoad(port, server_pid),
         "resume": ResumptionLoad(port, server_pid),
         "stall": StallingLoad(port, server_pid),

@@ -8,6 +8,30 @@ from typing import Any
 
 from .figures import Case, PartResult, Ratio, Spread
 
+_BESIDES = (
+    ("p50", "p50_us", " µs", 0),
+    ("p99", "p99_us", " µs", 0),
+    ("p99.9", "p999_us", " µs", 0),
+    ("p50", "p50_ms", " ms", 1),
+    ("p99", "p99_ms", " ms", 1),
+    ("beside it p99", "bystander_p99_ms", " ms", 1),
+    ("beside it worst", "bystander_worst_ms", " ms", 0),
+    ("last answer", "last_answer_s", " s", 2),
+    ("processor time of each", "cpu_ms_each", " ms", 2),
+    ("processor time of each", "us_per_update", " µs", 0),
+    ("held back", "held_back", "", 0),
+    ("memory", "memory_mb", " MB", 0),
+    ("files", "files", "", 0),
+    ("lost", "lost", "", 0),
+    ("decisions kept", "decisions_kept", "", 2),
+    ("addresses known", "addresses_kept", "", 2),
+    ("cut texts known", "redaction_kept", "", 2),
+    ("server cpu", "server_cpu", "", 2),
+    ("generator cpu", "generator_cpu", "", 2),
+    ("after its start", "after_start_s", " s", 1),
+    ("opened in", "opened_in_s", " s", 1),
+)
+
 
 def table(result: PartResult) -> str:
     """The part as text: every case with its spread, then the ratios."""
@@ -37,28 +61,30 @@ def write(result: PartResult, conditions: dict[str, Any], directory: Path) -> Pa
     return path
 
 
+def besides(case: Case, headline: str) -> list[str]:
+    """What is told of a case beside its headline."""
+    told = []
+    for label, key, unit, places in _BESIDES:
+        if key != headline and (values := case.values(key)):
+            value = sum(values) if key == "lost" else Spread.of(values).median
+            told.append(f"{label} {value:,.{places}f}{unit}")
+    return told
+
+
+def figure(spread: Spread) -> str:
+    """A median with its spread."""
+    digits = 0 if spread.median >= 100 else 1 if spread.median >= 10 else 2
+    text = f"{spread.median:,.{digits}f}"
+    if spread.low != spread.high:
+        text += f" ({spread.low:,.{digits}f}-{spread.high:,.{digits}f})"
+    return text
+
+
 def _shown(case: Case, headline: str) -> str:
     spread = Spread.of(case.values(headline))
-    digits = 0 if spread.median >= 100 else 1
-    text = f"{spread.median:>9,.{digits}f}  ({spread.low:,.{digits}f}-{spread.high:,.{digits}f})"
-    extras = [
-        ("p50", "p50_us", " µs", 0),
-        ("p99", "p99_us", " µs", 0),
-        ("p99.9", "p999_us", " µs", 0),
-        ("lost", "lost", "", 0),
-        ("decisions kept", "decisions_kept", "", 2),
-        ("addresses known", "addresses_kept", "", 2),
-        ("cut texts known", "redaction_kept", "", 2),
-        ("server cpu", "server_cpu", "", 2),
-        ("generator cpu", "generator_cpu", "", 2),
-        ("after its start", "after_start_s", " s", 1),
-        ("opened in", "opened_in_s", " s", 1),
-    ]
-    for label, key, unit, places in extras:
-        values = case.values(key)
-        if values:
-            value = sum(values) if key == "lost" else Spread.of(values).median
-            text += f"  {label} {value:,.{places}f}{unit}"
+    text = f"{figure(spread):>24}"
+    for words in besides(case, headline):
+        text += f"  {words}"
     return text
 
 

@@ -75,13 +75,13 @@ class LoadSocket(asyncio.Protocol):
         await asyncio.wait_for(socket._upgraded, 60)
         return socket
 
-    async def ask(self, **fields: Any) -> dict[str, Any]:
-        """Send a request and wait for its answer; raises ValueError if it is an error."""
+    async def ask(self, code: int = 200, /, **fields: Any) -> dict[str, Any]:
+        """Send a request and wait for its answer; raises ValueError if its code is another."""
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._answers.append(answer)
         self.transport.write(message(**fields))
         body: dict[str, Any] = (await asyncio.wait_for(answer, 60))["body"]
-        if body.get("code") != 200:
+        if body.get("code") != code:
             raise ValueError(f"{fields} was answered {body}")
         return body
 

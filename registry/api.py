@@ -31,20 +31,19 @@ from registry.global_registry.store import put as global_put
 
 from . import data_subjects, lifecycle, records, searches, store
 from .commands import Command, Disconnect, Done, KeepAlive, Register, Search, Update
-from .entries import Cause, Change, Entry, Kind, outcome
+from .entries import UNAVAILABLE, Cause, Change, Entry, Kind, outcome
 from .models import DataObject, Hyperty
 from .ownership import PUBLIC, Claimant, owns, session_mark, subject_mark
 from .records import key, record
 from .store import MAX_BATCH, Condition, apply
 
 __all__ = [
-    "MAX_BATCH", "PUBLIC", "Cause", "Change", "Claimant", "Command", "Condition", "Disconnect",
-    "Done", "Entry", "KeepAlive", "Kind", "Register", "Search", "Update", "apply", "disconnect",
-    "find", "get", "global_digest", "global_get", "global_put", "key", "on_change", "operations",
-    "outcome",
-    "owners_gone", "owns", "person_erase", "person_export", "record", "refresh", "register",
-    "registration", "runtimes_gone", "session_mark", "statistics", "subject_mark", "take_news",
-    "update", "update_of",
+    "MAX_BATCH", "PUBLIC", "UNAVAILABLE", "Cause", "Change", "Claimant", "Command", "Condition",
+    "Disconnect", "Done", "Entry", "KeepAlive", "Kind", "Register", "Search", "Update", "apply",
+    "disconnect", "find", "get", "global_digest", "global_get", "global_put", "key", "on_change",
+    "operations", "outcome", "owners_gone", "owns", "person_erase", "person_export", "record", "refresh",
+    "register", "registration", "runtimes_gone", "session_mark", "statistics", "subject_mark",
+    "take_news", "update", "update_of",
 ]  # fmt: skip
 
 find = searches.find

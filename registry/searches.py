@@ -6,10 +6,13 @@ matches more than MAX_MATCHES entries is refused rather than cut off.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Q
+from django.db import connection
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from msgnode.core import addresses
@@ -18,9 +21,16 @@ from msgnode.core.errors import BadMessage, TooMany
 from . import entries, rows
 from .commands import Search
 from .entries import Entry, Kind
-from .models import DataObject, Hyperty
+from .models import Hyperty
+from .prepared import PreparedQuery
 
 _GUID_SCHEME = "user-guid://"
+_OWNER_KEYS = ("user", "email", "guid")
+_OWN_KEYS = {
+    Kind.HYPERTY: ("url", "runtime"),
+    Kind.OBJECT: ("url", "name", "reporter", "runtime"),
+}
+_MOST_QUERIES = 256  # all combinations of keys are fewer, for one limit and one database
 
 
 def get(kind: Kind, url: str) -> Entry | None:
@@ -32,7 +42,7 @@ def get(kind: Kind, url: str) -> Entry | None:
 def find(search: Search) -> list[Entry]:
     """All entries that match, newest first. Raises TooMany, BadMessage for a search without key."""
     limit = int(settings.REGISTRY["MAX_MATCHES"])
-    found = list(_keyed(search).order_by("-id")[: limit + 1])
+    found = _rows(search, limit + 1)
     if len(found) > limit:
         raise TooMany(f"More than {limit} entries match; search by a narrower key.")
     now = timezone.now()
@@ -51,37 +61,37 @@ def guid_spellings(guid: str) -> list[str]:
     return [bare, _GUID_SCHEME + bare]
 
 
-def _keyed(search: Search) -> Any:
-    owner = _owner(search)
-    if search.kind is Kind.HYPERTY:
-        if search.url:
-            owner &= Q(url=search.url)
-        if search.runtime:
-            owner &= Q(runtime_id=search.runtime)
-        return Hyperty.objects.filter(_needed(owner))
-    wanted = Q()
-    if owner:
-        wanted &= Q(reporter__in=Hyperty.objects.filter(owner).values("url"))
-    for column in ("url", "name", "reporter"):
-        if value := getattr(search, column):
-            wanted &= Q(**{column: value})
-    if search.runtime:
-        wanted &= Q(runtime_id=search.runtime)
-    return DataObject.objects.filter(_needed(wanted))
-
-
-def _owner(search: Search) -> Q:
-    wanted = Q()
-    if search.user:
-        wanted &= Q(user_id=search.user)
-    if search.email:
-        wanted &= Q(user__idp_identifier=search.email)
-    if search.guid:
-        wanted &= Q(guid__in=guid_spellings(search.guid))
-    return wanted
-
-
-def _needed(wanted: Q) -> Q:
-    if not wanted:
+def _rows(search: Search, limit: int) -> list[Any]:
+    """The newest rows of a search's key."""
+    keys = (*_OWNER_KEYS, *_OWN_KEYS[search.kind])
+    values = {key: value for key in keys if (value := getattr(search, key))}
+    if not values:
         raise BadMessage("The search has no key: user, email, guid, url, runtime, name, reporter.")
-    return wanted
+    if "guid" in values:
+        values["guid"] = values["guid"].removeprefix(_GUID_SCHEME)
+    return _query(search.kind, tuple(values), limit, connection.vendor).rows(values)
+
+
+@lru_cache(_MOST_QUERIES)
+def _query(kind: Kind, keys: tuple[str, ...], limit: int, vendor: str) -> PreparedQuery:
+    """The query of searches with these keys; it is another for each kind of database."""
+    return PreparedQuery(lambda values: _newest(kind, values, limit), keys)
+
+
+def _newest(kind: Kind, values: Mapping[str, str], limit: int) -> QuerySet[Any]:
+    """The query of a search, by the values of its keys."""
+    owner = Q()
+    for key, column in (("user", "user_id"), ("email", "user__idp_identifier")):
+        if key in values:
+            owner &= Q(**{column: values[key]})
+    if "guid" in values:
+        owner &= Q(guid__in=guid_spellings(values["guid"]))
+    wanted = Q()
+    for key in _OWN_KEYS[kind]:
+        if key in values:
+            wanted &= Q(**{"runtime_id" if key == "runtime" else key: values[key]})
+    if kind is Kind.HYPERTY:
+        wanted &= owner
+    elif owner:
+        wanted &= Q(reporter__in=Hyperty.objects.filter(owner).values("url"))
+    return rows.MODELS[kind]._default_manager.filter(wanted).order_by("-id")[:limit]

@@ -191,3 +191,11 @@ def test_a_page_begins_with_one_title(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", _text(page), flags=re.MULTILINE | re.DOTALL)
     assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
     assert text.startswith("# ")
+
+
+def test_the_figures_of_the_bench_are_those_of_its_results() -> None:
+    from bench import figures_page
+
+    assert figures_page.PAGE.read_text(encoding="utf-8") == figures_page.page(), (
+        "docs/figures.md is not of bench/results: run python -m bench.figures_page"
+    )

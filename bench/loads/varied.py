@@ -52,6 +52,7 @@ class VariedLoad:
         self._frames = 0
         self._refill = False
         self._guests = 0
+        self._open_to_guests = False
 
     async def run(
         self,
@@ -68,6 +69,7 @@ class VariedLoad:
             await self._open(tokens)
         self._source = self._plans.setdefault((mix, size), plans(mix, size, len(self._plans)))
         self._times, self._under_way = [], {}
+        self._open_to_guests = True
         guests = asyncio.create_task(self._come_and_go(tokens))
         clock = None
         try:
@@ -85,9 +87,8 @@ class VariedLoad:
             self._refill = False
             if clock is not None:
                 clock.close()
-            guests.cancel()
-            with suppress(asyncio.CancelledError):
-                await guests
+            self._open_to_guests = False  # not cancelled: `wait_for` may swallow that
+            await guests
         behind = len(self._under_way)
         await until(lambda: not self._under_way, _PATIENCE)
         times = sorted(self._times)
@@ -146,7 +147,7 @@ class VariedLoad:
             self._due += random.expovariate(rate)
 
     async def _come_and_go(self, tokens: Sequence[str] | None) -> None:
-        while True:
+        while self._open_to_guests:
             await asyncio.sleep(_GUESTS_EVERY)
             self._guests += 1
             name = f"guest-{self._guests}"

@@ -12,7 +12,6 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from django.db import connections
@@ -22,6 +21,7 @@ from msgnode.core.errors import TooMany
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+_Call = tuple[asyncio.Future[Any], Callable[[], Any]]
 
 _IDLE = 1.0
 """Seconds without a call after which a thread gives its connection back."""
@@ -42,9 +42,7 @@ class DatabaseThreads:
         self._number = threads
         self._room = room
         self._refusal = refusal
-        self._queue: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = (
-            queue.SimpleQueue()
-        )
+        self._queue: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._waiting = 0
         self._is_stopped = False
@@ -65,11 +63,11 @@ class DatabaseThreads:
             raise RuntimeError(f"The threads of {self._name} were stopped.")
         if not self._threads:
             self._start()
-        done: Future[Result] = Future()
+        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting += 1
         try:
             self._queue.put((done, call))
-            return await asyncio.wrap_future(done)
+            return await done
         finally:
             self._waiting -= 1
 
@@ -82,7 +80,7 @@ class DatabaseThreads:
             except queue.Empty:
                 break
             if job is not None:
-                job[0].cancel()
+                _tell(job[0], asyncio.Future.cancel)
         for _ in self._threads:
             self._queue.put(None)
         self._threads = []
@@ -100,24 +98,37 @@ class DatabaseThreads:
     def _serve(self) -> None:
         while (job := self._next()) is not None:
             done, call = job
-            if not done.set_running_or_notify_cancel():
-                continue
-            try:
-                result = call()
-            except BaseException as error:  # told to who asked, whatever it is
-                _after_error()
-                done.set_exception(error)
-            else:
-                done.set_result(result)
+            if not done.cancelled():
+                try:
+                    result = call()
+                except BaseException as error:  # told to who asked, whatever it is
+                    _after_error()
+                    _tell(done, asyncio.Future.set_exception, error)
+                else:
+                    _tell(done, asyncio.Future.set_result, result)
+                    del result
             del job, done, call  # nothing is held while it waits
         connections.close_all()
 
-    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+    def _next(self) -> _Call | None:
         try:
             return self._queue.get(timeout=_IDLE)
         except queue.Empty:
             connections.close_all()
             return self._queue.get()
+
+
+def _tell(done: asyncio.Future[Any], how: Callable[..., Any], *outcome: Any) -> None:
+    """Settle a future on its loop, unless whoever waited has gone."""
+
+    def settle() -> None:
+        if not done.done():
+            how(done, *outcome)
+
+    try:
+        done.get_loop().call_soon_threadsafe(settle)
+    except RuntimeError:  # the loop has ended: nobody is waiting any more
+        log.warning("A call of the database came too late to be answered.")
 
 
 def _after_error() -> None:

@@ -87,14 +87,17 @@ class GroupCommit(Generic[Item]):
         self._room = room
         self._patience = patience
         self._fenced = fenced
-        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._submitted = self._taken = 0
+        self._new: list[_Job] = []  # of this turn of the loop: the thread is woken once for them
+        self._queue: queue.SimpleQueue[list[_Job | None]] = queue.SimpleQueue()
+        self._left: list[_Job | None] = []  # the thread's: beyond what a group may have
         self._thread: threading.Thread | None = None
         self._outcomes: deque[tuple[_Job, Any]] = deque()
 
     @property
     def backlog(self) -> int:
         """Submissions that wait for their transaction."""
-        return self._queue.qsize()
+        return self._submitted - self._taken
 
     def submit(self, item: Item) -> asyncio.Future[Any]:
         """Queue an item, from the event loop; never waits.
@@ -106,22 +109,34 @@ class GroupCommit(Generic[Item]):
         Raises:
             TooMany: there is no room.
         """
-        if self._room is not None and self._queue.qsize() >= self._room:
+        if self._room is not None and self.backlog >= self._room:
             raise TooMany("Too many changes are waiting; try again later.")
-        future = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
         future.add_done_callback(retrieve_error)
-        self._queue.put(_Job(item, future, time.monotonic()))
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+        self._submitted += 1
+        if not self._new:
+            loop.call_soon(self._hand_in)
+        self._new.append(_Job(item, future, time.monotonic()))
         return future
 
     async def stop(self) -> None:
         """Commit what was submitted, then end the thread."""
+        self._hand_in()
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._queue.put(None)
+            self._queue.put([None])
             await asyncio.to_thread(thread.join, self._patience * 2)
+
+    def _hand_in(self) -> None:
+        """Give the thread what was submitted in this turn of the loop."""
+        if not self._new:
+            return
+        new, self._new = self._new, []
+        self._queue.put([*new])
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
 
     # --- the thread -------------------------------------------------------------------------------
 
@@ -141,13 +156,17 @@ class GroupCommit(Generic[Item]):
 
     def _take(self) -> list[_Job | None]:
         """What waits, at least one; an idle thread holds no connection."""
-        try:
-            taken = [self._queue.get(timeout=_IDLE)]
-        except queue.Empty:
-            connections.close_all()
-            taken = [self._queue.get()]
+        taken = self._left
+        if not taken:
+            try:
+                taken = self._queue.get(timeout=_IDLE)
+            except queue.Empty:
+                connections.close_all()
+                taken = self._queue.get()
         while len(taken) < self._most and not self._queue.empty():
-            taken.append(self._queue.get())
+            taken += self._queue.get()
+        taken, self._left = taken[: self._most], taken[self._most :]
+        self._taken += len(taken)
         return taken
 
     def _commit(self, jobs: list[_Job]) -> Sequence[Any]:

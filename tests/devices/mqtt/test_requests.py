@@ -53,6 +53,14 @@ async def heard(device: Thing) -> tuple[str, dict[str, Any], Any]:
     return str(message.topic), json.loads(message.payload), message.properties
 
 
+async def answer_to(device: Thing, id_: str) -> dict[str, Any]:
+    """What a request is answered, whatever else comes before."""
+    while True:
+        _, frame, _ = await heard(device)
+        if frame["id"] == id_:
+            return frame
+
+
 async def test_a_response_goes_to_its_response_topic_with_the_correlation_data(
     served: Node, broker: Mosquitto
 ) -> None:
@@ -83,6 +91,23 @@ async def test_a_response_of_a_runtime_goes_there_too_and_lasts_no_longer_than_t
         topic, frame, said = await heard(device)
         assert (topic, frame["body"]["code"]) == (place, 200)
         assert 200 <= said.MessageExpiryInterval <= 300
+
+
+@pytest.mark.long
+async def test_a_request_whose_time_is_over_before_its_turn_is_answered_504(
+    served: Node, broker: Mosquitto
+) -> None:
+    """It waits in the node, behind frames for a runtime that reads nothing, not at the broker."""
+    async with talker(served) as reader, thing(broker, "late") as device:
+        reader.socket.transport.pause_reading()
+        frame = {"id": 0, "type": "update", "from": device.runtime_url, "to": reader.runtime_url}
+        text = json.dumps({**frame, "body": {"value": "x" * 800_000}})
+        for _ in range(14):
+            await device.client.publish(f"{device.base}/out", text, qos=1)
+        await request(device, "late", MessageExpiryInterval=1)
+        assert code(await answer_to(device, "late")) == 504
+        await request(device, "next")
+        assert code(await answer_to(device, "next")) != 504
 
 
 @pytest.mark.parametrize("place", ["rethink/localhost/other/in", "sensors/kitchen/set", "a/+"])
