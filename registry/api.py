@@ -40,10 +40,10 @@ from .store import MAX_BATCH, Condition, apply
 __all__ = [
     "MAX_BATCH", "PUBLIC", "UNAVAILABLE", "Cause", "Change", "Claimant", "Command", "Condition",
     "Disconnect", "Done", "Entry", "KeepAlive", "Kind", "Register", "Search", "Update", "apply",
-    "disconnect", "find", "get", "global_digest", "global_get", "global_put", "key", "on_change",
-    "operations", "outcome", "owners_gone", "owns", "person_erase", "person_export", "record", "refresh",
-    "register", "registration", "runtimes_gone", "session_mark", "statistics", "subject_mark",
-    "take_news", "update", "update_of",
+    "disconnect", "find", "get", "global_digest", "global_get", "global_put", "key",
+    "on_change", "operations", "outcome", "owners_gone", "owns", "person_erase",
+    "person_export", "record", "refresh", "register", "registration", "runtimes_gone",
+    "session_mark", "statistics", "subject_mark", "take_news", "update", "update_of",
 ]  # fmt: skip
 
 find = searches.find
