@@ -17,13 +17,13 @@ from paho.mqtt.properties import Properties
 
 from tests.client import LIMIT, SM, code
 from tests.devices.mqtt.broker import Mosquitto, Thing, mosquitto, thing
-from tests.devices.mqtt.conftest import add_topic
-from tests.devices.mqtt.test_seams import (
+from tests.devices.mqtt.watching import (
     OBJECT,
+    add_topic,
     heard_up_to,
     say_numbers,
-    standing,
     talker,
+    until_alarm,
     until_served,
     until_state,
 )
@@ -141,15 +141,15 @@ async def test_a_broker_that_is_killed_under_traffic_loses_nothing_it_had_acknow
         async with talker(node) as client, asyncio.TaskGroup() as group:
             await client.subscribe(f"{OBJECT}killed/changes")
             await until_served(node)
-            said = group.create_task(say_numbers(broker, "n/killed", range(1500), asyncio.Event()))
+            said = group.create_task(say_numbers(broker, "n/killed", 1500, again=1))
             for _ in range(2):
                 await client.expect(type="update")
                 await asyncio.to_thread(broker.stop, signal.SIGKILL)
                 await until_state(node, "away")
-                assert "mqtt-broker-away" in await asyncio.to_thread(standing, node)
+                await until_alarm(node, "mqtt-broker-away")
                 await asyncio.to_thread(broker.start)
                 await until_state(node, "connected")
-            assert await said == 1500
+            await said
             values = await heard_up_to(client, 1499)
             assert sorted({*values, *range(values[0])}) == list(range(1500))
 
@@ -180,13 +180,4 @@ async def test_a_broker_is_reached_by_tls_and_one_of_another_authority_is_not(
         )
         await until_state(stranger, "away")
         assert stranger.get("/health/ready") == 200
-        assert "certificate verify failed" in await asyncio.to_thread(alarms, stranger)
-
-
-def alarms(node: Node) -> str:
-    """The texts of the alarms that stand."""
-    return node.manage(
-        "shell", "-c",
-        "from msgnode.models import Alarm; "
-        "print(*Alarm.objects.filter(cleared_at=None).values_list('text', flat=True))",
-    )  # fmt: skip
+        await until_alarm(stranger, "certificate verify failed")
