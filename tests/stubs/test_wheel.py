@@ -19,7 +19,11 @@ from msgnode.stubs import catalogue, wheel
 ARCHIVE = zipfile.ZipFile(io.BytesIO(wheel.build()))
 MODULES = [name for name in ARCHIVE.namelist() if name.endswith(".py")]
 ALLOWED = sys.stdlib_module_names | {"websockets", wheel.NAME}
-OPTIONAL = {"cryptography", "msgspec"}  # used where they are installed, each behind an ImportError
+OPTIONAL = {
+    "aiortc",
+    "cryptography",
+    "msgspec",
+}  # used where they are installed, each behind an ImportError
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -52,10 +52,9 @@ class PeerToPeer:
 
     def __init__(self, settings: P2PSettings, resolver: Resolver, qos: Any = None) -> None:
         self.settings = settings
-        handler_id = settings.handler_id or uuid.uuid4()
-        self.handler = f"{resolver.bus.runtime_url}/p2phandler/{handler_id}"
+        self._bus = bus = resolver.bus
+        self.handler = f"{bus.runtime_url}/p2phandler/{settings.handler_id or uuid.uuid4()}"
         self.peers: dict[str, Peer] = {}  # by runtime URL
-        self._bus = resolver.bus
         self._node: Outside = resolver
         self._resolver = resolver
         self._talk = Talk(self._bus, self.handler, settings.timers.answer)
