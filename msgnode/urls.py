@@ -8,6 +8,7 @@ from django.views.generic import RedirectView
 from msgnode.console.search import search
 from msgnode.console.status import StatusView
 from msgnode.console.traces import traces
+from msgnode.identity.provider.card_views import CARD_PATH, CardView, WebFinger
 from msgnode.identity.provider.login import Login, console_login
 from msgnode.identity.provider.password import PasswordChange, PasswordChanged
 from msgnode.ops import asyncapi, health
@@ -24,6 +25,8 @@ urlpatterns = [
     path("", landing, name="newcomer"),
     path("favicon.ico", favicon),
     re_path(_CATALOGUE, CatalogueView.as_view(), name="catalogue"),
+    path(CARD_PATH, CardView.as_view(), name="contact-card"),
+    path(".well-known/webfinger", WebFinger.as_view(), name="webfinger"),
     path("health/live", health.live),
     path("health/ready", health.ready),
     path("metrics", metrics),

@@ -234,7 +234,7 @@ class DataObjectAdmin(EntryAdmin):
     fields = (
         *("url", "name", "reporter", "runtime", "schema", "resources", "data_schemes"),
         *("status_now", "expires", "expires_in", "started_at", "modified_at"),
-        *("p2p_requester", "history"),
+        *("p2p_requester", "p2p_handler", "history"),
     )
     readonly_fields = ("status_now", "expires_in", "history")
 

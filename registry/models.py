@@ -59,6 +59,7 @@ class RegistryEntry(models.Model):
         help_text="Mark of the session or subject that registered it.",
     )  # fmt: skip
     p2p_requester = models.CharField(max_length=MAX_TEXT, null=True, blank=True)  # noqa: DJ001
+    p2p_handler = models.CharField(max_length=MAX_TEXT, null=True, blank=True)  # noqa: DJ001
     started_at = models.DateTimeField()
     modified_at = models.DateTimeField()
     expires_at = models.DateTimeField(null=True, editable=False)
@@ -84,7 +85,6 @@ class Hyperty(RegistryEntry):
     )
     descriptor = models.CharField(max_length=MAX_TEXT)
     guid = models.CharField("GUID", max_length=MAX_GUID, null=True, blank=True)  # noqa: DJ001
-    p2p_handler = models.CharField(max_length=MAX_TEXT, null=True, blank=True)  # noqa: DJ001
 
     class Meta(RegistryEntry.Meta):
         verbose_name_plural = "hyperties"

@@ -48,7 +48,8 @@ REQUIRED = {
     Kind.HYPERTY: (*_COMMON, "descriptor"),
     Kind.OBJECT: (*_COMMON, "schema", "name", "reporter"),
 }
-OPTIONAL = {Kind.HYPERTY: ("guid", "p2pRequester", "p2pHandler"), Kind.OBJECT: ("p2pRequester",)}
+_P2P = ("p2pRequester", "p2pHandler")
+OPTIONAL = {Kind.HYPERTY: ("guid", *_P2P), Kind.OBJECT: _P2P}
 
 
 class MissingKey(BadMessage):
@@ -82,7 +83,7 @@ def key(text: object, what: str) -> str:
 
 
 def record(entry: Entry) -> dict[str, Any]:
-    """The entry as clients read it: 13 keys for a full hyperty, 12 for a full data object."""
+    """The entry as clients read it: 13 keys for a full hyperty or data object."""
     fields: dict[str, Any] = (
         {"hypertyID": entry.url, "userID": entry.user}
         if entry.kind is Kind.HYPERTY

@@ -14,11 +14,11 @@ HISTORY = ("kind", "url", "before", "after", "cause", "at")
 MODELS: dict[Kind, type[RegistryEntry]] = {Kind.HYPERTY: Hyperty, Kind.OBJECT: DataObject}
 
 _COMMON = (
-    *("status", "expires", "resources", "data_schemes", "p2p_requester", "started_at"),
-    *("modified_at", "expires_at", "ended_at", "news_at", "runtime_id", "owner"),
+    *("status", "expires", "resources", "data_schemes", "started_at", "p2p_requester"),
+    *("p2p_handler", "modified_at", "expires_at", "ended_at", "news_at", "runtime_id", "owner"),
 )
 _OWN = {
-    Kind.HYPERTY: ("descriptor", "guid", "p2p_handler"),
+    Kind.HYPERTY: ("descriptor", "guid"),
     Kind.OBJECT: ("name", "schema", "reporter"),
 }
 CHANGING = {
@@ -41,6 +41,7 @@ def entry(row: Any) -> Entry:
         resources=tuple(row.resources),
         data_schemes=tuple(row.data_schemes),
         p2p_requester=row.p2p_requester,
+        p2p_handler=row.p2p_handler,
         owner=row.owner,
         ended=row.ended_at,
         is_news=row.news_at is not None,
@@ -61,6 +62,7 @@ def row(entry: Entry) -> RegistryEntry:
         resources=list(entry.resources),
         data_schemes=list(entry.data_schemes),
         p2p_requester=entry.p2p_requester,
+        p2p_handler=entry.p2p_handler,
         owner=entry.owner,
         started_at=entry.started,
         modified_at=entry.modified,

@@ -23,7 +23,7 @@ ALLOCATION = f"domain://msg-node.{DOMAIN}/address-allocation"
 SM = f"domain://msg-node.{DOMAIN}/sm"
 REGISTRY = f"domain://registry.{DOMAIN}"
 SESSION = "mn:/session"
-LIMIT = 20.0
+LIMIT = 30.0
 
 Frame = dict[str, Any]
 

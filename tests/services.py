@@ -31,7 +31,7 @@ import redis
 
 from msgnode.launch.pdeathsig import tie
 
-START_SECONDS = 30.0
+START_SECONDS = 90.0
 STOP_SECONDS = 10.0
 NODEJS_LEAST = (20, 10)
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import assert_never
 
-from msgnode.core import messages
+from msgnode.core import addresses, messages
 from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
 from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import Forbidden, InternalFault, NodeError, NotFound, Unavailable
@@ -51,6 +51,7 @@ from .replies import Replies
 from .response_guard import ResponseGuard
 from .return_paths import ReturnPath
 from .routes import ComponentBook, Nowhere, Route, ToComponent, ToSessions
+from .signalling import check_invited
 from .table import RoutingTable
 from .trace import MessageTracer
 
@@ -247,6 +248,8 @@ class Pipeline:
                 decision = out
             match route:
                 case ToSessions(found):
+                    if "/p2p" in to and message.type == "create" and addresses.is_p2p_stub(to):
+                        check_invited(to, found)
                     asserted = speaker.identity is not None
                     frame = message.forwarded(to, decision.auth, asserted, out.body)
                     path = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from time import perf_counter, time
 
+from msgnode.core.addresses import is_p2p_stub
 from msgnode.core.decision import Decision
 from msgnode.core.envelope import InvalidFrame
 from msgnode.core.histogram import Histogram
@@ -24,6 +25,7 @@ class CountingRecorder:
 
     def __init__(self, onward: Recorder | None = None) -> None:
         self.messages: dict[tuple[str, Outcome], int] = {}
+        self.invitations: dict[Outcome, int] = {}  # to P2P connections
         self.bytes = self.copies = self.bytes_out = 0
         self.latencies = Histogram((20e-6, 50e-6, 100e-6, 300e-6, 1e-3, 3e-3, 10e-3, 0.1))
         self._onward = onward.note if onward is not None else None
@@ -32,6 +34,8 @@ class CountingRecorder:
         """Count a row, and pass it on."""
         key = (record.type, record.outcome)
         self.messages[key] = self.messages.get(key, 0) + 1
+        if record.type == "create" and "/p2phandler/" in record.to and is_p2p_stub(record.to):
+            self.invitations[record.outcome] = self.invitations.get(record.outcome, 0) + 1
         self.bytes += record.size
         self.copies += record.listeners
         self.bytes_out += record.size * record.listeners

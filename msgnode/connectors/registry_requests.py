@@ -31,9 +31,10 @@ _KEYS = {
     "name": "name",
     "reporter": "reporter",
 }
-_COMMON = ("expires", "resources", "dataSchemes", "status", "runtime", "p2pRequester")
+_P2P = ("p2pRequester", "p2pHandler")
+_COMMON = ("expires", "resources", "dataSchemes", "status", "runtime", *_P2P)
 _FACTS = {
-    Kind.HYPERTY: (*_COMMON, "descriptor", "p2pHandler", "guid"),
+    Kind.HYPERTY: (*_COMMON, "descriptor", "guid"),
     Kind.OBJECT: (*_COMMON, "name", "schema", "reporter"),
 }
 

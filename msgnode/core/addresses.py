@@ -34,6 +34,7 @@ OBJECT_SCHEMES = frozenset({"comm", "connection", "context", "resource", "fs"})
 _CHILDLESS_SCHEMES = RUNTIME_SCHEMES | HYPERTY_SCHEMES | NODE_SCHEMES
 _EVENT_TAILS = ("/changes", "/registration", "/status", "/children", "/children/")
 _STUB_PATHS = ("/p2prequester/", "/protostub/")
+_P2P = frozenset({"p2phandler", "p2prequester"})
 _SERVICE_LABELS = ("msg-node.", "registry.", "idm.", "catalogue.", "qos.")
 _PRIVATE_TAILS = ("changes", "subscription", "registration", "status", "children")
 
@@ -189,6 +190,24 @@ def is_event(address: str) -> bool:
 def is_stub(address: Address) -> bool:
     """Whether the address is a stub's that stands in a domain, not below a runtime."""
     return address.scheme in RUNTIME_SCHEMES and address.path.startswith(_STUB_PATHS)
+
+
+def is_p2p_stub(text: str) -> bool:
+    """Whether the address is that of a P2P handler or requester, or below it.
+
+    The segment stands directly behind a domain or a runtime's URL; an address that merely contains
+    the word is none.
+
+    >>> is_p2p_stub("runtime://d/1/p2phandler/x"), is_p2p_stub("runtime://d/1/chat/p2phandler/x")
+    (True, False)
+    """
+    if "/p2p" not in text:
+        return False
+    address = parse(text)
+    if address.scheme not in RUNTIME_SCHEMES:
+        return False
+    segments = address.path.strip("/").split("/")
+    return len(segments) > 1 and bool(_P2P.intersection(segments[:2])) and segments[-1] not in _P2P
 
 
 def is_bare_entity(address: Address) -> bool:

@@ -162,6 +162,12 @@ class NodeCollector(Collector):
         for (type_, outcome), count in dict(node.recorder.messages).items():
             messages.add_metric((type_, str(outcome)), count)
         yield messages
+        invitations = CounterMetricFamily(
+            "msgnode_p2p_invitations", "Invitations to P2P connections.", labels=("outcome",)
+        )
+        for outcome, count in dict(node.recorder.invitations).items():
+            invitations.add_metric((str(outcome),), count)
+        yield invitations
         yield counter("message_bytes", "Bytes of the messages read.", node.recorder.bytes)
         yield histogram(
             "delivery_seconds", "From a frame to its last listener.", node.recorder.latencies

@@ -2,7 +2,7 @@
 
 Rules
 - It holds the package `msgnode.runtime.python` and, of the node's pure modules (`msgnode.core`, the
-  policy engine), those that it imports: one source, no copy in the repository.
+  policy engine, signed records), those that it imports: one source, no copy in the repository.
 - In the wheel all of them are `hyperty_runtime.…`; only import statements are rewritten. The
   protostub has none of these and stays, to the byte, what the catalogue serves.
 - The same files give the same wheel.
@@ -31,6 +31,7 @@ _NAMES = {
     _PACKAGE: NAME,
     "msgnode.core": f"{NAME}._core",
     "policies": f"{NAME}._policies",
+    "registry": f"{NAME}._registry",
 }
 _IMPORT = re.compile(
     rf"^(\s*(?:from|import) )({'|'.join(map(re.escape, _NAMES))})(?=[. ]|$)", re.MULTILINE
@@ -45,6 +46,9 @@ Requires-Python: >=3.11
 Requires-Dist: websockets>=14
 Provides-Extra: signatures
 Requires-Dist: cryptography>=42; extra == "signatures"
+Provides-Extra: graph
+Requires-Dist: cryptography>=42; extra == "graph"
+Requires-Dist: mnemonic>=0.21,<1; extra == "graph"
 Description-Content-Type: text/markdown
 
 """

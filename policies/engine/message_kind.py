@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from msgnode.core.addresses import is_p2p_stub
+
 
 def kind_of_message(sender: str, to: str) -> str | None:
     """The attribute msgType: the first line of docs/reference/policy.md, section 1.4, that fits."""
     ends = (sender.rstrip("/"), to.rstrip("/"))
     if ends[0].startswith("domain://registry.") or ends[1].startswith("domain://registry."):
         return "registration"
+    if is_p2p_stub(sender) or is_p2p_stub(to):
+        return "p2pConnection"
     for name, tails, both in _BY_END:
         if all(e.endswith(tails) for e in ends) if both else any(e.endswith(tails) for e in ends):
             return name

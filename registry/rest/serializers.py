@@ -51,6 +51,7 @@ class EntrySerializer(serializers.Serializer[api.Entry]):
     )
     runtime = _text(MAX_KEY)
     p2pRequester = _text(MAX_TEXT, required=False)
+    p2pHandler = _text(MAX_TEXT, required=False)
     startingTime = serializers.DateTimeField(read_only=True)
     lastModified = serializers.DateTimeField(read_only=True)
     expiresAt = serializers.DateTimeField(read_only=True, allow_null=True)
@@ -73,7 +74,6 @@ class HypertySerializer(EntrySerializer):
     email = serializers.CharField(read_only=True, help_text="Last part of the user id.")
     descriptor = _text(MAX_TEXT)
     guid = _text(MAX_GUID, required=False)
-    p2pHandler = _text(MAX_TEXT, required=False)
 
     def owner(self, fields: dict[str, Any]) -> dict[str, Any]:
         user = fields.pop("userID")

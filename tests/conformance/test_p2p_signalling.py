@@ -1,13 +1,14 @@
-"""Cases P6, P11 and P12: signalling of peer-to-peer connections is said like any other message, and
-no text in an address stands in for an identity."""
+"""Cases P6, P9, P11 and P12: signalling of peer-to-peer connections is said like any other message,
+and no text in an address stands in for an identity."""
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 
 import pytest
 
-from tests.client import SM, Client, code, runtime
+from tests.client import LIMIT, SM, Client, Frame, code, runtime
 from tests.issuer import Issuer
 from tests.node import Node
 
@@ -77,6 +78,30 @@ async def test_case_p6_where_no_identity_is_asked_for_signalling_reaches_its_run
     assert await sender.settled() == []
     await sender.hang_up()
     await receiver.hang_up()
+
+
+async def test_case_p9_an_invitation_to_a_runtime_that_is_away_is_refused_and_does_not_wait(
+    node: Node,
+) -> None:
+    sender, receiver = await node.ws().connect(), await node.ws().connect()
+    await sender.open()
+    await receiver.open()
+    handler = f"{receiver.runtime_url}/p2phandler/{uuid.uuid4()}"
+    await receiver.hang_up()
+    refused: list[Frame] = []
+    async with asyncio.timeout(LIMIT):
+        while not refused:  # until the node knows that the runtime is away
+            await sender.send("create", handler, {"p2p": False})
+            refused = await sender.settled()
+    assert code(refused[0]) == 503 and "invitation" in refused[0]["body"]["desc"]
+    await sender.send("execute", handler, {"method": "resume"}, id="resume")
+    again = await node.ws().connect()
+    assert code(await again.reopen(receiver.runtime_url, receiver.token)) == 200
+    assert (await again.expect(id="resume"))["body"]["method"] == "resume"
+    assert [frame["type"] for frame in await again.settled()] == []
+    assert 'msgnode_p2p_invitations_total{outcome="dropped"' in node.text("/metrics")
+    await sender.hang_up()
+    await again.hang_up()
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -104,7 +104,11 @@ def test_case_19_a_read_is_this_call(body: dict[str, Any], path: str) -> None:
         (
             "update",
             {"resource": "comm://d/1", "value": {"status": "live", "p2pHandler": "x"}},
-            Call("PUT", "/dataobject/url/comm%3A%2F%2Fd%2F1", {"status": "live"}),
+            Call(
+                "PUT",
+                "/dataobject/url/comm%3A%2F%2Fd%2F1",
+                {"status": "live", "p2pHandler": "x"},
+            ),
         ),
         (
             "delete",

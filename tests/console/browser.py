@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.cookiejar
 import re
+import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -49,8 +50,12 @@ class Browser:
     def _ask(self, path: str, data: bytes | None = None) -> str:
         request = urllib.request.Request(self._root + path, data)  # noqa: S310 (http:, above)
         request.add_header("Referer", self._root)
-        with self._opener.open(request, timeout=20) as response:
-            return response.read().decode()
+        try:
+            with self._opener.open(request, timeout=20) as response:
+                return response.read().decode()
+        except urllib.error.HTTPError as refused:
+            refused.close()  # it holds the socket
+            raise
 
 
 def log_in(node: Node) -> Browser:

@@ -18,7 +18,7 @@ from .browser import log_in, operated
 pytestmark = pytest.mark.any_server
 
 SECOND = 1.0
-MACHINE = 9.0  # what a busy machine may add
+MACHINE = 29.0  # what a busy machine may add
 
 
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:

@@ -175,10 +175,11 @@ async def knock(run: Run, node: Node, token: str) -> None:
         {"additional_headers": {"Cookie": f"sessionid={token}", "Origin": f"https://{token}"}},
     ):
         with contextlib.suppress(InvalidStatus, ConnectionClosed):
-            client = await Client(f"ws://{root}/ws").connect(**options)
-            await client.send("open", SESSION, sender=runtime())
-            await client.receive()
-            await client.hang_up()
+            async with AsyncExitStack() as stack:
+                client = await Client(f"ws://{root}/ws").connect(**options)
+                stack.push_async_callback(client.hang_up)
+                await client.send("open", SESSION, sender=runtime())
+                await client.receive()
     for path in (
         f"/{token}", f"/api/v1/hyperties/{token}", f"/api/v1/status?api_key={token}",
         f"/domain-registry/hyperty/url/{quote(f'hyperty://d/{token}', safe='')}",
@@ -195,11 +196,11 @@ def ask(url: str, token: str, form: bytes | None = None) -> None:
     request = urllib.request.Request(url, form)  # noqa: S310 (http:, above)
     request.add_header("Authorization", f"Bearer {token}")
     request.add_header("User-Agent", "program")
-    with (
-        contextlib.suppress(urllib.error.HTTPError),
-        urllib.request.urlopen(request, timeout=20) as answer,  # noqa: S310
-    ):
-        answer.read()
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310
+            answer.read()
+    except urllib.error.HTTPError as refused:
+        refused.close()  # it holds the socket
 
 
 @contextlib.asynccontextmanager

@@ -153,7 +153,7 @@ def test_nothing_survives_a_supervisord_that_was_killed(tmp_path: Path) -> None:
         node.program("supervisord").kill()
         assert node.status() == 1
         assert "supervisord ended" in node.text()
-        assert node.survivors(10) == []
+        assert node.survivors(60) == []
 
 
 @pytest.mark.long

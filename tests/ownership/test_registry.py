@@ -198,6 +198,27 @@ async def test_case_p4_a_registration_names_its_own_runtime_handler_and_reporter
         assert await status(mallory, "update", resource=mine, value=wrong) == 403
 
 
+async def test_cases_p3_and_p5_an_object_too_says_who_is_invited_while_somebody_is_there(
+    parties: Parties,
+) -> None:
+    alice, url, _ = await registered(parties, holds=True)
+    obj = address("comm")
+    p2p = {
+        "p2pHandler": f"{alice.runtime_url}/p2phandler/1",
+        "p2pRequester": "hyperty-catalogue://localhost/.well-known/protocolstub/p2p-requester",
+    }
+    made = data_object(alice, obj, url) | p2p
+    assert await status(alice, "create", value=made) == 200
+    wrong = {"p2pHandler": "runtime://localhost/other/p2phandler/1"}
+    assert await status(alice, "update", resource=obj, value=wrong) == 403
+    found = await alice.ask("read", REGISTRY, {"resource": obj})
+    value = found["body"]["value"]
+    assert {key: value[key] for key in p2p} == p2p and value["runtime"] == alice.runtime_url
+    assert await status(alice, "update", resource=obj, **DISCONNECTED) == 200
+    value = (await alice.ask("read", REGISTRY, {"resource": obj}))["body"]["value"]
+    assert value["status"] == "disconnected" and "p2pHandler" not in value
+
+
 async def test_nobody_registers_an_address_that_another_holds_or_speaks_as(
     parties: Parties,
 ) -> None:

@@ -81,6 +81,7 @@ def program(language: str, node: Node, place: Path) -> list[str]:
     return [install_as_the_page_says(place, install[1], node), str(file)]
 
 
+@pytest.mark.long
 def test_two_chat_in_either_language(node: Node, tmp_path: Path) -> None:
     commands = {language: program(language, node, tmp_path) for language in ("js", "python")}
     for one, other in (("js", "python"), ("python", "js")):

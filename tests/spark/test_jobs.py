@@ -48,6 +48,7 @@ def test_the_recorder_and_spark_agree_on_the_columns() -> None:
     assert written == [(field.name, field.dataType) for field in schema.RAW]
 
 
+@pytest.mark.long
 def test_schemes_and_domains_are_those_of_the_node(spark: SparkSession) -> None:
     texts = [
         "hyperty://example.com/7e2", "HYPERTY://Example.COM:8443/x/y", "mn:/session", "user:bob",
@@ -64,6 +65,7 @@ def test_schemes_and_domains_are_those_of_the_node(spark: SparkSession) -> None:
         assert (row.text, row.scheme, row.home) == (row.text, parsed.scheme, parsed.home)
 
 
+@pytest.mark.long
 def test_percentiles_of_a_histogram_are_within_two_percent(spark: SparkSession) -> None:
     values = [1, 1, 2, 3] + [round(1.013**n) for n in range(400, 1600)]
     buckets = (

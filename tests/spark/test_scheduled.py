@@ -44,7 +44,7 @@ def test_the_schedule_makes_a_report_that_the_console_shows(tmp_path: Path, chro
         look(chromium, port, said[1], tmp_path)
         node.signal(signal.SIGINT)
         node.status()
-        assert node.survivors(10) == []
+        assert node.survivors(60) == []
 
 
 def first_run_ended(manage: Callable[..., str]) -> str:

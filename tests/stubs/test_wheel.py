@@ -19,7 +19,8 @@ from msgnode.stubs import catalogue, wheel
 ARCHIVE = zipfile.ZipFile(io.BytesIO(wheel.build()))
 MODULES = [name for name in ARCHIVE.namelist() if name.endswith(".py")]
 ALLOWED = sys.stdlib_module_names | {"websockets", wheel.NAME}
-OPTIONAL = {"cryptography", "msgspec"}  # used where they are installed, each behind an ImportError
+OPTIONAL = {"cryptography", "mnemonic", "msgspec"}
+"""Used where they are installed, each behind an ImportError (for `graph/`: in `runtime.graph`)."""
 
 
 @pytest.mark.parametrize("name", MODULES)

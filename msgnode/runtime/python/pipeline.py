@@ -30,7 +30,6 @@ HANDLER_SECONDS = 10.0
 
 _UNHANDLED_TYPES = frozenset({"response", "read"})
 _BACK_END = frozenset({"domain", "domain-idp", "global", "hyperty-runtime", "runtime"})
-_P2P = frozenset({"p2phandler", "p2prequester"})
 
 
 class Refused(Exception):
@@ -124,13 +123,4 @@ def is_exempt(message: Message) -> bool:
         return True
     body = body_of(message)
     named = (message["from"], message["to"], body.get("source"), body.get("subscriber"))
-    return any(isinstance(text, str) and is_p2p_signalling(text) for text in named)
-
-
-def is_p2p_signalling(text: str) -> bool:
-    """Whether an address is that of a P2P handler or requester, or below it."""
-    address = addresses.parse(text)
-    if address.scheme not in addresses.RUNTIME_SCHEMES:
-        return False
-    segments = address.path.strip("/").split("/")
-    return len(segments) > 1 and bool(_P2P.intersection(segments[:2])) and segments[-1] not in _P2P
+    return any(isinstance(text, str) and addresses.is_p2p_stub(text) for text in named)

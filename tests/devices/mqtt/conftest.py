@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.devices.mqtt.broker import Mosquitto, mosquitto
+from tests.devices.mqtt.watching import LIMIT, add_topic, is_served
 from tests.node import Node, running
+from tests.waiting import until
 
 
 @pytest.fixture(scope="session")
@@ -28,15 +30,6 @@ def served(
         add_topic(shared, topic="sensors/+/t", object="context://localhost/{1}",
                   attribute="temperature", path="data.celsius", command_topic="sensors/{1}/set",
                   schema="https://localhost/schema/Temperature")  # fmt: skip
+        until(lambda: is_served(shared), LIMIT, shared.log)
         yield shared
         assert shared.is_running(), shared.log()
-
-
-def add_topic(node: Node, **row: object) -> None:
-    """A row, as the console writes it."""
-    node.manage(
-        "shell",
-        "-c",
-        "from msgnode.models import MqttTopic; from msgnode.storage.control import post; "
-        f"MqttTopic.objects.create(**{row!r}); post('mqtt.topics')",
-    )

@@ -17,13 +17,13 @@ from paho.mqtt.properties import Properties
 
 from tests.client import LIMIT, SM, code
 from tests.devices.mqtt.broker import Mosquitto, Thing, mosquitto, thing
-from tests.devices.mqtt.conftest import add_topic
-from tests.devices.mqtt.test_seams import (
+from tests.devices.mqtt.watching import (
     OBJECT,
+    add_topic,
     heard_up_to,
     say_numbers,
-    standing,
     talker,
+    until_alarm,
     until_served,
     until_state,
 )
@@ -51,6 +51,14 @@ async def heard(device: Thing) -> tuple[str, dict[str, Any], Any]:
     async with asyncio.timeout(LIMIT):
         message = await anext(device.client.messages)
     return str(message.topic), json.loads(message.payload), message.properties
+
+
+async def answer_to(device: Thing, id_: str) -> dict[str, Any]:
+    """What a request is answered, whatever else comes before."""
+    while True:
+        _, frame, _ = await heard(device)
+        if frame["id"] == id_:
+            return frame
 
 
 async def test_a_response_goes_to_its_response_topic_with_the_correlation_data(
@@ -85,6 +93,23 @@ async def test_a_response_of_a_runtime_goes_there_too_and_lasts_no_longer_than_t
         assert 200 <= said.MessageExpiryInterval <= 300
 
 
+@pytest.mark.long
+async def test_a_request_whose_time_is_over_before_its_turn_is_answered_504(
+    served: Node, broker: Mosquitto
+) -> None:
+    """It waits in the node, behind frames for a runtime that reads nothing, not at the broker."""
+    async with talker(served) as reader, thing(broker, "late") as device:
+        reader.socket.transport.pause_reading()
+        frame = {"id": 0, "type": "update", "from": device.runtime_url, "to": reader.runtime_url}
+        text = json.dumps({**frame, "body": {"value": "x" * 800_000}})
+        for _ in range(14):
+            await device.client.publish(f"{device.base}/out", text, qos=1)
+        await request(device, "late", MessageExpiryInterval=1)
+        assert code(await answer_to(device, "late")) == 504
+        await request(device, "next")
+        assert code(await answer_to(device, "next")) != 504
+
+
 @pytest.mark.parametrize("place", ["rethink/localhost/other/in", "sensors/kitchen/set", "a/+"])
 async def test_a_response_topic_of_somebody_else_is_refused_and_nothing_is_published_there(
     served: Node, broker: Mosquitto, place: str
@@ -116,15 +141,15 @@ async def test_a_broker_that_is_killed_under_traffic_loses_nothing_it_had_acknow
         async with talker(node) as client, asyncio.TaskGroup() as group:
             await client.subscribe(f"{OBJECT}killed/changes")
             await until_served(node)
-            said = group.create_task(say_numbers(broker, "n/killed", range(1500), asyncio.Event()))
+            said = group.create_task(say_numbers(broker, "n/killed", 1500, again=1))
             for _ in range(2):
                 await client.expect(type="update")
                 await asyncio.to_thread(broker.stop, signal.SIGKILL)
                 await until_state(node, "away")
-                assert "mqtt-broker-away" in await asyncio.to_thread(standing, node)
+                await until_alarm(node, "mqtt-broker-away")
                 await asyncio.to_thread(broker.start)
                 await until_state(node, "connected")
-            assert await said == 1500
+            await said
             values = await heard_up_to(client, 1499)
             assert sorted({*values, *range(values[0])}) == list(range(1500))
 
@@ -155,13 +180,4 @@ async def test_a_broker_is_reached_by_tls_and_one_of_another_authority_is_not(
         )
         await until_state(stranger, "away")
         assert stranger.get("/health/ready") == 200
-        assert "certificate verify failed" in await asyncio.to_thread(alarms, stranger)
-
-
-def alarms(node: Node) -> str:
-    """The texts of the alarms that stand."""
-    return node.manage(
-        "shell", "-c",
-        "from msgnode.models import Alarm; "
-        "print(*Alarm.objects.filter(cleared_at=None).values_list('text', flat=True))",
-    )  # fmt: skip
+        await until_alarm(stranger, "certificate verify failed")

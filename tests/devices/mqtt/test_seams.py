@@ -3,100 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import aiomqtt
 import pytest
 
-from tests.client import SM, Client, code, runtime
+from tests.client import SM, Client, code
 from tests.devices.mqtt.broker import Mosquitto, mosquitto, thing
-from tests.devices.mqtt.conftest import add_topic
+from tests.devices.mqtt.watching import (
+    OBJECT,
+    add_topic,
+    health,
+    heard_up_to,
+    refused,
+    say_numbers,
+    talker,
+    until_alarm,
+    until_served,
+    until_state,
+)
 from tests.e2e.pair import Pair
 from tests.node import Node, eventually
-
-OBJECT = "context://localhost/"
-
-
-@asynccontextmanager
-async def talker(node: Node) -> AsyncIterator[Client]:
-    async with node.ws() as client:
-        yield await client.open(runtime())
-
-
-async def health(node: Node) -> str:
-    """What the connector says of itself."""
-    try:
-        body = json.loads(await asyncio.to_thread(node.text, "/health/ready"))
-    except OSError:  # it begins again
-        return ""
-    state: str = body.get("connectors", {}).get("mqtt", "")
-    return state
-
-
-async def metric(node: Node, name: str) -> float:
-    """A number, of all workers together."""
-    lines = (await asyncio.to_thread(node.text, "/metrics")).splitlines()
-    return sum(float(each.split()[-1]) for each in lines if each.startswith(name))
-
-
-async def refused(node: Node) -> float:
-    """How many messages were refused."""
-    return await metric(node, "msgnode_mqtt_refused_total")
-
-
-async def until_served(node: Node) -> None:
-    """Wait until the sensor topic is served, by whichever worker."""
-    async with asyncio.timeout(60):
-        while await metric(node, "msgnode_mqtt_topics") < 1:
-            await eventually()
-
-
-async def until_state(node: Node, *states: str) -> str:
-    async with asyncio.timeout(60):
-        while (state := await health(node)) not in states:
-            await eventually()
-    return state
-
-
-def standing(node: Node) -> str:
-    """The alarms that stand."""
-    return node.manage(
-        "shell", "-c",
-        "from msgnode.models import Alarm; "
-        "print(*Alarm.objects.filter(cleared_at=None).values_list('kind', flat=True))",
-    )  # fmt: skip
-
-
-async def say_numbers(broker: Mosquitto, topic: str, numbers: range, stopped: asyncio.Event) -> int:
-    """Publish numbers in order until all are said, or it is stopped; how many were acknowledged.
-
-    What was not acknowledged is said again, to whichever broker is there then.
-    """
-    number = numbers.start
-    while number < numbers.stop and not stopped.is_set():
-        try:
-            async with broker.client("numbers", timeout=2) as client:
-                while number < numbers.stop and not stopped.is_set():
-                    await client.publish(topic, str(number), qos=1)
-                    number += 1
-        except aiomqtt.MqttError:
-            await eventually()
-    return number
-
-
-async def heard_up_to(client: Client, last: int) -> list[int]:
-    """The values of updates, up to this one."""
-    values: list[int] = []
-    while not values or values[-1] != last:
-        values.append((await client.expect(type="update"))["body"]["value"])
-    return values
 
 
 @pytest.mark.long
@@ -111,22 +43,20 @@ async def test_case_28_a_broker_ended_and_started_under_traffic_loses_nothing_ac
             await client.subscribe(f"{OBJECT}one/changes")
             await until_served(node)
             asked = group.create_task(answered_once(broker, client))
-            said = group.create_task(say_numbers(broker, "n/one", range(3000), asyncio.Event()))
+            said = group.create_task(say_numbers(broker, "n/one", 3000))
             for _ in range(2):
                 await client.expect(type="update")
                 await asyncio.to_thread(broker.stop, signal.SIGTERM)
                 await until_state(node, "away")
-                assert "mqtt-broker-away" in await asyncio.to_thread(standing, node)
+                await until_alarm(node, "mqtt-broker-away")
                 await asyncio.to_thread(broker.start)
                 await until_state(node, "connected")
-            assert await said == 3000
+            await said
             values = await heard_up_to(client, 2999)
             # a publisher that lost its acknowledgement says a number again, so some come twice
             assert sorted({*values, *range(values[0])}) == list(range(3000))
             assert await asked
-        async with asyncio.timeout(20):
-            while "mqtt-broker-away" in await asyncio.to_thread(standing, node):
-                await eventually()
+        await until_alarm(node, "mqtt-broker-away", stands=False)
 
 
 async def answered_once(broker: Mosquitto, client: Client) -> bool:
@@ -152,6 +82,7 @@ async def test_a_broker_that_is_frozen_is_noticed_and_one_that_wakes_is_served_a
 ) -> None:
     with mosquitto(tmp_path / "broker") as broker:
         node = start_node(DEVICE_MQTT=True, MQTT_URL=broker.url)
+        await until_state(node, "connected")
         async with talker(node) as client, thing(broker, "lamp") as lamp:
             await lamp.ask("read", SM)
             broker.send_signal(signal.SIGSTOP)
@@ -270,13 +201,11 @@ async def test_one_worker_serves_the_broker_and_another_takes_over_with_nothing_
             await client.subscribe(f"{OBJECT}{name}/changes")
             async with asyncio.TaskGroup() as group, thing(broker, "lamp") as lamp:
                 await lamp.ask("read", SM)
-                said = group.create_task(
-                    say_numbers(broker, f"n/{name}", range(1500), asyncio.Event())
-                )
+                said = group.create_task(say_numbers(broker, f"n/{name}", 1500))
                 await client.expect(type="update")
                 os_signal(owner, ends)
                 await until_state(other, "connected")
-                assert await said == 1500
+                await said
                 values = await heard_up_to(client, 1499)
                 missing = set(range(values[0], 1500)) - set(values)
                 # what the dead worker had acknowledged and not handed on is a gap, and told

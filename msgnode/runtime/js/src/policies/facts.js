@@ -10,7 +10,7 @@
  * - What is there and cannot be told raises CannotTell.
  */
 
-import { parse } from "../addresses.js";
+import { isP2P, parse } from "../addresses.js";
 import { RATE, WEEKDAYS, kindOf } from "./vocabulary.js";
 
 const NUMBER = /^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$/;
@@ -157,6 +157,7 @@ function subscribeTo({ message }) {
 function kindOfMessage({ message: { from, to } }) {
   const ends = [from, to].map((end) => end.replace(/\/+$/, ""));
   if (ends.some((end) => end.startsWith("domain://registry."))) return "registration";
+  if (isP2P(from) || isP2P(to)) return "p2pConnection";
   for (const [name, tails, both] of BY_END) {
     const fits = (end) => tails.some((tail) => end.endsWith(tail));
     if (both ? ends.every(fits) : ends.some(fits)) return name;

@@ -1,0 +1,19 @@
+"""Invitations to a P2P connection: for runtimes that are there, and no others."""
+
+from __future__ import annotations
+
+from msgnode.core.errors import Unavailable
+
+from .ports import Listener
+
+
+def check_invited(to: str, found: tuple[Listener, ...]) -> None:
+    """Refuse an invitation that would wait for its runtime's return.
+
+    What it offers is of no use by then, and who invites waits for an answer.
+
+    Raises:
+        Unavailable: the runtime has no connection at the moment.
+    """
+    if not any(listener.is_connected for listener in found):
+        raise Unavailable(f"{to} is not connected at the moment; an invitation does not wait.")

@@ -1,0 +1,1 @@
+"""Direct connections between runtimes, over a WebRTC data channel."""

@@ -1,0 +1,77 @@
+"""What comes on a channel: numbered, put together from pieces, delivered in order. Pure.
+
+Rules
+- A message counts as received when it was delivered, not when it came: what still waits for a check
+  when the channel ends is sent again by the other side.
+- A message that came before is dropped. One that skips others ends the channel, since a channel
+  neither loses nor swaps: the other side has lost count.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from msgnode.runtime.python.messages import Message
+
+from .frames import Data, Piece, join
+from .outlet import Outlet
+
+
+class Incoming:
+    """One direction of one channel after the other."""
+
+    def __init__(self, outlet: Outlet, limit: int) -> None:
+        self.received = 0  # the last message that was delivered here
+        self.told = 0  # the last one that was acknowledged
+        self.faults = 0
+        self._outlet = outlet
+        self._limit = limit
+        self._seen = 0
+        self._inbox: deque[tuple[int, Message]] = deque()
+        self._pieces: list[str] = []
+
+    def begin(self) -> None:
+        """A new channel: numbers start again."""
+        self.received = self.told = self._seen = 0
+        self.drop()
+
+    def drop(self) -> None:
+        """Take nothing more of what came and was not delivered."""
+        self._inbox.clear()
+        self._pieces.clear()
+
+    def has_waiting(self) -> bool:
+        """Whether something came that is not delivered yet."""
+        return bool(self._inbox)
+
+    def add(self, frame: Data | Piece) -> bool:
+        """Take a frame. Returns False if the channel has to end. Raises BadFrame."""
+        if frame.seq != self._seen + 1:
+            self.faults += 1
+            return frame.seq <= self._seen
+        if isinstance(frame, Data):
+            return self._arrived(frame.seq, frame.message)
+        if frame.index != len(self._pieces):
+            self.faults += 1
+            return frame.index < len(self._pieces)
+        self._pieces.append(frame.text)
+        if len(self._pieces) < frame.count:
+            return True
+        pieces, self._pieces = self._pieces, []
+        return self._arrived(frame.seq, join(pieces))
+
+    def _arrived(self, seq: int, message: Message) -> bool:
+        self._seen = seq
+        self._pieces.clear()
+        self._inbox.append((seq, message))
+        return len(self._inbox) <= self._limit  # more than the other side may have under way
+
+    def deliver(self) -> None:
+        """Deliver what came, as far as it can be decided."""
+        while self._inbox:
+            seq, message = self._inbox[0]
+            if not self._outlet.take(message):
+                return
+            if self._inbox and self._inbox[0][0] == seq:  # delivering it did not end the channel
+                self._inbox.popleft()
+                self.received = seq

@@ -1,0 +1,42 @@
+"""Timers and limits of P2P connections; times are in seconds, sizes in characters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class P2PTimers:
+    """How long a P2P connection waits for what, and how much it keeps.
+
+    Attributes:
+        answer: for the answer to an invitation.
+        set_up: from the deployment of a stub to its open channel.
+        fence: for the answer to a fence, which comes on the channel.
+        refence: before a fence that was not answered is sent once more.
+        resume: for the answer to a resume.
+        ack: that an acknowledgement waits for a message it can ride on.
+        ping: of silence before the other side is asked whether it is there.
+        dead: of silence after which it is not.
+        idle: without a message, after which the channel is closed.
+        keep_epochs: epochs that a late resume can still ask for.
+        window: messages that are sent and not acknowledged.
+        window_size: characters of them.
+        held_size: characters that wait for a way.
+        inbox: messages taken from the channel that wait to be checked.
+    """
+
+    answer: float = 5.0
+    set_up: float = 15.0
+    fence: float = 3.0
+    refence: float = 10.0
+    resume: float = 5.0
+    ack: float = 0.05
+    ping: float = 5.0
+    dead: float = 12.0
+    idle: float = 300.0
+    keep_epochs: int = 4
+    window: int = 1_000
+    window_size: int = 1024 * 1024
+    held_size: int = 4 * 1024 * 1024
+    inbox: int = 2_000

@@ -1,0 +1,206 @@
+"""States of P2P connections, and who may set one up when. Pure.
+
+Requester
+    created ──answered──► in-progress ──opened──► live ──lost──► disconnected ──redial──► created
+       └──refused──► failed ◄──broken, timed out──┘
+    created, in-progress ──glare──► in-progress   (the other side's invitation is awaited)
+    live ──idle, forbidden──► ended; disconnected ──exhausted──► ended; failed ──forgotten──► ended
+
+Handler, for each remote runtime
+    created ──announced──► in-progress ──opened──► live ──lost──► disconnected ──forgotten──► ended
+
+Rules
+- An event that a state does not know changes nothing: it came late.
+- Of two runtimes that invite each other at once, the one with the smaller URL stays requester.
+- After a failure a remote runtime is left alone for 30 s, doubling to 30 min.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from msgnode.core import addresses
+
+MAX_PEERS = 10_000  # remote runtimes whose failures or invitations are remembered
+
+
+class State(StrEnum):
+    """The words of `<stub URL>/status`, and NONE and ENDED, which nobody hears."""
+
+    NONE = ""
+    CREATED = "created"
+    IN_PROGRESS = "in-progress"
+    LIVE = "live"
+    DISCONNECTED = "disconnected"
+    FAILED = "failed"
+    ENDED = "ended"
+
+
+class Event(StrEnum):
+    """What happens to a connection."""
+
+    DEPLOYED = "deployed"  # requester: the stub is there; handler: invited
+    ANSWERED = "answered"  # the invitation was, and the object made
+    ANNOUNCED = "announced"  # the handler's own object was
+    REFUSED = "refused"
+    GLARE = "glare"
+    OPENED = "opened"
+    TIMED_OUT = "timed out"
+    BROKEN = "broken"  # ICE failed, or a description was unusable
+    LOST = "lost"
+    IDLE = "idle"
+    FORBIDDEN = "forbidden"
+    REDIAL = "redial"
+    EXHAUSTED = "exhausted"
+    FORGOTTEN = "forgotten"
+
+
+Table = dict[tuple[State, Event], State]
+
+_COMMON: Table = {
+    (State.NONE, Event.DEPLOYED): State.CREATED,
+    (State.CREATED, Event.BROKEN): State.FAILED,
+    (State.CREATED, Event.TIMED_OUT): State.FAILED,
+    (State.CREATED, Event.OPENED): State.LIVE,  # the field's first word may be missing
+    (State.IN_PROGRESS, Event.OPENED): State.LIVE,
+    (State.IN_PROGRESS, Event.BROKEN): State.FAILED,
+    (State.IN_PROGRESS, Event.TIMED_OUT): State.FAILED,
+    (State.LIVE, Event.LOST): State.DISCONNECTED,
+    (State.LIVE, Event.IDLE): State.DISCONNECTED,
+    (State.LIVE, Event.FORBIDDEN): State.DISCONNECTED,
+    (State.CREATED, Event.FORBIDDEN): State.FAILED,
+    (State.IN_PROGRESS, Event.FORBIDDEN): State.FAILED,
+    (State.DISCONNECTED, Event.FORGOTTEN): State.ENDED,
+    (State.FAILED, Event.FORGOTTEN): State.ENDED,
+}
+
+REQUESTER: Table = {
+    **_COMMON,
+    (State.CREATED, Event.ANSWERED): State.IN_PROGRESS,
+    (State.CREATED, Event.REFUSED): State.FAILED,
+    (State.IN_PROGRESS, Event.REFUSED): State.FAILED,
+    (State.CREATED, Event.GLARE): State.IN_PROGRESS,
+    (State.IN_PROGRESS, Event.GLARE): State.IN_PROGRESS,
+    (State.DISCONNECTED, Event.REDIAL): State.CREATED,
+    (State.DISCONNECTED, Event.EXHAUSTED): State.ENDED,
+}
+
+HANDLER: Table = {
+    **_COMMON,
+    (State.CREATED, Event.ANNOUNCED): State.IN_PROGRESS,
+    (State.CREATED, Event.REFUSED): State.FAILED,
+}
+
+NO_RETURN = frozenset({Event.IDLE, Event.FORBIDDEN, Event.REFUSED})
+"""Events after which the requester does not dial again by itself."""
+
+
+def after(table: Table, state: State, event: Event) -> State:
+    """The state that follows; the same one where the event comes too late to matter."""
+    return table.get((state, event), state)
+
+
+def status_of(word: object) -> State | None:
+    """The state of a status event, in the field's words too; None for one that is unknown."""
+    word = "created" if word == "create" else word
+    known = {each.value: each for each in State if each not in (State.NONE, State.ENDED)}
+    return known.get(word) if isinstance(word, str) else None
+
+
+def stays_requester(own: str, other: str) -> bool:
+    """Whether the runtime `own` goes on with its invitation when both invite at once."""
+    return _comparable(own) < _comparable(other)
+
+
+def _comparable(runtime: str) -> str:
+    scheme, colon, rest = runtime.partition(":")
+    return f"runtime:{rest}" if colon and scheme in addresses.RUNTIME_SCHEMES else runtime
+
+
+def runtime_of_handler(handler: str) -> str:
+    """The runtime URL above a handler's, "" if there is none (the field's domain-level form)."""
+    if addresses.parse(handler).scheme not in addresses.RUNTIME_SCHEMES:
+        return ""
+    head, mark, tail = handler.partition("/p2phandler/")
+    return head if mark and tail and addresses.parse(head).path else ""
+
+
+@dataclass(slots=True)
+class Quarantine:
+    """Remote runtimes that are left alone after a failure."""
+
+    first: float = 30.0
+    longest: float = 1800.0
+    _failures: OrderedDict[str, tuple[int, float]] = field(default_factory=OrderedDict)
+
+    def failed(self, peer: str, now: float) -> float:
+        """Note a failure. Returns when the next try may be made."""
+        count = self._failures.get(peer, (0, 0.0))[0]
+        until = now + min(self.longest, self.first * 2.0 ** min(count, 20))
+        self._failures[peer] = count + 1, until
+        self._failures.move_to_end(peer)
+        if len(self._failures) > MAX_PEERS:
+            self._failures.popitem(last=False)
+        return until
+
+    def until(self, peer: str) -> float:
+        """When the next try may be made; 0 for a runtime that did not fail."""
+        return self._failures.get(peer, (0, 0.0))[1]
+
+    def lift(self, peer: str) -> None:
+        """A connection came about: failures count from the beginning again."""
+        self._failures.pop(peer, None)
+
+
+@dataclass(slots=True)
+class Redials:
+    """When a lost connection is dialled again: at most `tries` times in `span` seconds."""
+
+    tries: int = 6
+    span: float = 600.0
+    longest: float = 60.0
+    _made: deque[float] = field(default_factory=deque)
+
+    def next(self, now: float, jitter: float) -> float | None:
+        """Seconds until the next try, which counts from now on; None if there were too many.
+
+        Args:
+            jitter: from 0 to 1, at random.
+        """
+        while self._made and self._made[0] <= now - self.span:
+            self._made.popleft()
+        count = len(self._made)
+        if count >= self.tries:
+            return None
+        self._made.append(now)
+        if not count:
+            return jitter
+        return min(self.longest, 2.0**count) * (0.5 + jitter / 2)
+
+
+@dataclass(slots=True)
+class Invitations:
+    """How many invitations are taken."""
+
+    connections: int = 32
+    each_minute: int = 10
+    _came: OrderedDict[str, deque[float]] = field(default_factory=OrderedDict)
+
+    def is_too_many(self, peer: str, connections: int, now: float) -> bool:
+        """Count an invitation; whether it is one too many (429).
+
+        Args:
+            connections: that there are already, to other runtimes.
+        """
+        came = self._came.setdefault(peer, deque())
+        self._came.move_to_end(peer)
+        if len(self._came) > MAX_PEERS:
+            self._came.popitem(last=False)
+        while came and came[0] <= now - 60.0:
+            came.popleft()
+        if len(came) >= self.each_minute or connections >= self.connections:
+            return True
+        came.append(now)
+        return False
