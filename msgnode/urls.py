@@ -5,9 +5,11 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path, re_path
 from django.views.generic import RedirectView
 
+from msgnode.console.runtimes import RuntimesPage
 from msgnode.console.search import search
 from msgnode.console.status import StatusView
 from msgnode.console.traces import traces
+from msgnode.identity.provider.card_views import CARD_PATH, CardView, WebFinger
 from msgnode.identity.provider.login import Login, console_login
 from msgnode.identity.provider.password import PasswordChange, PasswordChanged
 from msgnode.ops import asyncapi, health
@@ -24,6 +26,8 @@ urlpatterns = [
     path("", landing, name="newcomer"),
     path("favicon.ico", favicon),
     re_path(_CATALOGUE, CatalogueView.as_view(), name="catalogue"),
+    path(CARD_PATH, CardView.as_view(), name="contact-card"),
+    path(".well-known/webfinger", WebFinger.as_view(), name="webfinger"),
     path("health/live", health.live),
     path("health/ready", health.ready),
     path("metrics", metrics),
@@ -41,6 +45,7 @@ urlpatterns = [
     path("admin/login/", console_login),  # before the console's own, which has no brake
     path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
     path("admin/traces/", traces, name="traces"),
+    path("admin/runtimes/", RuntimesPage(asyncapi.document), name="runtimes"),
     path("admin/search/", search),  # before the theme's, which keeps what it has found
     path("admin/", admin.site.urls),
     path("", include("registry.rest.urls")),

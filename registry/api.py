@@ -12,7 +12,7 @@ Bodies and records are in the wire shape of docs/reference/registry.md; a refusa
     on_change                              be told of announced changes, in their transaction
     operations                             be told of what operators do, in its transaction
     person_export person_erase             all rows about somebody, by user ids and GUIDs
-    global_get global_put                  signed records of the global registry
+    global_get global_put global_digest    signed records of the global registry
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from django.db.models import Count, Model
 
 from msgnode.core.errors import NodeError, Unavailable
 from msgnode.core.full_disk import is_full
+from registry.global_registry.signed import digest as global_digest
 from registry.global_registry.store import get as global_get
 from registry.global_registry.store import put as global_put
 
@@ -39,10 +40,10 @@ from .store import MAX_BATCH, Condition, apply
 __all__ = [
     "MAX_BATCH", "PUBLIC", "UNAVAILABLE", "Cause", "Change", "Claimant", "Command", "Condition",
     "Disconnect", "Done", "Entry", "KeepAlive", "Kind", "Register", "Search", "Update", "apply",
-    "disconnect", "find", "get", "global_get", "global_put", "key", "on_change", "operations",
-    "outcome", "owners_gone", "owns", "person_erase", "person_export", "record", "refresh",
-    "register", "registration", "runtimes_gone", "session_mark", "statistics", "subject_mark",
-    "take_news", "update", "update_of",
+    "disconnect", "find", "get", "global_digest", "global_get", "global_put", "key",
+    "on_change", "operations", "outcome", "owners_gone", "owns", "person_erase",
+    "person_export", "record", "refresh", "register", "registration", "runtimes_gone",
+    "session_mark", "statistics", "subject_mark", "take_news", "update", "update_of",
 ]  # fmt: skip
 
 find = searches.find

@@ -4,7 +4,8 @@ docs/reference/registry.md, section B4.
 All forms of the field are one request: READ (guid) or CREATE (guid, jwt), the guid in `guid` or
 `resource`, the record in `jwt` or `value`; update is create. Answers carry the keys of both
 generations, with and without capitals. An error carries no Value: clients would take it for a
-record.
+record. With `previous`, the digest of the record that the writer has seen ("" for none), the
+embedded registry refuses what would undo another's change; those of the field do not know it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from msgnode.bus.ports import Body, Component, Listener
-from msgnode.core.errors import BadMessage, NodeError
+from msgnode.core.errors import BadMessage, Conflict, NodeError
 from msgnode.core.messages import Message
 from registry import api
 
@@ -27,7 +28,7 @@ class GlobalRegistry(Protocol):
     """The registry behind the connector. Both raise NodeError."""
 
     def get(self, guid: str) -> Awaitable[str]: ...
-    def put(self, guid: str, jwt: str) -> Awaitable[object]: ...
+    def put(self, guid: str, jwt: str, previous: str | None) -> Awaitable[object]: ...
 
 
 class EmbeddedGlobalRegistry:
@@ -39,8 +40,13 @@ class EmbeddedGlobalRegistry:
     def get(self, guid: str) -> Awaitable[str]:
         return self._registry.in_thread(lambda: api.global_get(guid))
 
-    def put(self, guid: str, jwt: str) -> Awaitable[object]:
-        return self._registry.in_thread(lambda: api.global_put(guid, jwt))
+    def put(self, guid: str, jwt: str, previous: str | None) -> Awaitable[object]:
+        def check(stored: str | None) -> None:
+            if (api.global_digest(stored) if stored else "") != previous:
+                raise Conflict("The record is another one by now.")
+
+        condition = None if previous is None else check
+        return self._registry.in_thread(lambda: api.global_put(guid, jwt, condition))
 
 
 class RemoteGlobalRegistry:
@@ -56,7 +62,7 @@ class RemoteGlobalRegistry:
             raise Refused(answer)
         return value
 
-    async def put(self, guid: str, jwt: str) -> None:
+    async def put(self, guid: str, jwt: str, previous: str | None) -> None:
         answer = await self._back_end.send("PUT", _path(guid), jwt.encode())
         if answer.status != 200:
             raise Refused(answer)
@@ -92,7 +98,10 @@ class GlobalRegistryConnector(Component):
                 guid, jwt = _guid(body), body.get("jwt") or body.get("value")
                 if not isinstance(jwt, str):
                     raise BadMessage("The body lacks `jwt` (or `value`).")
-                await self._registry.put(guid, jwt)
+                previous = body.get("previous")
+                if not isinstance(previous, str | None):
+                    raise BadMessage("`previous` is no text.")
+                await self._registry.put(guid, jwt, previous)
                 return _said(200)
             raise BadMessage("The global registry takes READ and CREATE.")
         except NodeError as refusal:

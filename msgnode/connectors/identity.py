@@ -42,6 +42,7 @@ class Desk(Protocol):
     async def login_url(self, request: Any) -> str: ...
     async def assertion(self, request: Any) -> dict[str, Any] | None: ...
     async def access_token(self, request: Any) -> dict[str, Any] | None: ...
+    async def card(self, name: str) -> dict[str, Any] | None: ...
     async def revoke(self, token: str) -> bool: ...
     def speaks_for(self, idp: str) -> bool: ...
 
@@ -101,6 +102,8 @@ class IdentityConnector(Component):
                 return self._granted(self._async_verifier.assertion, request, caller)
             case "getAccessToken" | "refreshAccessToken":
                 return self._granted(self._async_verifier.access_token, request, caller)
+            case "getContact":
+                return self._card(request)
             case _:
                 return self._revoke(request)
 
@@ -180,6 +183,15 @@ class IdentityConnector(Component):
         text = "A login is needed first."
         value = {"name": "IdPLoginError", "loginUrl": await self._async_verifier.login_url(asked)}
         return {"code": 401, "desc": text, "description": text, "value": value}
+
+    async def _card(self, request: Execute) -> Body:
+        name = request.text("user")
+        if not name:
+            raise BadMessage("getContact needs params.user.")
+        card = await self._async_verifier.card(name)
+        if card is None:
+            raise NotFound(f"There is no card of {name[:200]}.")
+        return {"code": 200, "value": card}
 
     async def _revoke(self, request: Execute) -> Body:
         if not request.token:

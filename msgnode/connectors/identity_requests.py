@@ -14,7 +14,7 @@ METHODS = frozenset(
     {
         *("getLoginEndpoint", "validateAssertion", "generateAssertion", "refreshAssertion"),
         *("getAccessToken", "getAccessTokenAuthorisationEndpoint", "refreshAccessToken"),
-        *("revokeAccessToken", "login", "logout"),
+        *("revokeAccessToken", "login", "logout", "getContact"),
     }
 )
 MAX_RESOURCES = 64

@@ -78,6 +78,10 @@ class AsyncVerifier:
         """An access-token object; None if a login is needed first."""
         return await self._ask(self._own().access_token(request))
 
+    async def card(self, name: str) -> dict[str, Any] | None:
+        """What the domain asserts of a user; None if there is no card of that name."""
+        return await self._ask(self._own().card(name))
+
     async def revoke(self, token: str) -> bool:
         """End a token of the domain's own provider."""
         return await self._ask(self._own().revoke(token))

@@ -97,6 +97,13 @@ class Provider(Protocol):
         """
         ...
 
+    async def card(self, name: str) -> dict[str, Any] | None:
+        """What the domain asserts of a user: assertion, userURL, protostub, expires.
+
+        None if nobody has that name, or he has no card.
+        """
+        ...
+
     async def revoke(self, token: str) -> bool:
         """End a token (access, refresh); whether it was one of ours. Also posts REVOKED."""
         ...

@@ -20,6 +20,11 @@ PROVIDER: dict[str, Any] = {
     "KEY_LEAD_SECONDS": env.int("PROVIDER_KEY_LEAD_SECONDS", default=900),
     "KEY_DAYS": env.float("PROVIDER_KEY_DAYS", default=90.0),
 }
+# Whose cards there are, for callers from elsewhere: "" nobody's, "*" all users', or a group's.
+CONTACT_CARDS: dict[str, Any] = {
+    "OF": env("CONTACT_CARDS", default=""),
+    "PER_MINUTE": env.int("CONTACT_CARDS_PER_MINUTE", default=60),
+}
 # Encrypts the provider's private keys in the database. Without one SECRET_KEY does.
 KEY_ENCRYPTION_KEY: str = env("KEY_ENCRYPTION_KEY", default="")
 SECRET_KEY_FALLBACKS: list[str] = env.list("SECRET_KEY_FALLBACKS", default=[])

@@ -2,7 +2,7 @@
 
 Rules
 - It holds the package `msgnode.runtime.python` and, of the node's pure modules (`msgnode.core`, the
-  policy engine), those that it imports: one source, no copy in the repository.
+  policy engine, signed records), those that it imports: one source, no copy in the repository.
 - In the wheel all of them are `hyperty_runtime.…`; only import statements are rewritten. The
   protostub has none of these and stays, to the byte, what the catalogue serves.
 - The same files give the same wheel.
@@ -31,6 +31,7 @@ _NAMES = {
     _PACKAGE: NAME,
     "msgnode.core": f"{NAME}._core",
     "policies": f"{NAME}._policies",
+    "registry": f"{NAME}._registry",
 }
 _IMPORT = re.compile(
     rf"^(\s*(?:from|import) )({'|'.join(map(re.escape, _NAMES))})(?=[. ]|$)", re.MULTILINE
@@ -45,6 +46,11 @@ Requires-Python: >=3.11
 Requires-Dist: websockets>=14
 Provides-Extra: signatures
 Requires-Dist: cryptography>=42; extra == "signatures"
+Provides-Extra: p2p
+Requires-Dist: aiortc>=1.14,<2; extra == "p2p"
+Provides-Extra: graph
+Requires-Dist: cryptography>=42; extra == "graph"
+Requires-Dist: mnemonic>=0.21,<1; extra == "graph"
 Description-Content-Type: text/markdown
 
 """
@@ -93,7 +99,8 @@ def _modules() -> set[str]:
     folder = _ROOT / _PACKAGE.replace(".", "/")
     found = {_PACKAGE}
     waiting = [_PACKAGE, *(f"{_PACKAGE}.{path.stem}" for path in folder.glob("[a-z]*.py"))]
-    waiting += [f"{_PACKAGE}.syncher.{path.stem}" for path in folder.glob("syncher/[a-z]*.py")]
+    for part in ("syncher", "p2p"):
+        waiting += [f"{_PACKAGE}.{part}.{path.stem}" for path in folder.glob(f"{part}/[a-z]*.py")]
     while waiting:
         module = waiting.pop()
         found.add(module)

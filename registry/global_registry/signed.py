@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -78,6 +79,16 @@ def read(jwt: str) -> SignedRecord:
         is_active=_flag(data, "active", default=True),
         is_revoked=_flag(data, "revoked", default=False),
     )
+
+
+def fields(jwt: str) -> dict[str, Any]:
+    """All that a record says, proved or not. Raises BadMessage."""
+    return _data(_parts(jwt)[1])
+
+
+def digest(jwt: str) -> str:
+    """What names this very text of a record: SHA-256 in base64url."""
+    return _encode(hashlib.sha256(jwt.encode()).digest())
 
 
 def is_signed(text: str, signature: bytes, public_key: str) -> bool:

@@ -14,7 +14,7 @@ from django.db import close_old_connections
 
 from msgnode.identity.ports import AssertionRequest, Claims
 
-from . import clients, grants, keys, revocation
+from . import cards, clients, grants, keys, revocation
 
 Result = TypeVar("Result")
 
@@ -43,6 +43,9 @@ class EmbeddedProvider:
 
     async def access_token(self, request: AssertionRequest) -> dict[str, Any] | None:
         return await _in_thread(lambda: grants.access_token(request))
+
+    async def card(self, name: str) -> dict[str, Any] | None:
+        return await _in_thread(lambda: cards.card_of(name))
 
     async def revoke(self, token: str) -> bool:
         return await _in_thread(lambda: revocation.revoke_token(token))

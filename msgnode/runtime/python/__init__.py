@@ -9,10 +9,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .cards import Card, CardError
     from .faults import Fault
+    from .graph.contacts import Contact
+    from .graph.errors import GraphError
+    from .graph.graph_connector import Found, GraphConnector
+    from .graph.records import Person, UserId
     from .message_bus import MessageBus
     from .messages import BadMessage, Message
     from .minibus import MiniBus
+    from .p2p.settings import P2PSettings, P2PTimers
     from .pipeline import Pipeline
     from .policy import PolicyEngine, policy_handler
     from .protostub import Protostub, activate
@@ -26,13 +32,22 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "BadMessage": "messages",
+    "Card": "cards",
+    "CardError": "cards",
+    "Contact": "graph.contacts",
     "DataObjectObserver": "syncher.observer",
     "DataObjectReporter": "syncher.reporter",
     "Fault": "faults",
+    "Found": "graph.graph_connector",
+    "GraphConnector": "graph.graph_connector",
+    "GraphError": "graph.errors",
     "Limits": "settings",
     "Message": "messages",
     "MessageBus": "message_bus",
     "MiniBus": "minibus",
+    "P2PSettings": "p2p.settings",
+    "P2PTimers": "p2p.settings",
+    "Person": "graph.records",
     "Pipeline": "pipeline",
     "PolicyEngine": "policy",
     "Protostub": "protostub",
@@ -43,19 +58,29 @@ _WHERE = {
     "Settings": "settings",
     "SyncError": "syncher.errors",
     "Syncher": "syncher.syncher",
+    "UserId": "graph.records",
     "activate": "protostub",
     "policy_handler": "policy",
 }
 
 __all__ = [
     "BadMessage",
+    "Card",
+    "CardError",
+    "Contact",
     "DataObjectObserver",
     "DataObjectReporter",
     "Fault",
+    "Found",
+    "GraphConnector",
+    "GraphError",
     "Limits",
     "Message",
     "MessageBus",
     "MiniBus",
+    "P2PSettings",
+    "P2PTimers",
+    "Person",
     "Pipeline",
     "PolicyEngine",
     "Protostub",
@@ -66,6 +91,7 @@ __all__ = [
     "Settings",
     "SyncError",
     "Syncher",
+    "UserId",
     "activate",
     "policy_handler",
 ]

@@ -10,6 +10,8 @@ The forms, in this order, until one is there (404, 405, 501 and 415 say "not her
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 from typing import Any
 
 from .descriptor import Descriptor, DescriptorError, check_descriptor
@@ -29,6 +31,13 @@ class Catalogue:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._asserted: dict[str, tuple[tuple[str, ...], float]] = {}
+
+    def expect(self, domain: str, digests: tuple[str, ...], until: float) -> None:
+        """Until a time (seconds since the epoch), take no stub of a domain but with these digests.
+
+        What the settings list for the domain goes before."""
+        self._asserted[domain] = (digests, until)
 
     async def descriptor(self, domain: str, kind: str = "protocolstub") -> Descriptor:
         """The checked descriptor of a domain's stub.
@@ -102,7 +111,8 @@ class Catalogue:
                 continue
             try:
                 raw = _decoded(answer, url)
-                return check_descriptor(raw, domain, self._settings, kind, url)
+                found = check_descriptor(raw, domain, self._settings, kind, url)
+                return self._narrowed(found)
             except DescriptorError as error:
                 if error.code != 501:
                     raise
@@ -110,6 +120,14 @@ class Catalogue:
         if unsuitable is not None:
             raise unsuitable
         return None
+
+    def _narrowed(self, descriptor: Descriptor) -> Descriptor:
+        """The descriptor with the digests that the domain's identity provider asserts."""
+        digests, until = self._asserted.get(descriptor.domain, ((), 0.0))
+        is_asserted = until > time.time() and descriptor.kind == "protocolstub"
+        if not is_asserted or descriptor.digests:
+            return descriptor
+        return replace(descriptor, digests=digests)
 
 
 def _decoded(answer: Answer, url: str) -> Any:

@@ -12,21 +12,28 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Mapping
+from functools import cached_property
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgnode.core.identity import Identity
 
+from .cards import Card, Cards
 from .faults import OnError
 from .housekeeping import keep_house
 from .message_bus import MessageBus
 from .messages import Message, body_of
+from .p2p.peer_to_peer import PeerToPeer
+from .p2p.rtc import is_available
 from .policy import PolicyEngine, identity_of, policy_handler
 from .qos import Qos
 from .resolver import Resolver
 from .settings import Settings
 from .syncher.stored_objects import Storage
 from .syncher.sync_manager import SyncManager
+
+if TYPE_CHECKING:
+    from .graph.graph_connector import GraphConnector
 
 CLOSE_SECONDS = 3.0
 
@@ -46,7 +53,8 @@ class Runtime:
         Args:
             url: kept by the caller from one start to the next, or made anew.
             policies: the user's own, for what goes out and comes in.
-            storage: texts by key, such as a `shelve` or a `dbm`: keeps data objects for resume().
+            storage: texts by key, such as a `shelve` or a `dbm`: keeps contacts, and data objects
+                for resume().
         """
         self.settings = settings
         self.url = url or f"runtime://{settings.domain}/{uuid.uuid4()}"
@@ -59,8 +67,44 @@ class Runtime:
             handler = policy_handler(policies, self._identify)
             self.bus.pipeline_out.use(handler)
             self.bus.pipeline_in.use(handler)
+        self._storage = storage
+        self._cards = Cards(settings)
         self._sync_manager = SyncManager(self.bus, settings.domain, storage)
+        self.p2p: PeerToPeer | None = None
+        if settings.p2p is not None and is_available():
+            self.p2p = PeerToPeer(settings.p2p, self.resolver, self.qos)
+            self.bus.registered_with = self.p2p.registration
         self._housekeeping = asyncio.create_task(keep_house(self.resolver))
+
+    async def card_of(self, user: str) -> Card:
+        """What the domain of bob@example.org, or of a user URL, asserts of him.
+
+        No code of the domain runs for that. As long as the card is good, the domain's stub is
+        loaded only if its code is what the card names.
+
+        Raises:
+            CardError: there is none, or it proves nothing; nothing has changed then.
+        """
+        card = await self._cards.card_of(user)
+        if card.digests and card.domain != self.settings.domain:
+            self.resolver.loader.catalogue.expect(card.domain, card.digests, card.expires)
+        return card
+
+    @cached_property
+    def graph(self) -> GraphConnector:
+        """The Graph Connector; it needs `hyperty-runtime[graph]`. Raises ImportError."""
+        try:
+            from .graph.contacts import Contacts
+            from .graph.graph_connector import GraphConnector
+        except ModuleNotFoundError as error:
+            text = f"{error}: the Graph Connector needs `pip install hyperty-runtime[graph]`."
+            raise ImportError(text) from error
+
+        def failed(text: str, error: Exception) -> None:
+            self.bus.report("storage.failed", f"{text}: {error}", None, error)
+
+        key = f"msgnode.contacts.{self.settings.domain}"
+        return GraphConnector(self.bus, Contacts(key, self._storage, failed))
 
     async def __aenter__(self) -> Runtime:
         return self
@@ -79,7 +123,10 @@ class Runtime:
         Returns:
             The state of the stub: "live", or why not ("failed", "deployment-failed", …).
         """
-        return await self.resolver.log_in(identity)
+        state = await self.resolver.log_in(identity)
+        if self.p2p is not None and state == "live":
+            await self.p2p.start()
+        return state
 
     async def close(self) -> None:
         """Tell hyperties, disconnect the stubs, end the sandboxes. Nothing is left running."""
@@ -89,6 +136,8 @@ class Runtime:
         await self.qos.close()
         await self._close_hyperties()
         self._sync_manager.close()
+        if self.p2p is not None:
+            await self.p2p.close()
         await asyncio.sleep(0)  # what it says goes out
         await self.resolver.close()
         await self.bus.close()

@@ -98,6 +98,11 @@ export class Catalogue {
     return text?.trim().replace(/^"(.*)"$/, "$1");
   }
 
+  /** The text of something else at a domain; undefined if there is nothing. @throws LoadError */
+  document(url, limit) {
+    return this.#text(url, {}, limit, "document");
+  }
+
   async #json(url, request) {
     const text = await this.#text(url, request, MAX_DESCRIPTOR, "descriptor");
     if (text === undefined) return undefined;

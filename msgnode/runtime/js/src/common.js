@@ -1,9 +1,13 @@
 /** What applications import on every platform, beside the Runtime. */
 
 export { AnswerError, Bus } from "./bus.js";
+export { CardError } from "./cards.js";
 export { Catalogue } from "./catalogue.js";
 export { checkDescriptor } from "./descriptor.js";
 export { LoadError } from "./errors.js";
+export { Contacts } from "./graph/contacts.js";
+export { GraphError } from "./graph/errors.js";
+export { GraphConnector } from "./graph/graph-connector.js";
 export { newId } from "./ids.js";
 export { Loader } from "./loader.js";
 export { MessageBus } from "./messagebus.js";

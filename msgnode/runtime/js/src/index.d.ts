@@ -268,6 +268,89 @@ export class Qos {
   }>;
 }
 
+export class CardError extends Error {
+  constructor(code: number, text: string);
+  readonly code: number;
+}
+
+/** What a user's domain asserts of him. */
+export interface Card {
+  readonly userURL: string;
+  readonly domain: string;
+  readonly protostub: string;
+  readonly digests: readonly string[];
+  /** Seconds since 1970. */
+  readonly expires: number;
+  readonly claims: Readonly<Record<string, any>>;
+}
+
+/** Somebody in the address book. */
+export interface Contact {
+  readonly guid: string;
+  readonly firstName: string;
+  readonly lastName: string;
+  readonly groups: readonly string[];
+  /** Of the newest record seen, ISO 8601; "" if none was. */
+  readonly lastUpdate: string;
+}
+
+/** The address book; what is refused throws a GraphError. */
+export class Contacts implements Iterable<Contact> {
+  constructor(options: { key: string; storage?: Pick<Storage, "getItem" | "setItem">; onFailure(text: string, error: unknown): void; most?: number });
+  readonly size: number;
+  [Symbol.iterator](): Iterator<Contact>;
+  get(guid: string): Contact | undefined;
+  find(text: string): Contact[];
+  add(guid: string, names?: { firstName?: string; lastName?: string; groups?: string[] }): Contact;
+  edit(guid: string, changes: { firstName?: string; lastName?: string; groups?: string[] }): Contact;
+  remove(guid: string): boolean;
+}
+
+export class GraphError extends Error {
+  constructor(code: number, text: string);
+  readonly code: number;
+}
+
+export interface UserId {
+  readonly uid: string;
+  readonly domain: string;
+}
+
+/** What a record that has proved genuine says of a person; what somebody says of himself is his word. */
+export interface Person {
+  readonly guid: string;
+  readonly userIds: readonly UserId[];
+  readonly legacyIds: readonly any[];
+  readonly defaults: { readonly voice: string; readonly chat: string; readonly video: string };
+  readonly lastUpdate: Date;
+  readonly timeout: Date;
+  readonly isActive: boolean;
+  readonly isRevoked: boolean;
+}
+
+/** A GUID of one's own, the global registry, contacts: a Runtime has one. Rejects with a GraphError. */
+export class GraphConnector {
+  constructor(bus: MessageBus, runtimeURL: string, contacts: Contacts);
+  readonly url: string;
+  readonly guid: string;
+  readonly person: Person | null;
+  readonly contacts: Contacts;
+  create(): Promise<string>;
+  use(words: string): Promise<boolean>;
+  addUserId(uid: string, domain?: string): void;
+  removeUserId(uid: string): void;
+  addLegacyId(id: { type: string; category: string; id: string; description?: string }): void;
+  removeLegacyId(id: string): void;
+  setDefaults(defaults: { voice?: string; chat?: string; video?: string }): void;
+  setActive(isActive: boolean): void;
+  publish(): Promise<Person>;
+  revoke(): Promise<void>;
+  lookup(guid: string): Promise<Person>;
+  hyperties(guid: string, criteria?: { resources?: string[]; dataSchemes?: string[] }): Promise<
+    { userId: UserId; code: number; text: string; hyperties: any[] }[]
+  >;
+}
+
 export class Runtime {
   constructor(options: RuntimeOptions);
   readonly url: string;
@@ -277,6 +360,9 @@ export class Runtime {
   readonly catalogue: Catalogue;
   readonly resolver: Resolver;
   readonly qos: Qos;
+  readonly graph: GraphConnector;
+  /** Rejects with a CardError. */
+  cardOf(user: string): Promise<Card>;
   readonly counters: Record<string, number>;
   /** Rejects with a LoadError. */
   logIn(identity?: any): Promise<StubEntry>;

@@ -42,6 +42,7 @@ export class Loader {
   #stubs;
   #options;
   #times;
+  #asserted = new Map(); // domain -> {digests, until}
   #clock;
   #timers = new Set();
   #isClosed = false;
@@ -132,6 +133,16 @@ export class Loader {
     await this.#start(entry, attempt, source);
   }
 
+  /** Until a time (s since 1970), take no stub of a domain but with these digests; those of the options go before. */
+  expect(domain, digests, until) {
+    this.#asserted.set(domain, { digests: digests.join(" "), until });
+  }
+
+  #assertedOf(domain) {
+    const { digests, until } = this.#asserted.get(domain) ?? {};
+    return until > Date.now() / 1000 ? digests : undefined;
+  }
+
   /** Descriptor and source, checked. @throws LoadError */
   async fetch(entry) {
     const { homeDomain, digests = {}, signers = {} } = this.#options;
@@ -150,7 +161,8 @@ export class Loader {
       }
       const source = descriptor.source ?? (await this.#catalogue.source(descriptor.sourceURL, MAX_SOURCE));
       if (descriptor.integrity) await checkIntegrity(source, descriptor.integrity);
-      if (digests[domain]) await checkIntegrity(source, digests[domain], "the digest listed for the domain");
+      const expected = digests[domain] ?? (kind === "PROTOSTUB" ? this.#assertedOf(domain) : undefined);
+      if (expected) await checkIntegrity(source, expected, "the digest listed for the domain");
       if (signers[domain]) await checkSignature(source, descriptor.signature, signers[domain]);
       return { descriptor, descriptorURL: url, source };
     }

@@ -14,9 +14,12 @@
  */
 
 import { domainOf } from "./addresses.js";
+import { cardOf } from "./cards.js";
 import { Catalogue } from "./catalogue.js";
 import { limited, systemClock } from "./clock.js";
 import { LoadError } from "./errors.js";
+import { Contacts } from "./graph/contacts.js";
+import { GraphConnector } from "./graph/graph-connector.js";
 import { newId } from "./ids.js";
 import { Loader } from "./loader.js";
 import { MessageBus } from "./messagebus.js";
@@ -40,6 +43,7 @@ export class Runtime {
   #hyperties = new Map(); // url -> {listen, remove}
   #syncManager;
   #identity;
+  #graph;
   #isClosed = false;
   #onLine = () => this.#tell({ value: "online" });
   #offLine = () => this.#tell({ value: "offline" });
@@ -97,6 +101,29 @@ export class Runtime {
   /** What was dropped, refused or reported, by reason. */
   get counters() {
     return this.bus.counters;
+  }
+
+  /**
+   * What the domain of bob@example.org, or of a user URL, asserts of him.
+   *
+   * No code of the domain runs for that. As long as the card is good, the domain's stub is loaded only if its code
+   * is what the card names.
+   *
+   * @returns {userURL, domain, protostub, digests, expires, claims}
+   * @throws CardError: there is none, or it proves nothing; nothing has changed then
+   */
+  async cardOf(user) {
+    const card = await cardOf(user, this.catalogue);
+    if (card.digests.length && card.domain !== this.domain) this.#loader.expect(card.domain, card.digests, card.expires);
+    return card;
+  }
+
+  /** The Graph Connector; made when it is first asked for. */
+  get graph() {
+    const onFailure = (text, error) => this.bus.report("storage.failed", { error: new Error(text, { cause: error }) });
+    const kept = { key: `msgnode.contacts.${this.domain}`, storage: this.#options.storage, onFailure };
+    this.#graph ??= new GraphConnector(this.bus, this.url, new Contacts(kept));
+    return this.#graph;
   }
 
   /**

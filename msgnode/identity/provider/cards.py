@@ -1,0 +1,86 @@
+"""Cards: what the domain asserts of a user to whoever wants to reach him.
+
+A card is a JWT of the provider (docs/reference/runtime.md, section 8.3): who the user is, and which
+protostub leads to his domain, by address and by the digests of its code. Its audience, `protofly`,
+is no client's: nobody logs in with a card. Whose cards there are the operator says (CONTACT_CARDS).
+"""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+
+from msgnode.core import addresses
+from msgnode.stubs import catalogue
+
+from . import keys
+from .validator import subject_of, user_url_of
+
+AUDIENCE = "protofly"
+EVERYBODY = "*"
+SECONDS = 3_600
+MAX_NAME = 320
+PROTOSTUB = "/.well-known/protocolstub/default"
+
+
+def protostub() -> str:
+    """The address of the stub that leads here."""
+    return f"{settings.PUBLIC_URL}{PROTOSTUB}"
+
+
+def card_of(name: str) -> dict[str, Any] | None:
+    """The card of a user.
+
+    Args:
+        name: acct:bob@<domain>, bob@<domain>, an e-mail address, or a user URL.
+
+    Returns:
+        `assertion`, the JWT, with `userURL`, `protostub` and `expires` (seconds since the epoch);
+        None if nobody has that name, or he has no card.
+    """
+    user = _user(name)
+    if user is None:
+        return None
+    now = int(datetime.now(UTC).timestamp())
+    stubs = [each for each in catalogue.served("protocolstub") if not each.is_idp_proxy]
+    claims = {
+        "iss": settings.PROVIDER["ISSUER"],
+        "sub": subject_of(user),
+        "aud": AUDIENCE,
+        "iat": now,
+        "exp": now + SECONDS,
+        "user_url": user_url_of(user),
+        "protostub": protostub(),
+        "protostub_digests": [f"sha256-{base64.b64encode(each.digest).decode()}" for each in stubs],
+    }
+    return {
+        "assertion": keys.sign(claims),
+        "userURL": claims["user_url"],
+        "protostub": claims["protostub"],
+        "expires": claims["exp"],
+    }
+
+
+def _user(name: str) -> Any:
+    """The one active user of this name who has a card."""
+    name = name.removeprefix("acct:")
+    if len(name) > MAX_NAME or not name.isprintable() or not settings.CONTACT_CARDS["OF"]:
+        return None
+    if "://" in name:
+        address = addresses.parse(name)
+        if address.scheme != "user" or address.home != settings.DOMAIN.lower():
+            return None
+        name = address.path.strip("/")
+    known = get_user_model().objects.filter(is_active=True)
+    if settings.CONTACT_CARDS["OF"] != EVERYBODY:
+        known = known.filter(groups__name=settings.CONTACT_CARDS["OF"])
+    local, _, domain = name.rpartition("@")
+    is_ours = domain.lower() == settings.DOMAIN.lower() or not local
+    found = list(known.filter(email__iexact=name)[:2]) if local else []
+    if not found and is_ours:
+        found = list(known.filter(username=local or name)[:2])
+    return found[0] if len(found) == 1 else None

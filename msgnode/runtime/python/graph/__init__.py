@@ -1,0 +1,1 @@
+"""The Graph Connector: who somebody is, whatever domains know him."""

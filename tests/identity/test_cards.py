@@ -1,0 +1,126 @@
+"""Cards of users: whose there are, what they assert, and that nobody is let in with one.
+
+docs/reference/runtime.md, section 8.3.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.conf import settings
+from django.contrib.auth.models import Group
+from django.test import Client
+from pytest_django import Settings
+
+from msgnode.identity.provider import keys
+from msgnode.identity.provider.backend import EmbeddedProvider
+from msgnode.identity.provider.cards import AUDIENCE, card_of
+from msgnode.identity.provider.validator import verified_claims
+from msgnode.models import ProviderKey
+from msgnode.stubs import catalogue
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _everybody(settings: Settings, alice: Any, made_key: dict[str, Any]) -> None:
+    settings.CONTACT_CARDS = {"OF": "*", "PER_MINUTE": 60}
+    ProviderKey.objects.create(**made_key, signs_from="2020-01-01T00:00:00Z")
+
+
+def finger(resource: str) -> Any:
+    return Client().get("/.well-known/webfinger", {"resource": resource})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "alice@example.org",
+        "acct:alice@example.org",
+        "ALICE@example.org",
+        "alice@localhost",
+        "acct:alice@localhost",
+        "user://localhost/alice",
+        "user://localhost/alice@example.org",
+    ],
+)
+def test_a_card_is_found_by_every_name_of_its_user(name: str, alice: Any) -> None:
+    links = {each["rel"]: each["href"] for each in finger(name).json()["links"]}
+    assert links["protocolstub"] == f"{settings.PUBLIC_URL}/.well-known/protocolstub/default"
+    answer = Client().get(links["contact-card"].removeprefix(settings.PUBLIC_URL))
+    assert answer["Access-Control-Allow-Origin"] == "*"
+    claims = keys.verify(answer.content.decode())
+    assert claims is not None
+    assert (claims["iss"], claims["aud"]) == (settings.PROVIDER["ISSUER"], AUDIENCE)
+    assert claims["sub"] == str(alice.pk)
+    assert claims["user_url"] == "user://localhost/alice@example.org"
+    assert claims["protostub"] == links["protocolstub"]
+    assert 0 < claims["exp"] - time.time() <= 3_600
+    served = [
+        each.descriptor("d", {})["sourcePackage"] for each in catalogue.served("protocolstub")
+    ]
+    assert claims["protostub_digests"] == [each["integrity"] for each in served]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "bob@localhost",
+            "alice@elsewhere.org",
+            "user://elsewhere.org/alice",
+            "hyperty://localhost/alice",
+        ),
+        *("@localhost", "%", "alice@localhost\x00", "x" * 320),
+    ],
+)
+def test_a_name_that_nobody_has_is_404(name: str) -> None:
+    assert finger(name).status_code == 404
+
+
+def test_what_names_nobody_is_400() -> None:
+    assert finger("").status_code == finger("x" * 321).status_code == 400
+    assert Client().get("/.well-known/contact-card").status_code == 400
+
+
+def test_whose_cards_there_are_the_operator_says(settings: Settings, alice: Any) -> None:
+    settings.CONTACT_CARDS = {"OF": "", "PER_MINUTE": 60}
+    assert finger("alice@localhost").status_code == 404
+    settings.CONTACT_CARDS = {"OF": "sales", "PER_MINUTE": 60}
+    assert finger("alice@localhost").status_code == 404
+    alice.groups.add(Group.objects.create(name="sales"))
+    assert finger("alice@localhost").status_code == 200
+    alice.is_active = False
+    alice.save()
+    assert finger("alice@localhost").status_code == 404
+
+
+def test_a_name_of_two_users_is_nobodys(django_user_model: Any) -> None:
+    django_user_model.objects.create_user("alice2", "alice@example.org", "x")
+    assert finger("alice@example.org").status_code == 404
+    assert finger("alice@localhost").status_code == 200
+
+
+def test_a_card_lets_nobody_in() -> None:
+    card = card_of("alice@localhost")
+    assert card is not None
+    assert verified_claims(card["assertion"]) is None
+
+
+def test_an_address_cannot_count_the_users(settings: Settings) -> None:
+    settings.CONTACT_CARDS = {"OF": "*", "PER_MINUTE": 3}
+    codes = [finger(f"user{number}@localhost").status_code for number in range(4)]
+    assert codes == [404, 404, 404, 429]
+    answer = Client().get("/.well-known/contact-card", {"resource": "alice@localhost"})
+    assert (answer.status_code, int(answer["Retry-After"]) > 0) == (429, True)
+
+
+def test_the_identity_manager_gives_the_same_card() -> None:
+    card = async_to_sync(EmbeddedProvider().card)("alice@localhost")
+    assert card is not None
+    assert card["userURL"] == "user://localhost/alice@example.org"
+    assert keys.verify(card["assertion"]) is not None
+    assert async_to_sync(EmbeddedProvider().card)("bob@localhost") is None

@@ -1,0 +1,131 @@
+"""The Graph Connector over real nodes: Python and Node.js are one person, found in two domains.
+
+The numbers of cases are those of docs/reference/registry.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from msgnode.runtime.python import GraphError, Runtime, Settings
+from msgnode.runtime.python.graph import global_records, graph_connector, records
+from msgnode.runtime.python.graph.keys import keys_of
+from registry.global_registry import signed
+from tests.node import ROOT, Node
+from tests.stubs.runtimes import node_js
+
+pytestmark = pytest.mark.any_server
+
+SCRIPT = Path(__file__).parent / "graph.mjs"
+
+
+def settings(domain: str, nodes: dict[str, Node], **more: Any) -> Settings:
+    urls = {each: f"http://127.0.0.1:{node.port}" for each, node in nodes.items()}
+    return Settings(domain, catalogues=urls, **more)
+
+
+def in_nodejs(domain: str, nodes: dict[str, Node], **order: Any) -> dict[str, Any]:
+    """What a runtime in Node.js says of the order."""
+    urls = order.pop("urls", None) or dict(settings(domain, nodes).catalogues)
+    options = {"domain": domain, "catalogues": urls}
+    done = subprocess.run(
+        [*node_js(), str(SCRIPT), json.dumps({"options": options, **order})],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return dict(json.loads(done.stdout))
+
+
+async def test_case_42_words_made_in_python_are_the_same_person_in_javascript(node: Node) -> None:
+    nodes = {"localhost": node}
+    async with Runtime(settings("localhost", nodes)) as runtime:
+        await runtime.log_in()
+        alice = runtime.graph
+        words = await alice.create()
+        alice.add_user_id("user://a.example/alice")
+        await alice.publish()
+        order = {"words": words, "add": "user://b.example/alice"}
+        said = await asyncio.to_thread(in_nodejs, "localhost", nodes, **order)
+        assert said["guid"] == alice.guid
+        assert said["before"] == [{"uid": "user://a.example/alice", "domain": "a.example"}]
+        named = [each.domain for each in (await alice.lookup(alice.guid)).user_ids]
+        assert named == ["a.example", "b.example"]
+
+        # An older record comes back: refused by the node, and so is one that undoes a change.
+        _, record, jwt = await global_records_of(runtime).read(alice.guid)
+        before = signed.read(jwt).last_update
+        keys = keys_of(words)
+        replayed = records.sign({**record}, keys, None, before.replace(year=before.year - 1))
+        later = records.sign({**record}, keys, before, before)
+        for text, previous in ((replayed, None), (later, ""), (later, signed.digest("x"))):
+            with pytest.raises(GraphError) as caught:
+                await global_records_of(runtime).put(alice.guid, text, previous)
+            assert caught.value.code == 409
+        await global_records_of(runtime).put(alice.guid, later, signed.digest(jwt))
+
+
+def global_records_of(runtime: Runtime) -> global_records.GlobalRecords:
+    graph = runtime.graph
+    return global_records.GlobalRecords(runtime.bus, graph.url, graph.contacts)
+
+
+async def register(runtime: Runtime, uid: str, guid: str) -> str:
+    """A hyperty of the runtime at its domain's registry."""
+    domain = runtime.settings.domain
+    sm, sender = f"domain://msg-node.{domain}/address-allocation", f"{runtime.url}/registry"
+    body: dict[str, Any] = {"scheme": "hyperty", "value": {"number": 1}}
+    asked = {"type": "create", "from": sender, "to": sm, "body": body}
+    url: str = (await runtime.bus.request(asked))["body"]["value"]["allocated"][0]
+    value = {"url": url, "user": uid, "guid": guid, "runtime": runtime.url, "expires": 600}
+    value |= {"status": "live", "resources": ["chat"], "dataSchemes": ["comm"], "descriptor": "d"}
+    asked = {**asked, "to": f"domain://registry.{domain}", "body": {"value": value}}
+    answer = await runtime.bus.request(asked)
+    assert answer["body"]["code"] == 200, answer
+    return url
+
+
+@pytest.mark.long
+async def test_a_person_is_found_in_two_domains_and_a_frozen_one_fails_for_itself(
+    start_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = {domain: start_node(DOMAIN=domain) for domain in ("d.localhost", "f.localhost")}
+    home, abroad = (settings(domain, nodes) for domain in nodes)
+    async with Runtime(home) as alice, Runtime(abroad) as elsewhere:
+        assert await alice.log_in() == await elsewhere.log_in() == "live"
+        await alice.graph.create()
+        guid = alice.graph.guid
+        uids = {domain: f"user://{domain}/alice" for domain in nodes}
+        for uid in uids.values():
+            alice.graph.add_user_id(uid)
+        await alice.graph.publish()
+        urls = {
+            await register(runtime, uids[runtime.settings.domain], guid)
+            for runtime in (alice, elsewhere)
+        }
+        async with Runtime(home) as bob:
+            found = await bob.graph.hyperties(guid, resources=["chat"])
+            assert {each["hypertyID"] for one in found for each in one.hyperties} == urls
+            assert all(each["confirmed"] for one in found for each in one.hyperties)
+            # Node.js finds the same.
+            said = await asyncio.to_thread(in_nodejs, "d.localhost", nodes, find=guid)
+            assert {each["hypertyID"] for one in said["found"] for each in one["hyperties"]} == urls
+
+            os.kill(nodes["f.localhost"].pid, signal.SIGSTOP)
+            try:
+                codes = {each.user_id.domain: each.code for each in await bob.graph.hyperties(guid)}
+            finally:
+                os.kill(nodes["f.localhost"].pid, signal.SIGCONT)
+            assert codes == {"d.localhost": 200, "f.localhost": 408}
+            assert graph_connector.AT_A_TIME > 1
