@@ -79,8 +79,11 @@ class DomainRegistryConnector(Component):
     def addresses_of(self, message: Message) -> list[str]:
         with suppress(NodeError):  # the answer says so
             request = request_of(message.type, message.fields(), self._domain)
-            if not isinstance(request, Find) and request.url:
-                return [request.url]
+            if isinstance(request, Find):
+                return []
+            facts = request.body if isinstance(request, Register | Change) else {}
+            named = (request.url, *map(facts.get, ("runtime", "p2pHandler", "reporter")))
+            return [each for each in named if isinstance(each, str) and each]
         return []
 
     def _check(self, request: Change | Register | Refresh | Remove, caller: Listener) -> None:

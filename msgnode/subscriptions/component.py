@@ -71,10 +71,11 @@ class SubscriptionComponent(Component):
 
     def addresses_of(self, message: Message) -> list[str]:
         with suppress(BadMessage):  # the answer says so
-            asked = rules.wanted(message.fields(), self._max_per_session)
-            return [
-                each for each in (*asked.exact, *asked.optional) if not addresses.is_event(each)
-            ]
+            body = message.fields()
+            asked = rules.wanted(body, self._max_per_session)
+            source = body.get("source") or body.get("subscriber")
+            named = (*asked.exact, *asked.optional, *([source] if isinstance(source, str) else ()))
+            return [each for each in named if not addresses.is_event(each)]
         return []
 
     # --- what others tell it ----------------------------------------------------------------------

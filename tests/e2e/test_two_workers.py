@@ -293,3 +293,54 @@ async def all_arrive(reader: Client, number: int) -> None:
         assert frame["type"] == "update", frame
         arrived.append(frame["body"]["value"])
     assert arrived == list(range(number))
+
+
+async def test_what_a_registration_names_is_looked_up_at_the_other_worker(
+    workers: Workers,
+) -> None:
+    here, there = await workers.come(workers.one), await workers.come(workers.other)
+    workers.link.delay = DELAY
+    (made,) = await here.allocate("comm")
+    (held,) = await there.allocate()
+    value = {"name": "x", "schema": "s", "url": made, "reporter": held, "expires": 60}
+    answer = await here.ask("create", REGISTRY, {"value": value})
+    assert code(answer) == 403, answer
+
+
+async def test_w5_where_nobody_was_who_comes_is_heard_of_before_it_is_answered(
+    workers: Workers,
+) -> None:
+    here, there = await workers.come(workers.one), await workers.come(workers.other)
+    workers.link.delay = DELAY
+    for _ in range(3):
+        claimed = address()
+        assert code(await there.ask("create", claimed)) == 404
+        assert code(await here.subscribe(claimed)) == 200
+        await there.send("create", claimed, {"value": claimed})
+        assert (await here.expect(type="create"))["body"]["value"] == claimed
+
+
+async def test_a_runtime_that_comes_back_to_two_workers_at_once_has_one_session(
+    workers: Workers,
+) -> None:
+    talker = await workers.come(workers.one)
+    for _ in range(5):
+        away = await workers.come(workers.other)
+        (held,) = await away.allocate()
+        await talker.send("create", held, {"value": 0})
+        await away.expect(type="create")
+        await away.socket.close()
+        ways = [
+            await workers.clients.enter_async_context(each.ws())
+            for each in (workers.one, workers.other)
+        ]
+        answers = await asyncio.gather(
+            *(each.reopen(away.runtime_url, away.token) for each in ways), return_exceptions=True
+        )
+        assert 200 in [code(each) for each in answers if isinstance(each, dict)]
+        await talker.send("create", held, {"value": 1})
+        arrived = await asyncio.gather(
+            *(each.expect(type="create") for each in ways), return_exceptions=True
+        )
+        (got,) = [each for each in arrived if isinstance(each, dict)]
+        assert got["to"] == held

@@ -19,7 +19,14 @@ import msgspec
 
 from msgnode.bus import delivery as bus_delivery
 from msgnode.core import addresses, messages
-from msgnode.core.errors import BadMessage, Forbidden, NodeError, TooMany, Unavailable
+from msgnode.core.errors import (
+    BadMessage,
+    Forbidden,
+    GatewayTimeout,
+    NodeError,
+    TooMany,
+    Unavailable,
+)
 from msgnode.core.faults import FAULTS
 from msgnode.core.messages import Message
 from msgnode.devices.connection import FrameConnection
@@ -39,6 +46,8 @@ COMMANDS_AT_MOST = 1_000
 """Commands that may wait for the broker."""
 CLAIM_SECONDS = 10.0
 _CLAIMED_AT_ONCE = 100
+_PASSING = (Unavailable.code, GatewayTimeout.code)
+_CLAIM_AGAIN = 0.5  # seconds until it is tried again where the node could not answer yet
 _encode = msgspec.json.Encoder().encode
 
 
@@ -202,11 +211,16 @@ class SensorFeed:
                 return
             number = min(len(self._unclaimed), _CLAIMED_AT_ONCE)
             urls = [self._unclaimed.popleft() for _ in range(number)]
-            if not await self._is_claimed(connection, urls):
-                for url in urls:
-                    await self._is_claimed(connection, [url])
+            code = await self._ask_for(connection, urls)
+            again = urls if code in _PASSING else []
+            if code != 200 and not again:
+                again = [u for u in urls if await self._ask_for(connection, [u]) in _PASSING]
+            if again:  # whose they were may have ended just now
+                self._unclaimed.extend(again)
+                await asyncio.sleep(_CLAIM_AGAIN)
 
-    async def _is_claimed(self, connection: FrameConnection, urls: list[str]) -> bool:
+    async def _ask_for(self, connection: FrameConnection, urls: list[str]) -> int:
+        """Claim objects; the code of the answer."""
         resources = [each for url in urls for each in (url, f"{url}/subscription")]
         frame = _encode(
             {
@@ -223,13 +237,12 @@ class SensorFeed:
             response = await connection.response(carried, until)
         except NodeError as error:
             self._counters.last_error = error.description[:500]
-            return False
+            return error.code
         body = response.fields() if response is not None else {"code": 504}
-        if body.get("code") == 200:
-            return True
-        if len(urls) == 1:
+        code = body.get("code")
+        if code != 200 and len(urls) == 1:
             self._counters.last_error = f"{urls[0]}: {body.get('description', 'no answer')}"[:500]
-        return False
+        return code if isinstance(code, int) else 0
 
     # --- what others say to the objects -----------------------------------------------------------
 
