@@ -46,6 +46,8 @@ Requires-Python: >=3.11
 Requires-Dist: websockets>=14
 Provides-Extra: signatures
 Requires-Dist: cryptography>=42; extra == "signatures"
+Provides-Extra: p2p
+Requires-Dist: aiortc>=1.14,<2; extra == "p2p"
 Provides-Extra: graph
 Requires-Dist: cryptography>=42; extra == "graph"
 Requires-Dist: mnemonic>=0.21,<1; extra == "graph"
@@ -97,7 +99,8 @@ def _modules() -> set[str]:
     folder = _ROOT / _PACKAGE.replace(".", "/")
     found = {_PACKAGE}
     waiting = [_PACKAGE, *(f"{_PACKAGE}.{path.stem}" for path in folder.glob("[a-z]*.py"))]
-    waiting += [f"{_PACKAGE}.syncher.{path.stem}" for path in folder.glob("syncher/[a-z]*.py")]
+    for part in ("syncher", "p2p"):
+        waiting += [f"{_PACKAGE}.{part}.{path.stem}" for path in folder.glob(f"{part}/[a-z]*.py")]
     while waiting:
         module = waiting.pop()
         found.add(module)

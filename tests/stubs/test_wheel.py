@@ -19,8 +19,9 @@ from msgnode.stubs import catalogue, wheel
 ARCHIVE = zipfile.ZipFile(io.BytesIO(wheel.build()))
 MODULES = [name for name in ARCHIVE.namelist() if name.endswith(".py")]
 ALLOWED = sys.stdlib_module_names | {"websockets", wheel.NAME}
-OPTIONAL = {"cryptography", "mnemonic", "msgspec"}
-"""Used where they are installed, each behind an ImportError (for `graph/`: in `runtime.graph`)."""
+OPTIONAL = {"aiortc", "cryptography", "mnemonic", "msgspec"}
+"""Used where they are installed, each behind an ImportError (for `graph/`: in `runtime.graph`) or,
+for `p2p/`, where they are looked for first."""
 
 
 @pytest.mark.parametrize("name", MODULES)

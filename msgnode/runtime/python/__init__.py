@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .message_bus import MessageBus
     from .messages import BadMessage, Message
     from .minibus import MiniBus
+    from .p2p.settings import P2PSettings, P2PTimers
     from .pipeline import Pipeline
     from .policy import PolicyEngine, policy_handler
     from .protostub import Protostub, activate
@@ -44,6 +45,8 @@ _WHERE = {
     "Message": "messages",
     "MessageBus": "message_bus",
     "MiniBus": "minibus",
+    "P2PSettings": "p2p.settings",
+    "P2PTimers": "p2p.settings",
     "Person": "graph.records",
     "Pipeline": "pipeline",
     "PolicyEngine": "policy",
@@ -75,6 +78,8 @@ __all__ = [
     "Message",
     "MessageBus",
     "MiniBus",
+    "P2PSettings",
+    "P2PTimers",
     "Person",
     "Pipeline",
     "PolicyEngine",

@@ -78,6 +78,7 @@ class MessageBus(Bus):
         self.outside = outside
         self.pipeline_in = Pipeline("in")
         self.pipeline_out = Pipeline("out")
+        self.registered_with: dict[str, str] = {}  # what registrations say besides
         self.home_stub = ""  # the URL of the stub of the home domain
         self._own = (runtime_url, addresses.runtime_twin(runtime_url) or runtime_url)
         self._published: Counter[str] = Counter()
@@ -227,6 +228,12 @@ class MessageBus(Bus):
     def _answer(self, answer: Message) -> None:
         is_to_outside = (answer["to"], str(answer["id"])) in self._return_paths
         self._enqueue(answer, "" if is_to_outside else _OWN, 0)
+
+    def goes_through(self, message: Message, stub: str) -> None:
+        """A message that went another way, or waited for one, goes out through this stub."""
+        wait = self._answers.to(message)
+        if wait is not None and message["type"] != "response":
+            wait.stub = stub
 
     def refuse(self, message: Message, code: int, text: str) -> None:
         """Answer a message that `outside` cannot deliver; one that has no answer is counted."""

@@ -23,6 +23,8 @@ from .faults import OnError
 from .housekeeping import keep_house
 from .message_bus import MessageBus
 from .messages import Message, body_of
+from .p2p.peer_to_peer import PeerToPeer
+from .p2p.rtc import is_available
 from .policy import PolicyEngine, identity_of, policy_handler
 from .qos import Qos
 from .resolver import Resolver
@@ -68,6 +70,10 @@ class Runtime:
         self._storage = storage
         self._cards = Cards(settings)
         self._sync_manager = SyncManager(self.bus, settings.domain, storage)
+        self.p2p: PeerToPeer | None = None
+        if settings.p2p is not None and is_available():
+            self.p2p = PeerToPeer(settings.p2p, self.resolver, self.qos)
+            self.bus.registered_with = self.p2p.registration
         self._housekeeping = asyncio.create_task(keep_house(self.resolver))
 
     async def card_of(self, user: str) -> Card:
@@ -117,7 +123,10 @@ class Runtime:
         Returns:
             The state of the stub: "live", or why not ("failed", "deployment-failed", …).
         """
-        return await self.resolver.log_in(identity)
+        state = await self.resolver.log_in(identity)
+        if self.p2p is not None and state == "live":
+            await self.p2p.start()
+        return state
 
     async def close(self) -> None:
         """Tell hyperties, disconnect the stubs, end the sandboxes. Nothing is left running."""
@@ -127,6 +136,8 @@ class Runtime:
         await self.qos.close()
         await self._close_hyperties()
         self._sync_manager.close()
+        if self.p2p is not None:
+            await self.p2p.close()
         await asyncio.sleep(0)  # what it says goes out
         await self.resolver.close()
         await self.bus.close()

@@ -8,6 +8,8 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
+from .p2p.settings import P2PSettings
+
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 SANDBOX_WORDS = ("required", "best-effort")
@@ -47,6 +49,7 @@ class Settings:
         private_networks: whether stubs from abroad may connect to private addresses.
         digests: the digests that the operator lists for a domain (`sha256-…`).
         signers: public keys (PEM) for domains whose stubs must be signed.
+        p2p: how this runtime talks with others directly; None: always through the node.
     """
 
     domain: str
@@ -59,6 +62,7 @@ class Settings:
     private_networks: bool = False
     digests: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NONE)
     signers: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    p2p: P2PSettings | None = None
     limits: Limits = field(default_factory=Limits)
     load: float = 20.0  # a whole load
     fetch: float = 10.0  # one request to a catalogue

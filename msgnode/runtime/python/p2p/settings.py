@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +42,21 @@ class P2PTimers:
     window_size: int = 1024 * 1024
     held_size: int = 4 * 1024 * 1024
     inbox: int = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class P2PSettings:
+    """Direct connections of a runtime to others.
+
+    Attributes:
+        ice_servers: as of an RTCPeerConnection, such as `{"urls": "stun:…"}`; none are built in.
+        relay_only: show nobody an address of this device; needs a TURN server.
+        handler_id: kept by the caller from one start to the next, or made anew.
+        reserve: whether TURN servers are asked of the domain's QoS broker for each connection.
+    """
+
+    ice_servers: tuple[Mapping[str, Any], ...] = ()
+    relay_only: bool = False
+    handler_id: str = ""
+    reserve: bool = False
+    timers: P2PTimers = field(default_factory=P2PTimers)

@@ -39,6 +39,7 @@ class Registrations:
             "status": "live",
             "expires": EXPIRES,
             "runtime": self._bus.runtime_url,
+            **self._bus.registered_with,
         }
         self._create(url)
         self._arm()

@@ -1,0 +1,200 @@
+"""What a runtime has with one other: the state of their connection, its channel, its link."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from msgnode.core import addresses
+from msgnode.runtime.python.messages import Message
+
+from .link import Link, Way
+from .rtc import RtcConnection
+from .settings import P2PTimers
+from .states import HANDLER, REQUESTER, Event, Redials, State, after
+
+MAX_WRAPS = 10_000  # requests that came on the channel and are not answered
+
+
+class Owner(Protocol):
+    """The runtime's part that has the peers."""
+
+    def through_node(self, peer: Peer, message: Message) -> None:
+        """Send a message through the node."""
+        ...
+
+    def ask(self, peer: Peer, method: str, params: dict[str, Any]) -> None:
+        """Ask the other side's stub through the node."""
+        ...
+
+    def take(self, peer: Peer, message: Message) -> bool:
+        """Take in a message of the channel; False if its sender is not known yet."""
+        ...
+
+    def refuse(self, message: Message, code: int, text: str) -> None:
+        """Tell a sender that his message does not go out."""
+        ...
+
+    def tell_status(self, peer: Peer, desc: str) -> None:
+        """Tell the runtime of a change of the peer's state."""
+        ...
+
+    def lost(self, peer: Peer, event: Event) -> None:
+        """A live connection has ended."""
+        ...
+
+
+class Peer:
+    """One other runtime. It is the outlet of its link.
+
+    Attributes:
+        via: the URL of our requester stub, which marks what came on the channel.
+        own, theirs: the stubs' URLs that the current connection is signalled between.
+    """
+
+    def __init__(self, owner: Owner, runtime: str, handler: str, timers: P2PTimers) -> None:
+        self.runtime = runtime
+        self.handler = handler
+        domain = addresses.parse(runtime).domain
+        self.via = f"runtime://{domain}/p2prequester/{uuid.uuid4()}"
+        self.is_claimed = False
+        self.own = self.theirs = ""
+        self.state = State.NONE
+        self.is_requester = True
+        self.link = Link(self, timers)
+        self.redials = Redials()
+        self.dialling: asyncio.Task[None] | None = None
+        self.wraps: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self.last_wanted = 0.0
+        self._owner = owner
+        self._rtc: RtcConnection | None = None
+        self._is_replacing = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- state ------------------------------------------------------------------------------------
+
+    def begin(self, is_requester: bool, own: str, theirs: str) -> None:
+        """A new connection is to be set up."""
+        self.is_requester, self.own, self.theirs = is_requester, own, theirs
+        self.state = State.NONE
+        self.enter(Event.DEPLOYED)
+
+    def enter(self, event: Event, desc: str = "") -> None:
+        """Something happened to the connection."""
+        table = REQUESTER if self.is_requester else HANDLER
+        state = after(table, self.state, event)
+        if state is not self.state:
+            self.state = state
+            self._owner.tell_status(self, desc)
+
+    @property
+    def is_on_channel(self) -> bool:
+        """Whether what is sent does not simply go through the node."""
+        return self.link.way is not Way.NODE
+
+    # --- the channel ------------------------------------------------------------------------------
+
+    def opened(self, rtc: RtcConnection, epoch: str) -> None:
+        """The channel of a connection is open; it replaces an older one."""
+        old, self._rtc = self._rtc, rtc
+        if old is not None:
+            old.close()
+        rtc.on_frame = lambda frame: self._do(self.link.frame, frame)
+        rtc.on_low = lambda: self._do(self.link.pump)
+        rtc.on_close = lambda: self._do(self.link.lost, "closed")
+        self._is_replacing = True
+        self._do(self.link.opened, epoch)
+        self._is_replacing = False
+        self.enter(Event.OPENED)
+
+    def send(self, message: Message, size: int, is_for_node: bool = False) -> None:
+        """Send a message in its turn."""
+        now = asyncio.get_running_loop().time()
+        self.link.send(message, size, now, is_for_node)
+        self._arm()
+
+    def proceed(self) -> None:
+        """Deliver what waited for a check."""
+        self._do(self.link.proceed)
+
+    def answered(self, method: str, params: dict[str, Any], received: int | None) -> None:
+        """The other stub has answered, or refused (None)."""
+        now = asyncio.get_running_loop().time()
+        self.link.answered(method, params, received, now)
+        self._arm()
+
+    def bye(self, reason: str) -> None:
+        """Leave the channel in good order."""
+        self._do(self.link.bye, reason)
+
+    def wrap(self, key: tuple[str, str]) -> None:
+        """The request came on the channel: the node does not expect the answer."""
+        self.wraps[key] = None
+        if len(self.wraps) > MAX_WRAPS:
+            self.wraps.popitem(last=False)
+
+    def _do(self, call: Callable[..., None], *words: Any) -> None:
+        call(*words, asyncio.get_running_loop().time())
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = self.link.due()
+        if due is not None:
+            self._timer = asyncio.get_running_loop().call_at(due, self._do, self.link.tick)
+
+    def stop(self) -> RtcConnection | None:
+        """Nothing happens any more. Returns the connection, for who waits until it is closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.dialling is not None:
+            self.dialling.cancel()
+        rtc = self._rtc
+        if rtc is not None:
+            rtc.close()
+        return rtc
+
+    # --- Outlet of the link -----------------------------------------------------------------------
+
+    def to_channel(self, frame: str) -> None:
+        """Hand a frame to the channel."""
+        if self._rtc is not None:
+            self._rtc.send(frame)
+
+    def has_room(self) -> bool:
+        """Whether the channel's buffer takes another frame."""
+        return self._rtc is not None and self._rtc.has_room()
+
+    def to_node(self, message: Message) -> None:
+        """Send a message through the node."""
+        self._owner.through_node(self, message)
+
+    def ask(self, method: str, params: dict[str, Any]) -> None:
+        """Ask the other stub through the node."""
+        self._owner.ask(self, method, params)
+
+    def take(self, message: Message) -> bool:
+        """Deliver a message of the channel."""
+        return self._owner.take(self, message)
+
+    def refuse(self, message: Message, code: int, text: str) -> None:
+        """Tell the sender that his message does not go out."""
+        self._owner.refuse(message, code, text)
+
+    def close(self, reason: str) -> None:
+        """Close the channel."""
+        if self._is_replacing:
+            return
+        rtc, self._rtc = self._rtc, None
+        if rtc is not None:
+            rtc.close()
+        events = {"idle": Event.IDLE, "forbidden": Event.FORBIDDEN}
+        event = events.get(reason, Event.LOST)
+        if self.state is State.LIVE:
+            self.enter(event, reason)
+            self._owner.lost(self, event)

@@ -1,0 +1,141 @@
+"""One WebRTC connection with one data channel, by the library aiortc, imported here alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+LABEL = "P2PChannel"
+PROTOCOL = "msgnode.1"
+MAX_BUFFERED = 1024 * 1024  # bytes that wait in the channel
+LOW_BUFFERED = 256 * 1024
+MAX_SDP = 16 * 1024
+MAX_CANDIDATES = 64
+
+Description = dict[str, str]
+
+
+def is_available() -> bool:
+    """Whether this installation can set up WebRTC connections."""
+    return importlib.util.find_spec("aiortc") is not None
+
+
+class BadDescription(ValueError):
+    """What the other side offers or answers cannot be used."""
+
+
+class RtcConnection:
+    """A peer connection; `on_open`, `on_frame`, `on_low` and `on_close` are set by who uses it."""
+
+    def __init__(
+        self, ice_servers: Sequence[Mapping[str, Any]] = (), relay_only: bool = False
+    ) -> None:
+        import aiortc  # noqa: PLC0415 (100 MB that only who wants P2P has installed)
+
+        policy = aiortc.RTCIceTransportPolicy
+        self._session_description = aiortc.RTCSessionDescription
+        self._connection = aiortc.RTCPeerConnection(
+            aiortc.RTCConfiguration(
+                [aiortc.RTCIceServer(**server) for server in ice_servers],
+                iceTransportPolicy=policy.RELAY if relay_only else policy.ALL,
+            )
+        )
+        self._channel: Any = None
+        self._closing: asyncio.Task[None] | None = None
+        self.on_open: Callable[[], None] = _nothing
+        self.on_frame: Callable[[Any], None] = _nothing_with
+        self.on_low: Callable[[], None] = _nothing
+        self.on_close: Callable[[], None] = _nothing
+        self._connection.on("datachannel", self._announced)
+        self._connection.on("connectionstatechange", self._changed)
+
+    async def offer(self) -> Description:
+        """The description of what we offer, with all candidates."""
+        self._watch(self._connection.createDataChannel(LABEL, protocol=PROTOCOL))
+        await self._connection.setLocalDescription(await self._connection.createOffer())
+        return self._described()
+
+    async def answer(self, offered: Any) -> Description:
+        """Take an offer; the description of our answer. Raises BadDescription."""
+        await self._apply(offered, "offer")
+        await self._connection.setLocalDescription(await self._connection.createAnswer())
+        return self._described()
+
+    async def accept(self, answered: Any) -> None:
+        """Take the answer to our offer. Raises BadDescription."""
+        await self._apply(answered, "answer")
+
+    async def _apply(self, described: Any, kind: str) -> None:
+        sdp = described.get("sdp") if isinstance(described, Mapping) else None
+        if not isinstance(sdp, str) or len(sdp) > MAX_SDP or described.get("type") != kind:
+            raise BadDescription(f"There is no usable {kind}.")
+        if sdp.count("a=candidate:") > MAX_CANDIDATES:
+            raise BadDescription(f"The {kind} names more than {MAX_CANDIDATES} candidates.")
+        try:
+            await self._connection.setRemoteDescription(self._session_description(sdp, kind))
+        except Exception as error:  # aiortc raises whatever its parser comes upon
+            raise BadDescription(f"The {kind} cannot be used: {error!r}") from None
+
+    def _described(self) -> Description:
+        local = self._connection.localDescription
+        return {"sdp": local.sdp, "type": local.type}
+
+    # --- the channel ------------------------------------------------------------------------------
+
+    def send(self, frame: str) -> None:
+        """Hand a frame to the channel; one that is not open takes it without a word."""
+        if self._channel is not None and self._channel.readyState == "open":
+            with contextlib.suppress(ConnectionError, ValueError):
+                self._channel.send(frame)
+
+    def has_room(self) -> bool:
+        """Whether another frame may wait in the channel."""
+        return self._channel is None or self._channel.bufferedAmount < MAX_BUFFERED
+
+    def _announced(self, channel: Any) -> None:
+        if self._channel is None and channel.label == LABEL:
+            self._watch(channel)
+            if channel.readyState == "open":
+                self.on_open()
+
+    def _watch(self, channel: Any) -> None:
+        self._channel = channel
+        channel.bufferedAmountLowThreshold = LOW_BUFFERED
+        channel.on("open", lambda: self.on_open())
+        channel.on("message", lambda frame: self.on_frame(frame))
+        channel.on("bufferedamountlow", lambda: self.on_low())
+        channel.on("close", lambda: self.on_close())
+
+    async def _changed(self) -> None:
+        if self._connection.connectionState in ("failed", "closed"):
+            self.on_close()
+
+    def close(self) -> None:
+        """Close it, after what was handed to it; nothing more is told of it."""
+        self.on_open = self.on_low = self.on_close = _nothing
+        self.on_frame = _nothing_with
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+
+    async def closed(self) -> None:
+        """Wait until it is closed."""
+        if self._closing is not None:
+            await asyncio.wait([self._closing])
+
+    async def _close(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                while self._channel is not None and self._channel.bufferedAmount:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)  # aiortc says of no channel that it is empty
+        await self._connection.close()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _nothing_with(frame: Any) -> None:
+    pass

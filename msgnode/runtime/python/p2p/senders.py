@@ -1,0 +1,131 @@
+"""Who may say what on a channel: only the runtime at its other end, and what is registered as its.
+
+Rules
+- An address below the runtime's URL is its own. Any other is looked up in its domain's registry
+  once in ten minutes: the entry has to name the runtime.
+- What the other side says of a sender's identity is taken away: no node has checked it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from msgnode.core import addresses
+from msgnode.runtime.python.message_bus import MessageBus
+from msgnode.runtime.python.messages import Message, body_of, code_of
+
+KNOWN_SECONDS = 600.0
+MAX_KNOWN = 10_000
+MAX_FORGED = 10
+_BACK_ENDS = frozenset({"domain", "global", "domain-idp", "mn"})
+_CLAIMS = ("auth", "assertedIdentity", "via", "peer")
+
+
+def names(message: Message) -> list[str]:
+    """The addresses that a message says to come from."""
+    body = body_of(message)
+    said = (message["from"], body.get("source"), body.get("subscriber"))
+    return [each for each in said if isinstance(each, str)]
+
+
+def without_claims(message: Message) -> Message:
+    """The message without what only a node may say of its sender."""
+    body = message.get("body")
+    if not isinstance(body, dict):
+        return message
+    return {**message, "body": {key: body[key] for key in body if key not in _CLAIMS}}
+
+
+def is_for_node(message: Message) -> bool:
+    """Whether a message takes no channel: it has many readers, is for a back-end, or signals."""
+    to = message["to"]
+    if addresses.parse(to).scheme in _BACK_ENDS or addresses.is_event(to):
+        return True
+    said = (to, *names(message))
+    return any(addresses.is_p2p_stub(each) for each in said) or to.startswith("connection:")
+
+
+def without_peer(message: Message) -> Message:
+    """The message without what names its receiver's runtime: that is for the sender's alone."""
+    body = body_of(message)
+    if "peer" not in body:
+        return message
+    return {**message, "body": {key: body[key] for key in body if key != "peer"}}
+
+
+class Forgeries:
+    """How often the other sides of channels have spoken for others."""
+
+    def __init__(self) -> None:
+        self._at: OrderedDict[str, list[float]] = OrderedDict()
+
+    def is_too_many(self, runtime: str) -> bool:
+        """Count one; whether it is the tenth in a minute."""
+        now = asyncio.get_running_loop().time()
+        lately = [*(at for at in self._at.get(runtime, ()) if at > now - 60.0), now]
+        self._at[runtime] = lately[-MAX_FORGED:]
+        if len(self._at) > MAX_KNOWN:
+            self._at.popitem(last=False)
+        return len(lately) >= MAX_FORGED
+
+
+class Whereabouts:
+    """In which runtime an address is, as the registry of its domain says."""
+
+    def __init__(self, bus: MessageBus) -> None:
+        self._bus = bus
+        self._known: OrderedDict[str, tuple[dict[str, Any], float]] = OrderedDict()
+        self._asked: dict[str, asyncio.Task[None]] = {}
+
+    def of(self, address: str) -> dict[str, Any] | None:
+        """What the registry says of an address, {} if nothing; None if it is not known yet."""
+        found = self._known.get(addresses.resource_of(address))
+        if found is None or found[1] < asyncio.get_running_loop().time():
+            return None
+        return found[0]
+
+    def forget(self, address: str) -> None:
+        """The other side does not know the address: look again when it is needed."""
+        self._known.pop(addresses.resource_of(address), None)
+
+    def note(self, address: str, record: dict[str, Any]) -> None:
+        """Keep what is known of an address."""
+        until = asyncio.get_running_loop().time() + KNOWN_SECONDS
+        self._known[addresses.resource_of(address)] = record, until
+        if len(self._known) > MAX_KNOWN:
+            self._known.popitem(last=False)
+
+    def ask(self, address: str, then: Callable[[], None]) -> None:
+        """Ask the registry, unless it is being asked; then call `then`."""
+        url = addresses.resource_of(address)
+        task = self._asked.get(url)
+        if task is None:
+            task = self._asked[url] = asyncio.create_task(self._look(url))
+            task.add_done_callback(lambda _: self._asked.pop(url, None))
+        task.add_done_callback(lambda done: None if done.cancelled() else then())
+
+    async def _look(self, url: str) -> None:
+        record: dict[str, Any] = {}
+        request = {
+            "type": "read",
+            "from": f"{self._bus.runtime_url}/registry/",
+            "to": f"domain://registry.{addresses.parse(url).home}",
+            "body": {"resource": url},
+        }
+        try:
+            answer = await self._bus.request(request, 10.0)
+        except TimeoutError:
+            pass
+        else:
+            value = body_of(answer).get("value")
+            if code_of(answer) == 200 and isinstance(value, dict):
+                record = value
+        self.note(url, record)
+
+    def close(self) -> None:
+        """Ask nothing any more."""
+        for task in list(self._asked.values()):
+            task.cancel()

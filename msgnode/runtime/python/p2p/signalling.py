@@ -1,0 +1,233 @@
+"""Setting a connection up: the messages of both sides, through the node.
+
+    requester (R, object C)                   handler (H, object D)
+    create C/subscription -> H: invited   ──►
+                                          ◄── execute H -> handler of the requester: confirm
+                                          ◄── subscribe to C/subscription: has the offer
+                                          ◄── create D/subscription -> R: announced
+    execute R -> H: confirm               ──►
+    subscribe to D/subscription: answer   ──►
+
+Rules
+- An object of a connection is known to the two stubs alone, answers the runtime alone that it
+  is for, and is gone when the channel is open or has failed.
+- `confirm` asks an address that only the claimed runtime can answer for, whether it made the
+  object: so nobody sets up a connection in the name of another runtime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+import uuid
+from typing import Any
+
+from msgnode.core import addresses
+from msgnode.runtime.python.listeners import Listening
+from msgnode.runtime.python.message_bus import MessageBus
+from msgnode.runtime.python.messages import Message, answer_to, body_of, code_of
+
+from .rtc import PROTOCOL, Description
+
+SCHEMA = "hyperty-catalogue://catalogue.{}/.well-known/dataschema/Connection"
+SKEW = 30.0  # seconds that the clocks of two runtimes may differ
+
+
+class SetUpError(Exception):
+    """A step of the set-up was refused; `code` as in the answer."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class ConnectionObject:
+    """One side's connection object, from its announcement to the end of the set-up."""
+
+    def __init__(
+        self,
+        talk: Talk,
+        url: str,
+        epoch: str,
+        stub: str,
+        to: str,
+        runtime: str,
+        described: Description,
+    ) -> None:
+        """
+        Args:
+            stub: whose it is.      to: the other side's stub, which alone may read it.
+            runtime: the other side's.
+        """
+        self.url = url
+        self.epoch = epoch
+        self._talk = talk
+        self._stub = stub
+        self._to = to
+        self._runtime = runtime
+        self._described = described
+        self._listening: Listening | None = None
+
+    async def offer(self, expires: float) -> None:
+        """Claim the address, and tell the other side. Raises SetUpError."""
+        talk = self._talk
+        await talk.claim(self.url, [self.url, f"{self.url}/subscription"], self._stub)
+        self._listening = talk.bus.add_listener(f"{self.url}/subscription", self._asked)
+        value = {
+            "name": "P2PConnection",
+            "reporter": self._stub,
+            "runtime": talk.bus.runtime_url,
+            "resources": ["data"],
+            "protocol": PROTOCOL,
+            "epoch": self.epoch,
+            "instance": talk.instance,
+            "p2pHandler": talk.handler,
+            "expires": int(expires),
+        }
+        schema = SCHEMA.format(addresses.parse(self.url).domain)
+        body = {"p2p": False, "source": self._stub, "schema": schema, "value": value}
+        await talk.ask("create", f"{self.url}/subscription", self._to, body)
+
+    def free(self) -> None:
+        """Give the address back."""
+        if self._listening is not None:
+            self._listening.remove()
+            self._talk.unclaim(self.url, [self.url, f"{self.url}/subscription"], self._stub)
+            self._listening = None
+
+    def _asked(self, message: Message) -> None:
+        talk = self._talk
+        if message["type"] != "subscribe":
+            return
+        is_for = body_of(message).get("subscriber") == self._to
+        if not is_for or not is_of(message["from"], self._runtime):
+            talk.answer(message, 403, f"{self.url} is for {self._to} alone.")
+            return
+        data = {
+            "name": "P2PConnection",
+            "owner": self._stub,
+            "runtime": talk.bus.runtime_url,
+            "runtimeURL": talk.bus.runtime_url,
+            "protocol": PROTOCOL,
+            "epoch": self.epoch,
+            "connectionDescription": self._described,
+            "iceCandidates": [],
+        }
+        value = {"url": self.url, "version": 1, "data": data}
+        talk.answer(message, 200, "", value)
+
+
+class Talk:
+    """What both sides say, and how."""
+
+    def __init__(self, bus: MessageBus, handler: str, seconds: float) -> None:
+        self.bus = bus
+        self.handler = handler
+        self.instance = secrets.token_hex(8)
+        self._seconds = seconds
+
+    def new_object(self, stub: str) -> str:
+        """A URL for a connection object, in the domain of the stub's address."""
+        return f"connection://{addresses.parse(stub).domain}/{uuid.uuid4()}"
+
+    async def ask(self, type_: str, sender: str, to: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Ask and return the body of a good answer. Raises SetUpError."""
+        message = {"type": type_, "from": sender, "to": to, "body": body}
+        try:
+            answer = await self.bus.request(message, self._seconds)
+        except TimeoutError:
+            raise SetUpError(408, f"{to} does not answer.") from None
+        code, said = code_of(answer), body_of(answer)
+        if code >= 300:
+            raise SetUpError(code, str(said.get("desc") or f"{to} answered {code}."))
+        return said
+
+    async def claim(self, of: str, named: list[str], source: str) -> None:
+        """Have addresses delivered here, by the node of an address's domain. Raises SetUpError."""
+        sm = f"domain://msg-node.{addresses.parse(of).home}/sm"
+        body = {"resources": named, "source": source}
+        await self.ask("subscribe", f"{self.bus.runtime_url}/sm", sm, body)
+
+    def unclaim(self, of: str, named: list[str], source: str) -> None:
+        """Have them delivered here no longer."""
+        sm = f"domain://msg-node.{addresses.parse(of).home}/sm"
+        body = {"resources": named, "source": source}
+        self.bus.post_message(
+            {"type": "unsubscribe", "from": f"{self.bus.runtime_url}/sm", "to": sm, "body": body}
+        )
+
+    async def confirm(self, own: str, to: str, epoch: str, url: str) -> None:
+        """Ask the runtime above `to` whether it made this object. Raises SetUpError."""
+        body = {"method": "confirm", "params": [{"epoch": epoch, "resource": url}]}
+        await self.ask("execute", own, to, body)
+
+    async def described(self, url: str, own: str) -> Any:
+        """What the other side's object describes. Raises SetUpError."""
+        to = f"{url}/subscription"
+        said = await self.ask("subscribe", f"{self.bus.runtime_url}/sm", to, {"subscriber": own})
+        value = said.get("value")
+        data = value.get("data") if isinstance(value, dict) else None
+        return data.get("connectionDescription") if isinstance(data, dict) else None
+
+    def answer(self, message: Message, code: int, text: str = "", value: Any = None) -> None:
+        """Answer a message of the signalling."""
+        answer = answer_to(message, code, text)
+        if value is not None:
+            answer["body"]["value"] = value
+        self.bus.post_message(answer)
+
+
+class Invited:
+    """What an invitation or an announcement says; SetUpError for one that says too little."""
+
+    def __init__(self, message: Message) -> None:
+        body = body_of(message)
+        value = body.get("value")
+        value = value if isinstance(value, dict) else {}
+        self.url = addresses.resource_of(message["from"])
+        self.stub = _text(body.get("source"))
+        self.runtime = _text(value.get("runtime") or value.get("runtimeURL"))
+        self.epoch = _text(value.get("epoch"))
+        self.handler = _text(value.get("p2pHandler"))
+        expires = value.get("expires")
+        if value.get("protocol") != PROTOCOL or not (self.runtime and self.epoch and self.stub):
+            raise SetUpError(501, f"This runtime sets up connections of {PROTOCOL} alone.")
+        if message["from"] != f"{self.url}/subscription":
+            raise SetUpError(400, "An invitation comes from the object's /subscription.")
+        if isinstance(expires, (int, float)) and expires + SKEW < time.time():
+            raise SetUpError(410, "The invitation has expired.")
+
+
+def asked_of(message: Message) -> tuple[Any, dict[str, Any]]:
+    """Method and parameter of an `execute`. Raises SetUpError."""
+    body = body_of(message)
+    params = body.get("params")
+    said = params[0] if isinstance(params, list) and params else None
+    if not isinstance(said, dict):
+        raise SetUpError(400, "The body lacks `params`: a list of one object.")
+    return body.get("method"), said
+
+
+def count(value: Any) -> int:
+    """A count as the other side wrote it, 0 for what is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+
+
+def is_of(address: str, runtime: str) -> bool:
+    """Whether an address lies below a runtime's URL, in either spelling."""
+    twin = addresses.runtime_twin(runtime) or runtime
+    return addresses.is_under(address, runtime) or addresses.is_under(address, twin)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) and len(value) <= addresses.MAX_HELD else ""
+
+
+async def within(seconds: float, opened: asyncio.Event) -> None:
+    """Wait for the channel. Raises SetUpError."""
+    try:
+        async with asyncio.timeout(seconds):
+            await opened.wait()
+    except TimeoutError:
+        raise SetUpError(504, "The channel did not open in time.") from None

@@ -1,0 +1,207 @@
+"""Two Python runtimes with a real channel between them, and a real node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from msgnode.runtime.python.p2p.link import Way
+from msgnode.runtime.python.p2p.settings import P2PSettings, P2PTimers
+from tests.node import Node
+
+from .p2p_talkers import Talker, on_loopback, talkers  # noqa: F401 (a fixture for all)
+
+pytestmark = [pytest.mark.any_server, pytest.mark.xdist_group("p2p")]
+
+PATIENT = P2PTimers(answer=30.0, set_up=60.0, fence=30.0, resume=30.0, ping=20.0, dead=60.0)
+P2P = P2PSettings(timers=PATIENT)  # a starved machine answers late
+ALERT = P2PSettings(timers=replace(PATIENT, ping=2.0, dead=6.0))
+
+
+async def connect(alice: Talker, bob: Talker) -> None:
+    """A channel that is in use in both directions."""
+    assert (await alice.ask(bob, 0, p2p=True))["code"] == 200
+    await alice.until(lambda: alice.way_to(bob) is Way.CHANNEL)
+    await bob.until(lambda: bob.way_to(alice) is Way.CHANNEL)
+
+
+async def test_case_p15_the_first_message_goes_by_node_and_the_next_by_channel(node: Node) -> None:
+    async with talkers(node, P2P, P2P) as (alice, bob):
+        first = await alice.ask(bob, 1, p2p=True)
+        assert first["value"] == 1 and "/protostub/" in first["cameBy"]
+        await connect(alice, bob)
+        second = await alice.ask(bob, 2)
+        assert second["value"] == 2 and "/p2prequester/" in second["cameBy"]
+        back = await bob.ask(alice, 3)
+        assert back["value"] == 3 and "/p2prequester/" in back["cameBy"]
+        states = [state for peer, state in alice.states if peer == bob.runtime.url]
+        assert states == ["created", "in-progress", "live"]
+        states = [state for peer, state in bob.states if peer == alice.runtime.url]
+        assert states == ["created", "in-progress", "live"]
+
+
+async def test_case_p2_without_p2p_everything_goes_by_node_and_nobody_waits(node: Node) -> None:
+    async with talkers(node, P2P, None) as (alice, bob):
+        body = {"p2pHandler": f"{bob.runtime.url}/p2phandler/1", "p2pRequester": "x"}
+        message = {"type": "create", "from": alice.url, "to": bob.url}
+        asked = {**message, "body": {"value": 1, "p2p": True, **body}}
+        answer = await alice.runtime.bus.request(asked, 20)
+        assert answer["body"]["value"] == 1
+        await alice.until(lambda: (bob.runtime.url, "failed") in alice.states)
+        peer = alice.p2p.peers[bob.runtime.url]
+        assert peer.state == "failed" and not peer.is_on_channel
+        again = await alice.runtime.bus.request({**asked, "id": 0}, 20)
+        assert again["body"]["value"] == 1
+        assert peer.dialling is None  # it is left alone for a while
+
+
+async def numbered(alice: Talker, bob: Talker, meanwhile: Callable[[], Awaitable[None]]) -> None:
+    """Both say numbers without a pause while something happens, and 200 after it; all arrive once
+    and in order."""
+    has_happened = asyncio.Event()
+
+    async def say(sender: Talker, receiver: Talker) -> int:
+        said = last = 0
+        while said < (last or 10_000):
+            sender.say(receiver, said)
+            said += 1
+            if not last and has_happened.is_set():
+                last = said + 200
+            if said % 10 == 0:
+                await asyncio.sleep(0.005)  # the pace of a talk, not a wait for anything
+        return said
+
+    talking = [asyncio.create_task(say(alice, bob)), asyncio.create_task(say(bob, alice))]
+    await meanwhile()
+    has_happened.set()
+    by_alice, by_bob = await asyncio.gather(*talking)
+    await bob.until(lambda: len(bob.numbers) >= by_alice)
+    await alice.until(lambda: len(alice.numbers) >= by_bob)
+    assert bob.numbers == list(range(by_alice))
+    assert alice.numbers == list(range(by_bob))
+
+
+@pytest.mark.long
+async def test_case_p30_numbers_keep_their_order_while_the_channel_opens(node: Node) -> None:
+    async with talkers(node, P2P, P2P) as (alice, bob):
+        await numbered(alice, bob, lambda: connect(alice, bob))
+        assert bob.by_channel > 0
+
+
+async def test_case_p32_numbers_survive_an_orderly_end(node: Node) -> None:
+    async with talkers(node, P2P, P2P) as (alice, bob):
+        await connect(alice, bob)
+
+        async def end() -> None:
+            await bob.until(lambda: len(bob.numbers) > 50)
+            alice.p2p.peers[bob.runtime.url].bye("idle")
+            await alice.until(lambda: alice.way_to(bob) is Way.NODE)
+
+        await numbered(alice, bob, end)
+
+
+@pytest.mark.long
+async def test_case_p43_a_channel_is_no_way_to_others(node: Node) -> None:
+    async with talkers(node, P2P, P2P) as (alice, bob):
+        await connect(alice, bob)
+        message = {"type": "create", "from": alice.url, "to": f"{bob.runtime.url}/nobody"}
+        answer = await alice.runtime.bus.request({**message, "body": {}}, 20)
+        assert answer["body"]["code"] == 404
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sender", ["hyperty://localhost/carol", "runtime://localhost/carol/app"])
+async def test_case_p48_nobody_speaks_for_others_on_a_channel(node: Node, sender: str) -> None:
+    async with talkers(node, P2P, P2P) as (alice, bob):
+        await connect(alice, bob)
+        peer = alice.p2p.peers[bob.runtime.url]
+        body = {"value": 7, "auth": True}
+        for number in range(10):
+            message = {"id": f"forged-{number}", "type": "create", "from": sender, "to": bob.url}
+            peer.send({**message, "body": body}, 100)
+        await bob.until(lambda: not bob.p2p.peers[alice.runtime.url].link.is_open)
+        assert bob.runtime.bus.counters["p2p.forged"] == 10
+        assert (await alice.ask(bob, 8))["value"] == 8  # by node
+
+
+async def test_case_p52_neither_marks_nor_tokens_enter_a_channel(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with talkers(node, P2P, P2P) as (alice, bob):
+        await connect(alice, bob)
+        peer = alice.p2p.peers[bob.runtime.url]
+        seen: list[str] = []
+        to_channel = peer.to_channel
+
+        def note(frame: str) -> None:
+            seen.append(frame)
+            to_channel(frame)
+
+        monkeypatch.setattr(peer, "to_channel", note)
+        assert (await alice.ask(bob, 1, peer="x"))["value"] == 1
+        assert seen and not any('"peer"' in frame or '"via"' in frame for frame in seen)
+
+
+async def test_case_p57_who_leaves_says_bye_and_the_other_goes_on_by_node(node: Node) -> None:
+    async with talkers(node, P2P, P2P) as (alice, bob):
+        await connect(alice, bob)
+        await bob.runtime.close()
+        await alice.until(lambda: alice.way_to(bob) is Way.NODE)
+        assert (bob.runtime.url, "disconnected") in alice.states
+
+
+@pytest.mark.long
+async def test_case_p26_both_invite_at_once_and_one_connection_comes_about(node: Node) -> None:
+    for _ in range(10):
+        async with talkers(node, P2P, P2P) as (alice, bob):
+            await asyncio.gather(alice.ask(bob, 1, p2p=True), bob.ask(alice, 2, p2p=True))
+            await alice.until(lambda: alice.way_to(bob) is Way.CHANNEL)  # noqa: B023
+            await bob.until(lambda: bob.way_to(alice) is Way.CHANNEL)  # noqa: B023
+            a, b = alice.p2p.peers[bob.runtime.url], bob.p2p.peers[alice.runtime.url]
+            assert a.is_requester is not b.is_requester
+            assert a.is_requester is (alice.runtime.url < bob.runtime.url) or b.is_requester
+            assert a.link.epoch == b.link.epoch
+            assert not any(state == "failed" for _, state in (*alice.states, *bob.states))
+
+
+@pytest.mark.long
+async def test_case_p31_numbers_survive_a_silent_loss(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with talkers(node, ALERT, ALERT) as (alice, bob):
+        await connect(alice, bob)
+
+        async def cut() -> None:
+            await bob.until(lambda: len(bob.numbers) > 50)
+            for talker, other in ((alice, bob), (bob, alice)):
+                rtc = talker.p2p.peers[other.runtime.url]._rtc
+                assert rtc is not None
+                monkeypatch.setattr(rtc, "send", lambda frame: None)
+            await alice.until(lambda: alice.way_to(bob) is Way.NODE)
+
+        await numbered(alice, bob, cut)
+        links = [alice.p2p.peers[bob.runtime.url].link, bob.p2p.peers[alice.runtime.url].link]
+        assert sum(link.resent for link in links) > 0
+
+
+@pytest.mark.long
+async def test_the_nodes_counter_stands_still_while_two_talk_directly(
+    start_node: Callable[..., Node],
+) -> None:
+    own = start_node()
+
+    def counted() -> float:
+        lines = own.text("/metrics").splitlines()
+        return sum(float(line.split()[-1]) for line in lines
+                   if line.startswith("msgnode_messages_total{"))  # fmt: skip
+
+    async with talkers(own, P2P, P2P) as (alice, bob):
+        await connect(alice, bob)
+        await asyncio.sleep(0)
+        before = await asyncio.to_thread(counted)
+        for number in range(50):
+            assert (await alice.ask(bob, number))["value"] == number
+        assert await asyncio.to_thread(counted) == before
