@@ -5,6 +5,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path, re_path
 from django.views.generic import RedirectView
 
+from msgnode.console.runtimes import RuntimesPage
 from msgnode.console.search import search
 from msgnode.console.status import StatusView
 from msgnode.console.traces import traces
@@ -44,6 +45,7 @@ urlpatterns = [
     path("admin/login/", console_login),  # before the console's own, which has no brake
     path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
     path("admin/traces/", traces, name="traces"),
+    path("admin/runtimes/", RuntimesPage(asyncapi.document), name="runtimes"),
     path("admin/search/", search),  # before the theme's, which keeps what it has found
     path("admin/", admin.site.urls),
     path("", include("registry.rest.urls")),

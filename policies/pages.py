@@ -12,11 +12,10 @@ import msgspec
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
-from django.views.decorators.http import require_POST
 
 from msgnode.core.errors import NodeError
 from msgnode.core.redaction import MASK
@@ -24,7 +23,7 @@ from policies.apps import PoliciesConfig
 from policies.authoring.cases import facts_of
 from policies.authoring.drafts import add_bundle, draft_document, draft_lists, warnings_of
 from policies.authoring.explain import explain
-from policies.authoring.forms import LAYERS, ImportForm, PlaygroundForm, PublishForm, review
+from policies.authoring.forms import ImportForm, PlaygroundForm, PublishForm
 from policies.authoring.live_messages import messages_now
 from policies.authoring.replay import replay
 from policies.authoring.transfer import read_bundle, write_bundle
@@ -131,28 +130,6 @@ def export_file(request: HttpRequest) -> HttpResponse:
     response = HttpResponse(text, content_type="application/json")
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
-
-
-@require_POST
-def check_typed(request: HttpRequest) -> HttpResponse:
-    """What is wrong in a field that is being typed."""
-    _require(request, "policies.view_policyset")
-    layer, name = request.POST.get("layer", ""), request.POST.get("field", "")
-    if layer not in LAYERS or name not in ("target", "condition", "obligations", "advice"):
-        return JsonResponse({"problems": ["no such field"]}, status=400)
-    text = request.POST.get("text", "").strip()
-    warnings: list[str] = []
-    try:
-        value = msgspec.json.decode(text) if text else {}
-        raw = {name: value, **({"effect": "deny"} if layer == "rule" else {})}
-        wrong, otherwise = review(layer, raw)
-        problems = [f"{path}: {why}" for path, why in wrong]
-        warnings = [f"{path}: {why}" for path, why in otherwise]
-    except msgspec.DecodeError as error:
-        problems = [f"not JSON: {error}"]
-    except RecursionError:
-        problems = ["nested too deeply"]
-    return JsonResponse({"problems": problems, "warnings": warnings})
 
 
 def playground(request: HttpRequest) -> HttpResponse:

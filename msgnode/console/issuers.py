@@ -140,7 +140,7 @@ class RevocationForm(forms.ModelForm):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        for name in ("issuer", "subject"):
+        for name in {"issuer", "subject"} & self.fields.keys():
             self.fields[name].required = True
 
 
@@ -153,7 +153,14 @@ class RevocationAdmin(ConsoleAdmin):
     ordering = ("-revoked_at",)
     search_fields = ("subject",)
     search_help_text = "Subject (its beginning)"
-    fields = ("issuer", "subject", "ends_sessions")
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        if obj is None:
+            return ("issuer", "subject", "ends_sessions")
+        return ("who", "issuer", "revoked_at", "ends_at", "revoked_by")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return () if obj is None else self.get_fields(request, obj)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

@@ -99,13 +99,26 @@ class Programs:
             raise StartFailed(f"supervisord ended: {why}")
         if os.fstat(self._errors).st_size > _ERRORS_KEPT:
             os.ftruncate(self._errors, 0)
-        transport: Any = SupervisorTransport(serverurl=f"unix://{self._socket}")
         try:
-            with xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport) as door:
+            with self._door() as door:
                 rows: Any = door.supervisor.getAllProcessInfo()
         except (OSError, http.client.HTTPException, xmlrpc.client.Error):
             return []
         return [Program(row["name"], row["statename"], row["pid"], row["spawnerr"]) for row in rows]
+
+    def start_waiting(self) -> None:
+        """Start what has not started by itself. May be repeated until all of it runs."""
+        waiting = [program.name for program in self.look() if program.state == "STOPPED"]
+        with (
+            contextlib.suppress(OSError, http.client.HTTPException, xmlrpc.client.Error),
+            self._door() as door,
+        ):
+            for name in waiting:
+                door.supervisor.startProcess(f"all:{name}", False)
+
+    def _door(self) -> xmlrpc.client.ServerProxy:
+        transport: Any = SupervisorTransport(serverurl=f"unix://{self._socket}")
+        return xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport)
 
     def log(self, name: str) -> Path:
         return self.data_dir / "logs" / f"{name}.log"

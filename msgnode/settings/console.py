@@ -65,6 +65,9 @@ def unfold(domain: str) -> dict[str, Any]:
                         _item("Allocations", "tag", "msgnode_allocation"),
                         _item("Subscriptions", "podcasts", "msgnode_subscription"),
                         _view("Traces", "timeline", "traces", "msgnode.view_session"),
+                        _view(
+                            "Playground of runtimes", "joystick", "runtimes", "msgnode.view_session"
+                        ),
                     ],
                 },
                 {

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db.models import Count, QuerySet
+from django.forms import Script
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.decorators import action
 
-from policies import pages
-from policies.authoring.drafts import paths_of_rules
+from policies import pages, typed_pages
+from policies.authoring.drafts import paths_of_rules, policy_of_the_console
 from policies.authoring.forms import PolicyForm, PolicySetForm, PolicyTestForm, RuleForm
 from policies.models import NamedList, Policy, PolicySet, PolicyTest, Rule, RuleHits
 
@@ -27,7 +29,7 @@ class DraftAdmin(ModelAdmin):
     warn_unsaved_form = True
 
     class Media:
-        js = ("policies/editor.js",)
+        js = ("policies/editor.js", Script("policies/builder.js", type="module"))
 
     @action(description="Check and publish", url_path="publish", icon="publish")
     def publish(self, request: HttpRequest) -> HttpResponse:
@@ -107,7 +109,9 @@ class PolicySetAdmin(DraftAdmin):
         """The pages beside the lists."""
         view = self.admin_site.admin_view
         return [
-            path("check-typed/", view(pages.check_typed), name="policies_check_typed"),
+            path("check-typed/", view(typed_pages.check_typed), name="policies_check_typed"),
+            path("say-typed/", view(typed_pages.say_typed), name="policies_say_typed"),
+            path("try-typed/", view(typed_pages.try_typed), name="policies_try_typed"),
             path("import-file/", view(pages.import_page), name="policies_import"),
             path("export-file/", view(pages.export_file), name="policies_export"),
             path("shadow/", view(pages.shadow_report), name="policies_shadow"),
@@ -130,6 +134,16 @@ class PolicyAdmin(DraftAdmin):
     list_select_related = ("policy_set",)
     search_fields = ("key", "note")
     inlines = (RuleInline,)
+    actions_detail = ("build",)
+
+    def has_build_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        """Who may add rules."""
+        return request.user.has_perm("policies.add_rule")
+
+    @action(description="Build a rule", url_path="build-rule", permissions=["build"], icon="add")
+    def build(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """To the form of a rule of this policy."""
+        return redirect(f"{reverse('admin:policies_rule_add')}?policy={object_id}")
 
 
 class HitFilter(admin.SimpleListFilter):
@@ -166,6 +180,18 @@ class RuleAdmin(DraftAdmin):
     list_select_related = ("policy__policy_set",)
     search_fields = ("key", "note")
     autocomplete_fields = ("policy",)
+
+    def save_model(self, request: HttpRequest, obj: Rule, form: Any, change: bool) -> None:
+        """A rule without a policy goes to that of the console, which only reports at first."""
+        if form.cleaned_data.get("policy") is None and not change:
+            obj.policy = policy_of_the_console()
+            policy_set = obj.policy.policy_set
+            messages.info(
+                request,
+                f"It stands in the policy “{obj.policy}” of the set “{policy_set}”, whose mode is "
+                f"{policy_set.mode}: publish the draft for it to take part.",
+            )
+        super().save_model(request, obj, form, change)
 
     @admin.display(description="hits")
     def hits(self, obj: Rule) -> str:

@@ -56,6 +56,15 @@ def paths_of_rules() -> dict[int, str]:
     return {pk: f"{path(inside)}/{policy}/{key}"[:255] for pk, key, policy, inside in rules}
 
 
+def policy_of_the_console() -> Policy:
+    """Where a rule goes whose author has no policy yet: made in shadow mode, so that it reports."""
+    policy_set, _ = PolicySet.objects.get_or_create(
+        key="console", parent=None, defaults={"mode": PolicySet.Mode.SHADOW}
+    )
+    policy, _ = Policy.objects.get_or_create(key="rules", policy_set=policy_set)
+    return policy
+
+
 @transaction.atomic
 def replace_draft(document: Sequence[dict[str, Any]], lists: dict[str, Sequence[str]]) -> None:
     """Make the draft say what a document says. Raises PolicyError."""

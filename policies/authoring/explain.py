@@ -98,11 +98,12 @@ def _truth(condition: Condition, facts: Facts) -> tuple[str, str]:
 def _words(test: Test) -> str:
     if test.reference is not None:
         return f"{test.attribute.name} {test.operator} <{test.reference.name}>"
-    shown = " or ".join(_shown(test, value) for value in test.values)
+    shown = " or ".join(shown_value(test, value) for value in test.values)
     return f"{test.attribute.name} {test.operator} {shown}"
 
 
-def _shown(test: Test, value: Any) -> str:
+def shown_value(test: Test, value: Any) -> str:
+    """A parameter as it was written, from the form in which it is compared."""
     if test.operator == "like":
         return "*".join(piece.replace("*", "\\*") for piece in value)
     if test.operator == "between":

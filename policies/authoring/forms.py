@@ -169,6 +169,15 @@ class RuleForm(_LayerForm):
     layer = "rule"
     json_fields = ("target", "condition", "obligations", "advice")
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk is None and "policy" in self.fields:
+            self.fields["policy"].required = False
+            self.fields["policy"].help_text = (
+                "Empty: the policy “rules” of the set “console”, made in shadow mode if it is not "
+                "there."
+            )
+
     class Meta:
         model = Rule
         fields = "__all__"

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from policies.engine.vocabulary import Kind
+
 ATTRIBUTES: dict[str, dict[str, str]] = {
     "Message": {
         "msgFrom": "address of the sender",
@@ -78,6 +80,29 @@ OPERATORS = {
     "like": "* stands for anything; the whole text must fit",
     "exists": "true or false",
 }
+OPERATOR_WORDS = {
+    "equals": "is",
+    "in": "is one of",
+    "moreThan": "is more than",
+    "lessThan": "is less than",
+    "between": "is between",
+    "contains": "contains",
+    "like": "is like (* stands for anything)",
+    "exists": "is known",
+}
+"""As the builder names them."""
+_OF_TEXTS = ("equals", "in", "like", "contains", "exists")
+_OF_NUMBERS = ("moreThan", "lessThan", "equals", "between", "exists")
+_OF_CLOCKS = ("between", "moreThan", "lessThan", "equals", "in")
+OPERATORS_OF: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys((Kind.TEXT, Kind.FOLDED), _OF_TEXTS),
+    Kind.NUMBER: _OF_NUMBERS,
+    Kind.FLAG: ("equals", "exists"),
+    Kind.LIST: ("contains", "moreThan", "lessThan", "like", "exists"),
+    Kind.ANY: tuple(OPERATORS),
+    **dict.fromkeys((Kind.TIME, Kind.DATE, Kind.WEEKDAY), _OF_CLOCKS),
+}
+"""Those that make sense for a kind of attribute, the most likely first."""
 OBLIGATIONS = {
     "inform": "words for the sender of a refused message",
     "info": "the same as inform",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 from django.test import Client
+from django.utils import timezone
 from joserfc import jwk
 
 from msgnode.identity.issuer_store import issuer_of
@@ -97,6 +99,15 @@ def test_a_subject_is_revoked_and_the_revocation_lifted(operator: Client) -> Non
     assert operator.post(page, {"post": "yes"}).status_code == 302
     assert not Revocation.objects.exists()
     assert kinds()[-1] == "issuers.changed"
+
+
+def test_the_page_of_a_revocation_tells_what_is_revoked(operator: Client) -> None:
+    ends = timezone.now() + timedelta(days=1)
+    row = Revocation.objects.create(issuer="https://idp.example", subject="eve", ends_at=ends)
+    answer = operator.get(f"/admin/msgnode/revocation/{row.pk}/change/")
+    assert answer.status_code == 200
+    page = answer.content.decode()
+    assert "eve" in page and "https://idp.example" in page
 
 
 def test_an_address_is_given_free(operator: Client) -> None:

@@ -26,6 +26,8 @@ ROLES = (roles.VIEWER, roles.OPERATOR, roles.AUTHOR, roles.ADMINISTRATOR, "")
 # Pages that are no list, form or history, and the right each asks for.
 PAGES = {
     "policies_check_typed": "policies.view_policyset",
+    "policies_say_typed": "policies.view_policyset",
+    "policies_try_typed": "policies.view_policyset",
     "policies_import": "policies.add_policyset",
     "policies_export": "policies.view_policyset",
     "policies_replay": "policies.view_policyset",
@@ -45,11 +47,14 @@ PAGES = {
     "msgnode_apikey_rotate": "msgnode.change_apikey",
     "auth_user_password_change": "auth.change_user",
 }
+POSTED = frozenset(
+    {"policies_roll_back", *(f"policies_{act}_typed" for act in ("check", "say", "try"))}
+)
 # Actions of lists that lead to one of the pages above, which asks.
 LEAD_ON = frozenset(
     f"policies_{model}_{act}"
     for model in ("policyset", "policy", "rule", "namedlist", "policytest", "version")
-    for act in ("publish", "try_out", "bring", "take")
+    for act in ("publish", "try_out", "bring", "take", "build")
 )
 # For every operator: the first page, his own password, the way out, texts, the menu's search.
 FOR_ALL = frozenset(
@@ -124,9 +129,7 @@ def test_each_page_lets_in_who_has_its_right_and_nobody_else(visitor: Client) ->
     wrong = []
     for name, path in ASKING:
         right = right_of(name)
-        method = (
-            visitor.post if name in ("policies_roll_back", "policies_check_typed") else visitor.get
-        )
+        method = visitor.post if name in POSTED else visitor.get
         answer = method(url(path))
         is_out = answer.status_code == 403 or (
             answer.status_code == 302 and answer["Location"] in ("/admin/", "/admin/login/")

@@ -103,7 +103,10 @@ class Launched:
                 return line
 
     def ready(self) -> str:
-        return self.line_with("ready:")
+        """The line that says where the node answers, once what runs beside it does so, too."""
+        line = self.line_with("ready:")
+        self.line_with("in the background:")
+        return line
 
     def remember_family(self) -> list[psutil.Process]:
         """All processes below ours, and those there were."""

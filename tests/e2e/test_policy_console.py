@@ -63,10 +63,12 @@ def test_an_operators_round(node: PolicedNode, page: playwright.Page) -> None:
         """() => { const s = document.querySelector('[name=policy]');
                    s.append(new Option('P', '1', true, true)); }"""
     )
+    page.locator("#policy-builder summary", has_text="As JSON").click()
     page.fill("[name=condition]", '{"msgTo": {"lik": "*/secret"}}')
     page.get_by_text("there is no operator 'lik'").first.wait_for()  # while it is typed
     save(page)
     page.get_by_text("condition.msgTo.lik: there is no operator 'lik'").first.wait_for()
+    page.locator("#policy-builder summary", has_text="As JSON").click()
     page.fill("[name=condition]", '{"msgTo": {"like": "*/secret"}}')
     page.get_by_text("In order.").first.wait_for()
     save(page)

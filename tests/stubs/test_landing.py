@@ -126,6 +126,7 @@ def test_the_page_goes_on_after_the_node_was_killed(
     bob_sees(page, "title", "Written while the node was away")
 
 
+@pytest.mark.long
 def test_a_session_that_the_operator_ends_is_reported(
     start_node: Callable[..., Node], visit: Callable[..., Any]
 ) -> None:

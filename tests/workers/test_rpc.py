@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from channels.layers import InMemoryChannelLayer
 
@@ -18,6 +19,7 @@ from msgnode.core.record import Outcome, TrafficRecord
 from msgnode.monitoring import peer_queries
 from msgnode.monitoring.tail import Tail
 from msgnode.workers import rpc
+from msgnode.workers.peer import Peer
 from policies.authoring import live_messages
 from tests.node import eventually
 from tests.workers.cluster import Fellow, LossyLayer
@@ -28,8 +30,13 @@ RECORD = TrafficRecord(
 
 
 @pytest.fixture
-async def three() -> AsyncIterator[list[Fellow]]:
-    layer, secret = LossyLayer(InMemoryChannelLayer(capacity=100)), uuid.uuid4().hex
+def layer() -> LossyLayer:
+    return LossyLayer(InMemoryChannelLayer(capacity=100))
+
+
+@pytest.fixture
+async def three(layer: LossyLayer) -> AsyncIterator[list[Fellow]]:
+    secret = uuid.uuid4().hex
     there: list[Fellow] = []
     for number in range(3):
         fellow = await Fellow(layer, f"worker-{number}", secret).start(*there)
@@ -37,6 +44,11 @@ async def three() -> AsyncIterator[list[Fellow]]:
         there.append(fellow)
     yield there
     await asyncio.gather(*(fellow.transport.stop() for fellow in there))
+
+
+def not_heard_of_again(layer: LossyLayer, peer: Peer) -> None:
+    """Lose its heartbeats, one of which would bring it back."""
+    layer.loses = lambda message: message.get("epoch") == peer.epoch and "beat" in message["type"]
 
 
 def says(text: bytes) -> Callable[[bytes], Awaitable[bytes]]:
@@ -55,7 +67,9 @@ async def test_every_other_worker_answers(three: list[Fellow]) -> None:
     assert await asyncio.to_thread(one.rpc.ask_from_thread, "name", b"I am", 10) == told
 
 
-async def test_who_does_not_answer_is_left_out_in_time(three: list[Fellow]) -> None:
+async def test_who_does_not_answer_is_left_out_in_time(
+    three: list[Fellow], layer: LossyLayer
+) -> None:
     one, other, third = three
 
     async def never(_: bytes) -> bytes:
@@ -67,7 +81,8 @@ async def test_who_does_not_answer_is_left_out_in_time(three: list[Fellow]) -> N
     other.rpc.answers = {"a": says(b"here"), "b": fails, "c": says(b"x" * rpc.MAX_BYTES * 2)}
     third.rpc.answers = {"a": never}
     (peer,) = [each for each in one.transport.peers.values() if each.name == "worker-2"]
-    assert await one.rpc.ask("a", b"", 0.2) == {"worker-1": b"here", "worker-2": None}
+    not_heard_of_again(layer, peer)  # once it is cut off below
+    assert await one.rpc.ask("a", b"", 1.0) == {"worker-1": b"here", "worker-2": None}
     assert await one.rpc.ask("b", b"", 0.2) == {"worker-1": None, "worker-2": None}
     assert await one.rpc.ask("c", b"", 0.2) == {"worker-1": None, "worker-2": None}
     one.transport.down(peer, "is cut off by the test")
@@ -110,8 +125,13 @@ async def test_of_many_questions_only_so_many_are_worked_on(three: list[Fellow])
 async def test_messages_that_pass_another_worker_are_seen(
     three: list[Fellow], settings: Any
 ) -> None:
-    one, other, _ = three
+    one, other, third = three
     other.rpc.answers = peer_queries.answers(node=None)  # type: ignore[arg-type]
+
+    async def nothing(_: bytes) -> bytes:
+        return msgspec.msgpack.encode([])
+
+    third.rpc.answers = {"passing": nothing}
     with tempfile.TemporaryDirectory() as folder:
         settings.DATA_DIR = Path(folder)
         attached = asyncio.Event()
@@ -125,7 +145,7 @@ async def test_messages_that_pass_another_worker_are_seen(
         tail = Tail(Path(folder), "w", attach)
         await tail.start()
         seen = asyncio.create_task(
-            asyncio.to_thread(partial(peer_queries.passing, one.rpc), 3.0, 1)
+            asyncio.to_thread(partial(peer_queries.passing, one.rpc), 10.0, 1)
         )
         await attached.wait()
         taps[0](RECORD, b'{"value":{"number":3}}')
@@ -157,7 +177,9 @@ async def test_a_call_reaches_one_worker_and_is_answered(three: list[Fellow]) ->
     assert await one.rpc.call(other_of(one, "worker-1"), "device", too_large, 10) is None
 
 
-async def test_a_call_ends_with_its_worker_or_its_time(three: list[Fellow]) -> None:
+async def test_a_call_ends_with_its_worker_or_its_time(
+    three: list[Fellow], layer: LossyLayer
+) -> None:
     one, other, _ = three
 
     async def never(_: bytes) -> bytes:
@@ -168,6 +190,7 @@ async def test_a_call_ends_with_its_worker_or_its_time(three: list[Fellow]) -> N
 
     other.rpc.calls = {"device": never, "fault": fails}
     peer = other_of(one, "worker-1")
+    not_heard_of_again(layer, peer)  # once it is cut off below
     assert await one.rpc.call(peer, "device", b"", 0.2) is None
     assert await one.rpc.call(peer, "fault", b"", 10) == b""
     waiting = asyncio.create_task(one.rpc.call(peer, "device", b"", 60))

@@ -3,10 +3,11 @@
 Several workers and no Redis named: the command begins again with one of its own in its environment,
 because settings are read once.
 
-Order: data directory taken, faults that can be named beforehand, tables, operator's account,
-programs started, every one of them answers, one line `ready`; then wait for Ctrl-C or SIGTERM. What
-an earlier start has checked and migrated is not done again while nothing has changed, and the apps,
-which take two seconds, are not loaded for it.
+Order: data directory taken, faults that can be named beforehand, tables, operator's account, the
+node started, it answers, one line `ready`; then worker and beat, so that they do not hold it up,
+and a line when they answer; then wait for Ctrl-C or SIGTERM. What an earlier start has checked
+and migrated is not done again while nothing has changed, and the apps, which take two seconds,
+are not loaded for it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -108,19 +110,21 @@ class Command(BaseCommand):
                 },
                 lock,
             )
-            if self._wait_until_ready(programs, worker):
+            background = self._points(worker)
+            if self._wait_until_ready(programs, {"node": background.pop("node")}):
                 write_address(settings.DATA_DIR, Address(self._place(), settings.DOMAIN))
                 self._say(self._ready_line())
-                self._keep(programs)
+                if self._wait_until_ready(programs, background):
+                    self._say("in the background: worker and beat, for tasks and reports")
+                    self._keep(programs)
         finally:
             remove_address(settings.DATA_DIR)
             went = programs.stop()
         self._say("stopped" if went else "stopped; not everything ended in time and was killed")
 
-    def _wait_until_ready(self, programs: Programs, worker: str) -> bool:
-        """True when all answer, False when we are told to stop before."""
-        self.pids: dict[str, int] = {}
-        points = readiness.open_points(
+    def _points(self, worker: str) -> dict[str, Callable[[], bool]]:
+        """What has to answer, by program."""
+        return readiness.open_points(
             settings.HOST,
             settings.PORT,
             readiness.name_of_ours(settings.ALLOWED_HOSTS, settings.DOMAIN),
@@ -128,12 +132,23 @@ class Command(BaseCommand):
             settings.DATA_DIR / "beat.started",
             settings.WORKERS,
         )
+
+    def _wait_until_ready(self, programs: Programs, points: dict[str, Callable[[], bool]]) -> bool:
+        """True when all answer, False when we are told to stop before.
+
+        Until the node is there nothing may end; after that, what is waited for may not.
+        """
+        self.pids: dict[str, int] = {}
+        is_background = "node" not in points
+        awaited = set(points)
         limit = time.monotonic() + START_SECONDS
         while points:
             if self._is_told_to_stop(0.1):
                 return False
+            if is_background:
+                programs.start_waiting()
             for program in programs.look():
-                if program.has_failed:
+                if program.has_failed and (program.name in awaited or not is_background):
                     raise StartFailed(f"{program.name} does not start: {programs.cause(program)}")
                 self.pids[program.name] = program.pid
             points = {name: answers for name, answers in points.items() if not answers()}

@@ -1,5 +1,5 @@
-// Checks the JSON of a policy field while it is typed, and says below it what is wrong; the guide
-// writes into the fields what was chosen.
+// Checks the JSON of a policy field while it is typed, and says below it what is wrong; an example
+// that is chosen is written into the fields. Rows are the builder's (builder.js).
 (() => {
   "use strict";
   const address = location.pathname.replace(/\/policies\/.*/, "/policies/policyset/check-typed/");
@@ -53,36 +53,7 @@
 
   function write(area, value) {
     area.value = JSON.stringify(value, null, 2);
-    area.dispatchEvent(new Event("input"));
-  }
-
-  function typed(text, operator) {
-    const one = (word) => {
-      if (/^-?\d+(\.\d+)?$/.test(word)) return Number(word);
-      return word === "true" || word === "false" ? word === "true" : word;
-    };
-    const words = text.split(",").map((word) => word.trim()).filter((word) => word !== "");
-    if (operator === "in" && !text.trim().startsWith("@")) return words.map(one);
-    return words.length > 1 ? words.map(one) : one(text.trim());
-  }
-
-  function add(guide) {
-    const area = field(guide.querySelector("[data-into]").dataset.into);
-    const operator = document.getElementById("guide-operator").value;
-    const name = document.getElementById("guide-attribute").value;
-    const value = document.getElementById("guide-value");
-    let present;
-    try {
-      present = area.value.trim() ? JSON.parse(area.value) : {};
-    } catch {
-      area.focus(); // what is wrong stands below it
-      return;
-    }
-    const more = { [name]: { [operator]: typed(value.value, operator) } };
-    if (Array.isArray(present) && present.length === 0) present = {};
-    if (Array.isArray(present) || name in present) write(area, { allOf: [present, more] });
-    else write(area, { ...present, ...more });
-    value.value = "";
+    area.dispatchEvent(new Event("input", { bubbles: true }));
   }
 
   function start(choice) {
@@ -95,15 +66,7 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     document.querySelectorAll("textarea[data-policy-layer]").forEach(watch);
-    const guide = document.getElementById("policy-guide");
-    if (!guide) return;
-    guide.querySelector("#guide-add").addEventListener("click", () => add(guide));
-    guide.querySelector("#guide-value").addEventListener("keydown", (event) => {
-      if (event.key !== "Enter") return;
-      event.preventDefault(); // adds, does not save
-      add(guide);
-    });
-    const examples = guide.querySelector("#guide-example");
+    const examples = document.getElementById("guide-example");
     if (examples) examples.addEventListener("change", () => start(examples));
   });
 })();

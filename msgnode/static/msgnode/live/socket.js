@@ -22,6 +22,7 @@ export class LiveSocket {
   #timer;
   #url;
   #hears;
+  #isOver = false;
 
   /** @param hears {opened(), text(message), lost(why, isOver)} */
   constructor(path, hears) {
@@ -36,8 +37,16 @@ export class LiveSocket {
     if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(message));
   }
 
+  /** Nobody listens any more. */
+  close() {
+    this.#isOver = true;
+    clearTimeout(this.#timer);
+    this.#socket?.close();
+  }
+
   #turn() {
     clearTimeout(this.#timer);
+    if (this.#isOver) return;
     if (document.visibilityState !== "visible") this.#socket?.close();
     else if (!this.#socket) this.#open();
   }
@@ -53,6 +62,7 @@ export class LiveSocket {
     };
     socket.onclose = ({ code }) => {
       if (this.#socket === socket) this.#socket = null;
+      if (this.#isOver) return;
       const isOver = code in NO_RETURN;
       this.#hears.lost(NO_RETURN[code] ?? REASONS[code] ?? "the node cannot be reached", isOver);
       if (isOver || document.visibilityState !== "visible") return;

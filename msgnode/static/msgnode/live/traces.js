@@ -7,7 +7,8 @@
 
 import { link } from "./parts.js";
 import { LiveSocket } from "./socket.js";
-import { bytes, microseconds, time } from "./words.js";
+import { branch, step } from "./trace_steps.js";
+import { microseconds, time } from "./words.js";
 
 const SHOWN = 300; // traces
 const ORPHANS = 500; // parts whose trace is not known yet
@@ -182,37 +183,4 @@ function reason({ why, worker }) {
     response: "the response to a traced request", link: "traced by another worker",
   };
   return `${words[why] ?? why}, taken by ${worker}`;
-}
-
-function step(part, span, index, began) {
-  const row = document.createElement("tr");
-  const name = index ? span.name : `${part.why === "link" ? "arrives" : part.type}: ${part.outcome || "under way"}`;
-  const facts = Object.entries(span.facts).map(([key, value]) => (key === "bytes" ? bytes(value) : `${key}: ${value}`));
-  if (!index && part.further) facts.push(`${part.further} further listeners`);
-  const cells = [
-    `${index ? "· " : ""}${span.is_error ? "▲ " : ""}${name}`, index || span.at > began ? `+${microseconds(Math.max(0, span.at - began) * 1e6)}` : "0",
-    microseconds(span.seconds * 1e6), part.worker, facts.join("; "),
-  ];
-  cells.forEach((content, column) => {
-    const cell = document.createElement(column ? "td" : "th");
-    if (!column) cell.scope = "row";
-    cell.className = column === 1 || column === 2 ? "console-right" : column === 4 ? "console-wrap" : "";
-    cell.append(content);
-    row.append(cell);
-  });
-  return row;
-}
-
-function branch({ label, result, note, children }) {
-  const place = document.createElement("details");
-  place.className = "console-branch";
-  place.open = result !== "false" && result !== "notApplicable";
-  const summary = document.createElement("summary");
-  const code = document.createElement("code");
-  code.textContent = label;
-  const strong = document.createElement("strong");
-  strong.textContent = result;
-  summary.append(code, " — ", strong, note ? ` (${note})` : "");
-  place.append(summary, ...children.map(branch));
-  return place;
 }

@@ -1,0 +1,161 @@
+"""What the editor asks while a layer is built: faults, the sentence, what would have changed.
+
+Nothing is kept of what is typed, and nothing acts on it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from policies.apps import PoliciesConfig
+from policies.authoring import sentences
+from policies.authoring.drafts import draft_document, draft_lists
+from policies.authoring.forms import LAYERS, review
+from policies.authoring.replay import Change, Replay, replay
+from policies.authoring.trial import without_and_with
+from policies.enforcement.snapshot import make_snapshot
+from policies.engine.documents import DocumentReader
+from policies.engine.grammar import ConditionReader
+from policies.engine.language import PolicyError
+
+from .enforcement import environment
+from .models import Policy, Rule
+
+REPLAYED = 5_000
+"""Kinds of messages that a trial decides over, the most frequent."""
+TOP = 5
+_TYPED = ("target", "condition", "obligations", "advice")
+_NAMES = {"set": "policy set", "policy": "policy"}
+
+
+@require_POST
+def check_typed(request: HttpRequest) -> HttpResponse:
+    """What is wrong in a field that is being typed."""
+    _require(request, "policies.view_policyset")
+    layer, name = request.POST.get("layer", ""), request.POST.get("field", "")
+    if layer not in LAYERS or name not in _TYPED:
+        return JsonResponse({"problems": ["no such field"]}, status=400)
+    text = request.POST.get("text", "").strip()
+    warnings: list[str] = []
+    try:
+        value = msgspec.json.decode(text) if text else {}
+        raw = {name: value, **({"effect": "deny"} if layer == "rule" else {})}
+        wrong, otherwise = review(layer, raw)
+        problems = [f"{path}: {why}" for path, why in wrong]
+        warnings = [f"{path}: {why}" for path, why in otherwise]
+    except msgspec.DecodeError as error:
+        problems = [f"not JSON: {error}"]
+    except RecursionError:
+        problems = ["nested too deeply"]
+    return JsonResponse({"problems": problems, "warnings": warnings})
+
+
+@require_POST
+def say_typed(request: HttpRequest) -> HttpResponse:
+    """What the layer says, as a sentence; what is wrong instead, if anything is."""
+    _require(request, "policies.view_policyset")
+    layer = request.POST.get("layer", "")
+    if layer not in LAYERS:
+        return JsonResponse({"sentence": "", "problems": ["no such layer"]}, status=400)
+    try:
+        raw = _typed(request)
+        if layer != "rule":
+            raw = {"target": raw["target"]}
+        wrong, _ = review(layer, raw)
+        problems = [f"{path}: {why}" for path, why in wrong]
+        sentence = "" if problems else sentence_of(layer, raw)
+    except msgspec.DecodeError as error:
+        sentence, problems = "", [f"not JSON: {error}"]
+    except RecursionError:
+        sentence, problems = "", ["nested too deeply"]
+    return JsonResponse({"sentence": sentence, "problems": problems})
+
+
+@require_POST
+def try_typed(request: HttpRequest) -> HttpResponse:
+    """What the rule would have changed over the record of the last hours, were it in force."""
+    _require(request, "policies.view_policyset")
+    hours = {"1": 1, "6": 6, "24": 24}.get(request.POST.get("hours", ""), 1)
+    recorded = PoliciesConfig.installed().recorded
+    if recorded is None:
+        return _fault("This node keeps no record (RECORD=false), so there is nothing to try it on.")
+    try:
+        raw = {"id": request.POST.get("key", "").strip() or "new", **_typed(request)}
+        if priority := _number(request.POST.get("priority")):
+            raw["priority"] = priority
+        policy = Policy.objects.filter(pk=_number(request.POST.get("policy"))).first()
+        if policy is None:
+            return _fault("Choose the policy that the rule belongs to first.")
+        stored = Rule.objects.filter(pk=_number(request.POST.get("rule"))).first()
+        without, with_it = without_and_with(draft_document(), policy, stored, raw)
+        lists = draft_lists()
+        before, after = make_snapshot(without, lists), make_snapshot(with_it, lists)
+        kinds = recorded(timezone.now(), hours, REPLAYED)
+        found = replay(
+            kinds.most, before.enforced, after.enforced, environment.defaults(), most=TOP
+        )
+    except msgspec.DecodeError as error:
+        return _fault(f"It is not JSON: {error}")
+    except RecursionError:
+        return _fault("It is nested too deeply.")
+    except PolicyError as error:
+        return _fault(f"It cannot be tried yet: {'; '.join(map(str, error.problems))[:500]}")
+    except OSError as error:
+        return _fault(f"The record cannot be read: {str(error)[:300]}")
+    return JsonResponse({"rows": kinds.rows, "hours": hours, **_told(found)})
+
+
+def sentence_of(layer: str, raw: dict[str, Any]) -> str:
+    """A layer that is in order, in words."""
+    lists = {name: tuple(texts) for name, texts in draft_lists().items()}
+    conditions = ConditionReader(lists)
+    if layer == "rule":
+        return sentences.of_rule(DocumentReader(conditions).rule(raw, "$", "new"))
+    return sentences.of_target(_NAMES[layer], conditions.read(raw["target"], "$.target"))
+
+
+def _typed(request: HttpRequest) -> dict[str, Any]:
+    """The fields of the form as they stand there. Raises DecodeError."""
+    raw: dict[str, Any] = {"effect": request.POST.get("effect", "deny")}
+    for name in _TYPED:
+        text = request.POST.get(name, "").strip()
+        raw[name] = msgspec.json.decode(text) if text else {}
+    return raw
+
+
+def _told(found: Replay) -> dict[str, Any]:
+    def rows(changes: list[Change]) -> list[dict[str, Any]]:
+        return [
+            {"name": each.name, "refused": each.refused, "passed": each.passed} for each in changes
+        ]
+
+    return {
+        "looked_at": found.looked_at,
+        "unknown": found.unknown,
+        "refused": found.refused,
+        "passed": found.passed,
+        "senders": rows(found.senders),
+        "rules": rows(found.rules),
+    }
+
+
+def _number(text: str | None) -> int:
+    """A whole number, 0 for anything else."""
+    digits = (text or "").strip().removeprefix("-")
+    is_number = digits.isascii() and digits.isdigit() and len(digits) < 10
+    return int((text or "").strip()) if is_number else 0
+
+
+def _fault(why: str) -> HttpResponse:
+    return JsonResponse({"fault": why})
+
+
+def _require(request: HttpRequest, right: str) -> None:
+    if not request.user.has_perm(right):
+        raise PermissionDenied
