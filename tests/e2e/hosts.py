@@ -15,6 +15,11 @@ def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True, timeout=20)
 
 
+def tc(*words: str) -> None:
+    """The command `tc`."""
+    subprocess.run(["tc", *words], check=True, capture_output=True, timeout=20)
+
+
 class Host:
     """A machine with a name of its own, by which others do not take its processes for theirs."""
 
@@ -31,6 +36,31 @@ class Host:
     def plug(self) -> None:
         """Put it back."""
         ip("link", "set", f"{self.name}c", "up")
+
+    def mute(self, to: str) -> None:
+        """Nothing that it says to an address arrives; what is said to it does."""
+        ip("-n", self.name, "route", "add", "blackhole", f"{to}/32")
+
+    def unmute(self, to: str) -> None:
+        """It is heard again."""
+        ip("-n", self.name, "route", "del", "blackhole", f"{to}/32")
+
+    def deafen(self) -> None:
+        """Nothing that this machine says to it arrives; what it says does."""
+        ip("route", "add", "blackhole", f"{self.address}/32")
+
+    def undeafen(self) -> None:
+        """It hears again."""
+        ip("route", "del", "blackhole", f"{self.address}/32")
+
+    def slow(self, rate: str) -> None:
+        """Its cable carries no more than that in either direction, and makes wait what is more."""
+        for where, device in ((("-n", self.name), "eth0"), ((), f"{self.name}c")):
+            bucket = ("tbf", "rate", rate, "burst", "8kb", "latency", "2s")
+            try:
+                tc(*where, "qdisc", "replace", "dev", device, "root", *bucket)
+            except (OSError, subprocess.CalledProcessError) as error:
+                pytest.skip(f"no token buckets here: {error}")
 
 
 class Network:
@@ -57,6 +87,7 @@ class Network:
 
     def __exit__(self, *_: object) -> None:
         for words in (
+            *(("route", "del", "blackhole", f"{host.address}/32") for host in self.hosts),
             *(("netns", "del", host.name) for host in self.hosts),
             ("link", "del", self._bridge),
         ):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
@@ -75,20 +76,33 @@ class Balancer:
 
 @dataclass
 class Machines:
-    """Two hosts with a worker each, and the way to both."""
+    """Hosts with a worker each, the way to all, and the address of what they have in common."""
 
     hosts: list[Host]
     workers: list[Node]
     balancer: Balancer
+    centre: str
 
 
-@pytest.fixture(params=[""])
+class Setup(NamedTuple):
+    """How many hosts there are, and what else the balancer does with a worker."""
+
+    hosts: int = 2
+    options: str = ""
+
+
+ENDS = "on-marked-down shutdown-sessions"
+"""The sockets at a worker that is out of reach end, as those of its clients would."""
+
+
+@pytest.fixture(params=[Setup()], ids=str)
 def machines(
     request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str
 ) -> Iterator[Machines]:
     needs_program("haproxy")
     with ExitStack() as stack:
-        network = stack.enter_context(Network(2))
+        setup: Setup = request.param
+        network = stack.enter_context(Network(setup.hosts))
         redis = RedisServer(
             tmp_path, "--bind", network.address, "127.0.0.1", "--protected-mode", "no"
         )
@@ -116,7 +130,7 @@ def machines(
                 database=f"{url.hostname}:{url.port}",
                 servers="\n".join(
                     f"    server {each.host} {each.host}:{each.port} check inter 500 fall 3 rise 1 "
-                    f"{request.param}"
+                    f"{setup.options}"
                     for each in workers
                 ),
             )
@@ -129,7 +143,7 @@ def machines(
         for worker in workers:
             worker.start()
         until(lambda: balancer.number_up() == len(workers), 30)
-        yield Machines(network.hosts, workers, balancer)
+        yield Machines(network.hosts, workers, balancer, network.address)
 
 
 def assert_nothing_is_lost_in_silence(runtimes: list[Runtime]) -> None:
@@ -164,22 +178,42 @@ async def test_w7_restarted_one_after_another_two_machines_lose_nothing_in_silen
     assert {code for each in runtimes for code in each.closes} == {3001}
 
 
-@pytest.mark.parametrize("machines", ["on-marked-down shutdown-sessions"], indirect=True)
-async def test_w1_w7_of_a_machine_whose_cable_is_pulled_the_other_takes_the_sessions(
-    machines: Machines,
+CUTS: dict[str, tuple[Callable[[Machines], None], Callable[[Machines], None]]] = {
+    "cable": (lambda all_: all_.hosts[1].unplug(), lambda all_: all_.hosts[1].plug()),
+    "mute": (
+        lambda all_: all_.hosts[1].mute(all_.centre),
+        lambda all_: all_.hosts[1].unmute(all_.centre),
+    ),
+    "deaf": (lambda all_: all_.hosts[1].deafen(), lambda all_: all_.hosts[1].undeafen()),
+}
+"""Ways in which a machine is cut off, and how that is mended."""
+
+
+@pytest.mark.parametrize(
+    ("machines", "cut"),
+    [
+        pytest.param(Setup(2, ENDS), "cable", id="cable"),
+        pytest.param(Setup(2, ENDS), "mute", id="mute"),
+        pytest.param(Setup(2, ENDS), "deaf", id="deaf"),
+    ],
+    indirect=["machines"],
+)
+async def test_w1_w7_of_a_machine_that_is_cut_off_the_others_take_the_sessions(
+    machines: Machines, cut: str
 ) -> None:
-    away, lost = machines.hosts[1], machines.workers[1]
+    lost = machines.workers[1]
+    begin, end = CUTS[cut]
     runtimes = pairs(PAIRS, [machines.balancer])
     async with asyncio.TaskGroup() as group:
         jobs = [group.create_task(each.live(n)) for n, each in enumerate(runtimes)]
         await until_back(runtimes)
         asking = group.create_task(traffic(runtimes[:PAIRS]))
         await asyncio.sleep(2)
-        away.unplug()
+        begin(machines)
         await _until(lambda: any(each.closes for each in runtimes))
         await until_back(runtimes)
         await asyncio.sleep(2)
-        away.plug()
+        end(machines)
         await _until(lambda: lost.get("/health/ready") == 200)
         await asyncio.sleep(2)
         asking.cancel()
@@ -189,6 +223,25 @@ async def test_w1_w7_of_a_machine_whose_cable_is_pulled_the_other_takes_the_sess
     assert lost.is_running()
     assert "lease" in lost.log()
     assert_nothing_is_lost_in_silence(runtimes)
+
+
+async def test_w6_w7_over_a_slow_cable_all_arrives_and_nobody_is_taken_for_dead(
+    machines: Machines,
+) -> None:
+    runtimes = pairs(PAIRS, [machines.balancer])
+    async with asyncio.TaskGroup() as group:
+        jobs = [group.create_task(each.live(n)) for n, each in enumerate(runtimes)]
+        await until_back(runtimes)
+        machines.hosts[1].slow("2mbit")
+        asking = group.create_task(traffic(runtimes[:PAIRS]))
+        await asyncio.sleep(3 * LEASE)
+        asking.cancel()
+        await until_quiet(runtimes[:PAIRS])
+        for job in jobs:
+            job.cancel()
+    assert_nothing_is_lost_in_silence(runtimes)
+    assert {code for each in runtimes for code in each.closes} == set()
+    assert all("lost its lease" not in each.log() for each in machines.workers)
 
 
 async def _until(is_so: Callable[[], bool], seconds: float = 60.0) -> None:

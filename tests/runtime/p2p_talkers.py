@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import aioice.ice
@@ -82,17 +82,52 @@ class Talker:
 
 
 @contextlib.asynccontextmanager
-async def talkers(node: Node, *settings: P2PSettings | None) -> AsyncIterator[list[Talker]]:
-    """Runtimes at one node; None for one without P2P."""
-    catalogues = {"localhost": f"http://127.0.0.1:{node.port}"}
+async def talkers(
+    node: Node, *settings: P2PSettings | None, other: Node | None = None
+) -> AsyncIterator[list[Talker]]:
+    """Runtimes at one node, all but the first at its `other` worker; None for one without P2P."""
     async with contextlib.AsyncExitStack() as stack:
-        made = []
+        made: list[Talker] = []
         for each in settings:
+            catalogues = {"localhost": f"http://127.0.0.1:{(made and other or node).port}"}
             chosen = Settings("localhost", catalogues=catalogues, p2p=each)
             runtime = await stack.enter_async_context(Runtime(chosen))
             assert await runtime.log_in() == "live"
             made.append(Talker(runtime))
         yield made
+
+
+async def connect(alice: Talker, bob: Talker) -> None:
+    """A channel that is in use in both directions."""
+    assert (await alice.ask(bob, 0, p2p=True))["code"] == 200
+    await alice.until(lambda: alice.way_to(bob) is Way.CHANNEL)
+    await bob.until(lambda: bob.way_to(alice) is Way.CHANNEL)
+
+
+async def numbered(alice: Talker, bob: Talker, meanwhile: Callable[[], Awaitable[None]]) -> None:
+    """Both say numbers without a pause while something happens, and 200 after it; all arrive once
+    and in order."""
+    has_happened = asyncio.Event()
+
+    async def say(sender: Talker, receiver: Talker) -> int:
+        said = last = 0
+        while said < (last or 10_000):
+            sender.say(receiver, said)
+            said += 1
+            if not last and has_happened.is_set():
+                last = said + 200
+            if said % 10 == 0:
+                await asyncio.sleep(0.005)  # the pace of a talk, not a wait for anything
+        return said
+
+    talking = [asyncio.create_task(say(alice, bob)), asyncio.create_task(say(bob, alice))]
+    await meanwhile()
+    has_happened.set()
+    by_alice, by_bob = await asyncio.gather(*talking)
+    await bob.until(lambda: len(bob.numbers) >= by_alice)
+    await alice.until(lambda: len(alice.numbers) >= by_bob)
+    assert bob.numbers == list(range(by_alice))
+    assert alice.numbers == list(range(by_bob))
 
 
 @pytest.fixture(autouse=True)

@@ -322,6 +322,18 @@ test("R36 domain-idp is the domain's identity proxy, never a node's stub", async
   assert.ok(catalogues.asked.every((each) => each.includes("/idp-proxy/f")));
 });
 
+test("R67 what logs in at home goes to no stub of another domain", async () => {
+  await catalogues.add("d");
+  await catalogues.add("f");
+  await runtime.logIn({ token: "secret of d" });
+  bus.postMessage(create("hyperty://f/x"));
+  await until(() => world.started.length === 2 && world.started[1].sent.length, "the message at f");
+  await runtime.connect("f");
+  const [home, abroad] = world.started.map(({ sent, calls, config }) => JSON.stringify({ sent, calls, config }));
+  assert.ok(home.includes("secret of d"));
+  assert.ok(abroad.includes("connect") && !abroad.includes("secret of d"), abroad);
+});
+
 test("R37 a new version takes over beside the old one; of 100 messages none is lost", async () => {
   await catalogues.add("f");
   bus.postMessage(create("hyperty://f/x", -1));

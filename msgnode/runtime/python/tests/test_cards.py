@@ -77,13 +77,15 @@ class Domain:
         said["/f/o/jwks"] = {"keys": self.keys}
 
 
-def cards(catalogue: FakeCatalogue) -> Cards:
-    return Cards(Settings("d", catalogues={"f": f"{catalogue.url}/f"}, fetch=2.0))
+def cards(catalogue: FakeCatalogue, seconds: float = 20.0) -> Cards:
+    return Cards(Settings("d", catalogues={"f": f"{catalogue.url}/f"}, fetch=seconds))
 
 
-async def refused(catalogue: FakeCatalogue, user: str = BOB) -> tuple[int, str]:
+async def refused(
+    catalogue: FakeCatalogue, user: str = BOB, seconds: float = 20.0
+) -> tuple[int, str]:
     with pytest.raises(CardError) as caught:
-        await cards(catalogue).card_of(user)
+        await cards(catalogue, seconds).card_of(user)
     assert not [each for each in catalogue.asked if "protocolstub" in each]
     return caught.value.code, str(caught.value)
 
@@ -200,7 +202,7 @@ async def test_a_domain_without_cards_one_that_fails_and_names_that_are_none(
         assert (await refused(catalogue, name))[0] == 400
     assert catalogue.asked == []
     catalogue.hangs = True
-    assert (await refused(catalogue))[0] == 504
+    assert (await refused(catalogue, seconds=0.5))[0] == 504
 
 
 async def test_a_stub_is_loaded_only_if_the_card_names_its_code(catalogue: FakeCatalogue) -> None:

@@ -1,4 +1,4 @@
-"""Cases R37, R49, R50, R66: a stub that was loaded: its states, its successors, its end."""
+"""Cases R37, R49, R50, R66, R67: a stub that was loaded: its states, its successors, its end."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_what_is_held_at_a_domain_keeps_its_stub(catalogue: FakeCatalogue)
         house.cancel()
 
 
-async def test_the_home_stub_connects_at_log_in_with_the_identity_and_no_other_does(
+async def test_r67_the_home_stub_connects_at_log_in_with_the_identity_and_no_other_does(
     catalogue: FakeCatalogue,
 ) -> None:
     catalogue.serve(descriptor(), "d")

@@ -1,0 +1,111 @@
+"""Direct connections between two workers of one node, and through a relay alone."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from msgnode.runtime.python.p2p.link import Way
+from msgnode.runtime.python.p2p.settings import P2PSettings, P2PTimers
+from tests.e2e.pair import OwnRedis
+from tests.node import Node, free_port
+from tests.qos.coturn import _answers
+
+from .p2p_talkers import connect, numbered, on_loopback, talkers  # noqa: F401 (a fixture for all)
+
+pytestmark = [pytest.mark.long, pytest.mark.any_server, pytest.mark.xdist_group("p2p")]
+
+PATIENT = P2PTimers(answer=30.0, set_up=60.0, fence=30.0, resume=30.0, ping=20.0, dead=60.0)
+P2P = P2PSettings(timers=PATIENT)
+
+
+@pytest.fixture
+def workers(tmp_path: Path, template: Path) -> Iterator[tuple[Node, Node]]:
+    shutil.copy(template, tmp_path / "node.sqlite3")
+    redis = OwnRedis(tmp_path)
+    redis.start()
+    both = [Node(tmp_path, REDIS_URL=redis.url, WORKERS=2, WORKER_TIMEOUT=15) for _ in range(2)]
+    try:
+        with ThreadPoolExecutor() as starting:
+            list(starting.map(Node.start, both))
+        yield both[0], both[1]
+    finally:
+        for worker in both:
+            worker.kill()
+        redis.stop()
+
+
+async def test_case_p30_numbers_keep_their_order_over_two_workers(
+    workers: tuple[Node, Node],
+) -> None:
+    one, two = workers
+    async with talkers(one, P2P, P2P, other=two) as (alice, bob):
+        await numbered(alice, bob, lambda: connect(alice, bob))
+        assert alice.by_channel and bob.by_channel
+        peer = alice.p2p.peers[bob.runtime.url]
+        alice.numbers.clear()
+        bob.numbers.clear()
+
+        async def end() -> None:
+            await bob.until(lambda: len(bob.numbers) > 50)
+            peer.bye("idle")
+            await alice.until(lambda: alice.way_to(bob) is Way.NODE)
+
+        await numbered(alice, bob, end)
+
+
+@contextmanager
+def relay(place: Path, *more: str) -> Iterator[dict[str, str]]:
+    """A TURN server on the loopback, as the ICE server of a connection."""
+    if shutil.which("turnserver") is None:
+        pytest.skip("There is no turnserver on this machine.")
+    port = free_port()
+    words = [
+        *("turnserver", "-n", "--listening-ip=127.0.0.1", "--relay-ip=127.0.0.1", "--no-cli"),
+        *(f"--listening-port={port}", "--lt-cred-mech", "--user=u:p", "--realm=localhost"),
+        *("--no-tls", "--no-dtls", "--no-rfc5780", "--min-port=48100", "--max-port=48900"),
+        *(f"--pidfile={place}/turn.pid", f"--userdb={place}/turn.db", "--log-file=stdout", *more),
+    ]
+    with (place / "turn.log").open("wb") as log:
+        server = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    try:
+        limit = time.monotonic() + 20
+        while not _answers(port):
+            said = (place / "turn.log").read_text(errors="replace")
+            assert server.poll() is None and time.monotonic() < limit, said
+        yield {"urls": f"turn:127.0.0.1:{port}", "username": "u", "credential": "p"}
+    finally:
+        server.send_signal(signal.SIGKILL)
+        server.wait()
+
+
+async def test_case_p22_with_a_relay_alone_two_runtimes_come_together(
+    node: Node, tmp_path: Path
+) -> None:
+    with relay(tmp_path, "--allow-loopback-peers") as server:
+        chosen = P2PSettings(ice_servers=(server,), relay_only=True, timers=PATIENT)
+        async with talkers(node, chosen, chosen) as (alice, bob):
+            await connect(alice, bob)
+            assert "/p2prequester/" in (await alice.ask(bob, 1))["cameBy"]
+
+
+async def test_case_p22_without_a_way_the_node_carries_everything(
+    node: Node, tmp_path: Path
+) -> None:
+    with relay(tmp_path) as server:  # relays to no peer on the loopback
+        brief = P2PTimers(answer=30.0, set_up=8.0)
+        chosen = P2PSettings(ice_servers=(server,), relay_only=True, timers=brief)
+        async with talkers(node, chosen, chosen) as (alice, bob):
+            asked = [(await alice.ask(bob, n, p2p=True))["value"] for n in range(10)]
+            assert asked == list(range(10))
+            await alice.until(lambda: (bob.runtime.url, "failed") in alice.states)
+            assert (await alice.ask(bob, 11, p2p=True))["value"] == 11
+            assert bob.by_channel == 0
