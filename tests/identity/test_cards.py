@@ -13,12 +13,13 @@ from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.contrib.auth.models import Group
 from django.test import Client
+from oauth2_provider.models import get_application_model
 from pytest_django import Settings
 
-from msgnode.identity.provider import keys
+from msgnode.identity.provider import clients, keys
 from msgnode.identity.provider.backend import EmbeddedProvider
-from msgnode.identity.provider.cards import AUDIENCE, card_of
-from msgnode.identity.provider.validator import verified_claims
+from msgnode.identity.provider.cards import card_of
+from msgnode.identity.provider.validator import CARD_AUDIENCE, verified_claims
 from msgnode.models import ProviderKey
 from msgnode.stubs import catalogue
 
@@ -54,7 +55,7 @@ def test_a_card_is_found_by_every_name_of_its_user(name: str, alice: Any) -> Non
     assert answer["Access-Control-Allow-Origin"] == "*"
     claims = keys.verify(answer.content.decode())
     assert claims is not None
-    assert (claims["iss"], claims["aud"]) == (settings.PROVIDER["ISSUER"], AUDIENCE)
+    assert (claims["iss"], claims["aud"]) == (settings.PROVIDER["ISSUER"], CARD_AUDIENCE)
     assert claims["sub"] == str(alice.pk)
     assert claims["user_url"] == "user://localhost/alice@example.org"
     assert claims["protostub"] == links["protocolstub"]
@@ -108,6 +109,15 @@ def test_a_card_lets_nobody_in() -> None:
     card = card_of("alice@localhost")
     assert card is not None
     assert verified_claims(card["assertion"]) is None
+
+
+def test_a_client_of_the_cards_name_makes_no_token_of_a_card() -> None:
+    clients.ensure_own_clients()
+    get_application_model().objects.create(
+        client_id=CARD_AUDIENCE, client_type="public", authorization_grant_type="authorization-code"
+    )
+    assert CARD_AUDIENCE not in clients.audiences()
+    assert clients.OWN_PAGE in clients.audiences()
 
 
 def test_an_address_cannot_count_the_users(settings: Settings) -> None:

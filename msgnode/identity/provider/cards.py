@@ -18,9 +18,8 @@ from msgnode.core import addresses
 from msgnode.stubs import catalogue
 
 from . import keys
-from .validator import subject_of, user_url_of
+from .validator import CARD_AUDIENCE, subject_of, user_url_of
 
-AUDIENCE = "protofly"
 EVERYBODY = "*"
 SECONDS = 3_600
 MAX_NAME = 320
@@ -50,7 +49,7 @@ def card_of(name: str) -> dict[str, Any] | None:
     claims = {
         "iss": settings.PROVIDER["ISSUER"],
         "sub": subject_of(user),
-        "aud": AUDIENCE,
+        "aud": CARD_AUDIENCE,
         "iat": now,
         "exp": now + SECONDS,
         "user_url": user_url_of(user),

@@ -12,6 +12,7 @@ from django.conf import settings
 from oauth2_provider.models import get_application_model
 
 from .grants import CONNECTOR, returns_to
+from .validator import CARD_AUDIENCE
 
 OWN_PAGE = "newcomer"
 
@@ -48,5 +49,9 @@ def own_origins() -> list[str]:
 
 
 def audiences() -> list[str]:
-    """The client ids that tokens of the embedded provider are for."""
-    return list(get_application_model().objects.values_list("client_id", flat=True))
+    """The client ids that tokens of the embedded provider are for.
+
+    A client named as the cards' audience is none: whoever fetched a card could be its user.
+    """
+    clients = get_application_model().objects.exclude(client_id=CARD_AUDIENCE)
+    return list(clients.values_list("client_id", flat=True))

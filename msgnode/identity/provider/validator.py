@@ -17,6 +17,9 @@ from oauth2_provider.oauth2_validators import OAuth2Validator
 
 from . import codes, keys, redirects
 
+CARD_AUDIENCE = "protofly"
+"""Of the cards of users, which everybody may fetch: no token for it logs anybody in."""
+
 _NAME_UNFIT = re.compile(r"[^A-Za-z0-9._~-]+")
 
 
