@@ -217,11 +217,12 @@ async def test_a_prometheus_has_an_answer_for_every_panel_and_no_alert_of_a_soun
 
 def look_at(prometheus: httpx.Client) -> None:
     until_scraped(prometheus)
-    elsewhere = (  # where there are several workers, devices, traces, or a QoS broker
+    elsewhere = (  # where there are several workers, devices, peers, traces, or a QoS broker
         "Devices",
         "Leases",
         "Links",
         "MQTT",
+        "P2P",
         "QoS",
         "Workers",
         "What waits",
