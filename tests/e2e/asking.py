@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -45,6 +46,7 @@ class Runtime:
         self.gap_at = 0.0
         self.closes: list[int] = []
         self.lost_sessions = 0
+        self.refusals: Counter[str] = Counter()  # why it was not let in
         self._ids = itertools.count(1)
         self._client: Client | None = None
 
@@ -70,12 +72,17 @@ class Runtime:
 
     async def _arrive(self, worker: Door) -> Client:
         client = await worker.ws().connect()
-        if not self.token:
-            await client.open(self.url)
-            self.token = client.token
-            return client
-        answer = await client.reopen(self.url, self.token)
-        assert answer["body"]["code"] == 200, answer
+        try:
+            if not self.token:
+                await client.open(self.url)
+                self.token = client.token
+                return client
+            answer = await client.reopen(self.url, self.token)
+            assert answer["body"]["code"] == 200, answer
+        except BaseException as error:  # a socket left open counts among those of its address
+            self.refusals[str(error)[:200]] += 1
+            client.cut()
+            raise
         if "runtimeToken" in answer["body"]:
             self.lost_sessions += 1
             self.token = answer["body"]["runtimeToken"]
@@ -135,9 +142,13 @@ async def traffic(askers: list[Runtime]) -> None:
 
 
 async def until_back(runtimes: list[Runtime]) -> None:
-    async with asyncio.timeout(BACK):
-        while not all(each.is_back for each in runtimes):
-            await eventually()
+    try:
+        async with asyncio.timeout(BACK):
+            while not all(each.is_back for each in runtimes):
+                await eventually()
+    except TimeoutError:
+        away = {each.url: dict(each.refusals) for each in runtimes if not each.is_back}
+        raise TimeoutError(f"These are not back: {away}") from None
 
 
 async def until_quiet(askers: Sequence[Runtime]) -> None:
