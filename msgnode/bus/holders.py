@@ -8,19 +8,18 @@ from typing import Protocol
 from msgnode.core import addresses
 from msgnode.core.messages import Message
 
-from . import delivery, routes
 from .ports import Requester
-from .routes import ComponentBook, Nowhere, Route, ToComponent
+from .routes import ComponentBook
 from .table import RoutingTable
 
 
 class Holders(Protocol):
     """What this worker can find out of the others. `key` names the message that needs it."""
 
-    def find(self, key: Hashable, addresses: Collection[str], heard: Collection[str] = ()) -> None:
-        """See that who holds these addresses on another worker is in the routing table.
+    def find(self, key: Hashable, addresses: Collection[str]) -> None:
+        """See that all that hold or hear these addresses, on any worker, are in the routing table.
 
-        And so all that listen to those `heard`.
+        And so those that hold what is above them.
 
         Raises:
             Pending: it is being found out; the message is to come again.
@@ -28,7 +27,7 @@ class Holders(Protocol):
         ...
 
     def hears(self, address: str) -> bool:
-        """Whether all that have subscribed an address are in the routing table."""
+        """Whether all that hold or hear an address are in the routing table."""
         ...
 
     def require(self, key: Hashable, addresses: Collection[str]) -> None:
@@ -59,7 +58,7 @@ class Holders(Protocol):
 class NoOthers:
     """The one worker of a node: its routing table knows everything. Implements Holders."""
 
-    def find(self, key: Hashable, addresses: Collection[str], heard: Collection[str] = ()) -> None:
+    def find(self, key: Hashable, addresses: Collection[str]) -> None:
         """Nobody else holds or hears anything."""
 
     def hears(self, address: str) -> bool:
@@ -86,36 +85,32 @@ def find_holders(
     session: Requester,
     components: ComponentBook,
     table: RoutingTable,
-    domain: str,
-) -> Route | None:
-    """Find out who holds what this message is for or about, where nobody here knows.
+) -> None:
+    """See that it is known here who holds and hears what this message is for or about.
 
-    Returns:
-        The route to its last recipient, if that had to be chosen.
+    Raises:
+        Pending: it is being found out; the message is to come again.
+        Unavailable: what a component needs cannot be found out.
     """
-    route: Route | None = None
     missing: list[str] = []
     needed: list[str] = []
-    unheard: list[str] = []
     for to in message.recipients:
-        if to in table.owners:
+        owner = table.owners.get(to)
+        if owner is not None and owner.is_here:
             continue
-        scheme = to.partition(":")[0].lower()
-        if scheme in addresses.RUNTIME_SCHEMES:
-            both = (to, addresses.runtime_twin(to))
-            unheard += [each for each in both if each and not holders.hears(each)]
-        elif scheme not in addresses.NODE_SCHEMES and not holders.hears(to):
-            unheard.append(to)
-        if not delivery.expects_answer(message, to):
-            continue
-        route = routes.choose(message, to, components, table, domain, session)
-        if isinstance(route, Nowhere):
+        if table.peers:
+            peer = table.peers.get(addresses.parse(to).home, "")
+            if peer and not holders.hears(peer):
+                missing.append(peer)  # its session may be another worker's
+        component = components.find(to)
+        if component is not None:  # whoever watches its own address: what it is about counts
+            for each in component.addresses_of(message):
+                is_own = table.owners.get(each) is session or each == session.runtime_url
+                if not is_own and not holders.hears(each):
+                    needed.append(each)
+        elif not holders.hears(to) and to not in table.probes:
             missing.append(to)
-        elif isinstance(route, ToComponent):
-            named = route.component.addresses_of(message)
-            needed += [each for each in named if table.owner_of(each) is None]
-    if missing or unheard:
-        holders.find((session.id, message.id, "to"), missing, unheard)
+    if missing:
+        holders.find((session.id, message.id, "to"), missing)
     if needed:
         holders.require((session.id, message.id, "about"), needed)
-    return route

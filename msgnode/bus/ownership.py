@@ -12,6 +12,8 @@ Rules (docs/reference/messages.md, sections 3, 4 and 11)
   `…/p2prequester/…`) stand in the domain they lead to, whoever has the stub.
 - Nobody is a component of a node, nor a whole domain. A node of a foreign domain may be that
   domain's.
+- For a foreign domain whose node is a peer, the peer's session speaks: a visitor of that domain has
+  its own addresses alone.
 - A runtime that came back with a new session stands in for the lost one, as the settings allow.
 """
 
@@ -99,6 +101,9 @@ class Ownership:
         home = parsed.home or _mailbox_domain(parsed)
         if not home or home == self._domain or addresses.is_stub(parsed):
             return
+        peer = self._table.peers.get(home)
+        if peer is not None and session.runtime_url != peer:
+            raise Forbidden(f"{address} is of the domain {home}, whose node speaks for it.")
         identity = speaker.identity
         if home == addresses.parse(session.runtime_url).home or (
             identity is not None

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from time import perf_counter
 from typing import assert_never
 
@@ -34,6 +35,7 @@ from msgnode.core.record import Outcome
 
 from . import delivery, routes
 from .delivery import FanOut
+from .foreign import NO_FOREIGN_DOMAINS, ForeignDomains
 from .holders import NO_OTHERS, Holders, find_holders
 from .ports import (
     Authorizer,
@@ -50,7 +52,7 @@ from .refusals import SESSION_ADDRESS, NotPermitted, Refusals
 from .replies import Replies
 from .response_guard import ResponseGuard
 from .return_paths import ReturnPath
-from .routes import ComponentBook, Nowhere, Route, ToComponent, ToSessions
+from .routes import ComponentBook, Nowhere, ToComponent, ToSessions
 from .signalling import check_invited
 from .table import RoutingTable
 from .trace import MessageTracer
@@ -88,6 +90,7 @@ class Pipeline:
         check_lease: Callable[[], None] = _nothing,
     ) -> None:
         self.holders: Holders = NO_OTHERS
+        self.foreign: ForeignDomains = NO_FOREIGN_DOMAINS
         self.tracer: MessageTracer | None = None
         self._check_lease = check_lease
         self._domain = domain
@@ -131,11 +134,8 @@ class Pipeline:
         try:
             self._check_lease()
             session, speaker = self._authorizer.authorize(message, caller)
-            route = None
             if self.holders is not NO_OTHERS:
-                route = find_holders(
-                    self.holders, message, session, self._components, self._table, self._domain
-                )
+                find_holders(self.holders, message, session, self._components, self._table)
             if len(message.recipients) == 1:
                 message, decision = self._taken_in(message, speaker)
         except Exception as error:
@@ -144,7 +144,7 @@ class Pipeline:
             recipients = message.recipients
             if len(recipients) == 1:
                 rest = self._to_recipient(
-                    message, recipients[0], decision, session, speaker, caller, began, route
+                    message, recipients[0], decision, session, speaker, caller, began
                 )
                 if rest is not None:
                     caller.carry_on(rest)
@@ -213,8 +213,16 @@ class Pipeline:
         if not delivery.expects_answer(message, to):
             return
         answer = messages.reply(message, messages.error_body(NotFound(f"Nobody listens to {to}.")))
+        try:
+            self.holders.find((answer, "bounced"), (message.sender,))
+        except Pending as fact:
+            fact.when_known(partial(self._give_back, answer, message.sender))
+        else:
+            self._give_back(answer, message.sender)
+
+    def _give_back(self, answer: bytes, sender: str) -> None:
         route = routes.choose(
-            messages.parse(answer), message.sender, self._components, self._table, self._domain
+            messages.parse(answer), sender, self._components, self._table, self._domain
         )
         if isinstance(route, ToSessions):
             route.listeners[0].deliver(answer)
@@ -228,7 +236,6 @@ class Pipeline:
         speaker: Speaker,
         caller: Caller,
         began: float,
-        route: Route | None = None,
     ) -> Iterator[None] | None:
         """Deliver to one recipient; what is left to do, if that is too much for one turn."""
         listeners = code = 0
@@ -237,10 +244,7 @@ class Pipeline:
         try:
             if taken is None:
                 message, decision = self._taken_in(message, speaker)
-            if route is None:
-                route = routes.choose(
-                    message, to, self._components, self._table, self._domain, session
-                )
+            route = routes.choose(message, to, self._components, self._table, self._domain, session)
             out = self._enforcer.enforce(message, speaker, Direction.OUT)
             if not out.passes:
                 raise NotPermitted(out)
@@ -286,7 +290,7 @@ class Pipeline:
                     code = self._answers.ask(asked, message, session, caller)
                 case Nowhere(reason):
                     if self.holders.is_known(to):
-                        raise NotFound(reason)
+                        raise self.foreign.refusal(to) or NotFound(reason)
                     raise Unavailable(f"Whether anybody listens to {to} is not known just now.")
                 case _:
                     assert_never(route)

@@ -27,7 +27,7 @@ from msgnode.core.identity import Origin, Speaker
 from msgnode.core.messages import Message
 
 from .ports import Body, Caller, Component, Enforcer, Listener
-from .writing import Barrier, Findable, Heard, after_barrier, no_barrier
+from .writing import Barrier, Findable, after_barrier, no_barrier
 
 log = logging.getLogger(__name__)
 
@@ -55,17 +55,15 @@ class Replies:
     """Asks components, and sends what they answer.
 
     An answer of a component that tells workers waits until a barrier is passed, asked once: until
-    all know what it says. A Findable one waits for `findable` instead, until all can find what it
-    names; a Heard one for `heard`, until all that send there know who listens. `timeout` is in
+    every worker can find what it says, and those that knew otherwise know it. A Findable one waits
+    for `findable` instead, until all can find what it names. `timeout` is in
     seconds, for every answer that does not come at once.
     """
 
     def __init__(self, enforcer: Enforcer, timeout: float, barrier: Barrier = no_barrier) -> None:
-        self.findable = barrier
-        self.heard = barrier
+        self.barrier = self.findable = barrier
         self._enforcer = enforcer
         self._timeout = timeout
-        self._barrier = barrier
 
     def ask(self, component: Component, message: Message, session: Listener, caller: Caller) -> int:
         """Have a component answer; the code of the answer, 0 if it comes later or never."""
@@ -92,9 +90,7 @@ class Replies:
 
     def _barrier_of(self, body: Body) -> Barrier:
         """What an answer of a component that tells workers waits for."""
-        if isinstance(body, Heard):
-            return self.heard
-        return self.findable if isinstance(body, Findable) else self._barrier
+        return self.findable if isinstance(body, Findable) else self.barrier
 
     def _begin(
         self, component: Component, message: Message, session: Listener, caller: Caller

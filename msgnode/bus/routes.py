@@ -2,7 +2,8 @@
 
 Order (docs/reference/messages.md, section 5): a component of the node · exact listeners · the
 runtime the address lies below (also in its other spelling, `runtime://` and `hyperty-runtime://`)
-· an address learned from a sender · nowhere.
+· an address learned from a sender ·
+the peer of a foreign domain, but for what came from it · nowhere.
 
 Below a runtime's URL only its owner publishes: what the runtime's own sessions send there reaches
 all who subscribed the address, and what others send reaches the runtime, whoever subscribed it.
@@ -118,6 +119,10 @@ def choose(
     probe = table.probes.get(to)
     if probe is not None:
         return ToSessions((probe,))
+    if table.peers:
+        peer = table.peer_of(to)
+        if peer is not None and peer is not sender:
+            return ToSessions((peer,))
     return Nowhere(_reason(to, domain))
 
 

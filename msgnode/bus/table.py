@@ -10,6 +10,8 @@ An earlier layer always wins, so that what was learned yields to what is allocat
 `probes` are the sessions by which workers watch their own path, at addresses of the node; they
 stand apart, so that nothing counts or lists them.
 
+`peers` names the runtime URL of the session through which the node of a foreign domain is reached.
+
 `return_paths` says which of several sessions of one runtime URL asked, for the answer's way back.
 
 Sessions of other workers stand in the same table. A watcher, where there is one, hears of the
@@ -36,6 +38,7 @@ class RoutingTable:
         self.learned: dict[str, Listener] = {}
         self.probes: dict[str, Listener] = {}
         self.runtimes: dict[str, list[Listener]] = {}
+        self.peers: dict[str, str] = {}  # domain -> runtime URL
         self._runtime_urls: list[str] = []  # of `runtimes`, sorted
         self._subscribers: dict[str, dict[Listener, None]] = {}
         self._fan_out: dict[str, tuple[Listener, ...]] = {}
@@ -93,6 +96,14 @@ class RoutingTable:
                     return session
         return None
 
+    def peer_of(self, address: str) -> Listener | None:
+        """The session of the peer that an address of a foreign domain is sent to."""
+        parsed = addresses.parse(address)
+        if not parsed.domain or parsed.scheme == "global":
+            return None
+        sessions = self.runtimes.get(self.peers.get(parsed.home, ""))
+        return _newest(sessions) if sessions else None
+
     def knows(self, session: Listener) -> bool:
         """Whether the session has not ended."""
         return session in self.runtimes.get(session.runtime_url, ())
@@ -133,6 +144,18 @@ class RoutingTable:
     def is_heard_here(self, address: str) -> bool:
         """Whether a session of this worker has subscribed exactly this address."""
         return any(each.is_here for each in self._subscribers.get(address, ()))
+
+    def is_held_here(self, address: str) -> bool:
+        """Whether a session of this worker owns exactly this address, or is at this URL."""
+        owner = self.owners.get(address)
+        if owner is not None and owner.is_here:
+            return True
+        return any(each.is_here for each in self.runtimes.get(address, ()))
+
+    def is_learned_here(self, address: str) -> bool:
+        """Whether a session of this worker has spoken as exactly this address, and it counts."""
+        learner = self.learned.get(address)
+        return learner is not None and learner.is_here
 
     def subscribers(self, address: str) -> tuple[Listener, ...]:
         """Who has subscribed exactly this address."""

@@ -69,14 +69,7 @@ Change = Create | Update | Delete | Together | Call
 class Findable(dict[str, Any]):
     """The body of an answer that holds once every worker can find what it names.
 
-    Not all have to have been told: it is of addresses that were nobody's before.
-    """
-
-
-class Heard(Findable):
-    """The same of an answer by which a session listens to addresses, or no longer.
-
-    It holds once whoever sends to them reaches the session.
+    None has to have been told: it is of addresses that nobody can know yet.
     """
 
 

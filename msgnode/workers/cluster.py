@@ -50,13 +50,14 @@ from msgnode.workers.homes import Homes
 from msgnode.workers.identity_lookup import IdentityLookup
 from msgnode.workers.interest import Interest
 from msgnode.workers.lease import Lease, margin_of, now
+from msgnode.workers.own_names import HOLDS, LISTENS, OwnNames
 from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import (
     CheckSocket,
     CounterReport,
     Goodbye,
-    HolderRequest,
-    HolderResponse,
+    NamesRequest,
+    NamesResponse,
     RpcRequest,
     RpcResponse,
     SocketChecked,
@@ -118,7 +119,10 @@ class Cluster:
         self.lease = lease
         self.state = membership_store.STARTING
         self.transport = transport
-        self.replicator = TableReplicator(table, self.transport, self)
+        self.names = OwnNames(
+            directory, table, transport, self._is_retired, lambda epoch: epoch in self._dead
+        )
+        self.replicator = TableReplicator(table, self.transport, self, self.names)
         self.moves = Handover(
             self.transport, self.replicator, self, limits.timeout, limits.outbox_bytes
         )
@@ -126,16 +130,17 @@ class Cluster:
         self.rpc = PeerRpc(self.transport)
         lookup = IdentityLookup(self.transport, self.rpc, identities.logged_in.find)
         identities.connector.find_elsewhere = lookup.find
-        self.interest = Interest(
-            directory, table, self.transport, self.replicator.remotes, self._is_retired
-        )
-        self.interest.is_leaving = self.moves.is_leaving
+        self.interest = Interest(directory, table, self.transport, self.names)
+        self.interest.copies = self.replicator
         self.replicator.interest = self.interest
-        self.entries = DirectoryEntries(
-            directory, table, self.transport, self, self.replicator, self.interest
-        )
+        self.entries = DirectoryEntries(directory, self.transport, self, self.names, self.interest)
         self.homes = Homes(
-            directory, table, self.transport, self.interest, self.knows_all, self._is_retired
+            directory,
+            self.transport,
+            self.names,
+            self.interest,
+            self.knows_all,
+            self._is_retired,
         )
         self.entries.on_back = self.homes.forget_unknown
         self._limits = limits
@@ -236,8 +241,8 @@ class Cluster:
         return self.transport.hears_itself and self.entries.is_filled
 
     def knows_all(self) -> bool:
-        """Whether it is known what the sessions of all workers listen to."""
-        return self.transport.knows(self._ready)
+        """Whether all that take sessions can be heard, so that who is not known is nobody."""
+        return self.meets_others and self.transport.knows(self._ready)
 
     def _is_retired(self, epoch: str) -> bool:
         """Whether a worker has ended and what it had was taken; one that comes is known as a peer
@@ -283,11 +288,11 @@ class Cluster:
     def said(
         self,
         peer: Peer,
-        message: CounterReport | RpcRequest | RpcResponse | HolderRequest | HolderResponse,
+        message: CounterReport | RpcRequest | RpcResponse | NamesRequest | NamesResponse,
     ) -> None:
         if isinstance(message, CounterReport):
             self.counts.heard(peer, message)
-        elif isinstance(message, HolderRequest | HolderResponse):
+        elif isinstance(message, NamesRequest | NamesResponse):
             self.homes.heard(peer, message)
         else:
             self.rpc.heard(peer, message)
@@ -344,9 +349,9 @@ class Cluster:
         remote.owned = set(self._allocation.holdings(session_id))
         remote.subscribed = set(self._subscriptions.holdings(session_id))
         self._sessions.release(session)
-        self.entries.gone(session)
         self._table.replace(session, remote, remote.owned, remote.subscribed)
-        self.interest.handed_off(remote.subscribed, remote.peer.epoch)
+        held = {session.runtime_url, *remote.owned}
+        self.interest.handed_off(held, remote.subscribed, remote.peer.epoch)
         self._sessions.hand_off(session_id)
         self._allocation.hand_off(session_id)
         self._subscriptions.hand_off(session_id)
@@ -363,8 +368,7 @@ class Cluster:
     def welcome(self, session: Any) -> None:
         self._sessions.adopt(session)
         self._store.moved(session)
-        self.replicator.announce(session)
-        self.entries.place(session)
+        self.replicator.announcements.announce(session)
 
     async def take_over(self, session_id: str) -> None:
         await self._take_over([], [session_id])
@@ -481,10 +485,10 @@ class Cluster:
         remote = self.replicator.remotes.pop(session.id, None)
         self._put_in_place(session, remote, owned, subscribed)
         if row.epoch:
-            self.interest.taken(subscribed, str(row.epoch))
+            held = (session.runtime_url, *owned)
+            self.names.taken(held, subscribed, str(row.epoch))
         self._sessions.adopt(session)
-        self.replicator.announce(session)
-        self.entries.place(session)
+        self.replicator.announcements.announce(session)
 
     def _put_in_place(
         self,
@@ -511,7 +515,8 @@ class Cluster:
             table.allocate(address, session)
         for address in set(subscribed) - had_subscribed:
             table.subscribe(address, session)
-        self.interest.arrived(subscribed)
+        self.names.arrived(HOLDS, (session.runtime_url, *owned))
+        self.names.arrived(LISTENS, subscribed)
         self._allocation.adopt(session, dict(owned))
         self._subscriptions.adopt(session, subscribed)
 

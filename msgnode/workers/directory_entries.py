@@ -1,33 +1,29 @@
-"""Enters in the directory (redis/directory.py) what the sessions of this worker hold, and keeps it.
+"""Keeps what this worker has in the directory: says it again, and all of it to a new engine.
 
 Rules
-- It is entered as it changes, and said again three times in an entry's life. That all of it is
-  there is said at the end; where that is missing, because somebody removed it or Redis is another
-  one, all is said again.
-- What could not be entered, because Redis was away or full, is entered later; until then an answer
-  that says that all can find an address waits for all workers instead.
+- What the sessions of this worker are at is entered by own_names.py as it changes. All is said
+  when the connection to the directory is new, and every third of an entry's life.
+- Once all is entered that is marked, with the server that has it. Where the mark of a worker is
+  missing, what is not found is not known.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 
-from msgnode.bus.ports import Layer, Listener, TableObserver
-from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import after_barrier
-from msgnode.core import addresses
+from msgnode.bus.ports import Listener
 from msgnode.core.faults import FAULTS
-from msgnode.redis.directory import Directory, Kind
+from msgnode.redis.directory import Directory
 from msgnode.redis.faults import RedisFault
 
 from .interest import Interest
+from .own_names import HOLDS, LISTENS, SPEAKS, OwnNames
 from .transport import PeerTransport
 
-_AT_ONCE = 200  # entries said again before Redis is waited for
 _RETRY = 1.0
 
 
@@ -43,7 +39,7 @@ class Holdings(Protocol):
 
 
 class DirectoryEntries:
-    """One instance per worker. Implements the bus's TableObserver; `onward` hears the same.
+    """One instance per worker.
 
     `on_back` is called when the directory is there again after it was away.
     """
@@ -51,26 +47,21 @@ class DirectoryEntries:
     def __init__(
         self,
         directory: Directory,
-        table: RoutingTable,
         transport: PeerTransport,
         local: Holdings,
-        onward: TableObserver,
+        names: OwnNames,
         interest: Interest,
     ) -> None:
         self.on_back: Callable[[], None] = lambda: None
         self._directory = directory
         self._transport = transport
         self._local = local
-        self._onward = onward
+        self._names = names
         self._interest = interest
         self._epoch = transport.me.epoch
-        self._placed: set[str] = set()  # sessions entered as ours
         self._filling: asyncio.Task[None] | None = None
         self._filled_at = monotonic()
-        table.watcher = self
-        directory.on_connected = self._fill_again
-
-    # --- start and stop ---------------------------------------------------------------------------
+        directory.on_connected = self._connected
 
     async def start(self) -> None:
         """Enter what this worker's sessions hold. Raises RedisFault."""
@@ -84,10 +75,13 @@ class DirectoryEntries:
         while True:
             await asyncio.sleep(_RETRY)
             with FAULTS.kept_to("directory"), suppress(RedisFault):
+                self._names.look_after()
                 self._interest.look_after()
                 if self._directory.is_failing and not self._is_filling:
                     await self._directory.say_again()
-                if await self._directory.is_filled(self._epoch):
+                if self._names.tells_all and not self._is_filling:
+                    await self._look_whether_whole()
+                if await self._directory.are_filled((self._epoch,)):
                     now = monotonic()
                     if now - self._filled_at > 2 * _RETRY:  # it was away
                         self.on_back()
@@ -102,79 +96,8 @@ class DirectoryEntries:
         """Enter nothing more."""
         if self._filling is not None:
             self._filling.cancel()
-        await self._interest.stop()
+        await self._names.stop()
         await self._directory.close()
-
-    # --- what is entered --------------------------------------------------------------------------
-
-    def entered(self, session: Listener) -> None:
-        self._onward.entered(session)
-        if session.id not in self._placed:
-            self.place(session)
-
-    def left(self, session: Listener) -> None:
-        self._onward.left(session)
-        self._placed.discard(session.id)
-        for kind, name in _sets_of(session):
-            self._directory.release(kind, name, session.id)
-        self._directory.release(Kind.SESSION, session.id, self._epoch)
-
-    def changed(
-        self,
-        layer: Layer,
-        address: str,
-        session: Listener,
-        holds: bool,
-        before: Listener | None = None,
-    ) -> None:
-        self._onward.changed(layer, address, session, holds, before)
-        if layer is Layer.OWNED:
-            say = self._directory.claim if holds else self._directory.release
-            say(Kind.ADDRESS, address, session.id)
-
-    def place(self, session: Listener) -> None:
-        """A session is with this worker from now on."""
-        self._placed.add(session.id)
-        self._directory.claim(Kind.SESSION, session.id, self._epoch)
-        for kind, name in _sets_of(session):
-            self._directory.claim(kind, name, session.id)
-
-    def gone(self, session: Listener) -> None:
-        """A session is with another worker from now on, which enters that."""
-        self._placed.discard(session.id)
-        self._directory.forget(Kind.SESSION, session.id, self._epoch)
-        for kind, name in _sets_of(session):
-            self._directory.forget(kind, name, session.id)
-
-    def barrier(self) -> asyncio.Future[None] | None:
-        """Done when every worker can find what the sessions of this one hold now."""
-        if self._directory.is_failing:
-            return self._transport.barrier()
-        last = self._directory.last
-        if last is None:
-            return None
-        found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done() -> None:
-            if not found.done():
-                found.set_result(None)
-
-        def said(_: asyncio.Future[object]) -> None:
-            if self._directory.is_failing:
-                after_barrier(self._transport.barrier, done)
-            else:
-                done()
-
-        last.add_done_callback(said)
-        return found
-
-    def found(self) -> asyncio.Future[Any] | None:
-        """The same, and when every worker can find what our sessions listen to now."""
-        return _all_of(self.barrier(), self._interest.entered())
-
-    def heard(self) -> asyncio.Future[Any] | None:
-        """The same, and when whoever sends to what our sessions listen to now reaches them."""
-        return _all_of(self.barrier(), self._interest.barrier())
 
     @property
     def is_filled(self) -> bool:
@@ -185,6 +108,10 @@ class DirectoryEntries:
     def _is_filling(self) -> bool:
         return self._filling is not None and not self._filling.done()
 
+    def _connected(self) -> None:
+        self._names.tells_all = True
+        self._fill_again()
+
     def _fill_again(self, pause: float = 0.0) -> None:
         if self._filling is not None:
             self._filling.cancel()
@@ -192,39 +119,24 @@ class DirectoryEntries:
 
     async def _fill(self, pause: float) -> None:
         """Say again all that our sessions hold."""
-        keep = self._directory.keep
-        count = 0
-        sessions = tuple(self._local.sessions)
-        self._interest.begin(each for id_ in sessions for each in self._local.holdings(id_)[1])
+        for id_, session in tuple(self._local.sessions.items()):
+            owned, subscribed, learned = self._local.holdings(id_)
+            runtime = (session.runtime_url,) if session.runtime_url else ()
+            for kind, names in (
+                (HOLDS, (*runtime, *owned)), (SPEAKS, learned), (LISTENS, subscribed),
+            ):  # fmt: skip
+                self._names.begin(kind, names)
+        self._names.begin(HOLDS, ())
         with suppress(RedisFault):  # once it is there again all is said anew
             await self._directory.say_again()
-            for id_ in tuple(self._local.sessions):
-                if id_ not in self._placed or id_ not in self._local.sessions:
-                    continue
-                kept = keep(Kind.SESSION, id_, self._epoch)
-                for kind, name in _sets_of(self._local.sessions[id_]):
-                    kept = keep(kind, name, id_)
-                owned = self._local.holdings(id_)[0]
-                for address in owned:
-                    kept = keep(Kind.ADDRESS, address, id_)
-                count += 2 + len(owned)
-                if count >= _AT_ONCE:
-                    count = 0
-                    await kept
-                    await asyncio.sleep(pause)
+            await self._names.enter_again(pause)
             await self._interest.enter_again(pause)
-            self._directory.keep_filled(self._epoch)
+            await self._directory.keep_filled(self._epoch)
+            await self._look_whether_whole()
             self.on_back()
 
-
-def _all_of(*waiting: asyncio.Future[Any] | None) -> asyncio.Future[Any] | None:
-    left = [each for each in waiting if each is not None]
-    return asyncio.gather(*left) if left else None
-
-
-def _sets_of(session: Listener) -> Iterator[tuple[Kind, str]]:
-    """The sets that a session stands in: its runtime's, and those of the addresses above that."""
-    url = session.runtime_url
-    line = addresses.runtime_line(url)  # of a worker's probe none
-    for address in line[: len(line) // 2]:
-        yield Kind.RUNTIME if address == url else Kind.BELOW, address
+    async def _look_whether_whole(self) -> None:
+        """Tell only who watches once all others have entered themselves. Raises RedisFault."""
+        peers = [each for each in self._transport.peers.values() if each.is_up]
+        if await self._directory.are_filled([each.epoch for each in peers]):
+            self._names.tells_all = False

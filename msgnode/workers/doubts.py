@@ -11,26 +11,20 @@ MOST_REMEMBERED = 10_000
 
 
 class Question:
-    """Somebody, known by `key`, waits to hear who holds some addresses.
+    """Somebody, known by `key`, waits to hear who is at some names.
 
-    `runtime` is a runtime URL whose sessions are to be known, "" for none; `watched` are addresses
-    whose listeners are.
+    `runtime` is a runtime URL whose sessions are to be known, and those of runtimes above and below
+    it, "" for none.
     """
 
-    __slots__ = ("addresses", "key", "runtime", "tell", "watched")
+    __slots__ = ("key", "names", "runtime", "tell")
 
     def __init__(
-        self,
-        key: Hashable,
-        addresses: list[str],
-        runtime: str,
-        watched: list[str],
-        tell: Callable[[], None],
+        self, key: Hashable, names: list[str], runtime: str, tell: Callable[[], None]
     ) -> None:
         self.key = key
-        self.addresses = addresses
+        self.names = names
         self.runtime = runtime
-        self.watched = watched
         self.tell = tell
 
 

@@ -1,10 +1,11 @@
 """Sessions that change their worker, with all they hold and what waits for them.
 
 A runtime comes back to whichever worker takes its connection; the session follows it. Rules
-- `Give` names the state; the queue follows as frames; then the giver puts a remote session in the
-  place of its own, tells everybody (`Move`), waits until all have done so, and says `Given`.
+- `TransferBegin` names the state; the queue follows as frames; then the giver puts a remote session
+  in the place of its own, tells those that know of the session (`SessionMoved`), waits until all of
+  them have done so, and says `TransferEnd`.
 - What reaches the giver until then goes the same way, behind the queue. What others send to the
-  receiver directly waits there until `Given`. So no frame overtakes another of the same sender.
+  receiver directly waits there until `TransferEnd`. So no frame of a sender overtakes another.
 - A giver that is down, or too slow, loses the session: it is taken from the database, with a gap.
 """
 
@@ -137,6 +138,7 @@ class Handover:
         self._wanted: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         replicator.moves = self
+        replicator.announcements.is_leaving = self.is_leaving
 
     # --- receiving --------------------------------------------------------------------------------
 
@@ -192,7 +194,8 @@ class Handover:
                 self._start(self._give(session, peer))
             case RequestRefused(session):
                 self._settle(session)
-            case TransferBegin(session, state):
+            case TransferBegin(session, state, told):
+                self._replicator.announcements.taken_in(session, {*told, peer.epoch})
                 self._arrives(session, state, peer)
             case TransferEnd(session, paths):
                 self._replicator.take_return_paths(session, paths)
@@ -282,15 +285,17 @@ class Handover:
             return
         self._leaving[session_id] = peer
         try:
-            peer.out.put(TransferBegin(session_id, state), len(state))
+            told = [*self._replicator.announcements.told_of(session_id)]
+            peer.out.put(TransferBegin(session_id, state, told), len(state) + 40 * len(told))
             while (frame := self._host.next_frame(session_id)) is not None:
                 await peer.room()
                 if not peer.is_up or not peer.out.put_frame(session_id, frame):
                     self._host.keep(session_id)
                     return
-            self._leave(session_id, peer)
-            self._transport.tell(SessionMoved([session_id], peer.epoch))
-            settled = self._transport.barrier()
+            told = self._leave(session_id, peer)
+            moved = SessionMoved([session_id], peer.epoch)
+            self._transport.tell_some(told, moved)
+            settled = self._transport.heard()
             if settled is not None:
                 await settled
             if peer.is_up:
@@ -300,10 +305,13 @@ class Handover:
             del self._leaving[session_id]
             self._settle(session_id)
 
-    def _leave(self, session_id: str, peer: Peer) -> None:
+    def _leave(self, session_id: str, peer: Peer) -> list[str]:
+        """A session is remote from now on; the workers that were told of it."""
         remote = RemoteSession(session_id, peer)
         self._replicator.remotes[session_id] = remote
+        told = self._replicator.announcements.handed_over(session_id)
         self._host.send_off(session_id, remote)
+        return told
 
     def _start(self, job: Any) -> None:
         task = asyncio.ensure_future(job)

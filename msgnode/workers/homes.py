@@ -1,22 +1,19 @@
 """Who holds or hears an address on other workers: asked where the address is at home.
 
-The home of an address is the worker that has the session which holds it; a runtime is at home with
-each of its sessions. What this worker's sessions hold is in the directory (directory_entries.py),
-and so are the workers that listen to an address (interest.py); what sessions have learned is told
-over the links alone (replication.py).
+The homes of a name are the workers that have sessions at it. They are in the directory
+(interest.py), and each says itself which sessions these are (replication.py).
 
 Rules
-- Before a message is judged whose recipient nobody here knows, the directory is asked, then the
-  home it names. The home answers after all that it said before of the address, so that the routing
-  table knows then, or nobody holds the address.
-- Before a message is judged whose listeners on other workers are not all known here, those workers
-  are asked; afterwards they say every change, so that nothing is asked for the next one.
-- What was found out counts for the message that asked and for no other: "nobody" may be wrong for
-  the next one. What could not be found out within LIMIT seconds is not asked again so long, and
-  such an address is answered 503.
+- Before a message is judged, all that are at the names of its recipients (the address, and what is
+  above it) are in the routing table: the directory is asked, then the homes that are not known yet.
+  These say every change from then on, so that nothing is asked for the next message.
+- A home from which sessions have gone names where they went, and those are asked, too.
+- What could not be found out within LIMIT seconds is not asked again so long, and such an address
+  is answered 503 where nobody is known.
 - Before a runtime gets a session, all that the others have of it are asked for, and those of
   runtimes above and below it. One that is known to be there and cannot be heard of is in the way;
-  while the directory is away, what is in the routing table counts.
+  while the directory is away, what is in the routing table counts. A runtime that nobody has is not
+  watched for that.
 - Questions of one turn of the event loop go together.
 """
 
@@ -25,14 +22,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Coroutine, Hashable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable, Mapping
 from functools import partial
 from itertools import chain
 from time import monotonic
-from typing import NamedTuple
+from typing import Protocol
 
-from msgnode.bus.table import RoutingTable
-from msgnode.core.addresses import ancestors, runtime_line, runtime_twin
+from msgnode.bus.holders import Holders
+from msgnode.core.addresses import names_of, runtime_twin
 from msgnode.core.errors import Unavailable
 from msgnode.core.faults import FAULTS
 from msgnode.core.pending import Pending
@@ -41,52 +38,54 @@ from msgnode.redis.faults import RedisFault
 
 from .doubts import MOST_REMEMBERED, Doubts, Question
 from .interest import Interest
+from .own_names import OwnNames
 from .peer import Peer
-from .protocol import HolderRequest, HolderResponse
+from .protocol import NamesRequest, NamesResponse
 from .transport import PeerTransport
 
 LIMIT = 2.0
 
+Asked = dict[str, "asyncio.Future[dict[str, list[str]]]"]
+"""By epoch, what a worker answers: by name, to which workers sessions have gone from there."""
 
-class _Home(NamedTuple):
-    """Where something is: the worker's epoch, and what it holds that makes it so."""
 
-    epoch: str
-    name: str
+class HoldersUser(Protocol):
+    """Somebody who needs to know what other workers hold."""
+
+    holders: Holders
 
 
 class Homes:
     """One instance per worker. Implements the bus's Holders.
 
-    `knows_all` says whether all that is told over the links is known; `is_retired` whether a worker
-    has ended and what it had was taken.
+    `knows_all` says whether all that take sessions can be heard; `is_retired` whether a worker has
+    ended and what it had was taken.
     """
 
     def __init__(
         self,
         directory: Directory,
-        table: RoutingTable,
         transport: PeerTransport,
+        names: OwnNames,
         interest: Interest,
         knows_all: Callable[[], bool],
         is_retired: Callable[[str], bool],
     ) -> None:
         self.knows_all = knows_all
         self._is_retired = is_retired
-        self.asked = 0  # addresses
+        self.asked = 0  # names
         self.not_known = 0  # of these
         self._directory = directory
-        self._table = table
         self._transport = transport
+        self._names = names
         self._interest = interest
         interest.look_for = self.look_for
         self._looking_for: set[str] = set()
-        self._epoch = transport.me.epoch
         self._questions: list[Question] = []
         self._known: OrderedDict[Hashable, frozenset[str]] = OrderedDict()
         self._doubts = Doubts()
         self._numbers = itertools.count(1)
-        self._answers: dict[int, asyncio.Future[list[str]]] = {}
+        self._answers: dict[int, asyncio.Future[dict[str, list[str]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def stop(self) -> None:
@@ -94,45 +93,47 @@ class Homes:
         for task in self._tasks:
             task.cancel()
 
+    def serve(self, *asking: HoldersUser) -> None:
+        """These find out by it who holds what."""
+        for each in asking:
+            each.holders = self
+
     # --- what is asked ----------------------------------------------------------------------------
 
-    def find(self, key: Hashable, addresses: Collection[str], heard: Collection[str] = ()) -> None:
-        """Find out who holds addresses that nobody here knows, for the message of this key; and who
-        listens to those `heard`.
+    def find(self, key: Hashable, addresses: Collection[str]) -> None:
+        """See that all that are at the names of addresses are known, for the message of this key.
 
         Raises:
             Pending: it is being found out; the message is to come again.
         """
         known = self._known.pop(key, frozenset())
-        missing = [each for each in addresses if each not in known and not self._is_unknown(each)]
-        unheard = [each for each in heard if each not in known and not self._is_unknown(each)]
-        if missing or unheard:
-            ask = partial(self._ask, key, missing, "", unheard)
-            raise Pending("Who holds or hears an address", ask)
-        for each in heard:
-            if each not in addresses and not self._interest.hears(each):
+        names = dict.fromkeys(chain.from_iterable(map(names_of, addresses)))
+        missing = [each for each in names if not self._interest.knows(each) and each not in known]
+        unknown = [each for each in missing if self._is_unknown(each)]
+        if len(unknown) < len(missing):
+            asked = [each for each in missing if each not in unknown]
+            raise Pending("Who holds or hears an address", partial(self._ask, key, asked, ""))
+        for each in addresses:
+            if not self._interest.knows(each):
                 self._interest.miss(each)
 
     def hears(self, address: str) -> bool:
-        """Whether all that listen to an address are in the routing table."""
+        """Whether all that hold or hear an address are in the routing table."""
         return self._interest.hears(address)
 
-    def look_for(self, addresses: Collection[str]) -> None:
-        """Find out in the background who listens to these addresses."""
-        new = [each for each in addresses if each not in self._looking_for]
+    def look_for(self, names: Collection[str]) -> None:
+        """Find out in the background who is at these names."""
+        new = [each for each in names if each not in self._looking_for]
         if new:
             self._looking_for.update(new)
-            self._ask(None, [], "", new, partial(self._looking_for.difference_update, new))
+            self._ask(None, new, "", partial(self._looking_for.difference_update, new))
 
     def require(self, key: Hashable, addresses: Collection[str]) -> None:
-        """The same, where nothing may be done without it. Raises Unavailable if it is not known.
-
-        Who holds an address owns what lies below it, so the addresses above are asked for, too.
-        """
-        lines = {each: (each, *ancestors(each)) for each in addresses}
-        self.find(key, dict.fromkeys(chain.from_iterable(lines.values())))
-        for address, line in lines.items():
-            if any(each not in self._table.owners and self._is_unknown(each) for each in line):
+        """The same, where nothing may be done without it. Raises Unavailable if it is not known."""
+        self.find(key, addresses)
+        for address in addresses:
+            names = names_of(address)
+            if any(not self._interest.knows(each) and self._is_unknown(each) for each in names):
                 raise Unavailable(f"Whose {address} is cannot be found out just now.")
 
     def find_runtime(self, key: Hashable, runtime_url: str) -> None:
@@ -145,7 +146,7 @@ class Homes:
         known = self._known.pop(key, frozenset())
         doubt = self._doubts.of(runtime_url)
         if runtime_url not in known and doubt is None:
-            ask = partial(self._ask, key, [runtime_url], runtime_url, [])
+            ask = partial(self._ask, key, [], runtime_url)
             raise Pending("Who is at a runtime URL", ask)
         if doubt is not None and doubt.is_named:
             raise Unavailable(f"A session of {runtime_url} cannot be heard of just now: try again.")
@@ -156,183 +157,183 @@ class Homes:
 
     def is_known(self, address: str) -> bool:
         """Whether an address that is not in the routing table is nobody's, on any worker."""
-        return self.knows_all() and not self._is_unknown(address)
+        return self.knows_all() and not any(map(self._is_unknown, names_of(address)))
 
-    def _is_unknown(self, address: str) -> bool:
-        """Whether it could not be found out, lately, if anybody holds the address."""
-        return self._doubts.of(address) is not None
+    def _is_unknown(self, name: str) -> bool:
+        """Whether it could not be found out, lately, who is at a name."""
+        return self._doubts.of(name) is not None
 
-    def _has(self, name: str) -> bool:
-        """Whether the routing table knows who holds this, or is at a runtime here or below."""
-        table = self._table
-        is_held = name in table.owners or name in table.runtimes
-        return is_held or next(table.runtimes_below(name), None) is not None
-
-    def heard(self, peer: Peer, message: HolderRequest | HolderResponse) -> None:
-        """Another worker asks what is at home here, or answers."""
-        if isinstance(message, HolderRequest):
-            held = [each for each in message.addresses if self._has(each)]
-            for address in message.watched:
-                self._interest.asked(peer, address)
-            peer.out.put(HolderResponse(message.number, held), sum(map(len, held)))
+    def heard(self, peer: Peer, message: NamesRequest | NamesResponse) -> None:
+        """Another worker asks who is here at names, or answers."""
+        if isinstance(message, NamesResponse):
+            answer = self._answers.get(message.number)
+            if answer is not None and not answer.done():
+                answer.set_result(message.elsewhere)
             return
-        answer = self._answers.get(message.number)
-        if answer is not None and not answer.done():
-            answer.set_result(message.held)
+        elsewhere: dict[str, list[str]] = {}
+        for name in message.names:
+            with FAULTS.kept_to("worker link"):
+                if gone := self._names.asked(peer, name):
+                    elsewhere[name] = gone
+        size = 40 * sum(map(len, elsewhere.values())) + sum(map(len, elsewhere))
+        peer.out.put(NamesResponse(message.number, elsewhere), size)
 
-    def _ask(
-        self,
-        key: Hashable,
-        addresses: list[str],
-        runtime: str,
-        watched: list[str],
-        tell: Callable[[], None],
-    ) -> None:
+    def _ask(self, key: Hashable, names: list[str], runtime: str, tell: Callable[[], None]) -> None:
         if not self._questions:
             asyncio.get_running_loop().call_soon(self._find_all)
-        self._questions.append(Question(key, addresses, runtime, watched, tell))
+        self._questions.append(Question(key, names, runtime, tell))
 
     def _find_all(self) -> None:
         questions, self._questions = self._questions, []
         self._start(self._answer(questions))
 
     async def _answer(self, questions: list[Question]) -> None:
-        addresses = {address for each in questions for address in each.addresses}
-        watched = {address for each in questions for address in each.watched}
-        opening = {each.runtime for each in questions if each.runtime}
-        self.asked += len(addresses | watched)
         limit = monotonic() + LIMIT
-        at_home: dict[str, set[_Home]] = {}
-        listening: dict[str, set[str]] = {}
+        opening = {each.runtime for each in questions if each.runtime}
+        watched = {name for each in questions for name in each.names}
+        self.asked += len(watched | opening)
+        homes: dict[str, set[str]] = {}
+        about: dict[str, list[str]] = {}  # runtime URL -> what is there, above and below
+        unknown: set[str] = set()
         try:
             async with asyncio.timeout(LIMIT):
-                (at_home, unknown), listening = await asyncio.gather(
-                    self._look_up(addresses, opening, watched), self._interest.watch(watched)
-                )
+                about, is_whole = await asyncio.gather(self._runtimes_at(opening), self._is_whole())
+                homes = await self._interest.watch(watched.union(*about.values()))
+            if not is_whole:
+                unknown = {each for each in watched if not homes[each]}
         except (RedisFault, TimeoutError):
-            unknown = addresses | watched
+            unknown = watched | opening
         except Exception as error:
             FAULTS.note("directory", error)
-            unknown = addresses | watched
+            unknown = watched | opening
         self._give_up(unknown, is_named=False)
-        listening = {
-            each: {epoch for epoch in epochs if not self._is_retired(epoch)}
-            for each, epochs in listening.items()
-            if each not in unknown
+        homes = {
+            name: {epoch for epoch in epochs if not self._is_retired(epoch)}
+            for name, epochs in homes.items()
+            if name not in unknown
         }
-        asked = self._ask_homes(set(chain.from_iterable(at_home.values())), listening)
+        asked = self._ask_homes(homes)
         waiting: dict[frozenset[str], list[Question]] = {}
         for each in questions:  # a home that does not answer holds up nobody but who needs it
-            homes = (at_home.get(address, ()) for address in each.addresses)
-            epochs = frozenset(home.epoch for home in chain.from_iterable(homes))
-            epochs = epochs.union(*(listening.get(address, ()) for address in each.watched))
+            each.names = [*each.names, *about.get(each.runtime, ())]
+            epochs = frozenset(chain.from_iterable(homes.get(name, ()) for name in each.names))
             waiting.setdefault(epochs, []).append(each)
         for epochs, those in waiting.items():
             answers = {each: asked[each] for each in epochs if each in asked}
-            self._start(self._hear_homes(answers, at_home, listening, those, limit - monotonic()))
+            self._start(self._hear_homes(answers, homes, those, limit))
 
-    async def _look_up(
-        self, addresses: set[str], opening: set[str], watched: set[str]
-    ) -> tuple[dict[str, set[_Home]], set[str]]:
-        """The homes of addresses; and of which none can be found though there may be."""
-        peers = self._transport.peers
-        ready = [peer.epoch for peer in peers.values() if peer.is_up and peer.is_ready]
-        lines = {each: runtime_line(each) for each in addresses}
-        sets = {(Kind.RUNTIME, each) for each in chain.from_iterable(lines.values())}
-        sets |= {(Kind.BELOW, each) for url in opening for each in (url, runtime_twin(url))}
-        found = await self._directory.find(addresses, ready, sets)
-        at_home: dict[str, set[_Home]] = {}
-        unknown: set[str] = set() if found.is_whole else set(watched)
-        for address, line in lines.items():
-            homes = {_Home(epoch, name) for name in line for epoch in found.runtimes.get(name, ())}
-            if address in found.workers:
-                homes.add(_Home(found.workers[address], address))
-            homes = {each for each in homes if not self._is_retired(each.epoch)}
-            if homes:
-                at_home[address] = homes
-            elif not found.is_whole:
-                unknown.add(address)
-        return at_home, unknown
+    async def _runtimes_at(self, urls: Collection[str]) -> dict[str, list[str]]:
+        """The runtimes that others have at these URLs, above and below them. Raises RedisFault."""
+        if not urls:
+            return {}
+        lines = {url: (url, runtime_twin(url)) for url in urls}
+        names = {name for url in urls for name in names_of(url)}
+        there, below = await asyncio.gather(
+            self._directory.members(Kind.NAME, names),
+            self._directory.members(Kind.BELOW, {*chain.from_iterable(lines.values())}),
+        )
+        held = {name for name, those in there.items() if self._interest.holders(name, those)}
+        return {
+            url: [
+                *(name for name in names_of(url) if name in held),
+                *dict.fromkeys(self._of_others(chain.from_iterable(
+                    below.get(each, ()) for each in both))),
+            ]
+            for url, both in lines.items()
+        }  # fmt: skip
 
-    def _ask_homes(
-        self, homes: set[_Home], listening: Mapping[str, set[str]]
-    ) -> dict[str, asyncio.Future[list[str]]]:
-        """Ask those of them that are heard of; what is at home here the table knows."""
+    def _of_others(self, members: Iterable[str]) -> Iterable[str]:
+        """The runtimes below an address that others have, by what the directory says."""
+        for member in members:
+            epoch, _, url = member.partition(" ")
+            if epoch != self._transport.me.epoch and not self._is_retired(epoch):
+                yield url
+
+    async def _is_whole(self) -> bool:
+        """Whether the workers that take sessions have entered all they have. Raises RedisFault."""
+        peers = [each for each in self._transport.peers.values() if each.is_up and each.is_ready]
+        are_filled = await self._directory.are_filled([each.epoch for each in peers])
+        return are_filled and not any(each.owes_entries for each in peers)
+
+    def _ask_homes(self, homes: Mapping[str, Collection[str]]) -> Asked:
+        """Ask those of them that are heard of; who is here the table knows."""
         names: dict[str, list[str]] = {}
-        for home in homes:
-            names.setdefault(home.epoch, []).append(home.name)
-        watched: dict[str, list[str]] = {}
-        for address, epochs in listening.items():
+        for name, epochs in homes.items():
             for epoch in epochs:
-                watched.setdefault(epoch, []).append(address)
+                names.setdefault(epoch, []).append(name)
         peers = self._transport.peers
         return {
-            epoch: self._ask_home(peers[epoch], names.get(epoch, []), watched.get(epoch, []))
-            for epoch in names.keys() | watched.keys()
+            epoch: self._ask_home(peers[epoch], those)
+            for epoch, those in names.items()
             if epoch in peers and peers[epoch].is_up
         }
 
-    def _ask_home(
-        self, peer: Peer, names: list[str], watched: list[str]
-    ) -> asyncio.Future[list[str]]:
+    def _ask_home(self, peer: Peer, names: list[str]) -> asyncio.Future[dict[str, list[str]]]:
         number = next(self._numbers)
-        answer: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[dict[str, list[str]]] = asyncio.get_running_loop().create_future()
         self._answers[number] = answer
         answer.add_done_callback(lambda _: self._answers.pop(number, None))
-        size = sum(map(len, (*names, *watched)))
-        peer.out.put(HolderRequest(number, names, watched), size)
+        peer.out.put(NamesRequest(number, names), sum(map(len, names)))
         return answer
 
     async def _hear_homes(
         self,
-        answers: Mapping[str, asyncio.Future[list[str]]],
-        at_home: Mapping[str, set[_Home]],
-        listening: Mapping[str, set[str]],
+        answers: Asked,
+        homes: Mapping[str, set[str]],
         questions: list[Question],
-        seconds: float,
+        limit: float,
     ) -> None:
-        """Tell who asked once these homes have answered, or have not in so many seconds."""
+        """Tell who asked once these homes have answered, or have not until then."""
         if answers:
-            await asyncio.wait(answers.values(), timeout=seconds)
-        unknown = {
-            address
-            for address in (each for question in questions for each in question.addresses)
-            for home in at_home.get(address, ())
-            if home.epoch != self._epoch and not self._is_clear(home, answers.get(home.epoch))
-        }
-        for address in {each for question in questions for each in question.watched}:
-            if address in listening:
-                if all(self._has_said(epoch, answers) for epoch in listening[address]):
-                    self._interest.know(address)
-                else:
-                    unknown.add(address)
+            await asyncio.wait(answers.values(), timeout=limit - monotonic())
+        names = {name for question in questions for name in question.names}
+        followed = self._gone_from(answers, homes, names)
+        further = self._ask_homes(followed)
+        if further:
+            await asyncio.wait(further.values(), timeout=max(0.0, limit - monotonic()))
+        unknown: set[str] = set()
+        for name in names & homes.keys():
+            has_said = all(self._has_said(epoch, answers) for epoch in homes[name])
+            if has_said and all(self._has_said(each, further) for each in followed.get(name, ())):
+                self._interest.know(name)
+            else:
+                unknown.add(name)
+        for question in questions:
+            if question.runtime and not unknown.isdisjoint(question.names):
+                unknown.add(question.runtime)
         self._give_up(unknown, is_named=True)
-        for each in answers.values():
+        for each in (*answers.values(), *further.values()):
             each.cancel()
         for question in questions:
             if question.key is not None:
-                self._known[question.key] = frozenset((*question.addresses, *question.watched))
+                self._known[question.key] = frozenset((*question.names, question.runtime))
             with FAULTS.kept_to("sender"):
                 question.tell()
         while len(self._known) > MOST_REMEMBERED:
             self._known.popitem(last=False)
 
-    def _is_clear(self, home: _Home, answer: asyncio.Future[list[str]] | None) -> bool:
-        """Whether it is known who is there: the table knows, or the home said that nobody is."""
-        if self._has(home.name):
-            return True
-        is_answered = answer is not None and answer.done() and not answer.cancelled()
-        return is_answered and answer is not None and home.name not in answer.result()
+    def _gone_from(
+        self, answers: Asked, homes: Mapping[str, set[str]], names: Collection[str]
+    ) -> dict[str, set[str]]:
+        """By name, the workers to which sessions have gone from those that were asked."""
+        gone: dict[str, set[str]] = {}
+        for epoch, answer in answers.items():
+            if self._has_said(epoch, answers):
+                for name, epochs in answer.result().items():
+                    new = set(epochs) - homes.get(name, set()) - {self._transport.me.epoch}
+                    new = {each for each in new if not self._is_retired(each)}
+                    if new and name in names:
+                        gone.setdefault(name, set()).update(new)
+        return gone
 
-    def _has_said(self, epoch: str, answers: Mapping[str, asyncio.Future[list[str]]]) -> bool:
-        """Whether a worker has said who listens there, and its sessions are all known here."""
-        answer, peer = answers.get(epoch), self._transport.peers.get(epoch)
-        is_answered = answer is not None and answer.done() and not answer.cancelled()
-        return is_answered and peer is not None and peer.is_known
+    def _has_said(self, epoch: str, answers: Asked) -> bool:
+        """Whether a worker has said who is there."""
+        answer = answers.get(epoch)
+        return answer is not None and answer.done() and not answer.cancelled()
 
-    def _give_up(self, addresses: set[str], is_named: bool) -> None:
-        self.not_known += len(addresses)
-        self._doubts.note(addresses, is_named, LIMIT)
+    def _give_up(self, names: set[str], is_named: bool) -> None:
+        self.not_known += len(names)
+        self._doubts.note(names, is_named, LIMIT)
 
     def _start(self, job: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(job)

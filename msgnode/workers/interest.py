@@ -1,15 +1,10 @@
-"""Who listens to what on the other workers: told to those whose sessions send there, to no other.
-
-In the directory a worker is entered at each address that sessions of its own have subscribed, and
-as a watcher at each that its sessions have sent something to. Whoever enters itself reads after
-that who else is there; so of two that do it at once at least one finds the other.
+"""Which names this worker watches: who is at them on other workers stands in its routing table.
 
 Rules
-- Before a message is routed its recipient is watched: every worker that listens there has said
-  which of its sessions do, and says every change. Their sessions stand in the routing table then.
+- Before a message is routed the names of its recipient are watched: every worker that is entered
+  there (own_names.py) has said which of its sessions are, and says every change. They stand in the
+  routing table then (replication.py).
 - What is not watched any more, because so much else is, is taken out of the table.
-- An answer to a subscription waits until this worker is entered, and until the watchers know of it;
-  while the directory does not take it, all workers are told instead, and it is entered later.
 - Of a message to listeners that could not be found out, those miss something that are found later
   and were not known then: they are told of a gap.
 """
@@ -18,219 +13,113 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
-from time import monotonic
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
 
-from msgnode.bus.ports import Layer, Listener
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import after_barrier
-from msgnode.core.faults import FAULTS
+from msgnode.core.addresses import names_of
 from msgnode.redis.directory import Directory, Kind
-from msgnode.redis.faults import RedisFault
 
+from .own_names import WATCHES, OwnNames, Sessions, in_parts
 from .peer import Peer
-from .protocol import AddressAdded, AddressRemoved, Subscribers, Unwatch
+from .protocol import Unwatch
 from .remote import RemoteSession
 from .transport import PeerTransport
 
 MOST_WATCHED = 50_000
 MOST_MISSED = 10_000
-_AT_ONCE = 200  # addresses entered again before Redis is waited for
-_WATCHER = "?"  # before the epoch of a worker that sends to an address
-_FORGOTTEN_AFTER = 60.0  # seconds that an unknown epoch is taken for that of a worker that comes
+
+
+class Copies(Sessions, Protocol):
+    """The sessions of other workers that are in the routing table."""
+
+    def evict(self, name: str) -> dict[Peer, list[str]]:
+        """Take out who is at a name; the sessions that are not in the table any more."""
+        ...
 
 
 class Interest:
     """One instance per worker.
 
-    `look_for` finds out in the background who listens to addresses; `is_leaving` says whether a
-    session is on its way to another worker.
+    `look_for` finds out in the background who is at some names; `copies` is set before the start.
     """
 
     def __init__(
-        self,
-        directory: Directory,
-        table: RoutingTable,
-        transport: PeerTransport,
-        remotes: Mapping[str, RemoteSession],
-        is_retired: Callable[[str], bool],
+        self, directory: Directory, table: RoutingTable, transport: PeerTransport, own: OwnNames
     ) -> None:
-        self.look_for: Callable[[Collection[str]], None] = lambda addresses: None
-        self.is_leaving: Callable[[str], bool] = lambda session_id: False
+        self.look_for: Callable[[Collection[str]], None] = lambda names: None
+        self.copies: Copies
         self._directory = directory
         self._table = table
         self._transport = transport
-        self._remotes = remotes
-        self._is_retired = is_retired
+        self._own = own
         self._epoch = transport.me.epoch
         self._watched: OrderedDict[str, bool] = OrderedDict()  # -> whether all have said who
-        self._watchers: dict[str, set[str]] = {}  # epoch -> addresses of ours that it watches
-        self._unknown: dict[str, float] = {}  # epochs of watchers nobody has heard of, since when
-        self._listed: set[str] = set()  # addresses that this worker is entered at
-        self._new: list[str] = []  # of these, those of this turn of the loop
-        self._owed: set[str] = set()  # of these, those that the directory did not take
-        self._entering: set[asyncio.Task[None]] = set()
         self._missed: OrderedDict[str, frozenset[str]] = OrderedDict()  # -> sessions that did not
-        self._is_started = False
-
-    async def stop(self) -> None:
-        """Enter nothing more."""
-        for task in self._entering:
-            task.cancel()
-
-    # --- what our sessions listen to --------------------------------------------------------------
-
-    def changed(self, address: str, session: Listener, holds: bool) -> None:
-        """A session of this worker has subscribed an address, or listens there no longer."""
-        message = AddressAdded if holds else AddressRemoved
-        said = message(session.id, Layer.SUBSCRIBED.value, [address])
-        if address in self._owed:
-            self._transport.tell(said, len(address))
-        else:
-            told = [each for each, watched in self._watchers.items() if address in watched]
-            self._transport.tell_some(told, said, len(address))
-        if holds:
-            self.arrived((address,))
-        else:
-            self._unlist(address)
-
-    def arrived(self, addresses: Iterable[str]) -> None:
-        """Sessions of this worker listen there, as they did at another."""
-        if not self._is_started:
-            return
-        for address in addresses:
-            if address not in self._listed:
-                self._listed.add(address)
-                if not self._new:
-                    asyncio.get_running_loop().call_soon(self._enter_new)
-                self._new.append(address)
-
-    def handed_off(self, addresses: Collection[str], epoch: str) -> None:
-        """A session that listens there is with another worker now, and still in our table."""
-        for address in addresses:
-            self._directory.claim(Kind.LISTENERS, address, epoch)
-            self._unlist(address)
-            self._watched.setdefault(address, False)
-        if self._transport.takes:  # else nobody sends anything from here any more
-            self.look_for([each for each in addresses if not self._watched[each]])
-
-    def taken(self, addresses: Iterable[str], epoch: str) -> None:
-        """A session that listens there was taken from a worker that has ended."""
-        for address in addresses:
-            self._directory.release(Kind.LISTENERS, address, epoch)
-
-    def barrier(self) -> asyncio.Future[None] | None:
-        """Done when whoever sends to what our sessions listen to now reaches them."""
-        entering = self.entered()
-        if entering is None:
-            return self._transport.barrier() if self._owed else self._transport.heard()
-        found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def entered(_: object) -> None:
-            heard = self._transport.barrier if self._owed else self._transport.heard
-            after_barrier(heard, lambda: None if found.done() else found.set_result(None))
-
-        entering.add_done_callback(entered)
-        return found
-
-    def entered(self) -> asyncio.Future[Any] | None:
-        """Done when this worker is entered at what its sessions listen to now, or cannot be."""
-        self._enter_new()
-        entering = self._entering
-        return asyncio.gather(*entering, return_exceptions=True) if entering else None
-
-    def _unlist(self, address: str) -> None:
-        if address in self._listed and not self._table.is_heard_here(address):
-            self._listed.discard(address)
-            self._owed.discard(address)
-            self._directory.release(Kind.LISTENERS, address, self._epoch)
-            for watched in self._watchers.values():
-                watched.discard(address)
-
-    def _enter_new(self) -> None:
-        addresses, self._new = self._new, []
-        if addresses:
-            task = asyncio.create_task(self._enter_some(addresses))
-            self._entering.add(task)
-            task.add_done_callback(self._entering.discard)
-
-    async def _enter_some(self, addresses: Collection[str]) -> None:
-        with FAULTS.kept_to("directory"):
-            try:
-                await self._enter(addresses)
-            except RedisFault:
-                for address in self._listed.intersection(addresses) - self._owed:
-                    self._owed.add(address)
-                    self._transport.tell(Subscribers(address, self._ids(address)))
-
-    async def _enter(self, addresses: Collection[str]) -> None:
-        """Be entered at these addresses, and tell who watches them. Raises RedisFault."""
-        found = await self._directory.join(Kind.LISTENERS, addresses, self._epoch)
-        self._owed.difference_update(addresses)
-        for address, members in found.items():
-            if address not in self._listed:
-                continue
-            new: list[str] = []
-            for epoch in self._others(address, members, is_watching=True):
-                watched = self._watchers.setdefault(epoch, set())
-                if address not in watched:
-                    watched.add(address)
-                    new.append(epoch)
-            if new:
-                said = Subscribers(address, self._ids(address))
-                self._transport.tell_some(new, said, 40 * len(said.sessions))
-
-    def _ids(self, address: str) -> list[str]:
-        """The sessions of this worker that listen there, and those that are about to leave it."""
-        return [
-            each.id
-            for each in self._table.subscribers(address)
-            if each.is_here or self.is_leaving(each.id)
-        ]
-
-    # --- what our sessions send to ----------------------------------------------------------------
 
     def hears(self, address: str) -> bool:
-        """Whether all that listen to an address, on whatever worker, are in the routing table."""
-        if not self._watched.get(address, False):
-            return False
-        self._watched.move_to_end(address)
+        """Whether all that are at an address, or have what is above it, are in the table."""
+        watched = self._watched
+        for name in names_of(address):
+            if not watched.get(name, False):
+                return False
+            watched.move_to_end(name)
         return True
 
-    def accepts(self, address: str) -> bool:
-        """Whether it matters here who listens to an address."""
-        return address in self._watched
+    def knows(self, name: str) -> bool:
+        """Whether all that are at exactly this name are in the table."""
+        return self._watched.get(name, False)
+
+    def accepts(self, name: str) -> bool:
+        """Whether it matters here who is at a name."""
+        return name in self._watched or self._own.holds(name)
 
     @property
     def number_watched(self) -> int:
-        """How many addresses are watched."""
+        """How many names are watched."""
         return len(self._watched)
 
-    async def watch(self, addresses: Collection[str]) -> dict[str, set[str]]:
-        """Be entered as a watcher; by address, the other workers that listen. Raises RedisFault."""
-        for address in addresses:
-            self._watched.setdefault(address, False)
-            self._watched.move_to_end(address)
-        while len(self._watched) > max(MOST_WATCHED, len(addresses)):
+    async def watch(self, names: Collection[str]) -> dict[str, set[str]]:
+        """Be entered as a watcher; by name, the other workers that are there. Raises RedisFault."""
+        for name in names:
+            self.expect(name)
+        while len(self._watched) > max(MOST_WATCHED, len(names)):
             self._unwatch(next(iter(self._watched)))
-        found = await self._directory.join(Kind.LISTENERS, addresses, _WATCHER + self._epoch)
-        return {
-            address: self._others(address, members, is_watching=False)
-            for address, members in found.items()
-        }
+        found = await self._directory.join(names, WATCHES + self._epoch)
+        return {name: self.holders(name, members) for name, members in found.items()}
 
-    def know(self, address: str) -> None:
-        """All that listen to the address are in the routing table, and every change comes."""
-        if address not in self._watched:
+    def holders(self, name: str, members: Iterable[str]) -> set[str]:
+        """The other workers that have sessions at a name, by what the directory says."""
+        return {e for e, kind in self._own.others(name, members) if kind != WATCHES}
+
+    def expect(self, name: str) -> None:
+        """What is said of a name is taken in from now on."""
+        self._watched.setdefault(name, False)
+        self._watched.move_to_end(name)
+
+    def know(self, name: str) -> None:
+        """All that are at the name are in the routing table, and every change comes."""
+        if name not in self._watched:
             return
-        self._watched[address] = True
-        self._watched.move_to_end(address)
-        heard = self._missed.pop(address, None)
+        self._watched[name] = True
+        self._watched.move_to_end(name)
+        heard = self._missed.pop(name, None)
         if heard is not None:
-            for each in self._table.subscribers(address):
+            for each in self._table.subscribers(name):
                 if isinstance(each, RemoteSession) and each.id not in heard:
                     each.missed()
+
+    def doubt(self, names: Iterable[str]) -> None:
+        """Who is at these names may be somebody else by now: they are asked for when needed."""
+        for name in names:
+            if name in self._watched:
+                self._watched[name] = False
+
+    def ask_again(self, name: str) -> None:
+        """What is known of a name may not be all."""
+        if name in self._watched:
+            self._watched[name] = False
+            self.look_for([name])
 
     def miss(self, address: str) -> None:
         """A message to the address reaches only who is known to listen there."""
@@ -239,70 +128,25 @@ class Interest:
         if len(self._missed) > MOST_MISSED:
             self._missed.popitem(last=False)
 
-    def _unwatch(self, address: str) -> None:
-        del self._watched[address]
-        self._directory.release(Kind.LISTENERS, address, _WATCHER + self._epoch)
-        peers: dict[str, Peer] = {}
-        for session in self._table.subscribers(address):
-            if isinstance(session, RemoteSession):
-                peers[session.peer.epoch] = session.peer
-                session.subscribed.discard(address)
-                self._table.unsubscribe(address, session)
-        for peer in peers.values():
-            peer.out.put(Unwatch([address]))
+    def _unwatch(self, name: str) -> None:
+        del self._watched[name]
+        self._directory.release(Kind.NAME, name, WATCHES + self._epoch)
+        if not self._own.holds(name):
+            for peer, dropped in self.copies.evict(name).items():
+                peer.out.put(Unwatch([name], dropped), len(name) + 40 * len(dropped))
 
-    # --- what others say --------------------------------------------------------------------------
-
-    def asked(self, peer: Peer, address: str) -> None:
-        """Another worker watches an address from now on."""
-        if address in self._listed:
-            self._watchers.setdefault(peer.epoch, set()).add(address)
-        ids = self._ids(address)
-        peer.out.put(Subscribers(address, ids), len(address) + 40 * len(ids))
-
-    def heard(self, peer: Peer, message: Subscribers | Unwatch) -> None:
-        """Another worker says who listens there, all of them; or watches addresses no longer."""
-        if isinstance(message, Unwatch):
-            self._watchers.get(peer.epoch, set()).difference_update(message.addresses)
-            return
-        address, ids = message.address, set(message.sessions)
-        if not self.accepts(address):
-            peer.out.put(Unwatch([address]))
-            return
-        for session in self._table.subscribers(address):
-            if not isinstance(session, RemoteSession) or session.peer is not peer:
-                continue
-            if session.id not in ids:
-                session.subscribed.discard(address)
-                self._table.unsubscribe(address, session)
-        for id_ in message.sessions:
-            remote = self._remotes.get(id_)
-            if remote is not None:
-                self.add(remote, address)
-
-    def add(self, session: RemoteSession, address: str) -> None:
-        """A session of another worker listens to an address that is watched."""
-        session.subscribed.add(address)
-        self._table.subscribe(address, session)
-
-    def forget(self, epoch: str) -> None:
-        """A worker has ended: it watches nothing any more."""
-        for address in self._watchers.pop(epoch, ()):
-            self._directory.release(Kind.LISTENERS, address, _WATCHER + epoch)
+    def handed_off(self, held: Collection[str], heard: Collection[str], epoch: str) -> None:
+        """A session that is there is with another worker now, and still in our table."""
+        self._own.gone(held, heard, epoch)
+        names = {*held, *heard}
+        if self._transport.takes:  # else nobody sends anything from here any more
+            self.look_for([each for each in names if not self._watched.setdefault(each, False)])
 
     # --- kept up ----------------------------------------------------------------------------------
 
-    def begin(self, addresses: Iterable[str]) -> None:
-        """Sessions of this worker listen there, which `enter_again` is to say."""
-        self._is_started = True
-        self._listed.update(addresses)
-
     async def enter_again(self, pause: float) -> None:
         """Be entered at everything once more. Raises RedisFault."""
-        for some in _in_parts(self._listed):
-            await self._enter([each for each in some if each in self._listed])
-            await asyncio.sleep(pause)
-        for some in _in_parts(self._watched):
+        for some in in_parts(self._watched):
             found = await self.watch([each for each in some if each in self._watched])
             new = [each for each, epochs in found.items() if epochs - self._known_at(each)]
             self._watched.update(dict.fromkeys(new, False))
@@ -310,41 +154,10 @@ class Interest:
             await asyncio.sleep(pause)
 
     def look_after(self) -> None:
-        """Do again what could not be done, and forget who has not been heard of for long."""
-        if self._owed and not self._entering:
-            self._new.extend(self._owed)
-            self._enter_new()
+        """Do again what could not be done."""
         if self._missed:
             self.look_for(list(self._missed))
-        for epoch in tuple(self._watchers):
-            if self._has_ended(epoch):
-                self.forget(epoch)
 
-    def _others(self, address: str, members: Iterable[str], is_watching: bool) -> set[str]:
-        """The other workers that listen to an address, or watch it."""
-        found: set[str] = set()
-        for member in members:
-            epoch = member.removeprefix(_WATCHER)
-            if self._has_ended(epoch):
-                self._directory.release(Kind.LISTENERS, address, member)
-            elif epoch != self._epoch and is_watching == (member != epoch):
-                found.add(epoch)
-        return found
-
-    def _has_ended(self, epoch: str) -> bool:
-        """Whether nobody has heard of a worker for so long that it is not one that comes."""
-        if not self._is_retired(epoch):
-            self._unknown.pop(epoch, None)
-            return False
-        now = monotonic()
-        return now - self._unknown.setdefault(epoch, now) > _FORGOTTEN_AFTER
-
-    def _known_at(self, address: str) -> set[str]:
-        """The workers whose sessions the routing table has as listeners of an address."""
-        there = self._table.subscribers(address)
-        return {each.peer.epoch for each in there if isinstance(each, RemoteSession)}
-
-
-def _in_parts(addresses: Iterable[str]) -> list[list[str]]:
-    all_ = list(addresses)
-    return [all_[start : start + _AT_ONCE] for start in range(0, len(all_), _AT_ONCE)]
+    def _known_at(self, name: str) -> set[str]:
+        """The workers whose sessions the routing table has at a name."""
+        return {each.peer.epoch for each in self.copies.remotes_at(name)}

@@ -42,6 +42,7 @@ class Peer:
         self.heard_at = monotonic()
         self.is_up = False
         self.is_ready = False
+        self.owes_entries = False  # something it has is not in the directory
         self.takes = False  # sessions that another worker gives away
         self.is_synced = False  # our snapshot is said whole
         self.known_stream = -1  # of it; what came before its snapshot's end is not all

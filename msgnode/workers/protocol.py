@@ -1,8 +1,8 @@
 """The protocol between workers: a batch is a MessagePack list of these messages, in order.
 
 A worker speaks for its own sessions only, and each of its messages reaches a peer once and in order
-(see window.py). A message about a session the peer does not know is passed over: the snapshot that
-is under way brings it whole.
+(see window.py). It speaks of a session to those workers alone that watch a name where it is. A
+message about a session the peer does not know any more is passed over, or its name asked for again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgnode.bus.return_paths import ReturnPath
 from msgnode.core.identity import Speaker
 from msgnode.core.rates import Report
 
-PROTOCOL = 4
+PROTOCOL = 5
 """The number of this protocol, said with each heartbeat; raised when what stands here changes, so
 that workers of two numbers have no link and do not misread each other."""
 
@@ -39,7 +39,8 @@ class PlainFrame(Frame, tag=0):
 
 
 class SessionUp(PeerMessage, tag=1):
-    """A session of mine is there, or something about it has changed."""
+    """A session of mine is there, or something about it has changed; `is_new`: you were not told
+    of it before."""
 
     session: str
     runtime_url: str
@@ -47,6 +48,7 @@ class SessionUp(PeerMessage, tag=1):
     bound_at: float
     is_connected: bool
     speaker: Speaker
+    is_new: bool = True
 
 
 class SessionDown(PeerMessage, tag=2):
@@ -71,21 +73,22 @@ class AddressRemoved(PeerMessage, tag=4):
     addresses: list[str]
 
 
-class SessionAddresses(PeerMessage, tag=5):
-    """All that a session holds, in a snapshot."""
+class SessionsAt(PeerMessage, tag=5):
+    """All sessions of mine at a name, by what they have there; those whose runtime's URL it is were
+    told before. I say the changes to who watches it."""
 
-    session: str
+    name: str
     owned: list[str]
     subscribed: list[str]
     learned: list[str]
 
 
 class SnapshotBegins(PeerMessage, tag=6):
-    """All of my sessions follow; what you know of me from before may be old."""
+    """All that you watch of mine follows; what you know of me from before may be old."""
 
 
 class SnapshotEnds(PeerMessage, tag=7):
-    """Those were all."""
+    """That was all."""
 
 
 class BarrierRequest(PeerMessage, tag=8):
@@ -130,11 +133,13 @@ class RequestRefused(PeerMessage, tag=15):
 
 
 class TransferBegin(PeerMessage, tag=16):
-    """A session becomes yours. Its queue follows as frames, then `Given`; keep until then what
-    comes from others. `state` is the session room's own."""
+    """A session becomes yours. Its queue follows as frames, then `TransferEnd`; keep until then
+    what comes from others. `state` is the session room's own; `told` are the workers (epochs) that
+    know of the session."""
 
     session: str
     state: bytes
+    told: list[str]
 
 
 class TransferEnd(PeerMessage, tag=17):
@@ -214,45 +219,44 @@ class RequestFrame(Frame, tag=26):
     trace: str = ""
 
 
-class HolderRequest(PeerMessage, tag=27):
-    """Do you know who holds these addresses? By the directory sessions of yours do. And who
-    listens to those that I watch from now on?"""
+class NamesRequest(PeerMessage, tag=27):
+    """Who is at these names? I watch them from now on. Answer with SessionsAt for each where you
+    have or had somebody, then NamesResponse."""
 
     number: int
-    addresses: list[str]
-    watched: list[str]
+    names: list[str]
 
 
-class HolderResponse(PeerMessage, tag=28):
-    """Those of the addresses that somebody holds. Said after all that I said of them before, and
-    after Subscribers for each that is watched."""
+class NamesResponse(PeerMessage, tag=28):
+    """I have told all I know of the names. `elsewhere` are the workers (epochs) to which sessions
+    have gone from me that were at one."""
 
     number: int
-    held: list[str]
+    elsewhere: dict[str, list[str]]
 
 
-class Subscribers(PeerMessage, tag=29):
-    """All sessions of mine that listen to an address; I say the changes to who watches it."""
+class EntriesOwed(PeerMessage, tag=29):
+    """Whether something of mine is not in the directory that should be."""
 
-    address: str
-    sessions: list[str]
+    is_owed: bool
 
 
 class Unwatch(PeerMessage, tag=30):
-    """Say no more who listens to these addresses."""
+    """Say no more who is at these names, nor what becomes of these sessions of yours."""
 
-    addresses: list[str]
+    names: list[str]
+    sessions: list[str]
 
 
 AnyFrame = PlainFrame | ResponseFrame | RequestFrame
 
 AnyMessage = (
-    PlainFrame | SessionUp | SessionDown | AddressAdded | AddressRemoved | SessionAddresses
+    PlainFrame | SessionUp | SessionDown | AddressAdded | AddressRemoved | SessionsAt
     | SnapshotBegins | SnapshotEnds | BarrierRequest | BarrierAck | Ready | Backpressure
     | LostFrames | RequestSession | RequestRefused | TransferBegin | TransferEnd
     | SessionMoved | Goodbye | CounterReport | RpcRequest | RpcResponse
-    | ResponseFrame | CheckSocket | SocketChecked | RequestFrame | HolderRequest | HolderResponse
-    | Subscribers | Unwatch
+    | ResponseFrame | CheckSocket | SocketChecked | RequestFrame | NamesRequest | NamesResponse
+    | EntriesOwed | Unwatch
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,21 +1,23 @@
-"""Who listens to what on the other workers: their sessions stand in our routing table, ours in
-theirs.
+"""Sessions of other workers in our routing table, where we watch; ours in theirs.
 
 Rules
-- A worker tells which sessions it has, and what they hold and have learned, and all of it to a
-  worker that is new. What they have subscribed is told to those that send there (interest.py).
+- A worker tells who watches a name (interest.py) which of its sessions are there, and every change
+  of it; and what becomes of a session, who was told of it. Of no other session anybody is told.
+- A session of another worker stands in the table with those of its names alone that are watched
+  here, and goes with the last of them.
 - Two workers may give one address to two sessions before they hear of each other. An allocated
   address is settled by the database's unique commit: what a peer says it holds, a session here
   holds no longer. A learned one belongs to the session with the smaller id. So all tables end
   equal, whatever the order of the words.
+- A frame for a session that is not here any more is answered, and whoever sent it told that the
+  session is gone.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Protocol
 
 from msgnode.bus.ports import DeliveryResult, Layer, Listener, Response
 from msgnode.bus.return_paths import ReturnPath
@@ -23,8 +25,11 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 
 from . import protocol
+from .announcements import Announcements, as_up
 from .interest import Interest
+from .own_names import HOLDS, LISTENS, SPEAKS, OwnNames
 from .peer import Peer
+from .ports import ArrivalTracer, LocalSessions, SessionHandover
 from .protocol import (
     AddressAdded,
     AddressRemoved,
@@ -32,22 +37,21 @@ from .protocol import (
     Backpressure,
     CheckSocket,
     CounterReport,
-    HolderRequest,
-    HolderResponse,
+    EntriesOwed,
     LostFrames,
-    PeerMessage,
+    NamesRequest,
+    NamesResponse,
     PlainFrame,
     RequestFrame,
     ResponseFrame,
     RpcRequest,
     RpcResponse,
-    SessionAddresses,
     SessionDown,
+    SessionsAt,
     SessionUp,
     SnapshotBegins,
     SnapshotEnds,
     SocketChecked,
-    Subscribers,
     Unwatch,
 )
 from .remote import RemoteSession
@@ -55,97 +59,20 @@ from .transport import PeerTransport
 
 log = logging.getLogger(__name__)
 
-
-class SessionHandover(Protocol):
-    """What is to be done with the words about sessions that change their worker."""
-
-    def heard(self, peer: Peer, message: protocol.AnyMessage) -> None: ...
-
-    def take(self, peer: Peer, session_id: str, message: AnyFrame) -> bool:
-        """A frame for a session that is not here; whether it was taken."""
-        ...
-
-    def take_response(self, peer: Peer, session_id: str, frame: bytes, response: Response) -> None:
-        """A response for a session that is not here."""
-        ...
-
-    def taken_over(self, session_id: str) -> None:
-        """A peer has a session that we have as well: theirs counts."""
-        ...
-
-    def down(self, peer: Peer) -> None: ...
-
-
-class LocalSessions(Protocol):
-    """The sessions of this worker, and what they hold."""
-
-    @property
-    def sessions(self) -> Mapping[str, Listener]: ...
-
-    def holdings(self, session_id: str) -> tuple[list[str], list[str], list[str]]:
-        """The addresses a session owns, has subscribed, has learned."""
-        ...
-
-    def withdraw(self, address: str, session: Listener) -> None:
-        """The session does not own the address any more."""
-        ...
-
-    def remote_entered(self, session: Listener) -> None:
-        """A session of another worker is there, or it speaks for somebody else now."""
-        ...
-
-    def remote_left(self, session: Listener) -> None:
-        """A session of another worker has ended."""
-        ...
-
-    def missed(self, session_id: str) -> None:
-        """Frames for the session were lost: tell it."""
-        ...
-
-    def respond(self, session: Listener, frame: bytes, response: Response) -> DeliveryResult | None:
-        """Give a session a response from another worker; None if it has not asked for it."""
-        ...
-
-    def undeliverable(self, frame: bytes) -> None:
-        """A frame came for a session that has ended meanwhile."""
-        ...
-
-    def said(
-        self,
-        peer: Peer,
-        message: CounterReport | RpcRequest | RpcResponse | HolderRequest | HolderResponse,
-    ) -> None:
-        """Another worker says what is not about a session."""
-        ...
-
-    def check_socket(self, peer: Peer, session_id: str) -> None:
-        """Another worker asks whether anybody is behind a session's socket."""
-        ...
-
-    def socket_checked(self, session_id: str, outcome: bool | None) -> None:
-        """Another worker has found out whether anybody is behind a session's socket."""
-        ...
-
-
-class ArrivalTracer(Protocol):
-    """Is told of frames that are traced and come from another worker."""
-
-    def arrived(
-        self,
-        traceparent: str,
-        frame: bytes,
-        session: Listener,
-        taken: DeliveryResult | None,
-        worker: str,
-    ) -> None:
-        """A session was handed such a frame; `taken` is None for a response it did not ask for."""
-        ...
+_KINDS = {Layer.OWNED: HOLDS, Layer.SUBSCRIBED: LISTENS, Layer.LEARNED: SPEAKS}
 
 
 class TableReplicator:
     """One instance per worker. Implements the bus's TableObserver and TransportClient."""
 
-    def __init__(self, table: RoutingTable, transport: PeerTransport, local: LocalSessions) -> None:
+    def __init__(
+        self, table: RoutingTable, transport: PeerTransport, local: LocalSessions, names: OwnNames
+    ) -> None:
+        self.announcements = Announcements(table, transport, names)
+        self.snapshot = self.announcements.snapshot
+        self.tell_at = self.announcements.tell_at
+        self._names = names
+        names.sessions = self
         self.remotes: dict[str, RemoteSession] = {}
         self.moves: SessionHandover
         self.traces: ArrivalTracer | None = None
@@ -163,10 +90,18 @@ class TableReplicator:
     # --- what we say ------------------------------------------------------------------------------
 
     def entered(self, session: Listener) -> None:
-        self._transport.tell(_enter(session))
+        if _is_probe(session):
+            self._transport.tell(as_up(session))
+        elif self._table.knows(session):
+            self.announcements.entered(session)
+            self._names.arrived(HOLDS, (session.runtime_url,))
 
     def left(self, session: Listener) -> None:
-        self._transport.tell(SessionDown(session.id))
+        if _is_probe(session):
+            self._transport.tell(SessionDown(session.id))
+            return
+        self.announcements.left(session)
+        self._names.left((session.runtime_url,))
 
     def changed(
         self,
@@ -176,28 +111,23 @@ class TableReplicator:
         holds: bool,
         before: Listener | None = None,
     ) -> None:
-        if layer is Layer.SUBSCRIBED:
-            self.interest.changed(address, session, holds)
-            return
+        told = self._names.watchers_of(address)
+        if holds:
+            for epoch in told:
+                self.announcements.tell_of(session, epoch)
         message = AddressAdded if holds else AddressRemoved
-        self._transport.tell(message(session.id, layer.value, [address]), len(address))
+        self._transport.tell_some(told, message(session.id, layer.value, [address]), len(address))
+        if holds:
+            self._names.arrived(_KINDS[layer], (address,))
+        else:
+            self._names.left((address,))
         if layer is Layer.LEARNED:
             if holds and before is not None:
                 self._contest(address, before, session)
             elif not holds:
                 self._give_in(address, session)
-        elif not holds:
+        elif layer is Layer.OWNED and not holds:
             self._fall_back(address)
-
-    def snapshot(self) -> Iterator[PeerMessage]:
-        for probe in tuple(self._table.probes.values()):
-            if probe.is_here:
-                yield _enter(probe)
-                yield SessionAddresses(probe.id, [], [], [])
-        for id_, session in tuple(self._local.sessions.items()):
-            if id_ in self._local.sessions and session.runtime_url:
-                yield _enter(session)
-                yield SessionAddresses(id_, *self._local.holdings(id_))
 
     # --- what we hear -----------------------------------------------------------------------------
 
@@ -215,8 +145,8 @@ class TableReplicator:
                 self._leave(session, peer)
             case Backpressure():
                 self._is_behind(message)
-            case SessionAddresses():
-                self._holdings(peer, message)
+            case SessionsAt():
+                self._are_at(peer, message)
             case SnapshotBegins():
                 self._old[peer.epoch] = {
                     session.id for session in self.remotes.values() if session.peer is peer
@@ -225,12 +155,14 @@ class TableReplicator:
                 for id_ in self._old.pop(peer.epoch, ()):
                     with FAULTS.kept_to("session"):
                         self._leave(id_, peer)
-            case (
-                CounterReport() | RpcRequest() | RpcResponse() | HolderRequest() | HolderResponse()
-            ):
+            case CounterReport() | RpcRequest() | RpcResponse() | NamesRequest() | NamesResponse():
                 self._local.said(peer, message)
-            case Subscribers() | Unwatch():
-                self.interest.heard(peer, message)
+            case EntriesOwed(is_owed):
+                peer.owes_entries = is_owed
+            case Unwatch(names, sessions):
+                self._names.unwatched(peer, names)
+                for id_ in sessions:
+                    self.announcements.unwatched(id_, peer.epoch)
             case CheckSocket(session):
                 self._local.check_socket(peer, session)
             case SocketChecked(session, outcome):
@@ -267,12 +199,6 @@ class TableReplicator:
         else:
             remote.deliver(message.frame)
 
-    def announce(self, session: Listener) -> None:
-        """Tell everybody of a session that has come to this worker, and of all it holds."""
-        holdings = SessionAddresses(session.id, *self._local.holdings(session.id))
-        self._transport.tell(_enter(session))
-        self._transport.tell(holdings, sum(map(len, (*holdings.owned, *holdings.subscribed))))
-
     def forget_learned(self, session: RemoteSession) -> None:
         """What a session has learned ends with its worker."""
         for address in tuple(session.learned):
@@ -281,9 +207,11 @@ class TableReplicator:
     def forget(self, peer: Peer) -> None:
         """A worker has ended for good: nobody listens there."""
         for session in [each for each in self.remotes.values() if each.peer is peer]:
+            names = (session.runtime_url, *session.owned, *session.subscribed, *session.learned)
             with FAULTS.kept_to("session"):
                 self.remove(session)
-        self.interest.forget(peer.epoch)
+            self.interest.doubt(names)  # whoever has taken it may not have said so yet
+        self._names.forget(peer.epoch)
         self._old.pop(peer.epoch, None)
 
     def remove(self, session: RemoteSession) -> None:
@@ -326,8 +254,10 @@ class TableReplicator:
                 return
             taken = self._local.respond(session, message.frame, response)
         elif session is None:
-            if not self.moves.take(peer, id_, message) and len(message.sessions) == 1:
-                self._local.undeliverable(message.frame)
+            if not self.moves.take(peer, id_, message):
+                peer.out.put(SessionDown(id_))
+                if len(message.sessions) == 1:
+                    self._local.undeliverable(message.frame)
             return
         else:
             taken = session.deliver(message.frame)
@@ -356,7 +286,10 @@ class TableReplicator:
             self.moves.taken_over(message.session)
         session = self.remotes.get(message.session)
         if session is None:
+            if not message.is_new:
+                return  # we have said that we do not watch it any more
             session = self.remotes[message.session] = RemoteSession(message.session, peer)
+        self._old.get(peer.epoch, set()).discard(message.session)
         session.peer = peer
         session.runtime_url = message.runtime_url
         session.token_hash = message.token_hash
@@ -368,6 +301,7 @@ class TableReplicator:
             return
         self._table.add_runtime(session)
         self._local.remote_entered(session)
+        self._names.met(peer, session.runtime_url)
 
     def _leave(self, id_: str, peer: Peer) -> None:
         session = self.remotes.get(id_)
@@ -376,50 +310,104 @@ class TableReplicator:
 
     def _hold(self, peer: Peer, message: AddressAdded) -> None:
         session = self.remotes.get(message.session)
-        if session is not None and message.layer == Layer.SUBSCRIBED.value:
-            for address in filter(self.interest.accepts, message.addresses):
-                self.interest.add(session, address)  # also if its move here is not known yet
-            return
-        if session is None or session.peer is not peer:
-            return
-        for address in message.addresses:
-            if message.layer == Layer.OWNED.value:
-                self._own(session, address)
-            else:
-                self._learn(session, address)
+        for name in message.addresses:
+            if not self.interest.accepts(name):
+                peer.out.put(Unwatch([name], []))
+                self._drop_unneeded(peer, [session] if session is not None else [])
+            elif session is None:
+                self.interest.ask_again(name)
+            elif session.peer is peer or message.layer == Layer.SUBSCRIBED.value:
+                self._add(session, Layer(message.layer), name)
 
     def _drop(self, peer: Peer, message: AddressRemoved) -> None:
         session = self.remotes.get(message.session)
         if session is None or session.peer is not peer:
             return
-        for address in message.addresses:
-            if message.layer == Layer.OWNED.value:
-                self._disown(session, address)
-            elif message.layer == Layer.SUBSCRIBED.value:
-                session.subscribed.discard(address)
-                self._table.unsubscribe(address, session)
-            else:
-                self._unlearn(session, address)
+        for name in message.addresses:
+            self._take(session, Layer(message.layer), name)
+        self._drop_unneeded(peer, [session])
 
-    def _holdings(self, peer: Peer, message: SessionAddresses) -> None:
-        session = self.remotes.get(message.session)
-        if session is None or session.peer is not peer:
+    def _are_at(self, peer: Peer, message: SessionsAt) -> None:
+        name = message.name
+        if not self.interest.accepts(name):
+            dropped = self.evict(name).get(peer, [])
+            peer.out.put(Unwatch([name], dropped))
             return
-        self._old.get(peer.epoch, set()).discard(message.session)
-        kept = set(filter(self.interest.accepts, message.subscribed))
-        for address in session.owned - set(message.owned):
-            self._disown(session, address)
-        for address in session.subscribed - kept:
-            self._table.unsubscribe(address, session)
-        session.subscribed = kept
-        for address in session.learned - set(message.learned):
-            self._unlearn(session, address)
-        for address in message.owned:
-            self._own(session, address)
-        for address in kept:
-            self._table.subscribe(address, session)
-        for address in message.learned:
-            self._learn(session, address)
+        gone: list[RemoteSession] = []
+        named = (message.owned, message.subscribed, message.learned)
+        for session in [each for each in self.remotes_at(name) if each.peer is peer]:
+            for layer, ids in zip(Layer, named, strict=True):
+                if session.id not in ids:
+                    self._take(session, layer, name)
+                    gone.append(session)
+        self._drop_unneeded(peer, gone)
+        for layer, ids in zip(Layer, named, strict=True):
+            for id_ in ids:
+                remote = self.remotes.get(id_)
+                if remote is not None:
+                    self._add(remote, layer, name)
+                elif id_ not in self._local.sessions:
+                    self.interest.ask_again(name)
+        if any(named):
+            self._names.met(peer, name)
+
+    def _add(self, session: RemoteSession, layer: Layer, name: str) -> None:
+        if layer is Layer.OWNED:
+            self._own(session, name)
+        elif layer is Layer.LEARNED:
+            self._learn(session, name)
+        else:
+            session.subscribed.add(name)
+            self._table.subscribe(name, session)
+
+    def _take(self, session: RemoteSession, layer: Layer, name: str) -> None:
+        if layer is Layer.OWNED:
+            self._disown(session, name)
+        elif layer is Layer.LEARNED:
+            self._unlearn(session, name)
+        else:
+            session.subscribed.discard(name)
+            self._table.unsubscribe(name, session)
+
+    # --- what is watched no longer ----------------------------------------------------------------
+
+    def remotes_at(self, name: str) -> Iterator[RemoteSession]:
+        """The sessions of other workers at a name."""
+        table = self._table
+        there: dict[Listener | None, None] = dict.fromkeys(table.subscribers(name))
+        there.update(dict.fromkeys(table.runtimes.get(name, ())))
+        there[table.owners.get(name)] = there[table.learned.get(name)] = None
+        there.update(dict.fromkeys(self._owners.get(name, {}).values()))
+        there.update(dict.fromkeys(self._rivals.get(name, {}).values()))
+        for each in there:
+            if isinstance(each, RemoteSession):
+                yield each
+
+    def evict(self, name: str) -> dict[Peer, list[str]]:
+        """Take out who is at a name; the sessions that are not in the table any more, by worker."""
+        dropped: dict[Peer, list[str]] = {}
+        for session in tuple(self.remotes_at(name)):
+            for layer in Layer:
+                self._take(session, layer, name)
+            ids = dropped.setdefault(session.peer, [])
+            if not self._is_needed(session):
+                ids.append(session.id)
+                self.remove(session)
+        return dropped
+
+    def _drop_unneeded(self, peer: Peer, sessions: Iterable[RemoteSession]) -> None:
+        """Sessions that have given something back go, if they are at no other name."""
+        dropped = []
+        for session in dict.fromkeys(sessions):
+            if not self._is_needed(session):
+                dropped.append(session.id)
+                self.remove(session)
+        if dropped:
+            peer.out.put(Unwatch([], dropped))
+
+    def _is_needed(self, session: RemoteSession) -> bool:
+        is_at_a_name = bool(session.owned or session.subscribed or session.learned)
+        return is_at_a_name or self.interest.accepts(session.runtime_url)
 
     # --- addresses that two sessions hold for a moment --------------------------------------------
 
@@ -487,14 +475,3 @@ def _path_of(message: RequestFrame) -> ReturnPath:
 def _is_probe(session: Listener) -> bool:
     """Whether it is a worker's probe: no runtime has an address of the node."""
     return session.runtime_url.startswith("domain://")
-
-
-def _enter(session: Listener) -> SessionUp:
-    return SessionUp(
-        session.id,
-        session.runtime_url,
-        session.token_hash,
-        session.bound_at,
-        session.is_connected,
-        session.speaker,
-    )

@@ -59,8 +59,8 @@ _ACKNOWLEDGED_PART = 64  # of a link's bytes: so much may come before it is ackn
 class TransportClient(Protocol):
     """What the transport needs of those who speak over it."""
 
-    def snapshot(self) -> Iterator[PeerMessage]:
-        """Everything a new peer must know; each word is true when it is taken."""
+    def snapshot(self, peer: Peer) -> Iterator[PeerMessage]:
+        """What a peer must know at the begin of a stream; each word is true when it is taken."""
         ...
 
     def heard(self, peer: Peer, message: protocol.AnyMessage) -> None: ...
@@ -540,7 +540,7 @@ class PeerTransport:
         peer.tasks.append(asyncio.create_task(self._snapshot(peer, peer.out.stream)))
 
     async def _snapshot(self, peer: Peer, stream: int) -> None:
-        for message in self.client.snapshot():
+        for message in self.client.snapshot(peer):
             if peer.out.stream != stream:
                 return
             peer.out.put(message, len(protocol.encode([message])))

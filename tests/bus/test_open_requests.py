@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -98,3 +100,22 @@ def test_it_is_the_same_with_another_worker_and_its_clock(said: list, clock: flo
     for sender, number, whom, _ in said:
         here = requests.was_asked(sender, str(number), whom, now)
         assert moved.was_asked(sender, str(number), whom, clock) == here
+
+
+def test_a_group_that_was_asked_goes_along_to_another_worker() -> None:
+    requests = OpenRequests(LIMITS, 0.0)
+    group = frozenset(f"s{number}" for number in range(40))
+    requests.add_group("a", b"1", group, 0.0)
+    requests.add("a", b"2", "bob", 0.0)
+    turns_in, newer, older = json.loads(json.dumps(requests.dump(4.0)))
+    assert turns_in == 6.0
+    moved = OpenRequests.loaded(LIMITS, turns_in, newer, older, 100.0)
+    assert all(moved.was_asked("a", "1", name, 100.0) for name in group)
+    assert moved.was_asked("a", "2", "bob", 100.0)
+    assert not moved.was_asked("a", "1", "bob", 100.0)
+    for number in range(10):  # 41 of 50 were taken: the ninth of these begins a new generation
+        moved.add("b", b"%d" % number, "bob", 100.0)
+    assert moved.was_asked("a", "1", "s1", 105.9)
+    moved.add_group("b", b"x", frozenset(f"t{number}" for number in range(60)), 100.0)
+    moved.add("b", b"y", "bob", 100.0)
+    assert not moved.was_asked("a", "1", "s1", 100.0)

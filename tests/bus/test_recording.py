@@ -33,3 +33,33 @@ def test_without_anybody_who_keeps_them_they_are_counted_all_the_same() -> None:
     counting = CountingRecorder()
     counting.note(row("create", Outcome.DELIVERED, 100, 0.001))
     assert counting.bytes == 100
+
+
+def test_invitations_to_p2p_connections_are_counted_by_outcome() -> None:
+    counting = CountingRecorder()
+    for to, type_, outcome in [
+        ("runtime://localhost/1/p2phandler/x", "create", Outcome.DELIVERED),
+        ("runtime://localhost/1/p2phandler/x", "create", Outcome.DELIVERED),
+        ("runtime://localhost/1/p2phandler/x", "create", Outcome.BLOCKED),
+        ("runtime://localhost/1/p2phandler/x", "update", Outcome.DELIVERED),
+        ("runtime://localhost/1/chat/p2phandler/x", "create", Outcome.DELIVERED),
+        ("runtime://localhost/1", "create", Outcome.DELIVERED),
+    ]:
+        counting.note(TrafficRecord(0.0, "s", "1", type_, "a", to, 1, 1, outcome))
+    assert counting.invitations == {Outcome.DELIVERED: 2, Outcome.BLOCKED: 1}
+
+
+def test_bytes_are_counted_once_in_and_once_for_each_listener_out() -> None:
+    counting = CountingRecorder()
+    for listeners in (0, 1, 3):
+        counting.note(TrafficRecord(0.0, "s", "1", "create", "a", "b", 10, listeners, "delivered"))
+    assert (counting.bytes, counting.copies, counting.bytes_out) == (30, 4, 40)
+
+
+def test_seconds_are_counted_in_rising_classes() -> None:
+    counting = CountingRecorder()
+    bounds = counting.latencies.bounds
+    assert list(bounds) == sorted(bounds)
+    for latency in (0.0002, 0.0002, 5.0):
+        counting.note(row("create", Outcome.DELIVERED, 1, latency))
+    assert sum(counting.latencies.counts) == 3

@@ -118,7 +118,7 @@ async def test_an_answer_that_does_not_come_is_504_at_its_limit_and_taken_back_i
             await turns()
         workers.barriers[0].set_result(None)
         await turns()
-        assert component.revoked == [OK]
+        assert (component.revoked, component.revoked_of) == ([OK], [session])
     assert len(caller.answers) == 1
 
 

@@ -187,3 +187,33 @@ def test_who_reaches_nobody_is_told_why(place: Place, to: str, reason: str) -> N
     assert isinstance(route, Nowhere)
     assert route.reason.endswith(reason)
     assert ("stub" in route.reason) == ("stub" in reason)
+
+
+PEER = "runtime://third.example/messaging-node-1"
+
+
+def test_what_nobody_here_hears_of_a_peers_domain_goes_to_the_peer(place: Place) -> None:
+    to = "hyperty://third.example/1"
+    assert isinstance(place.route(to), Nowhere)
+    peer = place.enter(PEER)
+    assert isinstance(place.route(to), Nowhere), "a session with such a URL is no peer yet"
+    place.table.peers = {"third.example": PEER}
+    for address in (to, "domain://msg-node.third.example/sm", FOREIGN):
+        assert place.hearers(address) == (peer,)
+    for address in ("hyperty://fourth.example/1", "global://third.example/1", "mn:/x"):
+        assert place.hearers(address) != (peer,)
+
+
+def test_what_comes_from_a_peer_does_not_go_back_to_it(place: Place) -> None:
+    place.table.peers = {"third.example": PEER}
+    peer = place.enter(PEER)
+    assert isinstance(place.route("hyperty://third.example/1", peer), Nowhere)
+
+
+def test_who_listens_here_comes_before_the_peer(place: Place) -> None:
+    place.table.peers = {"third.example": PEER}
+    place.enter(PEER)
+    visitor = place.enter(FOREIGN)
+    place.table.subscribe("hyperty://third.example/1", place.alice)
+    assert place.hearers("hyperty://third.example/1") == (place.alice,)
+    assert place.hearers(f"{FOREIGN}/sm") == (visitor,)

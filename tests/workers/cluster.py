@@ -13,13 +13,14 @@ from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.table import RoutingTable
 from msgnode.core.pending import Pending
 from msgnode.core.rates import Rates
-from msgnode.redis.directory import Found, Kind
+from msgnode.redis.directory import Kind
 from msgnode.workers.counter_sync import CounterSync
 from msgnode.workers.handover import Handover
 from msgnode.workers.homes import Homes
 from msgnode.workers.interest import Interest
+from msgnode.workers.own_names import HOLDS, LISTENS, OwnNames
 from msgnode.workers.peer import Peer
-from msgnode.workers.protocol import CounterReport, HolderRequest, HolderResponse
+from msgnode.workers.protocol import Backpressure, CounterReport, NamesRequest, NamesResponse
 from msgnode.workers.remote import RemoteSession
 from msgnode.workers.replication import TableReplicator
 from msgnode.workers.rpc import PeerRpc
@@ -36,11 +37,11 @@ class SharedDirectory:
     def __init__(self) -> None:
         self.sets: dict[tuple[Kind, str], set[str]] = {}
 
-    async def join(self, kind: Kind, names: Collection[str], member: str) -> dict[str, set[str]]:
+    async def join(self, names: Collection[str], member: str) -> dict[str, set[str]]:
         for name in names:
-            self.claim(kind, name, member)
+            self.claim(Kind.NAME, name, member)
         await asyncio.sleep(0)
-        return {name: set(self.sets[kind, name]) for name in names}
+        return {name: set(self.sets[Kind.NAME, name]) for name in names}
 
     def claim(self, kind: Kind, name: str, member: str) -> None:
         self.sets.setdefault((kind, name), set()).add(member)
@@ -48,15 +49,21 @@ class SharedDirectory:
     def release(self, kind: Kind, name: str, member: str) -> None:
         self.sets.get((kind, name), set()).discard(member)
 
-    async def find(self, *asked: Any) -> Found:
-        return Found({}, {}, is_whole=True)
+    async def members(self, kind: Kind, names: Collection[str]) -> dict[str, set[str]]:
+        await asyncio.sleep(0)
+        return {name: set(found) for name in names if (found := self.sets.get((kind, name)))}
+
+    async def are_filled(self, epochs: Collection[str]) -> bool:
+        return True
 
 
 class Fellow:
     """One worker. Implements LocalSessions and HandoverHost over sessions that are fakes."""
 
     directories: ClassVar[dict[str, SharedDirectory]] = {}  # by the secret of the node
-    packed: ClassVar[dict[str, tuple[OpenRequests, list[str]]]] = {}  # goes along with a session
+    packed: ClassVar[
+        dict[str, tuple[OpenRequests, list[str], list[str]]]
+    ] = {}  # goes along with a session
 
     def __init__(self, layer: Any, name: str, secret: str, link_bytes: int = 1024 * 1024) -> None:
         self.alarms: list[str] = []
@@ -75,23 +82,25 @@ class Fellow:
             lambda kind, subject, text: self.alarms.append(kind),
             lambda kind, subject: self.cleared.append(kind),
         )
-        self.replicator = TableReplicator(self.table, self.transport, self)
         directory = self.directory(secret)
         self.retired: set[str] = set()
+        self.ended: set[str] = set()  # whose sessions are being taken over
         has_ended = self.retired.__contains__
-        self.interest = Interest(
-            directory, self.table, self.transport, self.replicator.remotes, has_ended
+        self.names = OwnNames(
+            directory, self.table, self.transport, has_ended, self.ended.__contains__
         )
-        self.interest.begin(())
+        self.replicator = TableReplicator(self.table, self.transport, self, self.names)
+        self.interest = Interest(directory, self.table, self.transport, self.names)
+        self.interest.copies = self.replicator
+        self.names.begin(HOLDS, ())
         self.replicator.interest = self.interest
         self.homes = Homes(
-            directory, self.table, self.transport, self.interest, lambda: True, has_ended
+            directory, self.transport, self.names, self.interest, lambda: True, has_ended
         )
         self.rates = Rates()
         self.counts = CounterSync(self.transport, {"test": self.rates})
         self.rpc = PeerRpc(self.transport)
         self.moves = Handover(self.transport, self.replicator, self, PATIENCE, 1024 * 1024)
-        self.interest.is_leaving = self.moves.is_leaving
 
     def directory(self, secret: str) -> Any:
         return self.directories.setdefault(secret, SharedDirectory())
@@ -105,22 +114,26 @@ class Fellow:
 
     async def settled(self) -> None:
         """Until every other worker has done what this one has said."""
-        for barrier in (self.interest.barrier(), self.transport.barrier()):
-            if barrier is not None:
-                await asyncio.wait_for(barrier, 10)
+        for barrier in (self.names.barrier, self.transport.barrier):
+            if (done := barrier()) is not None:
+                await asyncio.wait_for(done, 10)
 
     async def watch(self, *addresses: str) -> None:
         """As before a message to these addresses is routed."""
         unheard = [each for each in addresses if not self.homes.hears(each)]
         key = uuid.uuid4()
         try:
-            self.homes.find(key, (), unheard)
+            self.homes.find(key, unheard)
         except Pending as fact:
             known = asyncio.Event()
             fact.when_known(known.set)
             await asyncio.wait_for(known.wait(), 10)
-            self.homes.find(key, (), unheard)
+            self.homes.find(key, unheard)
         assert all(map(self.homes.hears, addresses))
+
+    def says_something(self) -> None:
+        """Say to all what changes nothing."""
+        self.transport.tell(Backpressure("", False))
 
     def enter(self, runtime_url: str = "") -> FakeSession:
         session = FakeSession(runtime_url or f"runtime://localhost/{uuid.uuid4().hex}")
@@ -161,6 +174,13 @@ class Fellow:
     def holdings(self, session_id: str) -> tuple[list[str], list[str], list[str]]:
         return self._holdings(self.sessions[session_id])
 
+    async def know(self, session: Listener) -> RemoteSession:
+        """A session of another worker, as before something is sent to its runtime."""
+        await self.watch(session.runtime_url)
+        found = self.replicator.remotes[session.id]
+        assert found in self.table.runtimes[session.runtime_url]
+        return found
+
     def _holdings(self, session: FakeSession) -> tuple[list[str], list[str], list[str]]:
         table = self.table
         return (
@@ -193,7 +213,7 @@ class Fellow:
     def said(self, peer: Peer, message: Any) -> None:
         if isinstance(message, CounterReport):
             self.counts.heard(peer, message)
-        elif isinstance(message, HolderRequest | HolderResponse):
+        elif isinstance(message, NamesRequest | NamesResponse):
             self.homes.heard(peer, message)
         else:
             self.rpc.heard(peer, message)
@@ -202,7 +222,8 @@ class Fellow:
         session = self.sessions.get(session_id)
         if session is None:
             return None
-        self.packed[session_id] = session.requests, self._holdings(session)[1]
+        owned, subscribed, _ = self._holdings(session)
+        self.packed[session_id] = session.requests, owned, subscribed
         return session.runtime_url.encode()
 
     def next_frame(self, session_id: str) -> bytes | None:
@@ -218,21 +239,26 @@ class Fellow:
         remote.runtime_url = session.runtime_url
         remote.owned, remote.subscribed = set(owned), set(subscribed)
         self.table.replace(session, remote, owned, subscribed)
-        self.interest.handed_off(subscribed, remote.peer.epoch)
+        held = {session.runtime_url, *owned}
+        self.interest.handed_off(held, subscribed, remote.peer.epoch)
 
     def unpack(self, state: bytes, remote: RemoteSession | None) -> FakeSession:
         assert remote is not None
         session = FakeSession(state.decode())
         session.id = remote.id
-        session.requests, subscribed = self.packed[remote.id]
+        session.requests, owned, subscribed = self.packed[remote.id]
         self.table.replace(remote, session, remote.owned, remote.subscribed)
+        for address in owned:
+            self.table.allocate(address, session)
         for address in subscribed:
             self.table.subscribe(address, session)
+        self.names.arrived(HOLDS, (session.runtime_url, *owned))
+        self.names.arrived(LISTENS, subscribed)
         return session
 
     def welcome(self, session: Any) -> None:
         self.sessions[session.id] = session
-        self.replicator.announce(session)
+        self.replicator.announcements.announce(session)
 
     async def take_over(self, session_id: str) -> None:
         """There is no database here."""

@@ -47,10 +47,11 @@ async def meet(layer: LossyLayer) -> AsyncIterator[Meet]:
     await asyncio.gather(*(fellow.transport.stop() for fellow in there))
 
 
-async def test_what_one_worker_routes_all_do(meet: Meet) -> None:
+async def test_what_one_worker_routes_all_do_that_send_there(meet: Meet) -> None:
     one, other, third = await meet(3)
-    await asyncio.gather(*(each.watch("comm://d/1/changes") for each in (other, third)))
-    session = one.enter()
+    session = one.enter("runtime://d/1")
+    names = "comm://d/1/changes", "hyperty://d/1", "runtime://d/1"
+    await asyncio.gather(*(each.watch(*names) for each in (other, third)))
     one.table.allocate("hyperty://d/1", session)
     one.table.subscribe("comm://d/1/changes", session)
     await one.settled()
@@ -60,19 +61,22 @@ async def test_what_one_worker_routes_all_do(meet: Meet) -> None:
     await one.settled()
     assert other.seen() == third.seen() == one.seen()
     assert not other.table.owners
+    assert not other.replicator.remotes
 
 
-async def test_a_worker_that_comes_later_knows_it_all_before_it_takes_sessions(meet: Meet) -> None:
+async def test_w9_a_worker_that_comes_later_copies_nothing_and_finds_all(meet: Meet) -> None:
     (one,) = await meet(1)
     for number in range(300):
-        session = one.enter()
+        session = one.enter(f"runtime://d/{number}")
         one.table.allocate(f"hyperty://d/{number}", session)
         one.table.subscribe(f"comm://d/{number}/changes", session)
     await one.settled()
     one, other = await meet(1)
-    assert other.seen() == {**one.seen(), "subscribers": {}}
-    watched = [f"comm://d/{number}/changes" for number in range(300)]
-    await other.watch(*watched)
+    assert not other.replicator.remotes
+    await other.watch(*(f"comm://d/{number}/changes" for number in range(300)))
+    assert len(other.replicator.remotes) == 300
+    assert not other.table.owners
+    await other.watch(*(f"hyperty://d/{number}" for number in range(300)))
     assert other.seen() == one.seen()
 
 
@@ -88,7 +92,6 @@ async def test_a_worker_that_comes_waits_for_who_does_not_answer_and_knows_all_t
         await asyncio.wait_for(asyncio.shield(coming), 2 * PATIENCE)
     layer.loses = lambda message: False
     one, other = await asyncio.wait_for(coming, 20)
-    assert other.seen() == one.seen()
     assert other.transport.knows({one.transport.me.epoch})
     assert not other.transport.knows({"somebody who was not heard of"})
 
@@ -147,7 +150,7 @@ async def test_frames_come_in_order_and_a_fan_out_is_sent_once(meet: Meet) -> No
             assert remote.deliver(frame) is DeliveryResult.WRITTEN
         if number % 10 == 0:
             await asyncio.sleep(0)
-    one.table.touch(one.enter())
+    one.says_something()
     await one.settled()
     for listener in listeners:
         assert listener.frames == [b"frame %d" % number for number in range(200)]
@@ -186,7 +189,7 @@ async def test_an_acknowledgement_that_was_lost_is_said_again(
         return is_answer
 
     layer.loses = loses
-    one.enter()
+    one.says_something()
     await _until(lambda: lost > 2)
     assert peer.out.bytes
     layer.loses = lambda message: False
@@ -198,8 +201,8 @@ async def test_signs_of_life_do_not_overtake_what_was_sent_before(meet: Meet) ->
     here, there = one.enter(), other.enter()
     await one.settled()
     await other.settled()
-    (to_there,) = one.table.runtimes[there.runtime_url]
-    (to_here,) = other.table.runtimes[here.runtime_url]
+    to_there = await one.know(there)
+    to_here = await other.know(here)
     number = 0
     for _ in range(10):  # ten times the interval of the signs
         limit = asyncio.get_running_loop().time() + PATIENCE / 10
@@ -208,8 +211,8 @@ async def test_signs_of_life_do_not_overtake_what_was_sent_before(meet: Meet) ->
             to_here.deliver(b"%d" % number)
             number += 1
             await asyncio.sleep(0)
-        one.enter()
-        other.enter()
+        one.says_something()
+        other.says_something()
         await one.settled()
         await other.settled()
     assert here.frames == there.frames == [b"%d" % each for each in range(number)]
@@ -223,12 +226,12 @@ async def test_what_the_layer_loses_is_noticed_counted_and_sent_again(
     one, other = await meet(2)
     session = other.enter()
     await other.settled()
-    (remote,) = one.table.runtimes[session.runtime_url]
+    remote = await one.know(session)
     lost = iter([True, True, False, True])
     layer.loses = lambda message: "number" in message and next(lost, False)
     for number in range(20):
         remote.deliver(b"%d" % number)
-        one.enter()
+        one.says_something()
         await one.settled()
     assert session.frames == [b"%d" % number for number in range(20)]
     (peer,) = other.transport.peers.values()
@@ -242,12 +245,12 @@ async def test_while_the_layer_refuses_everything_waits(meet: Meet, layer: Lossy
     one, other = await meet(2)
     session = other.enter()
     await other.settled()
-    (remote,) = one.table.runtimes[session.runtime_url]
+    remote = await one.know(session)
     layer.refuses = True
     for number in range(10):
         remote.deliver(b"%d" % number)
         await asyncio.sleep(0)
-    one.enter()
+    one.says_something()
     barrier = one.transport.barrier()
     assert barrier is not None
     assert not barrier.done()
@@ -262,10 +265,10 @@ async def test_what_is_given_up_is_told_to_the_sessions_that_miss_it(
     one, other = await meet(2)
     missing, whole = other.enter(), other.enter()
     await other.settled()
-    (remote,) = one.table.runtimes[missing.runtime_url]
+    remote = await one.know(missing)
     layer.loses = lambda message: True
     remote.deliver(b"never comes")
-    one.enter()
+    one.says_something()
     barrier = one.transport.barrier()
     assert barrier is not None
     await asyncio.wait_for(barrier, 10)  # a worker that is not heard of is waited for no longer
@@ -276,7 +279,8 @@ async def test_what_is_given_up_is_told_to_the_sessions_that_miss_it(
     assert whole.id not in other.gaps
     assert remote.deliver(b"again") is DeliveryResult.WRITTEN
     await _until(lambda: missing.frames == [b"again"])
-    assert one.seen() == other.seen()
+    (there,) = one.table.runtimes[missing.runtime_url]
+    assert there is remote
 
 
 async def test_a_full_link_holds_its_senders_back_and_is_relieved(
@@ -285,7 +289,7 @@ async def test_a_full_link_holds_its_senders_back_and_is_relieved(
     one, other = await meet(2, link_bytes=100_000)
     session = other.enter()
     await other.settled()
-    (remote,) = one.table.runtimes[session.runtime_url]
+    remote = await one.know(session)
     layer.refuses = True
     relieved: list[int] = []
     taken = [remote.deliver(b"%d" % number * 1000) for number in range(60)]
@@ -304,7 +308,7 @@ async def test_a_slow_reader_holds_back_the_senders_of_all_workers(meet: Meet) -
     one, other = await meet(2)
     session = other.enter()
     await other.settled()
-    (remote,) = one.table.runtimes[session.runtime_url]
+    remote = await one.know(session)
     session.taken = DeliveryResult.BEHIND
     callbacks: list[Any] = []
     session.when_writable = callbacks.append  # type: ignore[method-assign]
@@ -323,6 +327,7 @@ async def test_a_session_moves_with_its_queue_and_no_frame_overtakes_another(mee
     session = one.enter()
     one.table.allocate("hyperty://d/1", session)
     await one.settled()
+    await asyncio.gather(*(each.watch("hyperty://d/1") for each in (other, third)))
     remote = third.table.listeners("hyperty://d/1")[0]
     for number in range(10):
         remote.deliver(b"%d" % number)
@@ -334,7 +339,7 @@ async def test_a_session_moves_with_its_queue_and_no_frame_overtakes_another(mee
         await asyncio.sleep(0)
     await bringing
     here = other.sessions[session.id]
-    third.enter()
+    third.says_something()
     await third.settled()
     assert here.frames == [b"%d" % each for each in range(number)]
     assert session.id not in one.sessions
@@ -349,9 +354,10 @@ async def test_the_answer_finds_the_session_that_asked_and_nobody_else_is_told(m
     answers, observer = other.enter(), other.enter()
     await one.settled()
     await other.settled()
+    await other.watch("runtime://d/1")
     path = ReturnPath("runtime://d/1", "7", asks.id, "runtime://d/1")
     for each in (answers, observer):
-        (remote,) = one.table.runtimes[each.runtime_url]
+        remote = await one.know(each)
         remote.deliver_request(b"request", path)
     await _until(lambda: answers.frames == observer.frames == [b"request"])
     found = other.table.returning("runtime://d/1", "7")
@@ -367,7 +373,7 @@ async def test_the_way_back_goes_along_with_the_session_that_answers(meet: Meet)
     answers = other.enter()
     await one.settled()
     await other.settled()
-    (remote,) = one.table.runtimes[answers.runtime_url]
+    remote = await one.know(answers)
     number = 0
 
     def ask() -> None:
@@ -377,6 +383,8 @@ async def test_the_way_back_goes_along_with_the_session_that_answers(meet: Meet)
         number += 1
 
     ask()
+    await third.watch("runtime://d/1")
+    await third.know(answers)
     bringing = asyncio.create_task(third.moves.fetch(answers.id))
     while not bringing.done():
         ask()
@@ -396,6 +404,7 @@ async def test_a_response_over_a_link_reaches_only_who_has_asked_its_giver(meet:
     asks, tab = one.enter("runtime://d/1"), one.enter("runtime://d/1")
     asks.ask("hyperty://d/a", b"7", "bob", 0.0)
     await one.settled()
+    await other.watch("runtime://d/1")
     for remote in other.table.runtimes["runtime://d/1"]:  # whichever of the two it is sent to
         remote.deliver_response(b"forged", Response("hyperty://d/a", "7", "eve"))
         remote.deliver_response(b"guessed", Response("hyperty://d/a", "8", "bob"))
@@ -410,7 +419,7 @@ async def test_responses_follow_a_session_that_moves_and_forged_ones_do_not(meet
     session = one.enter()
     session.ask("a", b"1", "bob", 0.0)
     await one.settled()
-    (remote,) = third.table.runtimes[session.runtime_url]
+    remote = await third.know(session)
     number = 0
 
     def say() -> None:
@@ -420,6 +429,7 @@ async def test_responses_follow_a_session_that_moves_and_forged_ones_do_not(meet
         number += 1
 
     say()
+    await other.know(session)
     bringing = asyncio.create_task(other.moves.fetch(session.id))
     while not bringing.done():
         say()
@@ -437,7 +447,7 @@ async def test_a_frame_for_a_session_that_has_just_ended_is_not_passed_over(meet
     one, other = await meet(2)
     session = other.enter()
     await other.settled()
-    (remote,) = one.table.runtimes[session.runtime_url]
+    remote = await one.know(session)
     other.end(session)
     remote.deliver(b"late")
     await _until(lambda: other.strays == [b"late"])
@@ -456,6 +466,9 @@ DEEDS = st.lists(
     ),
     max_size=40,
 )
+
+
+NAMES = ("comm://d/{}/changes", "hyperty://d/{}", "runtime://d/{}")
 
 
 @given(DEEDS)
@@ -498,17 +511,24 @@ async def _do(deeds: list[Any]) -> None:
             case "forget":
                 table.forget(f"comm://d/{address}", session)
             case "watch":
-                worker.homes.look_for([f"comm://d/{address}/changes"])
-            case "unwatch" if worker.interest.accepts(f"comm://d/{address}/changes"):
-                worker.interest._unwatch(f"comm://d/{address}/changes")
+                worker.homes.look_for([NAMES[number].format(address)])
+            case "unwatch" if NAMES[number].format(address) in worker.interest._watched:
+                worker.interest._unwatch(NAMES[number].format(address))
         for _ in range(turns):
             await asyncio.sleep(0)
     for _ in range(3):  # what one hears may make it say something
         for worker in workers:
             worker.transport.tell(Backpressure("", False))
             await worker.settled()
-            await worker.watch(*(f"comm://d/{address}/changes" for address in range(4)))
+            await worker.watch(*(each.format(at) for at in range(4) for each in NAMES))
     assert workers[0].seen() == workers[1].seen()
+    for worker in workers:
+        for name in tuple(worker.interest._watched):
+            worker.interest._unwatch(name)
+    for worker in workers:
+        held = set(worker.table.owners) | set(worker.table.learned) | set(worker.table.runtimes)
+        for remote in worker.replicator.remotes.values():
+            assert {remote.runtime_url, *remote.owned, *remote.learned} & held
     await asyncio.gather(*(worker.transport.stop() for worker in workers))
 
 

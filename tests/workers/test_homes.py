@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -15,9 +15,9 @@ from msgnode.core.errors import Unavailable
 from msgnode.core.pending import Pending
 from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.redis.client import RedisClient
-from msgnode.redis.directory import Directory
+from msgnode.redis.directory import Directory, Kind
 from msgnode.redis.faults import Unreachable
-from msgnode.workers import homes
+from msgnode.workers import homes, own_names
 from msgnode.workers.directory_entries import DirectoryEntries
 from tests.node import eventually
 from tests.workers.cluster import Fellow, LossyLayer
@@ -33,7 +33,7 @@ class Housed(Fellow):
         self._url = redis_url
         super().__init__(layer, name, secret)
         self.entries = DirectoryEntries(
-            self.in_redis, self.table, self.transport, self, self.replicator, self.interest
+            self.in_redis, self.transport, self, self.names, self.interest
         )
         self.entries.on_back = self.homes.forget_unknown
 
@@ -90,7 +90,7 @@ async def test_w8_an_answer_waits_for_the_directory_and_for_no_other_worker(pair
     one.table.allocate(ADDRESS, one.enter())
     everybody = one.transport.barrier()
     assert everybody is not None
-    found = one.entries.barrier()
+    found = one.names.barrier()
     assert found is not None
     await asyncio.wait_for(found, 10)
     assert not everybody.done()
@@ -180,7 +180,7 @@ async def test_while_the_directory_is_away_a_runtime_may_come(
     async def away(*_: Any) -> Any:
         raise Unreachable("away")
 
-    monkeypatch.setattr(Directory, "find", away)
+    monkeypatch.setattr(Directory, "members", away)
     await one.told_of_runtime("runtime://d/1")
 
 
@@ -188,7 +188,7 @@ async def test_what_a_worker_left_that_has_ended_and_was_taken_over_is_nobodys(p
     one, other, layer = pair
     layer.loses = lambda message: "number" in message
     one.enter("runtime://d/1")
-    assert (found := one.entries.barrier()) is not None
+    assert (found := one.names.barrier()) is not None
     await found
     other.transport.forget(other.transport.peers[one.transport.me.epoch])
     with pytest.raises(Unavailable):  # what it had has not been taken yet
@@ -200,14 +200,96 @@ async def test_what_a_worker_left_that_has_ended_and_was_taken_over_is_nobodys(p
     assert other.homes.is_known("runtime://d/1/sm")
 
 
-async def test_w4_what_nobody_holds_is_known_after_one_question_each_time(pair: Pair) -> None:
+async def test_w7_what_a_dead_worker_only_spoke_as_is_free_and_what_it_held_is_not_known(
+    pair: Pair,
+) -> None:
+    one, other, layer = pair
+    layer.loses = lambda message: "number" in message
+    session = one.enter()
+    one.table.learn("comm://d/spoken", session)
+    one.table.allocate(ADDRESS, session)
+    assert (found := one.names.barrier()) is not None
+    await found
+    other.ended.add(one.transport.me.epoch)
+    other.transport.forget(other.transport.peers[one.transport.me.epoch])
+    await other.told("comm://d/spoken", requires=True)
+    with pytest.raises(Unavailable):
+        await other.told(ADDRESS, requires=True)
+
+
+async def test_w4_whose_session_is_taken_over_is_entered_before_the_dead_one_is_taken_out(
+    pair: Pair,
+) -> None:
     one, _, _ = pair
-    for asked in (1, 2):
+    entries: list[set[str]] = []
+    release = one.in_redis.release
+
+    def releases(kind: Kind, name: str, member: str) -> None:
+        entries.append(set(entered))
+        release(kind, name, member)
+
+    entered: set[str] = set()
+    join = one.in_redis.join
+
+    async def joins(names: Collection[str], member: str) -> dict[str, set[str]]:
+        found = await join(names, member)
+        entered.update(names)
+        return found
+
+    one.in_redis.release, one.in_redis.join = releases, joins  # type: ignore[method-assign]
+    one.in_redis.claim(Kind.NAME, ADDRESS, "=dead")
+    one.table.allocate(ADDRESS, one.enter())
+    one.names.taken([ADDRESS], [], "dead")
+    await one.settled()
+    assert entries == [{ADDRESS, *one.table.runtimes}]
+    assert "=dead" not in (await one.in_redis.members(Kind.NAME, [ADDRESS]))[ADDRESS]
+
+
+async def test_of_workers_that_a_directory_names_and_nobody_knows_only_so_many_are_remembered(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_names, "_MOST_UNKNOWN", 5)
+    one, _, _ = pair
+    epochs = {f"nobody {number}" for number in range(20)}
+    one.retired |= epochs
+    for epoch in epochs:
+        one.in_redis.claim(Kind.NAME, ADDRESS, f"={epoch}")
+    await one.told(ADDRESS)
+    assert one.homes.is_known(ADDRESS)
+    assert len(one.names._unknown) == 5
+
+
+async def test_w4_a_directory_that_lies_is_asked_again_and_harms_nobody(pair: Pair) -> None:
+    one, other, _ = pair
+    unknown = {"", "nobody", "\N{SNOWMAN}"}  # epochs nobody has registered
+    for each in (one, other):
+        each.retired |= unknown
+    for name in (ADDRESS, "hyperty://d/nobodys"):
+        for kind in ("", "=", "?", "~"):
+            for epoch in (*unknown, one.transport.me.epoch):
+                other.in_redis.claim(Kind.NAME, name, kind + epoch)
+    session = one.enter()
+    one.table.allocate(ADDRESS, session)
+    await one.settled()
+    await other.told("hyperty://d/nobodys")
+    assert other.homes.is_known("hyperty://d/nobodys")
+    assert other.table.listeners("hyperty://d/nobodys") == ()
+    await other.told(ADDRESS)
+    assert other.table.owners[ADDRESS].id == session.id
+
+
+async def test_w4_what_nobody_holds_is_asked_once_and_heard_of_when_somebody_does(
+    pair: Pair,
+) -> None:
+    one, other, _ = pair
+    for _ in range(2):
         await one.told(ADDRESS)
         assert one.homes.is_known(ADDRESS)
-        assert (one.homes.asked, one.homes.not_known) == (asked, 0)
-    with pytest.raises(Pending):  # "nobody" is of the message that asked
-        one.homes.find(("session", b"2"), [ADDRESS])
+        assert (one.homes.asked, one.homes.not_known) == (1, 0)
+    session = other.enter()
+    other.table.allocate(ADDRESS, session)
+    await other.settled()
+    assert one.table.owners[ADDRESS].id == session.id
 
 
 async def test_w4_what_its_home_cannot_be_asked_for_is_not_known_and_soon_asked_again(
@@ -255,34 +337,9 @@ async def test_w4_what_the_directory_still_names_and_its_home_does_not_is_nobody
     session = one.enter()
     one.table.allocate(ADDRESS, session)
     await one.settled()
-    one.entries.changed = lambda *_: None  # type: ignore[method-assign]
-    del one.table.owners[ADDRESS], other.table.owners[ADDRESS]
+    del one.table.owners[ADDRESS]
     await other.told(ADDRESS)
     assert other.homes.is_known(ADDRESS)
-
-
-async def test_of_a_session_that_moved_its_new_worker_is_asked(pair: Pair) -> None:
-    one, other, _ = pair
-    session = one.enter()
-    one.table.allocate(ADDRESS, session)
-    await one.settled()
-    one.entries.gone(session)
-    other.entries.place(session)
-    assert (moved := other.entries.barrier()) is not None
-    await moved
-    one.entries.left(session)  # of its own accord it says nothing of who came after
-    del one.table.owners[ADDRESS]
-    asked: list[Any] = []
-    other.homes.heard = lambda peer, message: asked.append(message)  # type: ignore[method-assign]
-    known = asyncio.Event()
-    with pytest.raises(Pending) as fact:
-        one.homes.find(KEY, [ADDRESS])
-    fact.value.when_known(known.set)
-    async with asyncio.timeout(10):
-        while not asked:
-            await eventually()
-    assert asked[0].addresses == [ADDRESS]
-    await asyncio.wait_for(known.wait(), 10)
 
 
 async def test_w11_an_engine_that_lost_its_data_says_nobody_only_once_it_is_filled_again(
@@ -291,7 +348,7 @@ async def test_w11_an_engine_that_lost_its_data_says_nobody_only_once_it_is_fill
     one, other, layer = pair
     layer.loses = lambda message: "number" in message
     one.table.allocate(ADDRESS, one.enter())
-    assert (found := one.entries.barrier()) is not None
+    assert (found := one.names.barrier()) is not None
     await found
     operator = RedisClient(redis_url)
     await operator.start()
@@ -319,9 +376,9 @@ async def test_what_ends_is_not_in_the_directory_any_more(pair: Pair, redis_url:
     one.table.allocate("hyperty://d/2", session)
     one.table.release(ADDRESS, session)
     one.end(session)
-    await one.told(ADDRESS)  # behind all that was said
+    await one.in_redis.members(Kind.NAME, [ADDRESS])  # behind all that was said
     operator = RedisClient(redis_url)
     await operator.start()
-    left = await operator.execute("KEYS", f"msgnode:{one.transport.node}:[asrb]:*")
+    left = await operator.execute("KEYS", f"msgnode:{one.transport.node}:[nb]:*")
     await operator.close()
     assert left == []

@@ -21,6 +21,7 @@ from tests.workers.cluster import Fellow, LossyLayer
 from tests.workers.test_homes import Housed
 
 TO = "comm://d/1/changes"
+HELD = "hyperty://d/1"
 
 Three = tuple[Housed, Housed, Housed, LossyLayer]
 
@@ -73,7 +74,7 @@ async def test_w8_an_answer_waits_for_who_sends_there_and_for_no_other_worker(
     send, layer.send = layer.send, _only(layer, inbox)  # type: ignore[method-assign]
     one.table.allocate("hyperty://d/1", listener)
     one.table.subscribe(TO, listener)
-    everybody, heard = one.transport.barrier(), one.entries.heard()
+    everybody, heard = one.transport.barrier(), one.names.barrier()
     assert everybody is not None
     assert heard is not None
     await asyncio.wait_for(heard, 10)
@@ -105,7 +106,7 @@ async def test_w5_of_two_that_subscribe_and_send_at_once_one_finds_the_other(thr
             worker.table.subscribe(to, worker.sessions[id_])
         await sending
         for worker in (one, third):
-            heard = worker.entries.heard()
+            heard = worker.names.barrier()
             if heard is not None:
                 await asyncio.wait_for(heard, 10)
         assert heard_at(other, to) == set(listeners)
@@ -121,6 +122,7 @@ async def test_w5_while_a_listener_moves_everybody_reaches_it(
     await one.settled()
     if is_watched_before:
         await asyncio.gather(other.watch(TO), third.watch(TO))
+    await other.know(listener)
     coming = asyncio.create_task(other.moves.fetch(listener.id))
     number = 0
     while not coming.done():
@@ -135,7 +137,7 @@ async def test_w5_while_a_listener_moves_everybody_reaches_it(
     for worker in (one, third):
         await worker.watch(TO)
         assert heard_at(worker) == {listener.id}
-    third.table.touch(third.enter())
+    third.says_something()
     await third.settled()
     await eventually()
     await _until(lambda: len(arrived.frames) == number)
@@ -146,11 +148,84 @@ async def test_w5_while_a_listener_moves_everybody_reaches_it(
     assert not heard_at(third)
 
 
+async def test_w4_who_asks_where_a_session_was_is_told_where_it_is(three: Three) -> None:
+    one, other, third, _ = three
+    session = one.enter()
+    one.table.allocate(HELD, session)
+    await one.settled()
+    await other.know(session)
+    await other.moves.fetch(session.id)
+    await other.settled()
+    epochs = [f"={each.transport.me.epoch}" for each in (one, other)]
+    one.in_redis.claim(Kind.NAME, HELD, epochs[0])  # as who read it before the move found it
+    one.in_redis.release(Kind.NAME, HELD, epochs[1])
+    await one.in_redis.members(Kind.NAME, [HELD])
+    await third.watch(HELD)
+    assert third.table.owners[HELD].id == session.id
+    third.replicator.remotes[session.id].deliver(b"1")
+    await _until(lambda: other.sessions[session.id].frames == [b"1"])
+
+
+async def test_w4_where_nobody_was_a_holder_that_comes_is_told_of(three: Three) -> None:
+    one, other, third, _ = three
+    for worker in (other, third):
+        await worker.watch(HELD)
+        assert worker.homes.hears(HELD)
+    session = one.enter()
+    one.table.allocate(HELD, session)
+    assert (heard := one.names.barrier()) is not None
+    await asyncio.wait_for(heard, 10)
+    assert other.table.owners[HELD].id == third.table.owners[HELD].id == session.id
+    one.table.release(HELD, session)
+    await one.settled()
+    assert not other.table.owners
+    assert session.id not in other.replicator.remotes
+
+
+async def test_w9_what_becomes_of_a_session_is_told_to_who_knows_of_it_and_to_no_other(
+    three: Three,
+) -> None:
+    one, other, third, _ = three
+    session = one.enter()
+    one.table.allocate(HELD, session)
+    await one.settled()
+    await other.watch(HELD)
+    remote = other.replicator.remotes[session.id]
+    session.is_connected = not session.is_connected
+    one.table.touch(session)
+    await one.settled()
+    assert remote.is_connected is session.is_connected
+    assert third.table.sizes == {**third.table.sizes, "allocations": 0, "runtimes": 0}
+    one.end(session)
+    await one.settled()
+    assert not other.replicator.remotes
+    assert not other.table.runtimes
+    assert not one.replicator.announcements._told
+
+
+async def test_a_frame_for_a_session_that_is_gone_is_answered_and_its_copy_goes(
+    three: Three,
+) -> None:
+    one, other, _, _ = three
+    session = one.enter()
+    one.table.allocate(HELD, session)
+    await one.settled()
+    await other.watch(HELD)
+    remote = other.replicator.remotes[session.id]
+    one.replicator.announcements._told.clear()  # as if the other had not been told
+    one.names._watchers.clear()
+    one.end(session)
+    remote.deliver(b"late")
+    await _until(lambda: one.strays == [b"late"])
+    await _until(lambda: session.id not in other.replicator.remotes)
+    assert not other.table.owners
+
+
 async def test_w9_what_was_not_sent_to_for_longest_is_watched_no_longer(
     three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other, _, _ = three
-    monkeypatch.setattr(interest, "MOST_WATCHED", 10)
+    monkeypatch.setattr(interest, "MOST_WATCHED", 20)  # of each two: it, and what is above it
     listener = one.enter()
     for number in range(30):
         to = f"comm://d/{number}/changes"
@@ -161,7 +236,7 @@ async def test_w9_what_was_not_sent_to_for_longest_is_watched_no_longer(
     assert other.table.sizes["subscribed_addresses"] == 10
     assert heard_at(other, "comm://d/0/changes")
     assert not heard_at(other, "comm://d/1/changes")
-    other.table.touch(other.enter())
+    other.says_something()
     await other.settled()
     one.table.subscribe("comm://d/1/changes", one.enter())
     await one.settled()
@@ -185,11 +260,11 @@ async def test_w7_who_could_not_be_found_out_is_told_of_a_gap_and_nobody_else(
         "number" in message and message["epoch"] == other.transport.me.epoch
     )
     with pytest.raises(Pending) as pending:
-        sender.homes.find("key", (), [TO])
+        sender.homes.find("key", [TO])
     given_up = asyncio.Event()
     pending.value.when_known(given_up.set)
     await asyncio.wait_for(given_up.wait(), 20)
-    sender.homes.find("key", (), [TO])  # not held up any longer
+    sender.homes.find("key", [TO])  # not held up any longer
     assert heard_at(sender) == {known.id}
     layer.loses = lambda message: False
 
@@ -224,17 +299,20 @@ async def test_w11_after_an_engine_came_back_empty_subscriptions_are_heard_of_ag
     operator = RedisClient(server.url)
     await operator.start()
     await _until(lambda: one.entries.is_filled and other.entries.is_filled)
-    await _until(lambda: not one.interest._owed and one.transport.hears_itself)
+    await _until(lambda: not one.names._owed and one.transport.hears_itself)
     directory = Directory(server.url, one.transport.node)
     await directory.start()
-    found = await directory.find((), (), {(Kind.LISTENERS, f"{TO}/2"), (Kind.LISTENERS, TO)})
-    assert found.is_whole
+    epochs = [each.transport.me.epoch for each in (one, other)]
+    async with asyncio.timeout(20):
+        while not await directory.are_filled(epochs):
+            await eventually()
+    assert set(await directory.members(Kind.NAME, [TO, f"{TO}/2"])) == {TO, f"{TO}/2"}
 
     async def is_heard(*addresses: str) -> None:
         async with asyncio.timeout(20):
             while not all(map(other.homes.hears, addresses)):
                 try:
-                    other.homes.find("key", (), addresses)
+                    other.homes.find("key", addresses)
                 except Pending as fact:
                     known = asyncio.Event()
                     fact.when_known(known.set)

@@ -41,7 +41,7 @@ async def test_whatever_becomes_of_redis_nothing_is_lost_in_silence(pair: Pair, 
     one, other, server = pair
     session = other.enter()
     await other.settled()
-    (remote,) = one.table.runtimes[session.runtime_url]
+    remote = await one.know(session)
     operator = RedisClient(server.url)
     await operator.start()
     taken: list[bytes] = []
@@ -91,12 +91,13 @@ async def test_while_redis_is_full_an_alarm_stands_and_what_was_said_is_heard_af
     await operator.start()
     await operator.execute("CONFIG", "SET", "maxmemory", "1mb")  # less than it uses
     session = one.enter()
-    await _until(lambda: "redis-full" in one.alarms)
-    assert "redis-full" not in one.cleared
+    other.homes.look_for([session.runtime_url])
+    await _until(lambda: "redis-full" in other.alarms)
+    assert "redis-full" not in other.cleared
     assert session.runtime_url not in other.table.runtimes
     await operator.execute("CONFIG", "SET", "maxmemory", 0)
     await operator.close()
-    await _until(lambda: "redis-full" in one.cleared)
+    await _until(lambda: "redis-full" in other.cleared)
     await _until(lambda: session.runtime_url in other.table.runtimes)
 
 

@@ -1,0 +1,344 @@
+"""At which names this worker has sessions: entered in the directory, and told to who watches them.
+
+A name is an address that sessions hold, have subscribed or send to, or a runtime's URL. In the
+directory a worker is entered at each name where sessions of its own hold something (`=` and its
+epoch), have only spoken as it (`~`) or only listen (its epoch), and as a watcher (`?`) at each that
+its sessions send something to (interest.py). Whoever enters itself reads after that who else is
+there; so of two that do it at once at least one finds the other.
+
+Rules
+- Watchers of a name, and those that hold it as well, are told who is there and every change.
+- An answer that a session has something waits until this worker is entered, and until the watchers
+  know of it. While the directory does not take it all workers are told, and that something is owed:
+  what is not found is not known then, for any of them.
+- What a session has only spoken as ends with its worker. What it holds or hears counts until
+  whoever takes the session is entered instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from time import monotonic
+from typing import Protocol
+
+from msgnode.bus.table import RoutingTable
+from msgnode.bus.writing import Barrier, after_barrier
+from msgnode.core.addresses import runtime_line
+from msgnode.core.faults import FAULTS
+from msgnode.redis.directory import Directory, Kind
+from msgnode.redis.faults import RedisFault
+
+from .peer import Peer
+from .protocol import EntriesOwed
+from .remote import RemoteSession
+from .transport import PeerTransport
+
+HOLDS, SPEAKS, LISTENS, WATCHES = "=", "~", "", "?"
+_AT_ONCE = 200  # names entered again before Redis is waited for
+_MOST_UNKNOWN = 10_000
+_FORGOTTEN_AFTER = 60.0  # seconds that an unknown epoch is taken for that of a worker that comes
+
+
+class Sessions(Protocol):
+    """The sessions at names, ours and those of other workers."""
+
+    def tell_at(self, name: str, epochs: Collection[str]) -> None:
+        """Tell these workers which sessions of this one are at a name."""
+        ...
+
+    def remotes_at(self, name: str) -> Iterator[RemoteSession]:
+        """The sessions of other workers at a name."""
+        ...
+
+
+class OwnNames:
+    """One instance per worker. `sessions` is set before the start.
+
+    `is_retired` says whether a worker has ended and what it had was taken, `is_dead` whether it has
+    ended and that is being taken.
+
+    `tells_all` stands while the directory may be another one, in which not all that watch are
+    entered yet: all workers are told then.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        table: RoutingTable,
+        transport: PeerTransport,
+        is_retired: Callable[[str], bool],
+        is_dead: Callable[[str], bool],
+    ) -> None:
+        self.sessions: Sessions
+        self.tells_all = False
+        self._directory = directory
+        self._table = table
+        self._transport = transport
+        self._is_retired = is_retired
+        self._is_dead = is_dead
+        self._epoch = transport.me.epoch
+        self._watchers: dict[str, set[str]] = {}  # epoch -> names of ours that it watches
+        self._unknown: dict[str, float] = {}  # epochs of watchers nobody has heard of, since when
+        self._at: Mapping[str, set[str]] = {HOLDS: set(), SPEAKS: set(), LISTENS: set()}
+        self._new: list[tuple[str, str]] = []  # of these names, those of this turn of the loop
+        self._replaced: list[tuple[str, str]] = []  # entries of the dead, until ours are there
+        self._owed: set[str] = set()  # of our names, those that the directory did not take
+        self._entering: set[asyncio.Task[None]] = set()
+        self._is_started = False
+
+    async def stop(self) -> None:
+        """Enter nothing more."""
+        for task in self._entering:
+            task.cancel()
+
+    # --- where our sessions are -------------------------------------------------------------------
+
+    def begin(self, kind: str, names: Iterable[str]) -> None:
+        """Sessions of this worker are there, which `enter_again` is to say."""
+        self._is_started = True
+        self._at[kind].update(names)
+
+    def arrived(self, kind: str, names: Iterable[str]) -> None:
+        """Sessions of this worker hold these names, have spoken as them, or listen there."""
+        if not self._is_started:
+            return
+        there = self._at[kind]
+        for name in names:
+            if name not in there:
+                there.add(name)
+                self._enter_soon()
+                self._new.append((kind, name))
+
+    def left(self, names: Iterable[str]) -> None:
+        """A session of this worker is not there any more; others may be."""
+        for name in names:
+            for kind, there in self._at.items():
+                if name in there and not self._is_still(kind, name):
+                    there.discard(name)
+                    self._directory.release(Kind.NAME, name, kind + self._epoch)
+                    for above in _above(name) if kind == HOLDS else ():
+                        self._directory.release(Kind.BELOW, above, f"{self._epoch} {name}")
+            if not self._is_here(name):
+                if name in self._owed:
+                    self._owes(self._owed - {name})
+                for epoch, watched in self._watchers.items():
+                    if self._is_up(epoch):  # another one is told when it is there again
+                        watched.discard(name)
+
+    def gone(self, held: Collection[str], heard: Collection[str], epoch: str) -> None:
+        """A session that is there is with another worker now."""
+        for kind, names in ((HOLDS, held), (LISTENS, heard)):
+            for name in names:
+                self._directory.claim(Kind.NAME, name, kind + epoch)
+        self.left({*held, *heard})
+
+    def holds(self, name: str) -> bool:
+        """Whether a session of this worker holds exactly this name, or has spoken as it."""
+        return name in self._at[HOLDS] or name in self._at[SPEAKS]
+
+    def _is_here(self, name: str) -> bool:
+        return any(name in there for there in self._at.values())
+
+    def _is_still(self, kind: str, name: str) -> bool:
+        """Whether a session of this worker is still at a name, as this."""
+        if kind == LISTENS:
+            return self._table.is_heard_here(name)
+        if kind == SPEAKS:
+            return self._table.is_learned_here(name)
+        return self._table.is_held_here(name)
+
+    def taken(self, held: Iterable[str], heard: Iterable[str], epoch: str) -> None:
+        """A session that is there was taken from a worker that has ended."""
+        self._enter_soon()
+        for kind, names in ((HOLDS, held), (LISTENS, heard)):
+            self._replaced.extend((name, kind + epoch) for name in names)
+
+    def watchers_of(self, name: str) -> list[str]:
+        """The workers that are to hear what changes at a name."""
+        if self.tells_all or name in self._owed:
+            return list(self._transport.peers)
+        return [epoch for epoch, watched in self._watchers.items() if name in watched]
+
+    def watched_by(self, epoch: str) -> list[str]:
+        """The names of ours that a worker watches."""
+        return list(self._watchers.get(epoch, ()))
+
+    @property
+    def barriers(self) -> tuple[Barrier, Barrier]:
+        """What answers wait for: `barrier`, and of what nobody can know yet `entered`."""
+        return self.barrier, self.entered
+
+    def entered(self) -> asyncio.Future[None] | None:
+        """Done when every worker can find where our sessions are now."""
+        return self._after_entering(self._all_told_what_is_owed)
+
+    def findable(self, name: str) -> asyncio.Future[None] | None:
+        """Done when every worker can find who is at a name, and those that watch it know."""
+        return self._after_entering(
+            lambda: self._everybody_told() if self.watchers_of(name) else None
+        )
+
+    def barrier(self) -> asyncio.Future[None] | None:
+        """Done when whoever sends to where our sessions are now reaches them."""
+        return self._after_entering(self._everybody_told)
+
+    def _after_entering(self, further: Barrier) -> asyncio.Future[None] | None:
+        self._enter_new()
+        if not self._entering:
+            return further()
+        found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def entered(_: object) -> None:
+            after_barrier(further, lambda: None if found.done() else found.set_result(None))
+
+        entering = asyncio.gather(*self._entering, return_exceptions=True)
+        entering.add_done_callback(entered)
+        return found
+
+    @property
+    def is_owing(self) -> bool:
+        """Whether something is not in the directory that should be."""
+        return bool(self._owed)
+
+    def _all_told_what_is_owed(self) -> asyncio.Future[None] | None:
+        return self._transport.barrier() if self._owed or self.tells_all else None
+
+    def _everybody_told(self) -> asyncio.Future[None] | None:
+        is_for_all = self._owed or self.tells_all
+        return self._transport.barrier() if is_for_all else self._transport.heard()
+
+    def _enter_soon(self) -> None:
+        if not self._new and not self._replaced:
+            asyncio.get_running_loop().call_soon(self._enter_new)
+
+    def _enter_new(self) -> None:
+        new, self._new = self._new, []
+        replaced, self._replaced = self._replaced, []
+        if new or replaced:
+            task = asyncio.create_task(self._enter_some(new, replaced))
+            self._entering.add(task)
+            task.add_done_callback(self._entering.discard)
+
+    async def _enter_some(
+        self, new: Collection[tuple[str, str]], replaced: Iterable[tuple[str, str]]
+    ) -> None:
+        """Be entered at new names, and then take out those that were there in our place."""
+        with FAULTS.kept_to("directory"):
+            try:
+                await self._enter(new)
+            except RedisFault:
+                owed = {name for _, name in new if self._is_here(name)}
+                new_ones = owed - self._owed
+                self._owes(self._owed | owed)
+                for name in new_ones:
+                    self.sessions.tell_at(name, list(self._transport.peers))
+            for name, member in replaced:
+                self._directory.release(Kind.NAME, name, member)
+
+    async def _enter(self, new: Collection[tuple[str, str]]) -> None:
+        """Be entered at these names, and tell who watches them. Raises RedisFault."""
+        for kind, there in self._at.items():
+            names = [name for each, name in new if each == kind and name in there]
+            if not names:
+                continue
+            for name in names if kind == HOLDS else ():
+                for above in _above(name) if name in self._table.runtimes else ():
+                    self._directory.claim(Kind.BELOW, above, f"{self._epoch} {name}")
+            found = await self._directory.join(names, kind + self._epoch)
+            self._owes(self._owed.difference(names))
+            for name, members in found.items():
+                if name not in there:  # it has ended meanwhile
+                    self._directory.release(Kind.NAME, name, kind + self._epoch)
+                    continue
+                told = {e for e, what in self.others(name, members) if what != LISTENS}
+                for epoch in told:
+                    self._watchers.setdefault(epoch, set()).add(name)
+                self.sessions.tell_at(name, told)
+
+    def _owes(self, names: set[str]) -> None:
+        before, self._owed = bool(self._owed), names
+        if bool(names) != before:
+            self._transport.tell(EntriesOwed(bool(names)))
+
+    def _is_up(self, epoch: str) -> bool:
+        peer = self._transport.peers.get(epoch)
+        return peer is not None and peer.is_up
+
+    # --- what others say --------------------------------------------------------------------------
+
+    def asked(self, peer: Peer, name: str) -> list[str]:
+        """Another worker watches a name from now on; the workers to which sessions have gone."""
+        if self._is_here(name):
+            self._watchers.setdefault(peer.epoch, set()).add(name)
+        self.sessions.tell_at(name, [peer.epoch])
+        gone = {each.peer.epoch for each in self.sessions.remotes_at(name)}
+        return list(gone - {peer.epoch})
+
+    def met(self, peer: Peer, name: str) -> None:
+        """Another worker has sessions at a name; where this one has some, too, they are told."""
+        watched = self._watchers.setdefault(peer.epoch, set())
+        if self.holds(name) and name not in watched:
+            watched.add(name)
+            self.sessions.tell_at(name, [peer.epoch])
+
+    def unwatched(self, peer: Peer, names: Iterable[str]) -> None:
+        """Another worker watches these names no longer."""
+        self._watchers.get(peer.epoch, set()).difference_update(names)
+
+    def forget(self, epoch: str) -> None:
+        """A worker has ended: it watches nothing any more."""
+        for name in self._watchers.pop(epoch, ()):
+            self._directory.release(Kind.NAME, name, WATCHES + epoch)
+
+    # --- kept up ----------------------------------------------------------------------------------
+
+    async def enter_again(self, pause: float) -> None:
+        """Be entered at everything once more. Raises RedisFault."""
+        for kind, there in self._at.items():
+            for some in in_parts(there):
+                await self._enter([(kind, name) for name in some])
+                await asyncio.sleep(pause)
+
+    def look_after(self) -> None:
+        """Do again what could not be done, and forget who has not been heard of for long."""
+        if self._owed and not self._entering:
+            for kind, there in self._at.items():
+                self._new.extend((kind, name) for name in self._owed & there)
+            self._enter_new()
+        for epoch in tuple(self._watchers):
+            if self._has_ended(epoch):
+                self.forget(epoch)
+
+    def others(self, name: str, members: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """The other workers at a name, each with what it is entered as."""
+        for member in members:
+            kind = member[:1] if member[:1] in (HOLDS, SPEAKS, WATCHES) else LISTENS
+            epoch = member[len(kind) :]
+            if self._has_ended(epoch) or (kind == SPEAKS and self._is_dead(epoch)):
+                self._directory.release(Kind.NAME, name, member)
+            elif epoch != self._epoch:
+                yield epoch, kind
+
+    def _has_ended(self, epoch: str) -> bool:
+        """Whether nobody has heard of a worker for so long that it is not one that comes."""
+        if not self._is_retired(epoch):
+            self._unknown.pop(epoch, None)
+            return False
+        now = monotonic()
+        since = self._unknown.setdefault(epoch, now)
+        if len(self._unknown) > _MOST_UNKNOWN:  # those that ended first
+            del self._unknown[next(iter(self._unknown))]
+        return now - since > _FORGOTTEN_AFTER
+
+
+def _above(runtime_url: str) -> list[str]:
+    """The addresses above a runtime's URL, in its own spelling."""
+    line = runtime_line(runtime_url)
+    return line[1 : len(line) // 2]
+
+
+def in_parts(names: Iterable[str]) -> list[list[str]]:
+    """Names, some at a time."""
+    all_ = list(names)
+    return [all_[start : start + _AT_ONCE] for start in range(0, len(all_), _AT_ONCE)]

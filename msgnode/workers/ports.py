@@ -1,0 +1,105 @@
+"""What the sessions of other workers need of this one's rooms, as Protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from msgnode.bus.ports import DeliveryResult, Listener, Response
+
+from . import protocol
+from .peer import Peer
+from .protocol import (
+    AnyFrame,
+    CounterReport,
+    NamesRequest,
+    NamesResponse,
+    RpcRequest,
+    RpcResponse,
+)
+
+
+class SessionHandover(Protocol):
+    """What is to be done with the words about sessions that change their worker."""
+
+    def heard(self, peer: Peer, message: protocol.AnyMessage) -> None: ...
+
+    def take(self, peer: Peer, session_id: str, message: AnyFrame) -> bool:
+        """A frame for a session that is not here; whether it was taken."""
+        ...
+
+    def take_response(self, peer: Peer, session_id: str, frame: bytes, response: Response) -> None:
+        """A response for a session that is not here."""
+        ...
+
+    def taken_over(self, session_id: str) -> None:
+        """A peer has a session that we have as well: theirs counts."""
+        ...
+
+    def down(self, peer: Peer) -> None: ...
+
+    def is_leaving(self, session_id: str) -> bool:
+        """Whether a session is being given to another worker."""
+        ...
+
+
+class LocalSessions(Protocol):
+    """The sessions of this worker, and what they hold."""
+
+    @property
+    def sessions(self) -> Mapping[str, Listener]: ...
+
+    def withdraw(self, address: str, session: Listener) -> None:
+        """The session does not own the address any more."""
+        ...
+
+    def remote_entered(self, session: Listener) -> None:
+        """A session of another worker is there, or it speaks for somebody else now."""
+        ...
+
+    def remote_left(self, session: Listener) -> None:
+        """A session of another worker has ended."""
+        ...
+
+    def missed(self, session_id: str) -> None:
+        """Frames for the session were lost: tell it."""
+        ...
+
+    def respond(self, session: Listener, frame: bytes, response: Response) -> DeliveryResult | None:
+        """Give a session a response from another worker; None if it has not asked for it."""
+        ...
+
+    def undeliverable(self, frame: bytes) -> None:
+        """A frame came for a session that has ended meanwhile."""
+        ...
+
+    def said(
+        self,
+        peer: Peer,
+        message: CounterReport | RpcRequest | RpcResponse | NamesRequest | NamesResponse,
+    ) -> None:
+        """Another worker says what is not about a session."""
+        ...
+
+    def check_socket(self, peer: Peer, session_id: str) -> None:
+        """Another worker asks whether anybody is behind a session's socket."""
+        ...
+
+    def socket_checked(self, session_id: str, outcome: bool | None) -> None:
+        """Another worker has found out whether anybody is behind a session's socket."""
+        ...
+
+
+class ArrivalTracer(Protocol):
+    """Is told of frames that are traced and come from another worker."""
+
+    def arrived(
+        self,
+        traceparent: str,
+        frame: bytes,
+        session: Listener,
+        taken: DeliveryResult | None,
+        worker: str,
+    ) -> None:
+        """A session was handed such a frame; `taken` is None for a response it did not ask for."""
+        ...

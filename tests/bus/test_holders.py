@@ -1,0 +1,78 @@
+"""Before a message is routed, it is known who at other workers holds what it is for or about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Hashable
+
+import pytest
+
+from msgnode.bus.holders import NoOthers, find_holders
+from msgnode.bus.routes import ComponentBook
+from msgnode.bus.table import RoutingTable
+from msgnode.core import messages
+from tests.fakes import DOMAIN, FakeSession
+
+PEER = "runtime://third.example/messaging-node-1"
+
+
+class Others(NoOthers):
+    """Other workers, of which some names are known."""
+
+    def __init__(self, *known: str) -> None:
+        self.known = set(known)
+        self.asked: list[str] = []
+
+    def hears(self, address: str) -> bool:
+        return address in self.known
+
+    def find(self, key: Hashable, addresses: Collection[str]) -> None:
+        self.asked += addresses
+
+    require = find
+
+
+class Registry:
+    """A component that asks whose the address is that a message names."""
+
+    addresses = (f"domain://registry.{DOMAIN}",)
+    answers_below = False
+
+    def addresses_of(self, message: messages.Message) -> list[str]:
+        return [message.fields()["resource"]]
+
+
+def asked_for(to: str, *known: str, peers: bool = True, about: str = "") -> list[str]:
+    table, others = RoutingTable(), Others(*known)
+    session = FakeSession(f"runtime://{DOMAIN}/alice")
+    table.add_runtime(session)
+    if peers:
+        table.peers = {"third.example": PEER}
+    frame = {"id": 1, "type": "read", "from": session.runtime_url, "to": to}
+    frame["body"] = {"resource": about}
+    message = messages.parse(json.dumps(frame).encode())
+    book = ComponentBook([Registry()])  # type: ignore[list-item]
+    find_holders(others, message, session, book, table)  # type: ignore[arg-type]
+    return others.asked
+
+
+@pytest.mark.parametrize("to", ["hyperty://third.example/1", "domain://msg-node.third.example/sm"])
+def test_the_session_of_the_peer_is_looked_for_with_the_address(to: str) -> None:
+    assert asked_for(to) == [PEER, to]
+    assert asked_for(to, to) == [PEER], "the address was heard of before the peer was there"
+    assert asked_for(to, to, PEER) == []
+
+
+def test_for_an_address_of_no_peers_nothing_more_is_looked_for() -> None:
+    to = f"hyperty://{DOMAIN}/1"
+    assert asked_for(to) == [to]
+    assert asked_for(to, to) == []
+    assert asked_for("hyperty://third.example/1", peers=False) == ["hyperty://third.example/1"]
+
+
+def test_what_a_component_is_asked_about_is_looked_for_though_its_own_address_is_known() -> None:
+    """Or whoever named a component's address once could register what others hold."""
+    to, about = Registry.addresses[0], f"hyperty://{DOMAIN}/of-somebody"
+    assert asked_for(to, about=about) == [about]
+    assert asked_for(to, to, about=about) == [about]
+    assert asked_for(to, to, about, about=about) == []
