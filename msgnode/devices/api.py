@@ -71,13 +71,13 @@ class DeviceApi:
         sessions: DeviceSessions,
         settings: DeviceSettings,
         workers: OtherWorkers | None,
-        outlets: Outlets | None = None,
+        outlets: Outlets,
     ) -> None:
         self._sessions = sessions
         self._devices = sessions.devices
         self._settings = settings
         self._bodies = BodyBudget()
-        self._outlets = outlets or Outlets(sessions, settings.max_body)
+        self._outlets = outlets
         self._router = SessionRouter(sessions, workers, settings.max_body, self)
         self.answer = self._router.answer
 

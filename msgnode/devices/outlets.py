@@ -9,8 +9,8 @@ from msgnode.core.identity import Identity
 
 from .devices import Device
 from .http import Exchange, encode
+from .outlet_store import PUSH, WEBHOOK, OutletStore
 from .push import PushWakeups
-from .resumption import DeviceSessions
 from .session_router import key_of
 from .webhook import Webhooks, challenge, read_target
 
@@ -21,19 +21,20 @@ WEBHOOK_SECONDS = 10.0
 class Outlets:
     """One instance per worker; `webhooks` and `wakeups` are None while they are switched off.
 
-    `may_have_webhooks` says whether sessions of an identity may.
+    `may_have_webhooks` says whether sessions of an identity may; `store` keeps what they need to go
+    on at another worker.
     """
 
     def __init__(
         self,
-        sessions: DeviceSessions,
         max_body: int,
+        store: OutletStore,
         webhooks: Webhooks | None = None,
         may_have_webhooks: Callable[[Identity | None], bool] = lambda _: False,
         wakeups: PushWakeups | None = None,
     ) -> None:
-        self._sessions = sessions
         self._max_body = max_body
+        self._store = store
         self._webhooks = webhooks
         self._may_have_webhooks = may_have_webhooks
         self._wakeups = wakeups
@@ -49,6 +50,7 @@ class Outlets:
                 raise NotFound("The session has no webhook at this worker.")
             await exchange.answer(200, encode({"url": known.target.url, "state": known.state}))
         elif exchange.method == "DELETE":
+            await self._store.forget(device.session.id, WEBHOOK)
             webhooks.end(device)
             await exchange.answer(204)
         else:
@@ -58,10 +60,13 @@ class Outlets:
         """Set or remove the push subscription by which the device is woken."""
         wakeups = self._push()
         if exchange.method == "DELETE":
+            await self._store.forget(device.session.id, PUSH)
             wakeups.unsubscribe(device)
             await exchange.answer(204)
             return
-        wakeups.subscribe(device, await exchange.json(self._max_body))
+        endpoint = wakeups.read(await exchange.json(self._max_body))
+        await self._store.keep_push(device.session.id, endpoint)
+        wakeups.subscribe(device.session, endpoint)
         await exchange.answer(201, encode({"key": wakeups.key.public}))
 
     async def push_key(self, exchange: Exchange) -> None:
@@ -73,13 +78,11 @@ class Outlets:
             raise Forbidden("A webhook is for sessions of an API key with device:many.")
         asked = await exchange.json(self._max_body)
         target, secret = read_target(asked, webhooks.http)
+        webhooks.check_room(device)
         await challenge(webhooks.http, target)
         key = key_of(exchange)
-
-        async def resume() -> Device:
-            return await self._sessions.device(await self._sessions.find(key), key, exchange.source)
-
-        webhooks.begin(device, target, resume)
+        await self._store.keep_webhook(device.session.id, target, key.token)
+        webhooks.begin(device, target)
         await exchange.answer(200, encode({"url": target.url, "secret": secret}))
 
     def _push(self) -> PushWakeups:

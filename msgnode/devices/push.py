@@ -26,6 +26,7 @@ from joserfc.jwk import ECKey
 
 from msgnode.core.errors import BadMessage, Unavailable
 from msgnode.core.faults import FAULTS
+from msgnode.sessions.rules import State
 from msgnode.sessions.session import LiveSession
 
 from .devices import Device, Devices
@@ -110,7 +111,7 @@ class PushCounters:
 
 
 class PushWakeups:
-    """One instance per worker; a subscription belongs to its session, at the worker that has it.
+    """One instance per worker; a subscription is at the worker that has its session.
 
     Args:
         key: of the node.
@@ -119,6 +120,7 @@ class PushWakeups:
         devices: of this worker.
         seconds: that a push service may keep a wake-up.
         raise_alarm: of the node.
+        forget: the push service of a session knows its subscription no longer.
     """
 
     def __init__(
@@ -129,6 +131,7 @@ class PushWakeups:
         devices: Devices,
         seconds: float,
         raise_alarm: Callable[[str, str, str], None],
+        forget: Callable[[str], object],
     ) -> None:
         self.key = key
         self.counters = PushCounters()
@@ -137,16 +140,20 @@ class PushWakeups:
         self._devices = devices
         self._seconds = seconds
         self._raise_alarm = raise_alarm
+        self._forget = forget
         self._subscriptions: dict[str, _Subscription] = {}
         self._sending: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._subscriptions)
 
-    def subscribe(self, device: Device, body: Any) -> None:
-        """Wake this device from now on. Raises BadMessage."""
-        endpoint = read_endpoint(body, self._hosts, self._http)
-        self._subscriptions[device.session.id] = _Subscription(device.session, endpoint)
+    def read(self, body: Any) -> str:
+        """The endpoint of a subscription. Raises BadMessage."""
+        return read_endpoint(body, self._hosts, self._http)
+
+    def subscribe(self, session: LiveSession, endpoint: str) -> None:
+        """Wake the device of this session from now on."""
+        self._subscriptions[session.id] = _Subscription(session, endpoint)
 
     def unsubscribe(self, device: Device) -> None:
         """Wake it no longer."""
@@ -170,6 +177,8 @@ class PushWakeups:
         for id_, each in tuple(self._subscriptions.items()):
             if each.session.has_ended:
                 del self._subscriptions[id_]
+                if each.session.state is State.CLOSED:
+                    self._forget(id_)
             elif not self._waits(each.session):
                 each.is_woken = False
             elif (
@@ -206,6 +215,7 @@ class PushWakeups:
             self.counters.forgotten += 1
             if self._subscriptions.get(id_) is to:
                 del self._subscriptions[id_]
+                self._forget(id_)
         elif status in (400, 401, 403):
             host = urlsplit(to.endpoint).hostname or ""
             text = f"The push service {host} refuses the node's wake-ups: it answered {status}."

@@ -77,6 +77,24 @@ def is_allowed(address: str, networks: Iterable[Network]) -> bool:
     return ip.is_global and not ip.is_multicast
 
 
+async def allowed_addresses(
+    host: str, port: int, networks: Sequence[Network], resolve: Resolve | None = None
+) -> list[str]:
+    """The addresses of a host, each of which the node may connect to.
+
+    Raises:
+        NotAllowed: one of them is not for the node.
+        OSError: the host cannot be resolved.
+    """
+    try:
+        found = await (resolve or _resolved)(host, port)
+    except (OSError, UnicodeError) as error:
+        raise OSError(f"{host} cannot be resolved: {error}") from None
+    if any(not is_allowed(each, networks) for each in found):
+        raise NotAllowed(f"{host} leads to an address that the node does not connect to.")
+    return found
+
+
 class _PublicNetwork(httpcore.AsyncNetworkBackend):
     """Connects to the addresses of a host that were looked at."""
 
@@ -93,9 +111,10 @@ class _PublicNetwork(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Any = None,
     ) -> httpcore.AsyncNetworkStream:
-        addresses = await self._addresses(host, port)
-        if any(not is_allowed(each, self._networks) for each in addresses):
-            raise NotAllowed(f"{host} leads to an address that the node does not connect to.")
+        try:
+            addresses = await allowed_addresses(host, port, self._networks, self._resolve)
+        except OSError as error:
+            raise httpcore.ConnectError(str(error)) from None
         failure: Exception = httpcore.ConnectError(f"{host} has no address")
         for address in addresses:
             try:
@@ -109,12 +128,6 @@ class _PublicNetwork(httpcore.AsyncNetworkBackend):
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-    async def _addresses(self, host: str, port: int) -> list[str]:
-        try:
-            return await self._resolve(host, port)
-        except (OSError, UnicodeError) as error:
-            raise httpcore.ConnectError(f"{host} cannot be resolved: {error}") from None
 
 
 class SafeHttp:
@@ -151,11 +164,21 @@ class SafeHttp:
             NotAllowed: it leads where the node does not go.
             NoAnswer: there is no answer that can be read.
         """
+        told = {"Content-Type": "application/json", **headers, "Content-Length": str(len(body))}
+        return await self._ask("POST", url, body, told)
+
+    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Answer:
+        """Get what is at a URL. Raises what `post` raises."""
+        return await self._ask("GET", url, None, headers or {})
+
+    async def _ask(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Answer:
         if fault := url_fault(url, self.networks):
             raise NotAllowed(f"The URL {fault}.")
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._post(url, body, headers)
+                return await self._exchange(method, url, body, headers)
         except TimeoutError:
             raise NoAnswer(f"It did not answer within {self._seconds:g} s.") from None
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
@@ -167,24 +190,20 @@ class SafeHttp:
         """End all connections."""
         await self._pool.aclose()
 
-    async def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+    async def _exchange(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Answer:
         parts: list[bytes] = []
         size = 0
-        sent = {**headers, "Content-Type": "application/json", "User-Agent": "messaging-node"}
-        async with self._pool.stream(
-            "POST", url, headers=_with_host(url, sent, body), content=body
-        ) as answer:
+        sent = {**headers, "User-Agent": "messaging-node", "Host": urlsplit(url).netloc}
+        told = [(name.encode(), value.encode()) for name, value in sent.items()]
+        async with self._pool.stream(method, url, headers=told, content=body) as answer:
             async for part in answer.aiter_stream():
                 size += len(part)
                 if size > self._max_body:
                     raise NoAnswer(f"It answered more than {self._max_body} bytes.")
                 parts.append(part)
             return Answer(answer.status, b"".join(parts))
-
-
-def _with_host(url: str, headers: Mapping[str, str], body: bytes) -> list[tuple[bytes, bytes]]:
-    told = {**headers, "Host": urlsplit(url).netloc, "Content-Length": str(len(body))}
-    return [(name.encode(), value.encode()) for name, value in told.items()]
 
 
 async def _resolved(host: str, port: int) -> list[str]:

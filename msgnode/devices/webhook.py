@@ -15,16 +15,16 @@ import hmac
 import secrets
 import time
 import uuid
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from msgnode.core.errors import BadMessage, Forbidden, NodeError
+from msgnode.core.errors import BadMessage, Forbidden, NodeError, TooMany
 from msgnode.core.faults import FAULTS
-from msgnode.sessions.rules import CloseCode
+from msgnode.sessions.rules import CloseCode, State
+from msgnode.sessions.session import LiveSession
 
 from . import calls
 from .answering_link import Closed
@@ -37,6 +37,7 @@ SECRET_PREFIX = "whsec_"  # noqa: S105  (says what follows)
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 GIVES_UP = 24 * 3600.0
 """Seconds of failures until a webhook is removed."""
+MAX_URL = 2_000
 _QUIET = 60.0
 _SECRET_BYTES = range(24, 65)
 
@@ -63,6 +64,8 @@ def read_target(body: Any, http: SafeHttp) -> tuple[WebhookTarget, str]:
     url = body.get("url") if isinstance(body, dict) else None
     if not isinstance(url, str) or not url:
         raise BadMessage("`url` must say where to post.")
+    if len(url) > MAX_URL:
+        raise BadMessage(f"`url` may have {MAX_URL:,} characters.")
     if fault := url_fault(url, http.networks):
         raise Forbidden(f"The URL {fault}.")
     secret = str(body.get("secret") or _new_secret())
@@ -121,13 +124,19 @@ class Webhook:
     """One webhook of a device. `state` is for whoever asks: live, or why it is not."""
 
     def __init__(
-        self, device: Device, target: WebhookTarget, http: SafeHttp, counters: WebhookCounters
+        self,
+        device: Device,
+        target: WebhookTarget,
+        http: SafeHttp,
+        counters: WebhookCounters,
+        is_held: Callable[[], bool],
     ) -> None:
         self.device = device
         self.target = target
         self.state = "live"
         self._http = http
         self._counters = counters
+        self._is_held = is_held
         self._posted = 0
 
     async def run(self) -> Closed | None:
@@ -164,6 +173,11 @@ class Webhook:
         id_ = f"{self.device.session.id}-{self.device.buffer.epoch}-{self._posted}"
         pause, began = FIRST_PAUSE, time.monotonic()
         while True:
+            if not self._is_held():  # the session is another worker's, or is about to be
+                await asyncio.sleep(FIRST_PAUSE)
+                if downstream.closed is not None:
+                    return False
+                continue
             try:
                 answer = await post(self._http, self.target, id_, body)
             except (NotAllowed, NoAnswer) as error:
@@ -210,9 +224,15 @@ class Webhook:
         except NodeError as error:
             self.state = error.description
 
+    def goes_on(self, closed: Closed) -> bool:
+        """Whether it goes on with its session, here or elsewhere, after this end."""
+        state = self.device.session.state
+        is_kept = closed.code in (CloseCode.TOO_SLOW, CloseCode.GOING_AWAY)
+        return state is State.MOVED or (is_kept and state is not State.CLOSED)
+
     async def _say_closed(self, downstream: Downstream) -> None:
         closed = downstream.closed
-        if closed is None or closed.code == CloseCode.TOO_SLOW:  # it goes on
+        if closed is None or self.goes_on(closed):
             return
         said = {"code": closed.code, "reason": closed.reason}
         body = encode({"next": "", "gap": False, "messages": [], "close": said})
@@ -223,11 +243,29 @@ class Webhook:
 
 
 class Webhooks:
-    """The webhooks of this worker: one of a session at most, `at_most` in all."""
+    """The webhooks of this worker: one of a session at most.
 
-    def __init__(self, http: SafeHttp, at_most: int = 10_000) -> None:
+    `on_lost` are told of sessions whose webhook is to be set again here.
+
+    Args:
+        http: posts to them.
+        is_held: whether the worker's lease is; it posts nothing without.
+        forget: the session has this webhook no longer.
+        at_most: in all.
+    """
+
+    def __init__(
+        self,
+        http: SafeHttp,
+        is_held: Callable[[], bool],
+        forget: Callable[[str], object],
+        at_most: int = 10_000,
+    ) -> None:
         self.counters = WebhookCounters()
         self.http = http
+        self.on_lost: list[Callable[[LiveSession], None]] = []
+        self._is_held = is_held
+        self._forget = forget
         self._at_most = at_most
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._webhooks: dict[str, Webhook] = {}
@@ -239,19 +277,18 @@ class Webhooks:
         """The webhook of a device."""
         return self._webhooks.get(device.session.id)
 
-    def begin(
-        self, device: Device, target: WebhookTarget, resume: Callable[[], Awaitable[Device]]
-    ) -> None:
-        """Post to this target from now on. Raises Forbidden where there are too many.
+    def check_room(self, device: Device) -> None:
+        """Raises TooMany where there is no room."""
+        if device.session.id not in self._tasks and len(self._tasks) >= self._at_most:
+            raise TooMany("This worker of the node has as many webhooks as it may have.")
 
-        `resume` gets the session back where it lost its connection because too much waited.
-        """
+    def begin(self, device: Device, target: WebhookTarget) -> None:
+        """Post to this target from now on. Raises TooMany where there is no room."""
         id_ = device.session.id
+        self.check_room(device)
         self.end(device)
-        if len(self._tasks) >= self._at_most:
-            raise Forbidden("This worker of the node has as many webhooks as it may have.")
-        webhook = Webhook(device, target, self.http, self.counters)
-        task = asyncio.create_task(self._run(webhook, resume))
+        webhook = Webhook(device, target, self.http, self.counters, self._is_held)
+        task = asyncio.create_task(self._run(webhook))
         self._tasks[id_], self._webhooks[id_] = task, webhook
 
         def ended(_: asyncio.Task[None]) -> None:
@@ -277,10 +314,13 @@ class Webhooks:
             task.cancel()
         await self.http.close()
 
-    @staticmethod
-    async def _run(webhook: Webhook, resume: Callable[[], Awaitable[Device]]) -> None:
-        with FAULTS.kept_to("webhook"), suppress(NodeError):
-            while (closed := await webhook.run()) is not None:
-                if closed.code != CloseCode.TOO_SLOW:
-                    return
-                webhook.device = await resume()
+    async def _run(self, webhook: Webhook) -> None:
+        session = webhook.device.session
+        with FAULTS.kept_to("webhook"):
+            closed = await webhook.run()
+            if closed is None or not webhook.goes_on(closed):
+                self._forget(session.id)
+                return
+        if not session.has_ended:
+            for on_lost in self.on_lost:
+                on_lost(session)

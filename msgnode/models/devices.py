@@ -1,8 +1,34 @@
-"""What operators say of devices."""
+"""How devices are told what waits for them, and what operators say of their topics."""
 
 from __future__ import annotations
 
 from django.db import models
+from django.utils import timezone
+
+from .sessions import Session
+
+
+class DeviceOutlet(models.Model):
+    """Where a device's session is told what waits for it, whichever worker has the session."""
+
+    class Kind(models.TextChoices):
+        WEBHOOK = "webhook"
+        PUSH = "push", "push subscription"
+
+    session = models.ForeignKey(  # a worker of a version without this table deletes sessions too
+        Session, on_delete=models.CASCADE, related_name="outlets", db_constraint=False
+    )
+    kind = models.CharField(max_length=8, choices=Kind.choices)
+    url = models.CharField(max_length=2000)
+    sealed = models.TextField(blank=True, editable=False)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ("-id",)
+        constraints = (models.UniqueConstraint(fields=["session", "kind"], name="outlet_once"),)
+
+    def __str__(self) -> str:
+        return self.url
 
 
 class MqttTopic(models.Model):

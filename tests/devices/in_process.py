@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +20,13 @@ from msgnode.core.digest import digest
 from msgnode.core.errors import Unavailable
 from msgnode.devices.api import DeviceApi, DeviceSettings
 from msgnode.devices.devices import Devices
+from msgnode.devices.outlet_recovery import OutletRecovery
+from msgnode.devices.outlet_store import PUSH, WEBHOOK, StoredOutlet
 from msgnode.devices.outlets import Outlets
 from msgnode.devices.push import PushKey, PushWakeups
 from msgnode.devices.resumption import DeviceSessions
 from msgnode.devices.safe_http import SafeHttp
-from msgnode.devices.webhook import Webhooks
+from msgnode.devices.webhook import Webhooks, WebhookTarget
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.flow_control import FlowLimits
@@ -101,6 +104,30 @@ class Others:
         return answer
 
 
+class OutletRows:
+    """An outlet store without a database."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str], StoredOutlet] = {}
+
+    async def keep_webhook(self, session_id: str, target: WebhookTarget, token: str) -> None:
+        row = StoredOutlet(session_id, WEBHOOK, target.url, token, target)
+        self.kept[session_id, WEBHOOK] = row
+
+    async def keep_push(self, session_id: str, endpoint: str) -> None:
+        self.kept[session_id, PUSH] = StoredOutlet(session_id, PUSH, endpoint)
+
+    async def of(self, session_ids: Sequence[str]) -> list[StoredOutlet]:
+        return [row for row in self.kept.values() if row.session_id in session_ids]
+
+    def forget(self, session_id: str, kind: str = "") -> asyncio.Future[None]:
+        for key in [each for each in self.kept if each[0] == session_id and kind in ("", each[1])]:
+            del self.kept[key]
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+
 class Worker:
     """One worker."""
 
@@ -137,12 +164,18 @@ class Worker:
             ConnectionSettings(FlowLimits(rate, 10**9, 100), 60), None, self.devices,  # type: ignore[arg-type]
         )  # fmt: skip
         self.alarms: list[str] = []
-        self.webhooks = Webhooks(SafeHttp(LOOPBACK, 2.0, 50_000))
+        self.outlets = OutletRows()
+        rows: Any = self.outlets
+        self.webhooks = Webhooks(SafeHttp(LOOPBACK, 2.0, 50_000), lambda: True, rows.forget)
         self.wakeups = PushWakeups(
             PushKey("key", "mailto:o@example.org"), ["127.0.0.1"], self.webhooks.http,
-            self.devices, 60, lambda kind, *_: self.alarms.append(kind),
+            self.devices, 60, lambda kind, *_: self.alarms.append(kind), rows.forget,
         )  # fmt: skip
-        outlets = Outlets(sessions, 50_000, self.webhooks, lambda _: True, self.wakeups)
+        outlets = Outlets(50_000, rows, self.webhooks, lambda _: True, self.wakeups)
+        self.recovery = OutletRecovery(
+            rows, sessions, self.sessions.sessions.get, self.webhooks, self.wakeups, lambda _: True
+        )
+        self.webhooks.on_lost.append(self.recovery.arrived)
         self.api = DeviceApi(sessions, DeviceSettings((), 50_000, 60), self.others, outlets)
 
     def beside(self, other: Worker) -> None:

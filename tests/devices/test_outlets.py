@@ -105,11 +105,13 @@ async def test_a_server_that_takes_nothing_costs_no_more_than_its_session_may_ha
     is_back = True
     worker.deliver(7)
     heard: list[object] = []
+    recovering = asyncio.create_task(worker.recovery.run())
     async with asyncio.timeout(LIMIT):
         while "gap" not in heard or 7 not in heard:
             posted = await server.posted.get()
             heard += [each["body"]["value"] for each in posted["messages"]]
             heard += ["gap"] if posted["gap"] else []
+    recovering.cancel()
 
 
 async def test_a_stream_ends_the_webhook_and_the_end_of_the_session_is_posted(

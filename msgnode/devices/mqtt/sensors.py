@@ -22,19 +22,18 @@ from msgnode.core import addresses, messages
 from msgnode.core.errors import (
     BadMessage,
     Forbidden,
-    GatewayTimeout,
     NodeError,
     TooMany,
     Unavailable,
 )
 from msgnode.core.faults import FAULTS
 from msgnode.core.messages import Message
-from msgnode.devices.connection import FrameConnection
 
 from . import topics
 from .broker import Broker, BrokerAddress
 from .counters import MqttCounters
 from .delivery import Delivery
+from .objects import ObjectClaims, SensorObject
 from .readings import value_of
 from .session import BrokerSession, Opener
 
@@ -44,10 +43,6 @@ WAITING_AT_MOST = 1_000
 """Messages of QoS 0 that may wait; of those of QoS 1 the broker keeps what is beyond its window."""
 COMMANDS_AT_MOST = 1_000
 """Commands that may wait for the broker."""
-CLAIM_SECONDS = 10.0
-_CLAIMED_AT_ONCE = 100
-_PASSING = (Unavailable.code, GatewayTimeout.code)
-_CLAIM_AGAIN = 0.5  # seconds until it is tried again where the node could not answer yet
 _encode = msgspec.json.Encoder().encode
 
 
@@ -62,19 +57,6 @@ class SensorTopic:
     path: tuple[str, ...] = ()
     schema: str = ""
     command_topic: str = ""
-
-
-class _Object:
-    """A data object: the frame of its updates up to the value, and the last value."""
-
-    __slots__ = ("url", "head", "value")
-
-    def __init__(self, url: str, attribute: str) -> None:
-        self.url = url
-        self.value = b"null"
-        self.head = b'"type":"update","from":%b,"to":%b,"body":{"attribute":%b,"value":' % (
-            _encode(url), _encode(f"{url}/changes"), _encode(attribute),
-        )  # fmt: skip
 
 
 class SensorFeed:
@@ -96,23 +78,21 @@ class SensorFeed:
         self._counters = counters
         self._changed = changed
         self._ids = itertools.count(1)
-        self._objects: dict[str, _Object] = {}  # by the topic that says it
-        self._by_url: dict[str, _Object] = {}
-        self._unclaimed: deque[str] = deque()
-        self._claiming: asyncio.Task[None] | None = None
+        self._objects: dict[str, SensorObject] = {}  # by the topic that says it
         self._commands: deque[tuple[str, bytes, Message]] = deque()
         self._wildcards = topics.wildcards(topic.topic)
         self._session = BrokerSession(
             f"runtime://{domain}/mqtt-topic-{topic.id}", f"topic {topic.id}", opener,
             WAITING_AT_MOST, True, self._refuse, self._opened, self._heard,
         )  # fmt: skip
+        self._claims = ObjectClaims(self._session, domain, self._ids, counters, self._refuse)
         self.broker = Broker(
             address, f"{client_id}-topic-{topic.id}", (topic.topic,), self._receive, self._up,
             self._down, self._publish, counters,
         )  # fmt: skip
 
     def __len__(self) -> int:
-        return len(self._by_url)
+        return len(self._claims.objects)
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -125,8 +105,7 @@ class SensorFeed:
     def leave(self) -> None:
         """Serve the topic no longer."""
         self.broker.drop()
-        if self._claiming is not None:
-            self._claiming.cancel()
+        self._claims.stop()
         self._session.leave()
 
     # --- sensors ----------------------------------------------------------------------------------
@@ -153,7 +132,7 @@ class SensorFeed:
             delivery.done()
             return
         frame = b'{"id":%d,%b%b}}' % (next(self._ids), found.head, found.value)
-        self._session.take(delivery, frame)
+        self._claims.take(found, delivery, frame)
 
     def _refuse(self, delivery: Delivery, frame: bytes, error: NodeError) -> None:
         if error.code == TooMany.code:
@@ -161,88 +140,33 @@ class SensorFeed:
         else:
             self._counters.refuse(f"{self.topic.topic}: {error.description}")
 
-    def _meet(self, topic: str) -> _Object:
+    def _meet(self, topic: str) -> SensorObject:
         """The object of a topic that is new. Raises NodeError."""
         parts = topics.met(self.topic.topic, topic)
         if parts is None or len(topic) > topics.MAX_TOPIC:
             raise BadMessage("The topic is longer than those that are read.")
         url = topics.filled(self.topic.object, parts, escapes=True)
-        found = self._by_url.get(url)
+        found = self._claims.objects.get(url)
         if found is None:
             found = self._enter(url)
         if len(self._objects) < 2 * OBJECTS_AT_MOST:
             self._objects[topic] = found
         return found
 
-    def _enter(self, url: str) -> _Object:
+    def _enter(self, url: str) -> SensorObject:
         if fault := addresses.fault(url):
             raise BadMessage(f"The address of the object {fault}.")
         if len(url) > addresses.MAX_HELD - len("/subscription"):
             raise BadMessage("The address of the object is too long.")
-        if len(self._by_url) >= OBJECTS_AT_MOST:
+        if len(self._claims.objects) >= OBJECTS_AT_MOST:
             raise Unavailable(f"A topic may have {OBJECTS_AT_MOST} objects.")
-        found = self._by_url[url] = _Object(url, self.topic.attribute)
-        self._unclaimed.append(url)
-        self._claim()
-        return found
+        return self._claims.enter(url, self.topic.attribute)
 
     # --- the session ------------------------------------------------------------------------------
 
     async def _opened(self) -> None:
-        """A session, new or resumed, holds the objects."""
-        self._unclaimed = deque(self._by_url)
-        self._claim()
-
-    def _claim(self) -> None:
-        if self._claiming is None and self._unclaimed and self._session.is_open:
-            self._claiming = asyncio.create_task(self._claim_all())
-            self._claiming.add_done_callback(self._claimed)
-
-    def _claimed(self, task: asyncio.Task[None]) -> None:
-        self._claiming = None
-        if not task.cancelled() and (error := task.exception()) is not None:
-            FAULTS.note("MQTT session", error)
-
-    async def _claim_all(self) -> None:
-        """Claim the objects and listen at their subscription addresses, many at once."""
-        while self._unclaimed:
-            connection = self._session.connection
-            if connection is None:
-                return
-            number = min(len(self._unclaimed), _CLAIMED_AT_ONCE)
-            urls = [self._unclaimed.popleft() for _ in range(number)]
-            code = await self._ask_for(connection, urls)
-            again = urls if code in _PASSING else []
-            if code != 200 and not again:
-                again = [u for u in urls if await self._ask_for(connection, [u]) in _PASSING]
-            if again:  # whose they were may have ended just now
-                self._unclaimed.extend(again)
-                await asyncio.sleep(_CLAIM_AGAIN)
-
-    async def _ask_for(self, connection: FrameConnection, urls: list[str]) -> int:
-        """Claim objects; the code of the answer."""
-        resources = [each for url in urls for each in (url, f"{url}/subscription")]
-        frame = _encode(
-            {
-                "id": next(self._ids),
-                "type": "subscribe",
-                "from": self._session.runtime_url,
-                "to": f"domain://msg-node.{self._domain}/sm",
-                "body": {"resources": resources},
-            }
-        )
-        until = asyncio.get_running_loop().time() + CLAIM_SECONDS
-        try:
-            carried = await connection.carry_through(messages.parse(frame))
-            response = await connection.response(carried, until)
-        except NodeError as error:
-            self._counters.last_error = error.description[:500]
-            return error.code
-        body = response.fields() if response is not None else {"code": 504}
-        code = body.get("code")
-        if code != 200 and len(urls) == 1:
-            self._counters.last_error = f"{urls[0]}: {body.get('description', 'no answer')}"[:500]
-        return code if isinstance(code, int) else 0
+        """A session, new or resumed, holds the objects; what waits for it goes on then."""
+        await self._claims.claim_again()
 
     # --- what others say to the objects -----------------------------------------------------------
 
@@ -287,7 +211,7 @@ class SensorFeed:
             )
 
     def _snapshot(self, url: str) -> dict[str, Any]:
-        known = self._by_url.get(url)
+        known = self._claims.objects.get(url)
         value = msgspec.Raw(known.value if known is not None else b"null")
         described = {"url": url, "reporter": self._session.runtime_url}
         if self.topic.schema:
