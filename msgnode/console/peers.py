@@ -1,0 +1,139 @@
+"""Peers in the console: the nodes of other domains, their stubs, and what is decided about them."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from django import forms
+from django.conf import settings
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+
+from msgnode.federation import crossing, store
+from msgnode.models import Peer
+from msgnode.storage.control import post
+
+from .audit import AuditedAdmin
+
+
+def url_of_node_fault(url: str) -> str:
+    """Why this cannot be the URL of a node, "" if it can, or is empty."""
+    try:
+        parts = urlsplit(url)
+        is_good = parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_good = False
+    if url and (not is_good or parts.query or parts.fragment or parts.username is not None):
+        return "must be a URL such as https://node.example.org"
+    return ""
+
+
+def decision_word(peer: Peer) -> str:
+    """What was decided, and whether another stub waits."""
+    is_other = peer.found_digest and peer.approved_digest not in ("", peer.found_digest)
+    return peer.get_decision_display() + (", another stub waits" if is_other else "")
+
+
+class PeerForm(forms.ModelForm):
+    """A row, with what is wrong with it."""
+
+    class Meta:
+        model = Peer
+        fields = ("domain", "url", "hosts")
+
+    def clean_domain(self) -> str:
+        domain: str = self.cleaned_data["domain"].strip().lower()
+        if fault := crossing.domain_fault(domain):
+            raise forms.ValidationError(f"{domain} {fault}.")
+        if domain == settings.DOMAIN:
+            raise forms.ValidationError("It is this node's own domain.")
+        return domain
+
+    def clean_url(self) -> str:
+        url: str = self.cleaned_data["url"].strip()
+        if fault := url_of_node_fault(url):
+            raise forms.ValidationError(f"It {fault}.")
+        return url
+
+
+@admin.register(Peer)
+class PeerAdmin(AuditedAdmin):
+    form = PeerForm
+    list_display = ("domain", "what_was_decided", "state", "stub", "last_error", "approved_by")
+    list_filter = ("decision",)
+    search_fields = ("domain",)
+    search_help_text = "Domain (its beginning)"
+    ordering = ("domain",)
+    fields = (
+        "domain", "url", "hosts", "what_was_decided", "state", "state_at", "last_error",
+        "found_digest", "looked_at", "discovery", "approved_digest", "approved_by", "approved_at",
+        "found_configuration", "found_source",
+    )  # fmt: skip
+    actions = ("approve", "pause", "resume", "block", "look_again")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        editable = ("url", "hosts") if obj is not None else ("domain", "url", "hosts")
+        return tuple(name for name in self.fields if name not in editable)
+
+    @admin.display(description="decision")
+    def what_was_decided(self, peer: Peer) -> str:
+        return decision_word(peer)
+
+    @admin.display(description="stub")
+    def stub(self, peer: Peer) -> str:
+        return (peer.approved_digest or peer.found_digest)[:12]
+
+    @admin.display(description="configuration that was found")
+    def found_configuration(self, peer: Peer) -> str:
+        found = store.source_of(peer.pk, peer.found_digest)
+        return "" if found is None else str(found[1])
+
+    @admin.display(description="source that was found")
+    def found_source(self, peer: Peer) -> str:
+        found = store.source_of(peer.pk, peer.found_digest)
+        return "" if found is None else found[0]
+
+    def save_model(self, request: HttpRequest, obj: Peer, form: Any, change: bool) -> None:
+        obj.looked_at = None
+        super().save_model(request, obj, form, change)
+
+    def publish(self) -> None:
+        post(store.CHANGED)
+
+    @admin.action(description="Approve the stub that was found", permissions=["change"])
+    def approve(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
+        for peer in peers:
+            if why := store.approve(peer, request.user.get_username()):
+                messages.error(request, why)
+            else:
+                text = f"{peer.domain}: the stub {peer.approved_digest[:12]} may run."
+                messages.success(request, text)
+
+    @admin.action(description="Pause", permissions=["change"])
+    def pause(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
+        self._decide(request, peers, Peer.Decision.PAUSED)
+
+    @admin.action(description="Go on, with the stub that was approved", permissions=["change"])
+    def resume(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
+        self._decide(request, peers.exclude(approved_digest=""), Peer.Decision.APPROVED)
+
+    @admin.action(description="Block", permissions=["change"])
+    def block(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
+        self._decide(request, peers, Peer.Decision.BLOCKED)
+
+    @admin.action(description="Look for the stub again", permissions=["change"])
+    def look_again(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
+        for peer in peers:
+            store.look_again(peer)
+
+    def _decide(self, request: HttpRequest, peers: QuerySet[Peer], decision: str) -> None:
+        for peer in peers:
+            store.decide(peer, decision)
+            messages.success(request, f"{peer.domain}: {peer.get_decision_display()}.")
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        if settings.FEDERATION == "off":
+            messages.warning(request, "No message goes to another domain: FEDERATION is off.")
+        return super().changelist_view(request, extra_context)

@@ -1,0 +1,1 @@
+"""Federation: the protostubs of foreign domains, run in sandboxes, and the peers they lead to."""

@@ -1,0 +1,57 @@
+"""What is wrong with the settings of federation, or missing on the machine."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error
+
+from . import deno
+
+MODES = ("off", "listed", "approve", "open")
+
+
+def faults() -> Iterator[CheckMessage]:
+    """What is set in a way that cannot work (E022 of msgnode/checks.py)."""
+    if settings.FEDERATION not in MODES:
+        yield Error(
+            f"FEDERATION is {settings.FEDERATION!r}.",
+            hint=f"It is one of {', '.join(MODES)}.",
+            id="msgnode.E022",
+        )
+    if settings.FEDERATION == "off":
+        return
+    if not deno.find():
+        yield Error(
+            "FEDERATION is on, and Deno, which runs the protostubs of peers, is not installed.",
+            hint="pip install 'messaging-node[federation]', or Deno of this machine.",
+            id="msgnode.E022",
+        )
+    wraps = settings.SANDBOX["BUBBLEWRAP"]
+    if wraps not in ("auto", "required", "off"):
+        yield Error(
+            f"SANDBOX_BUBBLEWRAP is {wraps!r}.",
+            hint="It is auto, required or off.",
+            id="msgnode.E022",
+        )
+    elif wraps == "required" and not deno.can_wrap():
+        yield Error(
+            "SANDBOX_BUBBLEWRAP is required, and bubblewrap does not work here.",
+            hint="Install bubblewrap and allow user namespaces, or set auto.",
+            id="msgnode.E022",
+        )
+    for each in settings.FEDERATION_NETWORKS:
+        try:
+            ipaddress.ip_network(each)
+        except ValueError:
+            yield Error(
+                f"FEDERATION_NETWORKS names {each!r}.",
+                hint="Networks, such as 10.1.0.0/16, separated by commas.",
+                id="msgnode.E022",
+            )
+    numbers = [*settings.PEERS.items(), *settings.SANDBOX.items()]
+    for name, value in numbers:
+        if isinstance(value, (int, float)) and not value > 0:
+            yield Error(f"{name} is {value}.", hint="It is more than zero.", id="msgnode.E022")

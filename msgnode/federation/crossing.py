@@ -1,0 +1,97 @@
+"""What may cross between a peer and this node, and in what form. Pure.
+
+Out: what only this node says of a sender (`auth`, `assertedIdentity`) stays here; a peer decides
+itself whom it believes.
+
+In: a peer speaks for its own domain and for nobody else, to what this node has and to nobody
+beyond. It reaches no component that controls the node; it may read in the domain registry as far as
+policies let it. What its stub noted about its own way (`via`) stays here: it can hold a token.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from msgnode.core import addresses
+from msgnode.core.envelope import RAW_FIELDS
+from msgnode.core.messages import Message
+
+_MARKS = ("auth", "assertedIdentity")
+_encode = msgspec.json.Encoder().encode
+
+
+def outgoing(message: Message) -> bytes:
+    """A message as the stub of a peer is handed it."""
+    return _without(message, _MARKS)
+
+
+def incoming(message: Message) -> bytes:
+    """A message of a peer as it is carried here."""
+    return _without(message, (*_MARKS, "via"))
+
+
+def incoming_fault(message: Message, own: str, peer: str) -> str:
+    """Why a message of a peer is not carried, "" if it is.
+
+    Args:
+        message: what the stub has posted.
+        own: the domain of this node.
+        peer: the domain of the peer.
+    """
+    sender = addresses.parse(message.sender)
+    if not sender.domain or sender.home != peer:
+        return f"{message.sender} is not of the domain {peer}"
+    if len(message.recipients) != 1:
+        return "it names several recipients"
+    to = addresses.parse(message.recipients[0])
+    if to.scheme in addresses.NODE_SCHEMES:
+        is_read = message.type in ("read", "response") and to.domain.lower() == f"registry.{own}"
+        return "" if is_read else f"{to.text} takes nothing from other domains"
+    if to.domain and to.home == own:
+        return ""
+    if to.home == peer and addresses.is_event(to.text) and message.type != "response":
+        return ""  # what an object of the peer's says to those who observe it here
+    return f"{to.text} is not of this domain, and nothing is passed on between domains"
+
+
+def is_about(to: str, domain: str) -> bool:
+    """Whether an address is one that is sent to the node of a foreign domain."""
+    address = addresses.parse(to)
+    return bool(address.domain) and address.scheme != "global" and address.home == domain
+
+
+def domain_fault(domain: str) -> str:
+    """Why a domain cannot be a peer's, "" if it can.
+
+    >>> domain_fault("b.example"), domain_fault("b.example:8443"), domain_fault("10.0.0.1")
+    ('', '', 'is a number')
+    """
+    host, _, port = domain.partition(":")
+    labels = host.split(".")
+    if port and not (port.isdigit() and 0 < int(port[:6]) < 65_536):
+        return "has no port that is one"
+    if not domain.isascii() or len(host) > 253 or not all(map(_is_label, labels)):
+        return "is no name of a domain"
+    if labels[-1].isdigit():
+        return "is a number"
+    if len(labels) < 2 or labels[-1] in ("localhost", "local", "internal"):
+        return "is a name of this machine's network"
+    return ""
+
+
+def _is_label(label: str) -> bool:
+    is_plain = label.replace("-", "").replace("_", "").isalnum() and len(label) <= 63
+    return is_plain and label == label.lower() and not label.startswith("-")
+
+
+def _without(message: Message, names: tuple[str, ...]) -> bytes:
+    envelope = RAW_FIELDS.decode(message.frame)
+    body = RAW_FIELDS.decode(message.body)
+    if any(name in body for name in names):
+        for name in names:
+            body.pop(name, None)
+        envelope["body"] = msgspec.Raw(_encode(body))
+    elif len(message.recipients) == 1:
+        return message.frame
+    envelope["to"] = msgspec.Raw(_encode(message.recipients[0]))
+    return _encode(envelope)

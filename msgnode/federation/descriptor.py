@@ -1,0 +1,95 @@
+"""The catalogue's description of a foreign protostub, as it is found in the field. Pure.
+
+A tolerant reader: `configuration` is an object or its JSON text, the source stands in it or comes
+as a script of its own, in base64 or as text; bytes that are no UTF-8 are replaced in the text and
+kept in the digest. The digest of the source (SHA-256) is what a stub is known by.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+MAX_SOURCE = 2 * 1024 * 1024
+MAX_CONFIGURATION = 64 * 1024
+
+
+class BadDescriptor(Exception):
+    """It describes no stub that can be run here; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundStub:
+    """A stub as its domain offers it. `digest` is in hexadecimal."""
+
+    source: str
+    digest: str
+    configuration: dict[str, Any]
+    version: str = ""
+
+    @property
+    def url(self) -> str:
+        """Where it says that it connects to."""
+        named = (self.configuration.get(key) for key in ("url", "messagingnode"))
+        return next((each for each in named if isinstance(each, str)), "")
+
+
+def read(descriptor: bytes, script: bytes | None = None) -> FoundStub:
+    """Read a descriptor, and the script where it came by itself.
+
+    Raises:
+        BadDescriptor: it describes no stub that can be run here.
+    """
+    try:
+        fields = json.loads(descriptor)
+    except (ValueError, RecursionError):
+        raise BadDescriptor("The descriptor is no JSON.") from None
+    if not isinstance(fields, dict):
+        raise BadDescriptor("The descriptor is no JSON object.")
+    language = str(fields.get("language") or "").lower()
+    if language and not language.startswith(("javascript", "js")):
+        raise BadDescriptor(f"The stub is written in {language[:40]}, and only JavaScript is run.")
+    if fields.get("interworking") is True:
+        raise BadDescriptor("It is a stub for interworking, which needs a whole runtime.")
+    content = script if script is not None else _source(fields.get("sourcePackage"))
+    if not content:
+        raise BadDescriptor("The descriptor has no source.")
+    if len(content) > MAX_SOURCE:
+        raise BadDescriptor(f"The source is too large: more than {MAX_SOURCE} bytes.")
+    return FoundStub(
+        content.decode(errors="replace"),
+        hashlib.sha256(content).hexdigest(),
+        _configuration(fields.get("configuration")),
+        str(fields.get("version") or "")[:64],
+    )
+
+
+def _source(package: object) -> bytes:
+    if not isinstance(package, dict):
+        return b""
+    text = package.get("sourceCode")
+    if not isinstance(text, str):
+        return b""
+    if str(package.get("encoding") or "").lower() == "base64":
+        try:
+            return base64.b64decode(text)
+        except (binascii.Error, ValueError):
+            raise BadDescriptor("The source is not in base64, as the descriptor says.") from None
+    return text.encode(errors="replace")
+
+
+def _configuration(value: object) -> dict[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value) if value.strip() else {}
+        except (ValueError, RecursionError):
+            raise BadDescriptor("The configuration is no JSON.") from None
+    if value in (None, []):
+        return {}
+    if not isinstance(value, dict) or len(json.dumps(value)) > MAX_CONFIGURATION:
+        raise BadDescriptor("The configuration is no JSON object of a usual size.")
+    return value

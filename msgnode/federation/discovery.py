@@ -1,0 +1,89 @@
+"""Finds the protostub of a foreign domain in the catalogue that the domain has.
+
+Asked in this order, the first that has something counts: the descriptor at the domain itself, its
+two files as a static catalogue has them, both again at `catalogue.<domain>`. No redirect is
+followed, and only addresses are connected to that the node may connect to (devices/safe_http).
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from msgnode.devices.safe_http import NoAnswer, NotAllowed, SafeHttp
+
+from . import descriptor
+from .descriptor import BadDescriptor, FoundStub
+from .stub_sockets import url_fault
+
+_PATH = "/.well-known/protocolstub/default"
+_OK, _MISSING = 200, (404, 405, 410)
+
+
+class NotFound(Exception):
+    """The domain has no protostub."""
+
+
+class NotReached(Exception):
+    """The domain cannot be reached; the text says why."""
+
+
+class Rejected(Exception):
+    """What the domain offers cannot be used; the text says why."""
+
+
+async def find(
+    http: SafeHttp, domain: str, url: str = "", hosts: frozenset[str] = frozenset()
+) -> FoundStub:
+    """Find the stub of a domain.
+
+    Args:
+        http: how it is asked.
+        domain: of the peer.
+        url: of its node, where that is not https://<domain>.
+        hosts: further hosts that its stub may connect to.
+
+    Raises:
+        NotFound: it has none.
+        NotReached: it does not answer.
+        Rejected: what it offers cannot be used.
+    """
+    bases = [url.rstrip("/")] if url else [f"https://{domain}", f"https://catalogue.{domain}"]
+    failure = ""
+    for base in bases:
+        try:
+            found = await _at(http, base)
+        except (BadDescriptor, NotAllowed) as error:
+            raise Rejected(str(error)) from None
+        except NoAnswer as error:
+            failure = failure or str(error)
+            continue
+        if found is not None:
+            allowed = hosts_of(domain, url, hosts)
+            if fault := url_fault(found.url, allowed, http.networks):
+                raise Rejected(f"The stub would connect to {found.url[:200]!r}: {fault}.")
+            return found
+    if failure:
+        raise NotReached(failure)
+    raise NotFound
+
+
+def hosts_of(domain: str, url: str, hosts: frozenset[str]) -> frozenset[str]:
+    """The hosts that the stub of a domain may connect to."""
+    named = {domain.partition(":")[0], (urlsplit(url).hostname or "") if url else ""}
+    return frozenset(filter(None, named | hosts))
+
+
+async def _at(http: SafeHttp, base: str) -> FoundStub | None:
+    """What one catalogue has, None if it says that it has none."""
+    answer = await http.get(f"{base}{_PATH}", {"Accept": "application/json"})
+    if answer.status == _OK:
+        return descriptor.read(answer.body)
+    if answer.status not in _MISSING:
+        raise NoAnswer(f"{base} answered {answer.status}.")
+    answer = await http.get(f"{base}{_PATH}.ps.json")
+    if answer.status in _MISSING:
+        return None
+    script = await http.get(f"{base}{_PATH}.ps.js")
+    if answer.status != _OK or script.status != _OK:
+        raise NoAnswer(f"{base} answered {answer.status} and {script.status}.")
+    return descriptor.read(answer.body, script.body)

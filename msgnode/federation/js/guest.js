@@ -1,0 +1,272 @@
+/**
+ * The inside of a sandbox: loads one protostub and lends it a bus and WebSockets that the node has.
+ *
+ * Deno runs it without any permission. What the stub sees is made here: a bus, `WebSocket`, nothing
+ * of the machine. That names such as `Deno` are taken away is a second line of defence; that the
+ * process may do nothing is the first. The lines on stdin and stdout: msgnode/federation/pipe.py.
+ *
+ * Formats of stubs: System.register, ES module, and anything that runs as CommonJS (UMD included).
+ */
+
+const machine = globalThis.Deno;
+const { parse, stringify } = JSON;
+const encoder = new TextEncoder();
+const encode = encoder.encode.bind(encoder);
+const decoder = new TextDecoder();
+const decode = decoder.decode.bind(decoder);
+const read = machine.stdin.read.bind(machine.stdin);
+const writeSync = machine.stdout.writeSync.bind(machine.stdout);
+const exit = machine.exit.bind(machine);
+
+const TEXT = 300; // characters of an error or a log line that are told
+
+function say(operation) {
+  let bytes = encode(stringify(operation) + "\n");
+  while (bytes.length) bytes = bytes.subarray(writeSync(bytes));
+}
+
+function textOf(error) {
+  let text;
+  try {
+    text = String(error?.message ?? error);
+  } catch {
+    text = "an error that cannot be shown";
+  }
+  return text.slice(0, TEXT);
+}
+
+const log = (error) => say({ op: "log", text: textOf(error) });
+
+for (const name of [
+  "Deno", "Worker", "fetch", "EventSource", "WebSocketStream", "process", "Buffer", "global",
+  "prompt", "alert", "confirm", "close", "caches", "localStorage", "sessionStorage",
+  "BroadcastChannel", "navigator",
+]) {
+  delete globalThis[name];
+}
+const silent = () => {};
+globalThis.console = Object.freeze({
+  log: silent, info: silent, debug: silent, warn: silent, error: silent, trace: silent,
+  group: silent, groupEnd: silent, table: silent, time: silent, timeEnd: silent, assert: silent,
+});
+globalThis.addEventListener("unhandledrejection", (event) => {
+  event.preventDefault();
+  log(event.reason);
+});
+globalThis.addEventListener("error", (event) => {
+  event.preventDefault();
+  log(event.error ?? event.message);
+});
+
+// --- WebSockets that the node has -------------------------------------------------------------------
+
+const sockets = new Map();
+let socketNumbers = 0;
+const CONNECTING = 0, OPEN = 1, CLOSING = 2, CLOSED = 3;
+
+class NodeSocket extends EventTarget {
+  static CONNECTING = CONNECTING;
+  static OPEN = OPEN;
+  static CLOSING = CLOSING;
+  static CLOSED = CLOSED;
+  CONNECTING = CONNECTING;
+  OPEN = OPEN;
+  CLOSING = CLOSING;
+  CLOSED = CLOSED;
+  binaryType = "blob";
+  extensions = "";
+  protocol = "";
+  readyState = CONNECTING;
+  bufferedAmount = 0;
+  onopen = null;
+  onmessage = null;
+  onerror = null;
+  onclose = null;
+  #number = ++socketNumbers;
+
+  constructor(url, protocols = []) {
+    super();
+    this.url = String(url);
+    sockets.set(this.#number, this);
+    say({ op: "ws-open", ws: this.#number, url: this.url, protocols: [protocols].flat().map(String) });
+  }
+
+  send(data) {
+    if (this.readyState === CONNECTING) throw new Error("The WebSocket is not open yet.");
+    if (this.readyState !== OPEN) return;
+    if (typeof data !== "string") throw new TypeError("Only text can be sent from here.");
+    say({ op: "ws-send", ws: this.#number, data });
+  }
+
+  close(code = 1000, reason = "") {
+    if (this.readyState >= CLOSING) return;
+    this.readyState = CLOSING;
+    say({ op: "ws-close", ws: this.#number, code, reason: String(reason) });
+  }
+
+  happened({ event, data, code, reason, buffered, protocol }) {
+    if (event === "buffered") {
+      this.bufferedAmount = buffered;
+    } else if (event === "open" && this.readyState === CONNECTING) {
+      this.readyState = OPEN;
+      this.protocol = protocol;
+      this.#tell("open", new Event("open"));
+    } else if (event === "message" && this.readyState === OPEN) {
+      this.#tell("message", new MessageEvent("message", { data }));
+    } else if (event === "close") {
+      const wasOpen = this.readyState >= OPEN;
+      sockets.delete(this.#number);
+      this.readyState = CLOSED;
+      if (!wasOpen) this.#tell("error", new Event("error"));
+      this.#tell("close", new CloseEvent("close", { code, reason, wasClean: code === 1000 }));
+    }
+  }
+
+  #tell(name, event) {
+    try {
+      this[`on${name}`]?.(event);
+    } catch (error) {
+      log(error);
+    }
+    this.dispatchEvent(event);
+  }
+}
+Object.defineProperty(globalThis, "WebSocket", { value: NodeSocket, writable: true, configurable: true });
+
+// --- the bus that the stub sees -----------------------------------------------------------------------
+
+const listeners = new Map();
+let messageIds = 0;
+
+const bus = Object.freeze({
+  addListener(url, listener) {
+    const all = listeners.get(url) ?? [];
+    listeners.set(url, [...all, listener]);
+    return {
+      url,
+      remove() {
+        listeners.set(url, (listeners.get(url) ?? []).filter((each) => each !== listener));
+      },
+    };
+  },
+  removeAllListenersOf(url) {
+    listeners.delete(url);
+  },
+  postMessage(message) {
+    if (message.id === undefined) message.id = ++messageIds;
+    say({ op: "message", message });
+    return message.id;
+  },
+});
+
+function hand(message) {
+  for (const listener of [...(listeners.get("*") ?? []), ...(listeners.get(message.to) ?? [])]) {
+    try {
+      listener(message);
+    } catch (error) {
+      log(error);
+    }
+  }
+}
+
+// --- loading ------------------------------------------------------------------------------------------
+
+function formatOf(source) {
+  const code = source.replace(/^(?:\s|\/\*[\s\S]*?\*\/|\/\/[^\n]*\n)+/, "");
+  if (code.startsWith("System.register")) return "system";
+  return /^[ \t]*(?:export\s|export\{|import\s*[\w{*"'])/m.test(source) ? "module" : "umd";
+}
+
+function needs(name) {
+  throw new Error(`The stub needs the module ${name}, which is not part of it.`);
+}
+
+async function fromSystem(source) {
+  const exported = {};
+  const take = (name, value) => {
+    if (typeof name === "string") exported[name] = value;
+    else Object.assign(exported, name);
+    return value;
+  };
+  const found = [];
+  const System = {
+    register(...parts) {
+      const [dependencies, declare] = parts.slice(-2);
+      if (dependencies.length) needs(dependencies[0]);
+      found.push(declare(take, { meta: {}, import: needs }));
+    },
+  };
+  new Function("System", source)(System);
+  for (const each of found) await each?.execute?.();
+  return exported;
+}
+
+async function fromModule(source) {
+  let binary = "";
+  for (const byte of encode(source)) binary += String.fromCharCode(byte);
+  return await import(`data:text/javascript;base64,${btoa(binary)}`);
+}
+
+function fromCommonJs(source) {
+  const module = { exports: {} };
+  new Function("module", "exports", "require", source)(module, module.exports, needs);
+  const made = module.exports;
+  const isEmpty = typeof made === "object" && made !== null && !Object.keys(made).length;
+  return isEmpty ? { activate: globalThis.activate } : made;
+}
+
+const loaders = { system: fromSystem, module: fromModule, umd: fromCommonJs };
+const isClass = (made) => /^class\b/.test(Function.prototype.toString.call(made));
+
+let stub;
+let loading = Promise.resolve(); // what comes before it is done waits for it
+
+async function load({ source, stubURL, config }) {
+  const format = formatOf(source);
+  const made = await loaders[format](source);
+  const entry = [made, made?.default, made?.activate].find((each) => typeof each === "function");
+  if (!entry) throw new Error("The stub exports neither a class nor activate().");
+  if (isClass(entry)) {
+    stub = new entry();
+    if (typeof stub._start !== "function") throw new Error("The stub has no _start().");
+    await stub._start(stubURL, bus, config, Object.freeze({}));
+  } else {
+    const active = await entry(stubURL, bus, config, Object.freeze({}));
+    stub = active?.instance ?? active;
+  }
+  if (!stub) throw new Error("The stub's activate() gave no instance.");
+  return format;
+}
+
+const operations = {
+  load: (operation) => {
+    loading = load(operation).then(
+      (kind) => say({ op: "loaded", kind }),
+      (error) => say({ op: "load-failed", error: textOf(error) }),
+    );
+  },
+  post: ({ message }) => hand(message),
+  ws: (operation) => sockets.get(operation.ws)?.happened(operation),
+  connect: () => loading.then(() => stub?.connect?.()),
+  disconnect: () => loading.then(() => stub?.disconnect?.()),
+  ping: ({ n }) => say({ op: "pong", n }),
+};
+
+function take(line) {
+  try {
+    const operation = parse(line);
+    Promise.resolve(operations[operation.op](operation)).catch(log);
+  } catch (error) {
+    log(error);
+  }
+}
+
+const buffer = new Uint8Array(65_536);
+let rest = "";
+for (;;) {
+  const length = await read(buffer);
+  if (length === null) exit(0);
+  const lines = (rest + decode(buffer.subarray(0, length), { stream: true })).split("\n");
+  rest = lines.pop();
+  for (const line of lines) take(line);
+}

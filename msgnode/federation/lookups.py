@@ -1,0 +1,77 @@
+"""Looks for the nodes of domains that nobody has met yet, a few at a time.
+
+A client can name as many domains as it likes: so few are looked for at once, few wait, and those
+that have no node are remembered in a bounded memory and not asked again for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+from msgnode.core.errors import GatewayTimeout, NodeError, NotFound, Unavailable
+from msgnode.core.faults import FAULTS
+
+from . import crossing
+
+AT_ONCE = 2
+MAX_WAITING = 100
+MAX_REMEMBERED = 10_000
+NEGATIVE_SECONDS = 300.0
+
+Look = Callable[[str], Awaitable[NodeError | None]]
+"""Looks for the node of a domain; what to say if it was not found."""
+
+
+class Lookups:
+    """One instance per worker. `look` finds one domain, and notes it where it was found."""
+
+    def __init__(self, look: Look, clock: Callable[[], float] = time.monotonic) -> None:
+        self.asked = 0
+        self._look = look
+        self._clock = clock
+        self._negative: OrderedDict[str, tuple[float, NodeError]] = OrderedDict()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._places = asyncio.Semaphore(AT_ONCE)
+
+    def refusal(self, domain: str) -> NodeError:
+        """What a message for a domain is refused with that nothing is known of; looks for it."""
+        known = self._negative.get(domain)
+        if known is not None and self._clock() < known[0]:
+            return known[1]
+        if fault := crossing.domain_fault(domain):
+            return NotFound(f"There is no node of the domain {domain[:253]}: it {fault}.")
+        if domain not in self._tasks:
+            if len(self._tasks) >= MAX_WAITING:
+                return Unavailable("Too many domains are being looked for: try again later.")
+            self._tasks[domain] = asyncio.create_task(self._find(domain))
+        return Unavailable(f"The node of {domain} is being looked for: try again.")
+
+    def forget(self, domain: str) -> None:
+        """What is known of the domain has changed."""
+        self._negative.pop(domain, None)
+
+    async def stop(self) -> None:
+        """Look for nothing more."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _find(self, domain: str) -> None:
+        try:
+            async with self._places:
+                self.asked += 1
+                error = await self._look(domain)
+        except Exception as fault:
+            FAULTS.note("discovery", fault)
+            error = GatewayTimeout(f"The node failed when it looked for {domain}.")
+        finally:
+            self._tasks.pop(domain, None)
+        if error is not None:
+            self._negative[domain] = (self._clock() + NEGATIVE_SECONDS, error)
+            self._negative.move_to_end(domain)
+            if len(self._negative) > MAX_REMEMBERED:
+                self._negative.popitem(last=False)

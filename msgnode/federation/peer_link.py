@@ -1,0 +1,336 @@
+"""The way to one peer: its stub in a sandbox, what waits for it, and what comes back.
+
+    starting -> connecting -> live <-> disconnected      (by what the stub says of itself)
+    any -> waiting -> starting                           (the sandbox has ended: back-off)
+
+Rules
+- What waits for the peer reaches the stub only while it is live, in its order (peer_exchange.py).
+- What the stub says of itself is its state; the rest is carried if the exchange takes it in.
+- The host reads neither sandbox nor socket faster than the node carries what comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from msgnode.core import messages
+from msgnode.core.envelope import InvalidFrame
+from msgnode.core.errors import BadMessage, NodeError
+from msgnode.core.messages import Message
+
+from . import pipe
+from .back_off import BackOff
+from .peer_exchange import PeerExchange, Refused
+from .peer_queue import PeerQueue
+from .peer_session import Opener, PeerConnection, PeerOutlet
+from .peer_stub import LinkLimits, PeerStub
+from .pipe import Loaded, LoadFailed, Posted, Said, SocketClose, SocketSend, SocketWanted
+from .sandbox import SandboxProcess
+from .stub_sockets import StubSockets
+
+log = logging.getLogger(__name__)
+
+STARTING, CONNECTING, LIVE = "starting", "connecting", "live"
+DISCONNECTED, WAITING, STOPPED = "disconnected", "waiting", "stopped"
+_WORDS = {
+    "created": STARTING,
+    "in-progress": CONNECTING,
+    "live": LIVE,
+    "connected": LIVE,
+    "disconnected": DISCONNECTED,
+}
+LOAD_SECONDS = 5.0
+MAX_HELD = 1_000
+"""Frames of a peer that may wait because the node is held back; a stub that says more is ended."""
+_TICK = 0.25
+_STOP_SECONDS = 2.0
+_RECONNECT = 1.0  # seconds after which a stub that does not come back by itself is told to
+
+
+class PeerLink:
+    """One instance per peer that this worker serves.
+
+    Args:
+        peer: and its stub.
+        domain: of this node.
+        limits: of it all.
+        opener: of the peer's session.
+        on_change: is called when the state has changed.
+    """
+
+    def __init__(
+        self,
+        peer: PeerStub,
+        domain: str,
+        limits: LinkLimits,
+        opener: Opener,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.peer = peer
+        self.state = STARTING
+        self.since = time.time()
+        self.last_error = ""
+        self.failures_in_a_row = 0
+        self.exchange = PeerExchange(
+            domain,
+            peer.domain,
+            PeerQueue(limits.queue_messages, limits.queue_bytes),
+            self._answer,
+        )
+        self.sandbox: SandboxProcess | None = None
+        self._limits = limits
+        self._opener = opener
+        self._on_change = on_change
+        self._restarts = BackOff(1.0, 300.0)
+        self._reconnects = BackOff(0.25, 30.0)
+        self._sockets: StubSockets | None = None
+        self._connection: PeerConnection | None = None
+        self._disconnected_at = 0.0
+        self._loaded = asyncio.Event()
+        self._held = 0  # frames in a row that had to wait for the node
+        self._is_stopped = False
+        self._task: asyncio.Task[None] | None = None
+
+    # --- its life ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve the peer until cancelled or stopped."""
+        self._task = asyncio.current_task()
+        try:
+            while not self._is_stopped:
+                await self._session()
+                reason = await self._serve()
+                self.exchange.fail_asked(f"The stub of {self.peer.domain} ended: {reason}.")
+                self.exchange.counters.restarts += 1
+                self.failures_in_a_row += 1
+                self._enter(WAITING, reason)
+                await self._wait(self._restarts.failed())
+        finally:
+            await self._leave()
+
+    async def stop(self) -> None:
+        """Say good-bye to the peer, and serve it no more."""
+        self._is_stopped = True
+        if self.sandbox is not None and self.sandbox.is_running:
+            self.sandbox.send(pipe.disconnect())
+            if self._sockets is not None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_STOP_SECONDS):
+                        await self._sockets.closed()
+        self.abort()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=_STOP_SECONDS)
+
+    def abort(self) -> None:
+        """Serve the peer no more, at once and without a word."""
+        self._is_stopped = True
+        if self.sandbox is not None:
+            self.sandbox.kill("it is not needed any more")
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _session(self) -> None:
+        """See that the peer has a session here."""
+        while self._connection is None or self._connection.link.closed is not None:
+            if self._connection is not None:
+                await self._close_session()
+            outlet = PeerOutlet()
+            outlet.on_frame = self._outgoing
+            try:
+                self._connection = await self._opener.open(
+                    self.peer.domain, self.peer.stub_url, outlet
+                )
+            except NodeError as error:
+                self._enter(WAITING, f"its session was refused: {error.description}")
+                await self._wait(self._restarts.failed())
+
+    async def _serve(self) -> str:
+        """One life of the sandbox; why it ended."""
+        self._enter(STARTING)
+        self._loaded.clear()
+        sandbox = self.sandbox = SandboxProcess(self._limits.sandbox, self._said)
+        sockets = self._sockets = StubSockets(
+            self._limits.sockets, self._reconnects, sandbox.send, self._ready
+        )
+        try:
+            await sandbox.start()
+            configuration = {**self.peer.configuration, "runtimeURL": self.peer.runtime_url}
+            sandbox.send(pipe.load(self.peer.source, self.peer.stub_url, configuration))
+            ended = asyncio.ensure_future(sandbox.ended())
+            loading = asyncio.ensure_future(self._loaded.wait())
+            await asyncio.wait({ended, loading}, timeout=LOAD_SECONDS,
+                               return_when=asyncio.FIRST_COMPLETED)  # fmt: skip
+            loading.cancel()
+            if not self._loaded.is_set():
+                sandbox.kill(f"it was not loaded within {LOAD_SECONDS:g} s")
+            else:
+                sandbox.send(pipe.connect())
+            while not ended.done():
+                await asyncio.wait({ended}, timeout=_TICK)
+                self._tick()
+            return await ended
+        except OSError as error:
+            return str(error) or type(error).__name__
+        finally:
+            sandbox.kill("it is not needed any more")
+            await sockets.end()
+
+    async def _leave(self) -> None:
+        self._enter(STOPPED)
+        if self.sandbox is not None:
+            self.sandbox.kill("it is not needed any more")
+        self.exchange.fail_all(f"The node of {self.peer.domain} is not served at the moment.")
+        await self._close_session()
+
+    async def _close_session(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await self._opener.close(connection, self.peer.domain, self.peer.stub_url)
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait, and see to what waits in the queue meanwhile."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not self._is_stopped:
+            await asyncio.sleep(min(_TICK, left))
+            self.exchange.expire()
+
+    def _tick(self) -> None:
+        self.exchange.expire()
+        self._pump()
+        now = time.monotonic()
+        sockets, sandbox = self._sockets, self.sandbox
+        if (
+            self.state == DISCONNECTED
+            and now - self._disconnected_at > _RECONNECT
+            and sockets is not None
+            and not sockets.count
+            and sandbox is not None
+        ):
+            self._disconnected_at = now
+            sandbox.send(pipe.connect())
+        if self._connection is not None and self._connection.link.closed is not None and sandbox:
+            sandbox.kill("its session here has ended")
+
+    def _enter(self, state: str, error: str = "") -> None:
+        if error:
+            self.last_error = error[: pipe.SHOWN]
+        if state == self.state:
+            return
+        self.state, self.since = state, time.time()
+        if state == LIVE:
+            self.failures_in_a_row = 0
+            self._restarts.succeeded()
+        elif state == DISCONNECTED:
+            self._disconnected_at = time.monotonic()
+        self._on_change()
+
+    # --- to the peer ------------------------------------------------------------------------------
+
+    def _outgoing(self, frame: bytes) -> None:
+        """Take a frame for the peer's session."""
+        try:
+            message = messages.parse(frame)
+        except InvalidFrame:
+            return
+        if message.recipients[0].startswith(self.peer.stub_url):
+            return  # what the node tells the session itself
+        self.exchange.put(message)
+        self._pump()
+
+    def _pump(self) -> None:
+        """Hand the stub what waits, as far as it, and the peer, take it."""
+        sandbox, sockets = self.sandbox, self._sockets
+        if self.state != LIVE or sandbox is None or not sandbox.is_running or sockets is None:
+            return
+        while not sandbox.is_full and not sockets.is_full:
+            frame = self.exchange.take()
+            if frame is None:
+                return
+            sandbox.send(pipe.post(frame))
+
+    def _answer(self, frame: bytes) -> None:
+        """Carry a response of ours in the place of the peer."""
+        if self._connection is not None:
+            self._connection.frame_received(frame)
+
+    # --- from the stub ----------------------------------------------------------------------------
+
+    async def _ready(self) -> None:
+        """Wait until both the node and the stub take more of the peer."""
+        while (box := self.sandbox) is not None and box.is_running and box.is_full:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # a pipe tells nobody that it was read
+        if self._connection is not None:
+            await self._connection.ready()
+
+    def _said(self, said: Said) -> None:
+        sockets = self._sockets
+        match said:
+            case Loaded():
+                self._loaded.set()
+            case LoadFailed(error=error):
+                if self.sandbox is not None:
+                    self.sandbox.kill(f"it cannot be loaded: {error}")
+            case SocketWanted() if sockets is not None:
+                sockets.want(said)
+            case SocketSend() if sockets is not None:
+                sockets.send(said)
+            case SocketClose() if sockets is not None:
+                sockets.close(said)
+            case Posted(message=text):
+                self._posted(bytes(text))
+
+    def _posted(self, text: bytes) -> None:
+        try:
+            message = messages.parse(text)
+        except InvalidFrame as error:
+            if not self._is_status(text):
+                self._refused(f"what it posted is no message: {error.description}")
+            return
+        if message.recipients[0] == f"{self.peer.stub_url}/status":
+            self._status(message)
+            return
+        try:
+            frame = self.exchange.taken_in(message)
+        except Refused as refusal:
+            self._refused(str(refusal))
+            return
+        connection = self._connection
+        if connection is None:
+            return
+        self._held = self._held + 1 if connection.is_held_back else 0
+        if self._held > MAX_HELD and self.sandbox is not None:
+            self.sandbox.kill("it says more than the node can carry")
+            return
+        connection.frame_received(frame)
+
+    def _is_status(self, text: bytes) -> bool:
+        """Whether it is what stubs tell of themselves, which often has no id."""
+        try:
+            message = messages.parse(b'{"id":0,' + text.lstrip()[1:])
+        except InvalidFrame:
+            return False
+        if message.recipients[0] != f"{self.peer.stub_url}/status":
+            return False
+        self._status(message)
+        return True
+
+    def _status(self, message: Message) -> None:
+        try:
+            value = message.fields().get("value")
+            text = str(message.fields().get("desc") or message.fields().get("description") or "")
+        except BadMessage:
+            return
+        if value == "failed":
+            if self.sandbox is not None:
+                self.sandbox.kill(f"it gave up: {text or 'it did not say why'}")
+        elif isinstance(value, str) and value in _WORDS and not self._is_stopped:
+            self._enter(_WORDS[value], text if value == "disconnected" else "")
+            self._pump()
+
+    def _refused(self, why: str) -> None:
+        self.exchange.counters.refused += 1
+        self.last_error = f"refused: {why}"[: pipe.SHOWN]

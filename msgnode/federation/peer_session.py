@@ -1,0 +1,119 @@
+"""The session of a peer: what the node has for the node of a foreign domain, as for any runtime.
+
+Its frames do not go over a socket but to whoever serves the peer; what is behind it is foreign, and
+nobody until an identity in a message was verified.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Protocol
+
+from msgnode.bus.pipeline import Pipeline
+from msgnode.core.errors import NodeError, NotIdentified
+from msgnode.core.identity import Origin
+from msgnode.devices.answering_link import AnsweringLink, nothing
+from msgnode.devices.connection import FrameConnection
+from msgnode.sessions.connection import ConnectionSettings
+from msgnode.sessions.connection_limits import ConnectionLimits
+from msgnode.sessions.manager import SessionManager
+from msgnode.sessions.rules import CloseCode
+from msgnode.sessions.runtime_urls import PEER
+
+_CLOSE_SECONDS = 1.0
+
+
+class PeerOutlet(AnsweringLink):
+    """The link of such a session. `on_frame` is called with each frame for the peer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_frame: Callable[[bytes], None] = _nobody
+
+    def write(self, frame: bytes) -> None:
+        if not self._is_taken(frame):
+            self.on_frame(frame)
+
+    def close(self, code: int, reason: str) -> None:
+        self._note_closed(code, reason)
+
+    def drop(self) -> None:
+        self.close(CloseCode.TOO_SLOW, "too slow: messages were lost")
+
+
+class PeerConnection(FrameConnection):
+    """The connection of such a session."""
+
+    handshake = PEER
+    link: PeerOutlet
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._stranger = replace(self._stranger, origin=Origin.FOREIGN)
+
+
+class Opener(Protocol):
+    """Opens sessions of peers at this worker."""
+
+    async def open(self, domain: str, stub_url: str, outlet: PeerOutlet) -> PeerConnection:
+        """A connection with an open session. Raises NodeError."""
+        ...
+
+    async def close(self, connection: PeerConnection, domain: str, stub_url: str) -> None:
+        """The peer is served no more: its session ends."""
+        ...
+
+
+class PeerSessions:
+    """Implements Opener. One instance per worker."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        sessions: SessionManager,
+        sockets: ConnectionLimits,
+        connection_settings: ConnectionSettings,
+    ) -> None:
+        self._pipeline = pipeline
+        self._sessions = sessions
+        self._sockets = sockets
+        self._settings = connection_settings
+
+    async def open(self, domain: str, stub_url: str, outlet: PeerOutlet) -> PeerConnection:
+        source = _source(domain)
+        self._sockets.check(source)
+        connection = PeerConnection(
+            outlet, source, self._sessions, self._pipeline.carry, self._settings
+        )
+        try:
+            await connection.session_frame("open", stub_url)
+            if connection.session is None:
+                raise NotIdentified("The session has ended.")
+        except BaseException:
+            connection.end(CloseCode.NORMAL, "no session")
+            connection.lost()
+            raise
+        self._sockets.add(connection, source)
+        return connection
+
+    async def close(self, connection: PeerConnection, domain: str, stub_url: str) -> None:
+        connection.link.on_frame = _nobody
+        with suppress(NodeError, TimeoutError):  # else it ends after the grace period
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await connection.session_frame("close", stub_url)
+        if connection in self._sockets.connections:
+            self._sockets.remove(connection, _source(domain))
+        connection.end(CloseCode.NORMAL, "the peer is served no more")
+        connection.lost()
+
+
+def _source(domain: str) -> str:
+    """Stands for the network address of what is behind a peer."""
+    return f"peer:{domain}"
+
+
+def _nobody(frame: bytes) -> None:
+    nothing()

@@ -1,0 +1,190 @@
+"""What the node and a sandbox say to each other: one JSON object a line, in UTF-8. Pure.
+
+A foreign protostub can write whatever it likes on its side of the pipe, so every line that comes
+is hostile until it was read here. A line that has not exactly the fields of one operation, or is
+longer than it may be, is InvalidLine: the sandbox that said it is ended. No operation carries any
+authority of its own; a line that is forged says nothing that the stub could not say anyway.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+LINE_OVERHEAD = 64 * 1024
+"""Bytes that a line may be longer than the largest frame of a socket."""
+SHOWN = 300
+"""Characters of a text of the sandbox that are kept."""
+
+_Number = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+_Code = Annotated[int, msgspec.Meta(ge=0, le=4999)]
+_Word = Annotated[str, msgspec.Meta(max_length=32)]
+_Url = Annotated[str, msgspec.Meta(max_length=2_000)]
+_Text = Annotated[str, msgspec.Meta(max_length=4_000)]
+
+
+class InvalidLine(Exception):
+    """A line that is no operation of a sandbox; the text says why."""
+
+
+class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"):
+    pass
+
+
+class Loaded(_Said, frozen=True, tag="loaded"):
+    """The stub was loaded and started."""
+
+    kind: _Word
+
+
+class LoadFailed(_Said, frozen=True, tag="load-failed"):
+    """The stub could not be loaded."""
+
+    error: _Text
+
+
+class Posted(_Said, frozen=True, tag="message"):
+    """The stub has posted a message on its bus: the text of a JSON object."""
+
+    message: msgspec.Raw
+
+
+class SocketWanted(_Said, frozen=True, tag="ws-open"):
+    """The stub asks for a WebSocket."""
+
+    ws: _Number
+    url: _Url
+    protocols: Annotated[list[_Word], msgspec.Meta(max_length=8)] = []
+
+
+class SocketSend(_Said, frozen=True, tag="ws-send"):
+    """The stub sends text over a WebSocket."""
+
+    ws: _Number
+    data: str
+
+
+class SocketClose(_Said, frozen=True, tag="ws-close"):
+    """The stub closes a WebSocket."""
+
+    ws: _Number
+    code: _Code = 1000
+    reason: Annotated[str, msgspec.Meta(max_length=500)] = ""
+
+
+class Logged(_Said, frozen=True, tag="log"):
+    """Something the stub would have written to a console, or an error nobody caught."""
+
+    text: _Text
+
+
+class Pong(_Said, frozen=True, tag="pong"):
+    """The answer to a heartbeat."""
+
+    n: _Number
+
+
+Said = Loaded | LoadFailed | Posted | SocketWanted | SocketSend | SocketClose | Logged | Pong
+
+_decoder: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
+_encode = msgspec.json.Encoder().encode
+
+
+def read(line: bytes) -> Said:
+    """Read one line of a sandbox, without its end.
+
+    Raises:
+        InvalidLine: it is no operation.
+    """
+    try:
+        if not line.isascii():
+            line.decode()  # what is passed on must be text to the last byte
+        said = _decoder.decode(line)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidLine(f"A line of the sandbox is no operation: {error}"[:SHOWN]) from None
+    if isinstance(said, Posted) and bytes(said.message)[:1] != b"{":
+        raise InvalidLine("What the stub has posted is no message.")
+    return said
+
+
+class LineReader:
+    """Cuts what comes out of a pipe into lines, and never keeps more than one line may have.
+
+    Args:
+        max_line: bytes of a line.
+    """
+
+    def __init__(self, max_line: int) -> None:
+        self._max_line = max_line
+        self._rest = bytearray()
+
+    def feed(self, part: bytes) -> list[bytes]:
+        """The lines that are complete with this part; those that are empty are left out.
+
+        Raises:
+            InvalidLine: one is too long.
+        """
+        lines = part.split(b"\n")
+        self._rest += lines[0]
+        if len(lines) > 1:
+            lines[0] = bytes(self._rest)
+            self._rest = bytearray(lines.pop())
+        else:
+            lines = []
+        if len(self._rest) > self._max_line or any(len(each) > self._max_line for each in lines):
+            self._rest.clear()
+            raise InvalidLine(f"A line of the sandbox is longer than {self._max_line} bytes.")
+        return [each for each in lines if each]
+
+
+# --- what the node says ---------------------------------------------------------------------------
+
+
+def _line(operation: dict[str, Any]) -> bytes:
+    return _encode(operation) + b"\n"
+
+
+def load(source: str, stub_url: str, configuration: dict[str, Any]) -> bytes:
+    """Load a stub and start it."""
+    return _line({"op": "load", "source": source, "stubURL": stub_url, "config": configuration})
+
+
+def post(message: bytes) -> bytes:
+    """Hand the stub a message, JSON text."""
+    return _line({"op": "post", "message": msgspec.Raw(message)})
+
+
+def connect() -> bytes:
+    """Have the stub connect."""
+    return _line({"op": "connect"})
+
+
+def disconnect() -> bytes:
+    """Have the stub say good-bye."""
+    return _line({"op": "disconnect"})
+
+
+def ping(number: int) -> bytes:
+    """A heartbeat."""
+    return _line({"op": "ping", "n": number})
+
+
+def socket_open(number: int, protocol: str) -> bytes:
+    """A WebSocket is open."""
+    return _line({"op": "ws", "ws": number, "event": "open", "protocol": protocol})
+
+
+def socket_message(number: int, data: str) -> bytes:
+    """Text came over a WebSocket."""
+    return _line({"op": "ws", "ws": number, "event": "message", "data": data})
+
+
+def socket_buffered(number: int, size: int) -> bytes:
+    """So many bytes of a WebSocket have not left yet."""
+    return _line({"op": "ws", "ws": number, "event": "buffered", "buffered": size})
+
+
+def socket_closed(number: int, code: int, reason: str) -> bytes:
+    """A WebSocket is closed, or could not be opened."""
+    return _line({"op": "ws", "ws": number, "event": "close", "code": code, "reason": reason})

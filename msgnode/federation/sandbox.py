@@ -1,0 +1,266 @@
+"""A sandbox: one process that runs one foreign protostub, watched and ended when it misbehaves.
+
+Rules
+- Nothing of the stub runs in the node's own process. What the process says is read by pipe.py.
+- It is ended when it leaves three heartbeats without an answer (a loop, or a stopped process),
+  takes more memory or processor than it may, or says what is no operation. Ending is SIGKILL to
+  its whole process group, and the reason is kept.
+- It is not read faster than LINES_PER_SECOND and BYTES_PER_SECOND: the pipe fills, and it waits.
+- What is written to it and not read yet is bounded; `is_full` tells who writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import tempfile
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from msgnode.core.faults import FAULTS
+from msgnode.core.token_bucket import TokenBucket
+
+from . import deno, pipe, process_figures
+from .pipe import InvalidLine, Logged, Pong, Said
+
+log = logging.getLogger(__name__)
+
+LINES_PER_SECOND = 4_000
+BYTES_PER_SECOND = 40_000_000
+HIGH_WATER = 4 * 1024 * 1024
+"""Bytes written to a sandbox and not read by it, above which it is handed no more messages."""
+_HARD_LIMIT = 16 * 1024 * 1024
+_READ = 65_536
+_STDERR = 8_192
+_LOGS = 20
+_START_BEATS = 6  # before the first answer: it may still be starting
+_CPU_SHARE, _CPU_SECONDS = 0.8, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxLimits:
+    """Of one sandbox.
+
+    Attributes:
+        heap_mib, data_mib: of JavaScript's heap, and of everything (see deno.command).
+        memory_mib: that it may really use.
+        silence: seconds without an answer to a heartbeat.
+        max_frame: bytes of the largest message.
+        wraps: whether bubblewrap is put around it: auto, required or off.
+    """
+
+    heap_mib: int = 64
+    data_mib: int = 640
+    memory_mib: int = 256
+    silence: float = 3.0
+    max_frame: int = 1024 * 1024
+    wraps: str = "auto"
+
+
+class Sandbox(Protocol):
+    """The port: anything that runs a stub outside this process and speaks the pipe's lines."""
+
+    @property
+    def is_running(self) -> bool: ...
+    @property
+    def is_full(self) -> bool: ...
+
+    async def start(self) -> None:
+        """Begin. Raises OSError if it cannot."""
+        ...
+
+    def send(self, line: bytes) -> None:
+        """Say something to it. Never waits; nothing happens once it has ended."""
+        ...
+
+    def kill(self, reason: str) -> None:
+        """End it at once; the first reason counts."""
+        ...
+
+    async def ended(self) -> str:
+        """Wait for its end, however it came; the reason of it."""
+        ...
+
+
+class SandboxProcess:
+    """Implements Sandbox with a process of Deno.
+
+    Args:
+        limits: what it may use.
+        said: is handed each thing it says, but heartbeats and logs.
+        command: stands in for the one of deno.py.
+    """
+
+    def __init__(
+        self,
+        limits: SandboxLimits,
+        said: Callable[[Said], None],
+        command: Sequence[str] | None = None,
+    ) -> None:
+        self.logs: deque[str] = deque(maxlen=_LOGS)
+        self.errors = b""
+        self.reason = ""
+        self.memory_bytes = 0
+        self.cpu_seconds = 0.0
+        self.is_wrapped = False
+        self.refused_lines = 0
+        self._limits = limits
+        self._said = said
+        self._command = command
+        self._process: asyncio.subprocess.Process | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._lines = TokenBucket(LINES_PER_SECOND)
+        self._bytes = TokenBucket(BYTES_PER_SECOND)
+        self._sent = self._heard = 0  # heartbeats
+        self._end: asyncio.Task[str] | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process is not None else 0
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.returncode is None and not self.reason
+
+    @property
+    def is_full(self) -> bool:
+        return self._unread > HIGH_WATER
+
+    async def start(self) -> None:
+        command = list(self._command or ()) or await asyncio.to_thread(self._deno)
+        self._process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=deno.environment(),
+            cwd=tempfile.gettempdir(),
+            start_new_session=True,
+        )
+        for job in (self._read(), self._read_errors(), self._watch()):
+            self._tasks.append(asyncio.create_task(self._kept(job)))
+        self._end = asyncio.create_task(self._wait())
+
+    def send(self, line: bytes) -> None:
+        if not self.is_running or self._process is None or self._process.stdin is None:
+            return
+        if self._unread > _HARD_LIMIT:
+            self.kill("it does not read what it is told")
+            return
+        with suppress(OSError, RuntimeError):  # it is ending: its end is told by `ended`
+            self._process.stdin.write(line)
+
+    def kill(self, reason: str) -> None:
+        self.reason = self.reason or reason
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            process.kill()
+
+    async def ended(self) -> str:
+        if self._end is None:
+            return self.reason
+        return await asyncio.shield(self._end)
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    def _deno(self) -> list[str]:
+        limits = self._limits
+        self.is_wrapped = limits.wraps != "off" and deno.can_wrap()
+        if limits.wraps == "required" and not self.is_wrapped:
+            raise OSError("bubblewrap is required and does not work here")
+        return deno.command(limits.heap_mib, limits.data_mib, self.is_wrapped)
+
+    @property
+    def _unread(self) -> int:
+        if self._process is None or self._process.stdin is None:
+            return 0
+        return self._process.stdin.transport.get_write_buffer_size()
+
+    async def _wait(self) -> str:
+        assert self._process is not None  # noqa: S101  (started before)
+        code = await self._process.wait()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # what it has left behind
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._process.stdin.close()  # type: ignore[union-attr]  # a pipe
+        last = self.errors.decode(errors="replace").strip().rpartition("\n")[2]
+        self.reason = self.reason or f"it ended with {code}" + (f": {last[:200]}" if last else "")
+        return self.reason
+
+    async def _kept(self, job: object) -> None:
+        """What a job of ours raises ends this sandbox, and nothing else."""
+        try:
+            await job  # type: ignore[misc]  # a coroutine
+        except Exception as error:
+            FAULTS.note("sandbox", error)
+            self.kill("the node failed at what it said")
+
+    async def _read(self) -> None:
+        stream = self._process.stdout  # type: ignore[union-attr]  # started before
+        reader = pipe.LineReader(self._limits.max_frame + pipe.LINE_OVERHEAD)
+        while part := await stream.read(_READ):  # type: ignore[union-attr]  # a pipe
+            try:
+                for line in reader.feed(part):
+                    self._take(pipe.read(line))
+                    self._lines.left -= 1
+            except InvalidLine as fault:
+                self.refused_lines += 1
+                self.kill(str(fault))
+                return
+            self._bytes.left -= len(part)
+            for bucket in (self._lines, self._bytes):
+                bucket.refill()
+                if bucket.left < 0:
+                    await asyncio.sleep(-bucket.left / bucket.rate)
+
+    def _take(self, said: Said) -> None:
+        if self.reason:
+            return  # it was ended: what it still says counts no more
+        if isinstance(said, Pong):
+            if self._heard < said.n <= self._sent:
+                self._heard = said.n
+        elif isinstance(said, Logged):
+            self.logs.append(said.text[: pipe.SHOWN])
+        else:
+            self._said(said)
+
+    async def _read_errors(self) -> None:
+        stream = self._process.stderr  # type: ignore[union-attr]  # started before
+        while part := await stream.read(_READ):  # type: ignore[union-attr]  # a pipe
+            self.errors = (self.errors + part)[-_STDERR:]
+
+    async def _watch(self) -> None:
+        """Heartbeats, memory and processor, three times in the silence that is allowed.
+
+        Beats are counted, not seconds: if this process stands still none are lost.
+        """
+        every = self._limits.silence / 3
+        busy = 0.0
+        while True:
+            self._sent += 1
+            self.send(pipe.ping(self._sent))
+            await asyncio.sleep(every)
+            unanswered = self._sent - self._heard
+            if unanswered >= (3 if self._heard else _START_BEATS):
+                self.kill(f"it was unresponsive for {self._limits.silence:g} s")
+                return
+            figures = process_figures.read(self.pid)
+            busy = busy + every if figures.cpu - self.cpu_seconds > _CPU_SHARE * every else 0.0
+            self.memory_bytes, self.cpu_seconds = figures.memory, figures.cpu
+            if self.memory_bytes > self._limits.memory_mib * 1024 * 1024:
+                self.kill(f"it used more than {self._limits.memory_mib} MiB of memory")
+                return
+            if busy >= _CPU_SECONDS:
+                self.kill(f"it kept a processor busy for {_CPU_SECONDS:g} s")
+                return

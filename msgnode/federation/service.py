@@ -1,0 +1,341 @@
+"""The peers of a node, in one of its workers: which there are, who serves them, what they are told.
+
+Rules
+- The rows are the truth; every worker reads them when they change, and routes messages of their
+  domains to the session of each peer that is approved.
+- One worker serves a peer: the one that has its claim, for as long as that worker's lease runs.
+  When it dies, or stops, another takes the claim. That worker also looks for stubs.
+- A stub runs when a person has approved exactly this source, by its digest (FEDERATION=open: when
+  it was found). If its domain offers another one the approved one goes on, and an alarm says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from msgnode import models
+from msgnode.bus.table import RoutingTable
+from msgnode.bus.writing import Call, Writer
+from msgnode.core import addresses
+from msgnode.core.errors import (
+    BadGateway,
+    Forbidden,
+    GatewayTimeout,
+    NodeError,
+    NotFound,
+    Unavailable,
+)
+from msgnode.core.faults import FAULTS
+from msgnode.devices.safe_http import SafeHttp
+
+from . import deno, discovery, store
+from .lookups import Lookups
+from .peer_link import LIVE, PeerLink
+from .peer_session import Opener
+from .peer_stub import LinkLimits, PeerStub
+from .store import PeerRow
+
+log = logging.getLogger(__name__)
+
+LOOKS_EVERY = 2.0
+STOP_SECONDS = 4.0
+FAILING_AFTER = 5
+"""Ends of a sandbox in a row after which an alarm stands."""
+PENDING_ALARM = "peer-pending"
+CHANGED_ALARM = "stub-changed"
+FAILING_ALARM = "stub-failing"
+MISSING_ALARM = "sandbox-missing"
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class FederationSettings:
+    """`mode` is listed, approve or open; `max_stubs` are those of this worker."""
+
+    domain: str
+    mode: str
+    max_stubs: int
+
+
+class Federation:
+    """One instance per worker. Implements the bus's ForeignDomains.
+
+    Args:
+        settings: which peers there may be.
+        limits: of each peer.
+        epoch: of this worker.
+        table: who listens to what.
+        opener: of the peers' sessions.
+        http: how catalogues are asked.
+        writer: of the worker.
+        holds_lease: whether this worker's lease runs; none serves a peer without.
+        raise_alarm, clear_alarm: of the node.
+    """
+
+    def __init__(
+        self,
+        settings: FederationSettings,
+        limits: LinkLimits,
+        epoch: str,
+        table: RoutingTable,
+        opener: Opener,
+        http: SafeHttp,
+        writer: Writer,
+        holds_lease: Callable[[], bool],
+        raise_alarm: Callable[[str, str, str], None],
+        clear_alarm: Callable[[str, str], None],
+    ) -> None:
+        self.links: dict[int, PeerLink] = {}
+        self.lookups = Lookups(self._look_for)
+        self._settings = settings
+        self._limits = limits
+        self._epoch = epoch
+        self._table = table
+        self._opener = opener
+        self._http = http
+        self._writer = writer
+        self._holds_lease = holds_lease
+        self._raise_alarm = raise_alarm
+        self._clear_alarm = clear_alarm
+        self._rows: dict[str, PeerRow] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._served: dict[int, PeerRow] = {}
+        self._told: dict[int, tuple[str, str]] = {}
+        self._failing: set[int] = set()
+        self._is_stale = asyncio.Event()
+        self._is_stopped = False
+
+    # --- what it is asked -------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """In a word, for the health page."""
+        if not deno.find():
+            return "deno is missing"
+        live = sum(link.state == LIVE for link in self.links.values())
+        return f"{live} of {len(self.links)} live"
+
+    def refusal(self, to: str) -> NodeError | None:
+        address = addresses.parse(to)
+        domain = address.home
+        if not domain or address.scheme == "global" or domain == self._settings.domain:
+            return None
+        row = self._rows.get(domain)
+        if row is None:
+            if self._settings.mode == "listed":
+                return Forbidden(f"This node does not exchange messages with {domain}.")
+            return self.lookups.refusal(domain)
+        return self._refusal_of(row)
+
+    def _refusal_of(self, row: PeerRow) -> NodeError:
+        domain, decision = row.domain, models.Peer.Decision
+        if row.decision == decision.BLOCKED:
+            return Forbidden(f"This node exchanges no messages with {domain}.")
+        if row.decision == decision.PAUSED:
+            return Unavailable(f"The exchange of messages with {domain} is paused.")
+        if row.is_served:
+            if not deno.find():
+                return BadGateway(f"The stub of {domain} cannot be run: {deno.MISSING}")
+            return Unavailable(f"The node of {domain} is not connected yet: try again.")
+        if row.discovery:
+            return GatewayTimeout(f"The node of {domain} cannot be used: {row.discovery}")
+        return Unavailable(f"{domain} waits for the operator of this node.")
+
+    # --- its life ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve peers while this worker has their claims. Runs until cancelled."""
+        if not deno.find():
+            self._raise_alarm(MISSING_ALARM, self._settings.domain, deno.MISSING)
+        else:
+            self._clear_alarm(MISSING_ALARM, self._settings.domain)
+        self._is_stale.set()
+        while not self._is_stopped:
+            try:
+                if self._is_stale.is_set():
+                    self._is_stale.clear()
+                    self._use(await self._blocking(store.read))
+                await self._serve()
+            except Exception as error:
+                self._is_stale.set()
+                log.warning("The peers could not be looked at: %s", error)
+            try:
+                async with asyncio.timeout(LOOKS_EVERY):
+                    await self._is_stale.wait()
+            except TimeoutError:
+                pass
+
+    def changed(self, payload: dict[str, Any]) -> None:
+        """The rows are others now."""
+        self._is_stale.set()
+
+    async def stop(self) -> None:
+        """Leave the peers to other workers."""
+        self._is_stopped = True
+        await self.lookups.stop()
+        links, self.links = self.links, {}
+        if links:
+            stops = [asyncio.create_task(link.stop()) for link in links.values()]
+            await asyncio.wait(stops, timeout=STOP_SECONDS)
+            for pk in links:
+                await self._blocking(partial(store.release_claim, self._epoch, pk))
+        await self._http.close()
+
+    def abort(self) -> None:
+        """Serve nothing more at once: the worker has lost its lease."""
+        self._is_stopped = True
+        for link in self.links.values():
+            link.abort()
+
+    # --- the rows ---------------------------------------------------------------------------------
+
+    def _use(self, rows: list[PeerRow]) -> None:
+        """Route to these peers from now on, and to no others."""
+        self._rows = {row.domain: row for row in rows}
+        self._table.peers = {row.domain: _stub_url(row) for row in rows if row.is_served}
+        for domain, url in self._table.peers.items():
+            self._forget_learned(domain, url)
+        for row in rows:
+            self.lookups.forget(row.domain)
+
+    def _forget_learned(self, domain: str, url: str) -> None:
+        """What sessions of others have spoken as until now is the peer's from now on."""
+        for address, session in list(self._table.learned.items()):
+            is_others = session.is_here and session.runtime_url != url
+            if is_others and addresses.parse(address).home == domain:
+                self._table.forget(address, session)
+
+    async def _serve(self) -> None:
+        """Start what this worker has to serve, and stop what it has not."""
+        rows = list(self._rows.values())
+        is_able = self._holds_lease() and bool(deno.find())
+        wanted = [row for row in rows if row.is_served or row.needs_look] if is_able else []
+        at_most = self._settings.max_stubs
+        mine: set[int] = set()
+        if wanted:
+            take = partial(store.take_claims, self._epoch, wanted, at_most)
+            mine = await self._blocking(take)
+        by_pk = {row.pk: row for row in wanted if row.pk in mine and row.is_served}
+        for pk in [pk for pk, row in self._served.items() if not _is_same(by_pk.get(pk), row)]:
+            await self._end(pk)
+        for pk, row in by_pk.items():
+            if pk not in self.links and not self._is_stopped:
+                await self._begin(row)
+        for row in wanted:
+            if row.needs_look and row.pk in mine:
+                await self._look_at(row)
+        await self._note_states()
+
+    async def _begin(self, row: PeerRow) -> None:
+        found = await self._blocking(partial(store.source_of, row.pk, row.approved_digest))
+        if found is None:
+            return
+        source, configuration = found
+        hosts = discovery.hosts_of(row.domain, row.url, row.hosts)
+        stub = PeerStub(
+            row.domain,
+            _stub_url(row),
+            f"runtime://{self._settings.domain}/mn-{row.runtime_id}",
+            row.approved_digest,
+            source,
+            configuration,
+            hosts,
+        )
+        limits = replace(self._limits, sockets=replace(self._limits.sockets, hosts=hosts))
+        link = PeerLink(stub, self._settings.domain, limits, self._opener, lambda: None)
+        self.links[row.pk], self._served[row.pk] = link, row
+        self._tasks[row.pk] = asyncio.create_task(self._kept(link))
+
+    async def _kept(self, link: PeerLink) -> None:
+        try:
+            await link.run()
+        except Exception as error:
+            FAULTS.note("peer", error)
+
+    async def _end(self, pk: int) -> None:
+        link = self.links.pop(pk, None)
+        self._served.pop(pk, None)
+        task = self._tasks.pop(pk, None)
+        if link is not None and task is not None:
+            await link.stop()
+        row = next((row for row in self._rows.values() if row.pk == pk), None)
+        self._told.pop(pk, None)
+        await self._blocking(partial(store.note_state, pk, "stopped" if row else "", ""))
+
+    async def _note_states(self) -> None:
+        for pk, link in list(self.links.items()):
+            told = (link.state, link.last_error)
+            if self._told.get(pk) != told:
+                self._told[pk] = told
+                await self._blocking(partial(store.note_state, pk, *told))
+            domain = link.peer.domain
+            if link.failures_in_a_row >= FAILING_AFTER and pk not in self._failing:
+                self._failing.add(pk)
+                text = f"The stub of {domain} has failed {link.failures_in_a_row} times in a row: "
+                self._raise_alarm(FAILING_ALARM, domain, text + link.last_error)
+            elif link.state == LIVE and pk in self._failing:
+                self._failing.discard(pk)
+                self._clear_alarm(FAILING_ALARM, domain)
+
+    # --- discovery --------------------------------------------------------------------------------
+
+    async def _look_at(self, row: PeerRow) -> None:
+        """Look for the stub of a peer that has a row."""
+        error = await self._look(row.domain, row.url, row.hosts)
+        if error is not None:
+            note = partial(store.note_not_found, row.domain, error.description)
+            await self._blocking(note)
+
+    async def _look_for(self, domain: str) -> NodeError | None:
+        return await self._look(domain, "", frozenset())
+
+    async def _look(self, domain: str, url: str, hosts: frozenset[str]) -> NodeError | None:
+        """Look for a stub, and note it; why there is none."""
+        try:
+            found = await discovery.find(self._http, domain, url, hosts)
+        except discovery.NotFound:
+            return NotFound(f"There is no node for the domain {domain}.")
+        except discovery.NotReached as error:
+            return GatewayTimeout(f"The domain {domain} cannot be reached: {error}")
+        except discovery.Rejected as error:
+            return BadGateway(f"The stub of {domain} cannot be used: {error}")
+        is_open = self._settings.mode == "open"
+        what = await self._blocking(partial(store.note_found, domain, found, url, is_open))
+        if what == "new":
+            text = f"The node of {domain} waits for approval: its stub is {found.digest[:12]}."
+            self._raise_alarm(PENDING_ALARM, domain, text)
+        elif what == "changed":
+            text = f"{domain} offers another stub, {found.digest[:12]}; the approved one goes on."
+            self._raise_alarm(CHANGED_ALARM, domain, text)
+        return None
+
+    async def _blocking(self, call: Callable[[], Result]) -> Result:
+        """Run something that uses the database, in the writer's thread."""
+        found: list[Result] = []
+
+        def look() -> None:
+            found[:] = [call()]
+
+        await self._writer.submit(Call(look))
+        return found[0]
+
+
+def _stub_url(row: PeerRow) -> str:
+    return f"runtime://{row.domain}/messaging-node-{row.stub_id}"
+
+
+def _is_same(row: PeerRow | None, served: PeerRow) -> bool:
+    """Whether a peer is to be served as it is."""
+    if row is None:
+        return False
+    return (row.approved_digest, row.url, row.hosts) == (
+        served.approved_digest,
+        served.url,
+        served.hosts,
+    )

@@ -1,0 +1,170 @@
+"""The rows of peers and their stubs, as the workers read and write them. All functions block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from msgnode import models
+from msgnode.storage import claims
+from msgnode.storage.control import post
+
+from .descriptor import FoundStub
+
+CHANGED = "peers.changed"
+"""The control message that rows of peers have changed."""
+MAX_ROWS = 1_000
+"""Peers that may wait for an operator; a domain beyond is looked for again once there is room."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRow:
+    """What a worker knows of a peer. `hosts` are lower case."""
+
+    pk: int
+    domain: str
+    url: str
+    hosts: frozenset[str]
+    decision: str
+    approved_digest: str
+    discovery: str
+    needs_look: bool
+    stub_id: str
+    runtime_id: str
+
+    @property
+    def is_served(self) -> bool:
+        """Whether messages are to pass."""
+        return self.decision == models.Peer.Decision.APPROVED and bool(self.approved_digest)
+
+
+def read() -> list[PeerRow]:
+    """All peers."""
+    return [
+        PeerRow(
+            row.pk,
+            row.domain,
+            row.url,
+            frozenset(row.hosts.lower().split()),
+            row.decision,
+            row.approved_digest,
+            row.discovery,
+            row.looked_at is None,
+            row.stub_id.hex,
+            row.runtime_id.hex,
+        )
+        for row in models.Peer.objects.all()
+    ]
+
+
+def take_claims(epoch: str, rows: list[PeerRow], at_most: int) -> set[int]:
+    """The peers that this epoch serves, from now on or still."""
+    taken: set[int] = set()
+    for row in rows:
+        if len(taken) >= at_most:
+            claims.release(_claim(row.pk), epoch)
+        elif claims.take(_claim(row.pk), epoch):
+            taken.add(row.pk)
+    return taken
+
+
+def release_claim(epoch: str, pk: int) -> None:
+    """Leave a peer to another worker."""
+    claims.release(_claim(pk), epoch)
+
+
+def source_of(pk: int, digest: str) -> tuple[str, dict[str, Any]] | None:
+    """Source and configuration of a stub, if it is known."""
+    found = models.PeerStub.objects.filter(peer=pk, digest=digest)
+    return found.values_list("source", "configuration").first()
+
+
+def note_found(domain: str, found: FoundStub, url: str, is_open: bool) -> str:
+    """A domain offers a stub: what changes with that.
+
+    Args:
+        domain: of the peer, which has a row from now on.
+        found: its stub.
+        url: of its node, for a new row.
+        is_open: whether stubs need no approval.
+
+    Returns:
+        "new" where an operator has to look, "changed" where the approved stub is another, else "".
+    """
+    with transaction.atomic():
+        peer = models.Peer.objects.select_for_update().filter(domain=domain).first()
+        if peer is None:
+            if models.Peer.objects.count() >= MAX_ROWS:
+                return ""
+            peer = models.Peer.objects.create(domain=domain, url=url)
+        stub, is_new = models.PeerStub.objects.get_or_create(
+            peer=peer,
+            digest=found.digest,
+            defaults={
+                "source": found.source,
+                "configuration": found.configuration,
+                "version": found.version,
+            },
+        )
+        if not is_new and stub.configuration != found.configuration:
+            stub.configuration = found.configuration
+            stub.save(update_fields=["configuration"])
+        peer.found_digest, peer.discovery, peer.looked_at = found.digest, "", timezone.now()
+        if is_open and peer.decision == peer.Decision.PENDING:
+            peer.decision = peer.Decision.APPROVED
+        if is_open:
+            peer.approved_digest, peer.approved_at = found.digest, timezone.now()
+            peer.approved_by = "FEDERATION=open"
+        peer.save()
+        post(CHANGED)
+    if is_open:
+        return ""
+    if peer.decision == peer.Decision.PENDING:
+        return "new"
+    return "changed" if peer.approved_digest not in ("", found.digest) else ""
+
+
+def note_not_found(domain: str, why: str) -> None:
+    """A domain that has a row offers no stub that can be used."""
+    models.Peer.objects.filter(domain=domain).update(discovery=why[:300], looked_at=timezone.now())
+    post(CHANGED)
+
+
+def note_state(pk: int, state: str, error: str) -> None:
+    """What the worker that serves a peer says of it."""
+    models.Peer.objects.filter(pk=pk).update(
+        state=state, state_at=timezone.now(), last_error=error[:300]
+    )
+
+
+def approve(peer: models.Peer, by: str) -> str:
+    """Let the stub that was found run, and messages pass; what is in the way, if anything is."""
+    if not peer.found_digest:
+        return f"{peer.domain}: no protostub was found yet: {peer.discovery or 'looking'}"
+    peer.decision = peer.Decision.APPROVED
+    peer.approved_digest, peer.approved_by = peer.found_digest, by[:150]
+    peer.approved_at = timezone.now()
+    peer.save()
+    post(CHANGED)
+    return ""
+
+
+def decide(peer: models.Peer, decision: str) -> None:
+    """Block or pause a peer, or let it go on."""
+    peer.decision = decision
+    peer.save(update_fields=["decision"])
+    post(CHANGED)
+
+
+def look_again(peer: models.Peer) -> None:
+    """Have its stub be looked for again."""
+    peer.looked_at = None
+    peer.save(update_fields=["looked_at"])
+    post(CHANGED)
+
+
+def _claim(pk: int) -> str:
+    return f"peer:{pk}"

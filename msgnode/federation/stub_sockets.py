@@ -1,0 +1,295 @@
+"""The WebSockets of a sandboxed stub: opened by the node, to the hosts of the peer alone.
+
+Rules
+- A socket leads to a host of the peer, over TLS except to networks that the operator has named, and
+  to no address that is not public or of those networks: what the name resolves to is looked at, and
+  the connection goes to that very address.
+- At most MAX_SOCKETS at a time. Each attempt after a failure, or a loss, waits for the peer's
+  back-off first, however fast the stub asks; of those that wait the newest counts.
+- Only text passes, of at most `max_frame` bytes, so many messages and bytes a second: above, the
+  socket is not read. Of a socket that it closed, or was refused, the stub hears `close`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import websockets
+from websockets.asyncio.client import ClientConnection, connect
+
+from msgnode.core.faults import FAULTS
+from msgnode.core.token_bucket import TokenBucket
+from msgnode.devices.safe_http import Network, NotAllowed, Resolve, allowed_addresses
+
+from . import pipe
+from .back_off import BackOff
+from .pipe import SocketClose, SocketSend, SocketWanted
+
+MAX_SOCKETS = 2
+REFUSED, LOST = 1006, 1006
+"""The code by which browsers tell a stub that there is, or was, no connection."""
+_CONNECT_SECONDS = 10.0
+_UNSENT = 1024 * 1024
+"""Bytes that may wait to be sent; above, the stub is told by `bufferedAmount`."""
+_UNSENT_LIMIT = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SocketLimits:
+    """Of the sockets of one peer."""
+
+    hosts: frozenset[str]
+    networks: Sequence[Network] = ()
+    max_frame: int = 1024 * 1024
+    messages_per_second: float = 2_000.0
+    bytes_per_second: float = 20_000_000.0
+
+
+def url_fault(url: str, hosts: frozenset[str], networks: Sequence[Network]) -> str:
+    """Why a stub may open no WebSocket there, "" if it may.
+
+    >>> url_fault("wss://evil.example/ws", frozenset({"b.example"}), ())
+    'evil.example is no host of the peer'
+    """
+    try:
+        parts = urlsplit(url)
+        host, _ = (parts.hostname or "").lower(), parts.port
+    except ValueError:
+        return "it is no URL"
+    if parts.scheme not in (("wss", "ws") if networks else ("wss",)):
+        return "it must begin with wss://"
+    if parts.username is not None or parts.password is not None:
+        return "it must not name a user"
+    if not any(host == each or host.endswith(f".{each}") for each in hosts):
+        return f"{host or 'nothing'} is no host of the peer"
+    return ""
+
+
+class StubSockets:
+    """The sockets of one sandbox.
+
+    Args:
+        limits: where they may lead, and how much may pass.
+        back_off: of the peer.
+        tell: says a line to the sandbox.
+        ready: waits until the node takes more of the peer.
+        ssl_context: for `wss`; that of the system, if it is left out.
+        resolve: finds the addresses of a host; that of the system, if it is left out.
+    """
+
+    def __init__(
+        self,
+        limits: SocketLimits,
+        back_off: BackOff,
+        tell: Callable[[bytes], None],
+        ready: Callable[[], Awaitable[None]],
+        ssl_context: ssl.SSLContext | None = None,
+        resolve: Resolve | None = None,
+    ) -> None:
+        self.refused = 0
+        self.attempts = 0
+        self.last_error = ""
+        self.bytes_in = self.bytes_out = 0
+        self._limits = limits
+        self._back_off = back_off
+        self._tell = tell
+        self._ready = ready
+        self._ssl = ssl_context
+        self._resolve = resolve
+        self._open: dict[int, ClientConnection] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._waiting = 0  # the number of the socket that waits for the back-off
+        self._sends: dict[int, asyncio.Queue[str]] = {}
+        self._unsent: dict[int, int] = {}
+        self._next_at = 0.0
+        self._messages = TokenBucket(limits.messages_per_second)
+        self._bytes = TokenBucket(limits.bytes_per_second)
+
+    @property
+    def count(self) -> int:
+        """How many there are, those included that are being opened."""
+        return len(self._tasks)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the peer does not read what it is sent."""
+        return any(size > _UNSENT for size in self._unsent.values())
+
+    def want(self, wanted: SocketWanted) -> None:
+        """The stub asks for a socket; it hears how that ended."""
+        number = wanted.ws
+        fault = url_fault(wanted.url, self._limits.hosts, self._limits.networks)
+        if number in self._tasks:
+            return  # a number that is in use: nothing but a forged line says that
+        if not fault and self._waiting in self._tasks:
+            self._drop(self._waiting, "another was asked for")
+        if not fault and len(self._tasks) >= MAX_SOCKETS:
+            fault = f"it has {MAX_SOCKETS} already"
+        if fault:
+            self.refused += 1
+            self.last_error = f"A WebSocket was refused: {fault}."
+            self._tell(pipe.socket_closed(number, REFUSED, fault))
+            return
+        self._tasks[number] = asyncio.create_task(self._kept(number, wanted))
+
+    def send(self, said: SocketSend) -> None:
+        """The stub sends text."""
+        queue = self._sends.get(said.ws)
+        if queue is None:
+            return
+        unsent = self._unsent[said.ws] = self._unsent[said.ws] + len(said.data)
+        if unsent > _UNSENT_LIMIT:
+            self._drop(said.ws, "the peer does not read")
+            return
+        queue.put_nowait(said.data)
+        if unsent > _UNSENT:
+            self._tell(pipe.socket_buffered(said.ws, unsent))
+
+    def close(self, said: SocketClose) -> None:
+        """The stub closes a socket."""
+        self._drop(said.ws, "", said.code if said.code in range(3000, 5000) else 1000)
+
+    async def end(self) -> None:
+        """Close all."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def closed(self) -> None:
+        """Wait until the stub has closed all."""
+        while tasks := list(self._tasks.values()):
+            await asyncio.wait(tasks)
+
+    def _drop(self, number: int, why: str, code: int = 1006) -> None:
+        task = self._tasks.get(number)
+        if task is not None:
+            self.last_error = why or self.last_error
+            task.cancel()
+            if number not in self._open:
+                self._tasks.pop(number, None)
+                self._tell(pipe.socket_closed(number, code, why))
+
+    # --- one socket -------------------------------------------------------------------------------
+
+    async def _kept(self, number: int, wanted: SocketWanted) -> None:
+        code, reason = LOST, ""
+        try:
+            code, reason = await self._serve(number, wanted)
+        except asyncio.CancelledError:
+            reason = self.last_error
+            if number not in self._open:
+                raise
+        except (NotAllowed, OSError, TimeoutError, ssl.SSLError) as error:
+            reason = str(error) or type(error).__name__
+        except websockets.exceptions.WebSocketException as error:
+            reason = str(error)
+        except Exception as error:
+            FAULTS.note("socket of a stub", error)
+            reason = "the node failed"
+        self._open.pop(number, None)
+        self._sends.pop(number, None)
+        self._unsent.pop(number, None)
+        self._tasks.pop(number, None)
+        if reason:
+            self.last_error = reason[: pipe.SHOWN]
+        self._tell(pipe.socket_closed(number, code, reason[:120]))
+
+    async def _serve(self, number: int, wanted: SocketWanted) -> tuple[int, str]:
+        """Connect, and pass text both ways until the socket is closed; its code and reason."""
+        loop = asyncio.get_running_loop()
+        self._waiting = number
+        await asyncio.sleep(self._next_at - loop.time())
+        self._waiting = 0
+        self.attempts += 1
+        self._next_at = loop.time() + self._back_off.failed()  # if it fails, or is lost soon
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            link = await self._connect(wanted)
+        try:
+            self._open[number] = link
+            self._unsent[number] = 0
+            self._sends[number] = asyncio.Queue()
+            self._back_off.succeeded()
+            self._tell(pipe.socket_open(number, link.subprotocol or ""))
+            sending = asyncio.create_task(self._send(number, link))
+            try:
+                await self._receive(number, link)
+            finally:
+                sending.cancel()
+        finally:
+            with suppress(Exception):
+                async with asyncio.timeout(1.0):
+                    await link.close()
+        return link.close_code or LOST, link.close_reason or ""
+
+    async def _connect(self, wanted: SocketWanted) -> ClientConnection:
+        parts = urlsplit(wanted.url)
+        is_tls = parts.scheme == "wss"
+        host, port = parts.hostname or "", parts.port or (443 if is_tls else 80)
+        found = await allowed_addresses(host, port, self._limits.networks, self._resolve)
+        failure: OSError = OSError(f"{host} has no address")
+        for address in found:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            plain = socket.socket(family, socket.SOCK_STREAM)
+            plain.setblocking(False)
+            try:
+                await asyncio.get_running_loop().sock_connect(plain, (address, port))
+            except OSError as error:
+                plain.close()
+                failure = error
+                continue
+            except BaseException:
+                plain.close()
+                raise
+            return await connect(
+                wanted.url,
+                sock=plain,
+                ssl=(self._ssl or ssl.create_default_context()) if is_tls else None,
+                server_hostname=host if is_tls else None,
+                subprotocols=[websockets.Subprotocol(each) for each in wanted.protocols] or None,
+                compression=None,
+                max_size=self._limits.max_frame,
+                max_queue=16,
+                open_timeout=_CONNECT_SECONDS,
+                user_agent_header="messaging-node",
+                proxy=None,
+            )
+        raise failure
+
+    async def _receive(self, number: int, link: ClientConnection) -> None:
+        with suppress(websockets.exceptions.ConnectionClosed):
+            while True:
+                await self._ready()
+                text = await link.recv()
+                if not isinstance(text, str):
+                    self.last_error = "The peer sent a binary frame."
+                    await link.close(1003, "text only")
+                    return
+                self.bytes_in += len(text)
+                self._tell(pipe.socket_message(number, text))
+                self._messages.left -= 1
+                self._bytes.left -= len(text)
+                for bucket in (self._messages, self._bytes):
+                    if bucket.left < 0:
+                        bucket.refill()
+                        if bucket.left < 0:
+                            await asyncio.sleep(-bucket.left / bucket.rate)
+                            bucket.refill()
+
+    async def _send(self, number: int, link: ClientConnection) -> None:
+        queue = self._sends[number]
+        with suppress(websockets.exceptions.ConnectionClosed):
+            while True:
+                text = await queue.get()
+                await link.send(text)
+                self.bytes_out += len(text)
+                was_behind = self._unsent[number] > _UNSENT
+                self._unsent[number] -= len(text)
+                if was_behind and self._unsent[number] <= _UNSENT:
+                    self._tell(pipe.socket_buffered(number, self._unsent[number]))

@@ -1,0 +1,115 @@
+"""The nodes of other domains: list them, add one, decide about one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+
+from msgnode.console.command_base import Tool, could_not_be_done, not_as_it_should_be
+from msgnode.console.peers import decision_word, url_of_node_fault
+from msgnode.federation import crossing, store
+from msgnode.models import Peer
+from msgnode.storage.control import post
+
+_DECISIONS = {
+    "block": Peer.Decision.BLOCKED,
+    "pause": Peer.Decision.PAUSED,
+    "resume": Peer.Decision.APPROVED,
+}
+_ACTIONS = ("list", "add", "approve", *_DECISIONS, "look", "remove")
+
+
+class Command(Tool):
+    help = (
+        "List the peers of this node, the nodes of other domains, or do something about one: add "
+        "it, approve the stub that was found there, block, pause, resume, look for its stub again, "
+        "remove it. A running node follows within seconds. A list exits with status 1 if a peer "
+        "waits for approval, or is approved and not live."
+    )
+    example = (
+        "  manage.py peers\n"
+        "  manage.py peers add b.example --url https://node.b.example\n"
+        "  manage.py peers approve b.example --digest 5f3a…"
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("action", nargs="?", choices=_ACTIONS, default="list")
+        parser.add_argument("domain", nargs="?", default="")
+        parser.add_argument("--url", default="", help="of its node, if not https://<domain>")
+        parser.add_argument("--hosts", default="", help="further hosts its stub may connect to")
+        parser.add_argument("--digest", default="", help="approve only if the stub has this digest")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        if settings.FEDERATION == "off":
+            self.stderr.write("FEDERATION is off: no message goes to another domain.")
+        action, domain = options["action"], options["domain"].lower()
+        if action == "list":
+            self._list(options["json"])
+            return
+        if not domain:
+            raise could_not_be_done(f"Which domain? manage.py peers {action} example.org")
+        if action == "add":
+            self._add(domain, options)
+            return
+        peer = Peer.objects.filter(domain=domain).first()
+        if peer is None:
+            raise could_not_be_done(f"There is no peer {domain}.")
+        if action == "approve":
+            if options["digest"] and not peer.found_digest.startswith(options["digest"]):
+                raise not_as_it_should_be(f"{domain} offers {peer.found_digest or 'no stub'}.")
+            if why := store.approve(peer, "command line"):
+                raise not_as_it_should_be(why)
+        elif action == "look":
+            store.look_again(peer)
+        elif action == "remove":
+            peer.delete()
+            post(store.CHANGED)
+        else:
+            store.decide(peer, _DECISIONS[action])
+        self.stdout.write(f"{domain}: {action} done.")
+
+    def _add(self, domain: str, options: dict[str, Any]) -> None:
+        if fault := crossing.domain_fault(domain):
+            raise could_not_be_done(f"{domain} {fault}.")
+        if fault := url_of_node_fault(options["url"]):
+            raise could_not_be_done(f"--url {fault}.")
+        if domain == settings.DOMAIN:
+            raise could_not_be_done(f"{domain} is this node's own domain.")
+        Peer.objects.update_or_create(
+            domain=domain,
+            defaults={"url": options["url"], "hosts": options["hosts"], "looked_at": None},
+        )
+        post(store.CHANGED)
+        self.stdout.write(
+            f"{domain}: its stub is looked for; then: manage.py peers approve {domain}"
+        )
+
+    def _list(self, as_json: bool) -> None:
+        peers = list(Peer.objects.all())
+        if as_json:
+            self.say_json([_fields(peer) for peer in peers])
+        else:
+            for peer in peers:
+                digest = (peer.approved_digest or peer.found_digest)[:12] or "no stub"
+                self.stdout.write(
+                    f"{peer.domain:30} {decision_word(peer):20} {peer.state or '-':14} {digest}  "
+                    f"{peer.last_error or peer.discovery}".rstrip()
+                )
+        wrong = [peer.domain for peer in peers if _is_wrong(peer)]
+        if wrong:
+            raise not_as_it_should_be(f"Look at: {', '.join(wrong)}")
+
+
+def _is_wrong(peer: Peer) -> bool:
+    if peer.decision == Peer.Decision.APPROVED:
+        return peer.state != "live"
+    return peer.decision == Peer.Decision.PENDING
+
+
+def _fields(peer: Peer) -> dict[str, Any]:
+    names = ["domain", "url", "hosts", "decision", "approved_digest", "approved_by", "approved_at"]
+    names += ["found_digest", "looked_at", "discovery", "state", "state_at", "last_error"]
+    return {name: getattr(peer, name) for name in names}

@@ -1,0 +1,75 @@
+"""The nodes of other domains, and the protostubs that lead to them."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+from django.utils import timezone
+
+
+class Peer(models.Model):
+    """The node of another domain, and what an operator has decided about it."""
+
+    class Decision(models.TextChoices):
+        """Whether messages pass between this node and the peer."""
+
+        PENDING = "pending", "waits for approval"
+        APPROVED = "approved", "approved"
+        PAUSED = "paused", "paused"
+        BLOCKED = "blocked", "blocked"
+
+    domain = models.CharField(max_length=253, unique=True, help_text="Such as example.org.")
+    url = models.CharField(
+        "URL of its node",
+        max_length=500,
+        blank=True,
+        help_text="Where its catalogue is. Empty: https://<domain>.",
+    )
+    hosts = models.CharField(
+        "further hosts",
+        max_length=500,
+        blank=True,
+        help_text="That its protostub may connect to besides the domain and what is below it, "
+        "separated by spaces.",
+    )
+    decision = models.CharField(max_length=16, choices=Decision.choices, default=Decision.PENDING)
+    approved_digest = models.CharField(max_length=64, blank=True, editable=False)
+    approved_by = models.CharField(max_length=150, blank=True, editable=False)
+    approved_at = models.DateTimeField(null=True, blank=True, editable=False)
+    found_digest = models.CharField(max_length=64, blank=True, editable=False)
+    looked_at = models.DateTimeField(null=True, blank=True, editable=False)
+    discovery = models.CharField(
+        "what was found", max_length=300, blank=True, editable=False,
+        help_text="Why no protostub was found, if none was.",
+    )  # fmt: skip
+    state = models.CharField(max_length=16, blank=True, editable=False)
+    state_at = models.DateTimeField(null=True, blank=True, editable=False)
+    last_error = models.CharField(max_length=300, blank=True, editable=False)
+    stub_id = models.UUIDField(default=uuid.uuid4, editable=False)
+    runtime_id = models.UUIDField(default=uuid.uuid4, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ("domain",)
+
+    def __str__(self) -> str:
+        return self.domain
+
+
+class PeerStub(models.Model):
+    """A protostub as a domain has offered it: a digest is of one source, for ever."""
+
+    peer = models.ForeignKey(Peer, on_delete=models.CASCADE, related_name="stubs")
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the source.")
+    source = models.TextField()
+    configuration = models.JSONField(default=dict)
+    version = models.CharField(max_length=64, blank=True)
+    found_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ("-found_at",)
+        constraints = (models.UniqueConstraint(fields=["peer", "digest"], name="peer_stub_once"),)
+
+    def __str__(self) -> str:
+        return f"{self.peer_id} {self.digest[:12]}"

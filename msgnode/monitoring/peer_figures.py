@@ -1,0 +1,55 @@
+"""A worker's numbers of the peers that it serves; others are named nowhere here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from msgnode.federation.peer_link import PeerLink
+from msgnode.federation.service import Federation
+
+_OUTCOMES = ("sent", "received", "refused", "expired", "full", "failed")
+
+
+def peers(federation: Federation) -> Iterator[Metric]:
+    """What is known of each peer of this worker."""
+    links = list(federation.links.values())
+    state = GaugeMetricFamily(
+        "msgnode_peer_state", "The state a peer is in: 1.", labels=("peer", "state")
+    )
+    passed = CounterMetricFamily(
+        "msgnode_peer_messages",
+        "Messages to and from a peer by outcome.",
+        labels=("peer", "outcome"),
+    )
+    for link in links:
+        state.add_metric((link.peer.domain, link.state), 1)
+        for outcome in _OUTCOMES:
+            number = getattr(link.exchange.counters, outcome)
+            passed.add_metric((link.peer.domain, outcome), number)
+    yield state
+    yield passed
+    text = "Sandboxes of a peer that have ended and were started again."
+    restarts = CounterMetricFamily("msgnode_peer_restarts", text, labels=("peer",))
+    for link in links:
+        restarts.add_metric((link.peer.domain,), link.exchange.counters.restarts)
+    yield restarts
+    text = "Messages that wait for a peer."
+    yield _gauge("queue", text, {each: len(each.exchange.queue) for each in links})
+    text = "How long the first of them has waited."
+    oldest = {each: each.exchange.queue.oldest_seconds for each in links}
+    yield _gauge("queue_oldest_seconds", text, oldest)
+    text = "From handing the stub a request until its response, the last time."
+    round_trips = {each: each.exchange.counters.round_trip for each in links}
+    yield _gauge("round_trip_seconds", text, round_trips)
+    text = "Memory of a peer's sandbox."
+    memory = {each: each.sandbox.memory_bytes if each.sandbox else 0 for each in links}
+    yield _gauge("sandbox_bytes", text, memory)
+
+
+def _gauge(name: str, text: str, values: Mapping[PeerLink, float]) -> Metric:
+    family = GaugeMetricFamily(f"msgnode_peer_{name}", text, labels=("peer",))
+    for link, value in values.items():
+        family.add_metric((link.peer.domain,), value)
+    return family

@@ -1,0 +1,85 @@
+"""The part of a worker that serves the nodes of other domains, where it is switched on."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import replace
+from typing import Any
+
+from django.conf import settings
+
+from msgnode.bus.pipeline import Pipeline
+from msgnode.bus.table import RoutingTable
+from msgnode.devices.safe_http import SafeHttp
+from msgnode.federation.peer_session import PeerSessions
+from msgnode.federation.peer_stub import LinkLimits
+from msgnode.federation.sandbox import SandboxLimits
+from msgnode.federation.service import Federation, FederationSettings
+from msgnode.federation.stub_sockets import SocketLimits
+from msgnode.sessions.connection import ConnectionSettings
+from msgnode.sessions.connection_limits import ConnectionLimits
+from msgnode.sessions.manager import SessionManager
+from msgnode.storage.writer import GroupWriter
+from msgnode.workers.lease import Lease
+
+from .alarms import Alarms
+
+_DESCRIPTOR_SECONDS = 10.0
+_DESCRIPTOR_BYTES = 3 * 1024 * 1024
+
+
+def federation(
+    epoch: str,
+    table: RoutingTable,
+    pipeline: Pipeline,
+    sessions: SessionManager,
+    sockets: ConnectionLimits,
+    connections: ConnectionSettings,
+    writer: GroupWriter,
+    lease: Lease,
+    alarms: Alarms,
+) -> Federation | None:
+    """What serves peers; the pipeline asks it about foreign domains from now on."""
+    if settings.FEDERATION == "off":
+        return None
+    peers, sandbox = settings.PEERS, settings.SANDBOX
+    limits: dict[str, Any] = settings.NODE
+    networks = [ipaddress.ip_network(each) for each in settings.FEDERATION_NETWORKS]
+    max_frame = int(limits["MAX_FRAME_BYTES"])
+    flow = replace(
+        connections.flow,
+        messages_per_second=peers["MESSAGES_PER_SECOND"],
+        bytes_per_second=peers["BYTES_PER_SECOND"],
+    )
+    made = Federation(
+        FederationSettings(settings.DOMAIN, settings.FEDERATION, peers["MAX_STUBS"]),
+        LinkLimits(
+            SandboxLimits(
+                sandbox["HEAP_MIB"],
+                sandbox["DATA_MIB"],
+                sandbox["MEMORY_MIB"],
+                sandbox["SILENCE_SECONDS"],
+                max_frame,
+                sandbox["BUBBLEWRAP"],
+            ),
+            SocketLimits(
+                frozenset(),
+                networks,
+                max_frame,
+                peers["MESSAGES_PER_SECOND"],
+                peers["BYTES_PER_SECOND"],
+            ),
+            peers["QUEUE_MESSAGES"],
+            peers["QUEUE_BYTES"],
+        ),
+        epoch,
+        table,
+        PeerSessions(pipeline, sessions, sockets, replace(connections, flow=flow)),
+        SafeHttp(networks, _DESCRIPTOR_SECONDS, _DESCRIPTOR_BYTES),
+        writer,
+        lambda: lease.is_held,
+        alarms.raise_alarm,
+        alarms.clear_alarm,
+    )
+    pipeline.foreign = made
+    return made

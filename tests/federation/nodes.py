@@ -1,0 +1,99 @@
+"""Two real nodes, of a.example and b.example, for tests; the first meets the second."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.client import Client, Frame
+from tests.node import Node
+
+A, B = "a.example", "b.example"
+SECONDS = 60.0
+
+
+class TwoNodes:
+    """Node `a` meets node `b`, whose stub it finds in b's catalogue."""
+
+    def __init__(self, place: Path, template: Path, **settings: Any) -> None:
+        shared = {"ALLOWED_HOSTS": "*"}
+        for name in ("a", "b"):
+            (place / name).mkdir(parents=True)
+            shutil.copy(template, place / name / "node.sqlite3")
+        self.b = Node(place / "b", DOMAIN=B, **shared)
+        self.a = Node(
+            place / "a", DOMAIN=A, FEDERATION="listed", FEDERATION_NETWORKS="127.0.0.0/8",
+            **shared, **settings,
+        )  # fmt: skip
+
+    def second_worker(self, **settings: Any) -> Node:
+        """Another worker of a, not started yet."""
+        return Node(self.a.data_dir, **{**_own(self.a), **settings})
+
+    def start(self) -> None:
+        for node in (self.a, self.b):
+            node.start()
+
+    def kill(self) -> None:
+        self.a.kill()
+        self.b.kill()
+
+    def introduce(self) -> None:
+        """What an operator of a does: add b, look at what was found, approve it."""
+        self.a.manage("peers", "add", B, "--url", f"http://127.0.0.1:{self.b.port}")
+        self.wait(lambda peer: peer["found_digest"])
+        self.a.manage("peers", "approve", B)
+        self.wait_live()
+
+    def peer(self) -> dict[str, Any]:
+        """b as a sees it."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", "peers", "--json"],
+            cwd=self.a.root, env=self.a.environment, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        return next(each for each in json.loads(done.stdout) if each["domain"] == B)
+
+    def wait(self, condition: Any) -> dict[str, Any]:
+        until = time.monotonic() + SECONDS
+        while not condition(peer := self.peer()):
+            assert time.monotonic() < until, f"{peer}\n{self.a.log()}"
+            time.sleep(0.2)
+        return peer
+
+    def wait_live(self) -> None:
+        self.wait(lambda peer: peer["state"] == "live")
+
+
+def _own(node: Node) -> dict[str, str]:
+    """The settings that a node was made with."""
+    names = ("DOMAIN", "FEDERATION", "FEDERATION_NETWORKS", "ALLOWED_HOSTS", "WORKERS")
+    names += ("WORKER_TIMEOUT", "REDIS_URL")
+    return {name: node.environment[name] for name in names if name in node.environment}
+
+
+async def come(node: Node, domain: str, name: str) -> Client:
+    """A runtime of a node's own domain."""
+    client = Client(f"ws://127.0.0.1:{node.port}/ws")
+    await client.connect()
+    return await client.open(f"runtime://{domain}/{name}")
+
+
+async def answer_requests(client: Client) -> None:
+    """Answer every request that comes, until cancelled."""
+    while True:
+        frame = await client.receive()
+        if frame["type"] != "response":
+            body = {"code": 200, "value": frame["body"].get("value")}
+            await client.send("response", frame["from"], body, id=frame["id"], sender=frame["to"])
+        await asyncio.sleep(0)
+
+
+async def subscribe(client: Client, domain: str, address: str) -> Frame:
+    """What the subscription manager of a domain answers."""
+    return await client.ask("subscribe", f"domain://msg-node.{domain}/sm", {"resources": [address]})

@@ -1,0 +1,100 @@
+"""What may cross between two domains, and in what form."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from msgnode.core import messages
+from msgnode.core.messages import Message
+from msgnode.federation import crossing
+
+A, B = "a.example", "b.example"
+
+
+def message(sender: str, to: Any, type_: str = "read", **body: Any) -> Message:
+    frame = {"id": 1, "type": type_, "from": sender, "to": to, "body": body}
+    return messages.parse(json.dumps(frame).encode())
+
+
+@pytest.mark.parametrize(
+    ("sender", "to", "type_"),
+    [
+        (f"hyperty://{B}/1", f"hyperty://{A}/1", "read"),
+        (f"hyperty://{B}/1", f"runtime://{A}/mn-1/sm", "response"),
+        (f"domain://msg-node.{B}/sm", f"hyperty://{A}/1", "response"),
+        (f"comm://{B}/1", f"comm://{B}/1/changes", "update"),
+        (f"hyperty://{B}/1", f"domain://registry.{A}", "read"),
+    ],
+)
+def test_a_peer_speaks_for_its_own_domain_to_what_is_here(sender: str, to: str, type_: str) -> None:
+    assert crossing.incoming_fault(message(sender, to, type_), A, B) == ""
+
+
+@pytest.mark.parametrize(
+    ("sender", "to", "type_"),
+    [
+        (f"hyperty://{A}/1", f"hyperty://{A}/2", "read"),
+        ("hyperty://c.example/1", f"hyperty://{A}/2", "read"),
+        ("mn:/session", f"hyperty://{A}/2", "response"),
+        ("runtime:/alice", f"hyperty://{A}/2", "read"),
+        (f"hyperty://{B}.evil.example/1", f"hyperty://{A}/2", "read"),
+    ],
+)
+def test_case_39_a_peer_speaks_for_nobody_else(sender: str, to: str, type_: str) -> None:
+    assert "is not of the domain" in crossing.incoming_fault(message(sender, to, type_), A, B)
+
+
+@pytest.mark.parametrize(
+    ("to", "type_"),
+    [
+        (f"domain://msg-node.{A}/sm", "subscribe"),
+        (f"domain://msg-node.{A}/address-allocation", "create"),
+        ("mn:/session", "open"),
+        ("mn:/session", "close"),
+        ("global://registry", "read"),
+        (f"domain://registry.{A}", "create"),
+        (f"domain://qos.{A}", "create"),
+        ("hyperty://c.example/1", "read"),
+        (f"hyperty://{B}/2", "read"),
+        ([f"hyperty://{A}/1", "hyperty://c.example/1"], "read"),
+    ],
+)
+def test_case_40_a_peer_controls_nothing_and_is_passed_on_to_nobody(to: Any, type_: str) -> None:
+    assert crossing.incoming_fault(message(f"hyperty://{B}/1", to, type_), A, B)
+
+
+def test_case_41_marks_of_a_peer_are_taken_out() -> None:
+    said = message(f"hyperty://{B}/1", f"hyperty://{A}/1", auth=True, assertedIdentity=True, v=1)
+    assert json.loads(crossing.incoming(said))["body"] == {"v": 1}
+
+
+def test_case_43_what_stubs_note_about_their_way_is_taken_out() -> None:
+    said = message(f"hyperty://{B}/1", f"hyperty://{A}/1", via="runtime://a.example/mn-1/secret")
+    assert "secret" not in crossing.incoming(said).decode()
+
+
+def test_what_only_this_node_says_of_a_sender_stays_here() -> None:
+    told = message(f"hyperty://{A}/1", f"hyperty://{B}/1", auth=True, assertedIdentity=True, v=[1])
+    assert json.loads(crossing.outgoing(told)) == {
+        "id": 1, "type": "read", "from": f"hyperty://{A}/1", "to": f"hyperty://{B}/1",
+        "body": {"v": [1]},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("domain", ["b.example", "b.example:8443", "xn--bcher-kva.example"])
+def test_a_domain_can_be_a_peers(domain: str) -> None:
+    assert crossing.domain_fault(domain) == ""
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        *("localhost", "10.0.0.1", "[::1]", "b.local", "db.internal", "b..example", "-b.example"),
+        *("b.example:0", "b.example:x", "b.example:99999", "bücher.example", "", "a b.example"),
+    ],
+)
+def test_a_name_of_this_network_or_none_is_no_peers(domain: str) -> None:
+    assert crossing.domain_fault(domain)

@@ -1,0 +1,101 @@
+"""Descriptions of stubs as they are found in the field, and such that are none."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msgnode.federation import descriptor
+from msgnode.federation.descriptor import BadDescriptor
+
+SOURCE = "export default class {}"
+
+
+def described(**fields: Any) -> bytes:
+    known = {
+        "language": "JAVASCRIPT_ECMA6",
+        "configuration": {"url": "wss://b.example/ws"},
+        "sourcePackage": {"encoding": "utf-8", "sourceCode": SOURCE},
+    }
+    return json.dumps({**known, **fields}).encode()
+
+
+def test_a_stub_is_known_by_the_digest_of_its_source() -> None:
+    found = descriptor.read(described(version="1.2"))
+    assert (found.source, found.url, found.version) == (SOURCE, "wss://b.example/ws", "1.2")
+    assert found.digest == hashlib.sha256(SOURCE.encode()).hexdigest()
+
+
+@pytest.mark.parametrize("text", ['{"messagingnode":"wss://b.example"}', "", "{}"])
+def test_case_10_a_configuration_may_be_its_text(text: str) -> None:
+    assert descriptor.read(described(configuration=text)).url in ("wss://b.example", "")
+
+
+def test_case_11_a_source_in_base64_may_be_no_utf_8() -> None:
+    content = b"// \xff\n" + SOURCE.encode()
+    package = {"encoding": "base64", "sourceCode": base64.b64encode(content).decode()}
+    found = descriptor.read(described(sourcePackage=package))
+    assert found.source == "// �\n" + SOURCE
+    assert found.digest == hashlib.sha256(content).hexdigest()
+
+
+def test_case_2_a_script_may_come_by_itself() -> None:
+    assert descriptor.read(described(sourcePackage={}), b"other").source == "other"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b"", "no JSON"),
+        (b"[]", "no JSON object"),
+        (b'{"a":' * 100_000, "no JSON"),
+        (described(language="PYTHON"), "python"),
+        (described(interworking=True), "interworking"),
+        (described(sourcePackage=None), "no source"),
+        (described(sourcePackage={"sourceCode": 7}), "no source"),
+        (described(sourcePackage={"encoding": "base64", "sourceCode": "é"}), "base64"),
+        (described(sourcePackage={"sourceCode": "x" * (2 * 1024 * 1024 + 1)}), "too large"),
+        (described(configuration="{"), "configuration"),
+        (described(configuration=["x"]), "configuration"),
+        (described(configuration={"x": "y" * 70_000}), "configuration"),
+    ],
+)
+def test_case_5_what_describes_no_stub_says_why(text: bytes, told: str) -> None:
+    with pytest.raises(BadDescriptor, match=told):
+        descriptor.read(text)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+        lambda inner: (
+            st.dictionaries(
+                st.sampled_from(
+                    [
+                        "language",
+                        "configuration",
+                        "sourcePackage",
+                        "sourceCode",
+                        "encoding",
+                        "version",
+                    ]
+                ),
+                inner,
+            )
+            | st.lists(inner, max_size=3)
+        ),
+    )
+)
+def test_any_json_is_read_or_refused(value: Any) -> None:
+    try:
+        found = descriptor.read(json.dumps(value).encode())
+    except BadDescriptor as fault:
+        assert str(fault)
+    else:
+        assert len(found.digest) == 64

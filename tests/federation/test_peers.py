@@ -1,0 +1,218 @@
+"""Peers as operators have them: rows, decisions, claims, the command, and what senders are told."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from msgnode import models
+from msgnode.bus.table import RoutingTable
+from msgnode.checks import check_node
+from msgnode.core.errors import NodeError
+from msgnode.federation import deno, store
+from msgnode.federation.descriptor import FoundStub
+from msgnode.federation.service import Federation, FederationSettings
+from msgnode.models import Peer
+
+B = "b.example"
+FOUND = FoundStub("one", "1" * 64, {"url": "wss://b.example/ws"}, "1")
+OTHER = FoundStub("two", "2" * 64, {"url": "wss://b.example/ws"}, "2")
+
+pytestmark = pytest.mark.django_db
+
+
+def test_case_13_a_stub_that_was_found_waits_until_it_is_approved() -> None:
+    assert store.note_found(B, FOUND, "", is_open=False) == "new"
+    (row,) = store.read()
+    assert not row.is_served
+    assert store.approve(Peer.objects.get(), "Eve") == ""
+    (row,) = store.read()
+    assert row.is_served
+    assert row.approved_digest == FOUND.digest
+    assert store.source_of(row.pk, row.approved_digest) == ("one", FOUND.configuration)
+
+
+def test_case_15_another_stub_of_an_approved_peer_does_not_run() -> None:
+    store.note_found(B, FOUND, "", is_open=False)
+    store.approve(Peer.objects.get(), "Eve")
+    assert store.note_found(B, OTHER, "", is_open=False) == "changed"
+    (row,) = store.read()
+    assert row.approved_digest == FOUND.digest
+    assert store.source_of(row.pk, row.approved_digest) == ("one", FOUND.configuration)
+    store.approve(Peer.objects.get(), "Eve")
+    assert store.read()[0].approved_digest == OTHER.digest
+
+
+def test_in_mode_open_a_stub_runs_when_it_was_found() -> None:
+    assert store.note_found(B, FOUND, "", is_open=True) == ""
+    assert store.read()[0].is_served
+    store.decide(Peer.objects.get(), Peer.Decision.BLOCKED)
+    store.note_found(B, OTHER, "", is_open=True)
+    assert not store.read()[0].is_served, "what a person has decided stays"
+
+
+def test_a_peer_without_a_stub_cannot_be_approved() -> None:
+    peer = Peer.objects.create(domain=B)
+    store.note_not_found(B, "no answer")
+    peer.refresh_from_db()
+    assert "no answer" in store.approve(peer, "Eve")
+
+
+def test_case_79_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MAX_ROWS", 2)
+    for number in range(4):
+        store.note_found(f"d{number}.example", FOUND, "", is_open=False)
+    assert Peer.objects.count() == 2
+
+
+def test_case_61_a_peer_is_served_by_one_worker_and_by_another_when_that_is_gone() -> None:
+    for epoch in ("one", "other"):
+        models.Worker.objects.create(epoch=epoch, name=epoch, host="h", pid=1, state="ready")
+    store.note_found(B, FOUND, "", is_open=True)
+    rows = store.read()
+    assert store.take_claims("one", rows, 32) == {rows[0].pk}
+    assert store.take_claims("other", rows, 32) == set()
+    models.Worker.objects.filter(epoch="one").delete()
+    assert store.take_claims("other", rows, 32) == {rows[0].pk}
+    assert store.take_claims("other", rows, 0) == set(), "as many as a worker may serve"
+
+
+# --- what senders are told ------------------------------------------------------------------------
+
+
+def federation(mode: str = "listed") -> Federation:
+    settings = FederationSettings("a.example", mode, 32)
+    nothing: Any = None
+    one = Federation(
+        settings, nothing, "epoch", RoutingTable(), nothing, nothing, nothing,
+        lambda: True, nothing, nothing,
+    )  # fmt: skip
+    one._use(store.read())
+    return one
+
+
+def told(one: Federation, to: str = f"hyperty://{B}/1") -> tuple[int, str]:
+    error = one.refusal(to)
+    assert isinstance(error, NodeError)
+    return error.code, error.description
+
+
+def test_case_12_a_domain_that_is_not_listed_is_refused_by_name() -> None:
+    assert told(federation()) == (403, f"This node does not exchange messages with {B}.")
+
+
+def test_nothing_is_said_of_this_domain_and_of_what_is_of_none() -> None:
+    one = federation()
+    for to in ("hyperty://a.example/1", "mn:/x", "runtime:/alice", "global://x/1"):
+        assert one.refusal(to) is None
+
+
+@pytest.mark.parametrize(
+    ("decision", "code", "word"),
+    [
+        ("pending", 503, "waits for the operator"),
+        ("paused", 503, "paused"),
+        ("blocked", 403, "no messages"),
+    ],
+)
+def test_a_sender_is_told_what_was_decided(decision: str, code: int, word: str) -> None:
+    store.note_found(B, FOUND, "", is_open=False)
+    store.decide(Peer.objects.get(), decision)
+    found, text = told(federation(), f"domain://msg-node.{B}/sm")
+    assert found == code
+    assert word in text
+
+
+def test_an_approved_peer_is_routed_to_and_a_blocked_one_is_not() -> None:
+    store.note_found(B, FOUND, "", is_open=False)
+    store.approve(Peer.objects.get(), "Eve")
+    one = federation()
+    assert list(one._table.peers) == [B]
+    store.decide(Peer.objects.get(), Peer.Decision.BLOCKED)
+    one._use(store.read())
+    assert one._table.peers == {}
+
+
+# --- the command and the checks -------------------------------------------------------------------
+
+
+def command(*words: str) -> str:
+    out = io.StringIO()
+    call_command("peers", *words, stdout=out, stderr=io.StringIO())
+    return out.getvalue()
+
+
+def test_the_command_adds_lists_and_decides() -> None:
+    command("add", B, "--url", "http://127.0.0.1:8002")
+    with pytest.raises(CommandError, match="no protostub was found yet"):
+        command("approve", B)
+    store.note_found(B, FOUND, "", is_open=False)
+    with pytest.raises(CommandError, match=FOUND.digest):
+        command("approve", B, "--digest", "22")
+    command("approve", B, "--digest", "11")
+    assert Peer.objects.get().decision == Peer.Decision.APPROVED
+    out = io.StringIO()
+    with pytest.raises(CommandError, match=B):
+        call_command("peers", "--json", stdout=out, stderr=io.StringIO())
+    assert json.loads(out.getvalue())[0]["approved_by"] == "command line"
+    store.note_state(Peer.objects.get().pk, "live", "")
+    assert "live" in command()
+    command("block", B)
+    assert Peer.objects.get().decision == Peer.Decision.BLOCKED
+    command("remove", B)
+    assert command() == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("add",), ("add", "localhost"), ("add", B, "--url", "ftp://x"), ("block", "c.example")],
+)
+def test_what_the_command_cannot_do_it_says(words: tuple[str, ...]) -> None:
+    with pytest.raises(CommandError) as caught:
+        command(*words)
+    assert caught.value.returncode == 2
+    assert not Peer.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"FEDERATION": "on"}, "FEDERATION is 'on'"),
+        ({"FEDERATION_NETWORKS": ["10.0.0.1/8"]}, "FEDERATION_NETWORKS"),
+        ({"SANDBOX": {"BUBBLEWRAP": "yes"}}, "SANDBOX_BUBBLEWRAP"),
+        ({"PEERS": {"MAX_STUBS": 0}}, "MAX_STUBS"),
+    ],
+)
+def test_what_is_set_wrong_is_said(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setattr(deno, "find", lambda: "/usr/bin/deno")
+    settings.FEDERATION = "listed"
+    assert [each.id for each in check_node()] == []
+    for name, value in changed.items():
+        if isinstance(value, dict):
+            value = {**getattr(settings, name), **value}
+        setattr(settings, name, value)
+    (found,) = check_node()
+    assert found.id == "msgnode.E022"
+    assert said in found.msg
+
+
+def test_case_31_a_node_without_deno_says_which_package_is_missing(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deno, "find", lambda: "")
+    assert check_node() == [], "it is switched off"
+    settings.FEDERATION = "approve"
+    (found,) = check_node()
+    assert "messaging-node[federation]" in found.hint
+    store.note_found(B, FOUND, "", is_open=True)
+    one = federation("open")
+    assert one.state == "deno is missing"
+    code, text = told(one)
+    assert code == 502
+    assert "messaging-node[federation]" in text

@@ -1,0 +1,225 @@
+"""Sandboxes with a real engine: stubs of all forms load, and what one does harms nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+import pytest
+
+from msgnode.federation import deno, pipe
+
+from .sandboxes import Watched, acting, needs_deno, sandbox, stub
+
+pytestmark = [needs_deno, pytest.mark.asyncio]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("module_class", "module"),
+        ("module_function", "module"),
+        ("system_register", "system"),
+        ("umd", "umd"),
+    ],
+)
+async def test_case_18_a_stub_of_each_form_loads_opens_its_session_and_relays(
+    name: str, kind: str
+) -> None:
+    async with sandbox() as one:
+        one.load(stub(name), url="wss://b.example/ws")
+        assert (await one.message())["body"]["value"] == "created"
+        assert (await one.next(pipe.Loaded)).kind == kind
+        one.send(pipe.connect())
+        wanted = await one.next(pipe.SocketWanted)
+        assert wanted.url == "wss://b.example/ws"
+        one.send(pipe.socket_open(wanted.ws, ""))
+        assert '"open"' in (await one.next(pipe.SocketSend)).data
+        answer = '{"from":"mn:/session","type":"response","body":{"code":200}}'
+        one.send(pipe.socket_message(wanted.ws, answer))
+        assert (await one.message())["body"]["value"] in ("live", "connected")
+        one.send(
+            pipe.post(
+                b'{"id":1,"type":"read","from":"hyperty://a.example/1","to":"hyperty://b.example/1"}'
+            )
+        )
+        assert "hyperty://b.example/1" in (await one.next(pipe.SocketSend)).data
+        back = '{"id":1,"type":"response","from":"hyperty://b.example/1","to":"hyperty://a.example/1","body":{"code":200}}'
+        one.send(pipe.socket_message(wanted.ws, back))
+        assert (await one.message())["to"] == "hyperty://a.example/1"
+        one.send(pipe.disconnect())
+        assert (await one.next(pipe.SocketClose)).ws == wanted.ws
+        one.send(pipe.socket_closed(wanted.ws, 1000, ""))
+        assert (await one.message())["body"]["value"] == "disconnected"
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("const io = require('socket.io-client');", "socket.io-client"),
+        ("import WebSocket from 'ws'; export default class {}", "ws"),
+        ("System.register(['ws'], () => ({}))", "ws"),
+        ("export default 7;", "neither a class"),
+        ("this is no script", ""),
+        ("export default class { _start() { throw new Error('never'); } }", "never"),
+    ],
+)
+async def test_case_19_a_stub_that_cannot_be_loaded_says_why(source: str, told: str) -> None:
+    async with sandbox() as one:
+        one.load(source)
+        assert told in (await one.next(pipe.LoadFailed)).error
+
+
+async def test_case_20_a_stub_that_loops_while_it_is_loaded_is_ended() -> None:
+    async with sandbox(silence=1.0) as one:
+        one.load("for (;;) {}")
+        assert "unresponsive" in await one.end()
+
+
+async def test_case_20_a_stub_that_loops_later_is_ended() -> None:
+    async with sandbox(silence=1.0) as one:
+        one.load(acting("for (;;) {}"))
+        await one.next(pipe.Loaded)
+        one.send(pipe.connect())
+        assert "unresponsive" in await one.end()
+
+
+async def test_case_22_a_regular_expression_without_end_is_ended() -> None:
+    async with sandbox(silence=1.0) as one:
+        one.load(acting("/^(a|aa)+\\1c$/.test('a'.repeat(60) + 'b');"))
+        one.send(pipe.connect())
+        assert "unresponsive" in await one.end()
+
+
+async def test_a_sandbox_that_is_stopped_is_ended() -> None:
+    async with sandbox(silence=1.0, wraps="off") as one:
+        one.load(stub("umd"))
+        await one.next(pipe.Loaded)
+        os.kill(one.pid, signal.SIGSTOP)
+        assert "unresponsive" in await one.end()
+
+
+async def test_case_33_the_end_of_a_sandbox_that_was_killed_is_told() -> None:
+    async with sandbox() as one:
+        one.load(stub("umd"))
+        await one.next(pipe.Loaded)
+        os.kill(one.pid, signal.SIGKILL)
+        assert "ended with -9" in await one.end()
+        assert not one.is_running
+        one.send(pipe.connect())  # to nobody: nothing happens
+
+
+@pytest.mark.parametrize(
+    "eating",
+    [
+        "const all = []; for (;;) all.push({ a: [1, 2, 3] });",
+        "const all = []; const eat = () => all.push(new Uint8Array(4e6).fill(1));"
+        "setInterval(() => { for (let i = 0; i < 8; i++) eat(); }, 1);",
+        "let text = 'x'; for (;;) text = text + text + Math.random();",
+    ],
+)
+async def test_case_21_a_stub_that_eats_memory_is_ended(eating: str) -> None:
+    async with sandbox(memory_mib=160, silence=6.0) as one:
+        one.load(acting(eating))
+        one.send(pipe.connect())
+        logged = asyncio.create_task(_until_logged(one))
+        ended = asyncio.create_task(one.end())
+        await asyncio.wait({logged, ended}, return_when=asyncio.FIRST_COMPLETED)
+        assert one.memory_bytes < 700 * 1024 * 1024
+        logged.cancel()
+
+
+async def _until_logged(one: object) -> None:
+    """A refused allocation is an error of the stub's own, and the sandbox lives on."""
+    async with asyncio.timeout(30):
+        while not one.logs:  # type: ignore[attr-defined]  # noqa: ASYNC110  (it tells nobody)
+            await asyncio.sleep(0.05)
+
+
+REACHING = {
+    "a file": "(await import('node:fs')).readFileSync('/etc/passwd')",
+    "a process": "(await import('node:child_process')).execSync('true')",
+    "a socket": "await new Promise((done, fail) => import('node:net').then((net) => "
+    "net.connect(80, '127.0.0.1').on('connect', done).on('error', fail), fail))",
+    "a module elsewhere": "await import('https://b.example/more.js')",
+    "a module of the machine": "await import('file:///etc/hostname')",
+    "the engine": "Deno.readTextFileSync('/etc/passwd')",
+    "a request": "await fetch('http://127.0.0.1/')",
+    "a worker": "new Worker('data:text/javascript,1')",
+    "the environment": "JSON.stringify((await import('node:process')).env.HOME).length",
+}
+
+
+@pytest.mark.parametrize("what", REACHING)
+async def test_case_23_a_stub_reaches_nothing_of_the_machine(what: str) -> None:
+    code = (
+        f"(async () => {{ {REACHING[what]}; return 'reached'; }})()"
+        ".catch(() => 'refused').then((value) => bus.postMessage({ value }));"
+    )
+    async with sandbox() as one:
+        one.load(acting(code))
+        one.send(pipe.connect())
+        assert await one.message() == {"value": "refused", "id": 1}
+
+
+@pytest.mark.parametrize(
+    "line", ["'garbage\\n'", '\'{"op":"exec"}\\n\'', "'x' * 3_000_000", "'\\udcff\\n'"]
+)
+async def test_case_25_a_sandbox_that_writes_what_is_no_operation_is_ended(line: str) -> None:
+    one = writing(f"sys.stdout.buffer.write(({line}).encode('utf-8', 'surrogateescape'))")
+    await one.start()
+    assert "line" in await one.end()
+    assert one.refused_lines == 1
+
+
+async def test_case_25_a_line_that_is_forged_is_what_the_stub_could_have_posted_anyway() -> None:
+    one = writing('print(\'{"op":"message","message":{"from":"mn:/session"}}\', flush=True)')
+    await one.start()
+    assert await one.message() == {"from": "mn:/session"}
+    one.kill("the test is over")
+    await one.end()
+
+
+def writing(code: str) -> Watched:
+    """Something in the place of the engine that writes this on the pipe."""
+    return Watched(
+        command=[sys.executable, "-c", f"import sys; {code}; sys.stdout.flush(); sys.stdin.read()"]
+    )
+
+
+async def test_case_30_what_a_stub_logs_is_not_kept() -> None:
+    async with sandbox() as one:
+        flood = (
+            "for (let i = 0; i < 2000; i++) { console.log(i); Promise.reject(new Error(`e${i}`)); }"
+        )
+        one.load(acting(f"{flood} setTimeout(() => bus.postMessage({{ value: 'done' }}), 0);"))
+        one.send(pipe.connect())
+        assert (await one.message())["value"] == "done"
+        assert len(one.logs) <= 20
+
+
+async def test_a_stub_that_floods_is_read_no_faster_than_it_may() -> None:
+    async with sandbox(silence=6.0) as one:
+        one.load(acting("for (let i = 0; i < 9000; i++) bus.postMessage({ i });"))
+        one.send(pipe.connect())
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for number in range(9000):
+            assert (await one.message())["i"] == number
+        assert loop.time() - began > 0.9, (
+            "9,000 lines at 4,000 a second, one second's worth at once"
+        )
+
+
+async def test_a_sandbox_has_an_environment_of_its_own() -> None:
+    assert set(deno.environment()) == {"DENO_DIR", "NO_COLOR", "DENO_NO_UPDATE_CHECK"}
+
+
+async def test_an_engine_that_cannot_be_started_says_so() -> None:
+    from msgnode.federation.sandbox import SandboxLimits, SandboxProcess
+
+    one = SandboxProcess(SandboxLimits(), lambda said: None, ["/nonexistent/engine"])
+    with pytest.raises(OSError):
+        await one.start()

@@ -1,0 +1,199 @@
+"""Sockets of stubs: opened by the node, where they may lead, no faster than the back-off allows."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from websockets.asyncio.server import Server, ServerConnection, serve
+
+from msgnode.federation import pipe
+from msgnode.federation.back_off import BackOff
+from msgnode.federation.stub_sockets import SocketLimits, StubSockets, url_fault
+
+from .sandboxes import Watched, needs_deno, stub
+
+LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
+HOSTS = frozenset({"b.example", "127.0.0.1"})
+SECONDS = 30.0
+
+
+class Peer:
+    """A server that echoes, and counts who comes."""
+
+    def __init__(self) -> None:
+        self.visits = 0
+        self.refuses = False
+        self.server: Server | None = None
+
+    @property
+    def url(self) -> str:
+        assert self.server is not None
+        return f"ws://127.0.0.1:{self.server.sockets[0].getsockname()[1]}/ws"
+
+    async def serve(self, link: ServerConnection) -> None:
+        self.visits += 1
+        if self.refuses:
+            return
+        async for text in link:
+            await link.send(text)
+
+
+@pytest_asyncio.fixture
+async def peer() -> AsyncIterator[Peer]:
+    one = Peer()
+    async with serve(one.serve, "127.0.0.1", 0) as one.server:
+        yield one
+
+
+class Lines:
+    """What a sandbox is told."""
+
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    def __call__(self, line: bytes) -> None:
+        import json
+
+        self.queue.put_nowait(json.loads(line))
+
+    async def next(self, event: str) -> dict[str, Any]:
+        async with asyncio.timeout(SECONDS):
+            while (line := await self.queue.get())["event"] != event:
+                pass
+            return line
+
+
+async def _ready() -> None:
+    """The node takes everything at once."""
+
+
+def sockets(lines: Lines, networks: Any = LOOPBACK, **more: Any) -> StubSockets:
+    return StubSockets(SocketLimits(HOSTS, networks), BackOff(0.25, 30.0), lines, _ready, **more)
+
+
+def wanted(url: str, number: int = 1) -> pipe.SocketWanted:
+    return pipe.SocketWanted(ws=number, url=url)
+
+
+@pytest.mark.asyncio
+async def test_text_passes_both_ways(peer: Peer) -> None:
+    lines = Lines()
+    one = sockets(lines)
+    one.want(wanted(peer.url))
+    await lines.next("open")
+    one.send(pipe.SocketSend(ws=1, data="hello"))
+    assert (await lines.next("message"))["data"] == "hello"
+    one.close(pipe.SocketClose(ws=1))
+    await lines.next("close")
+    assert one.count == 0
+    await one.end()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ws://b.example/ws",
+        "wss://evil.example/ws",
+        "wss://b.example.evil.example/ws",
+        "wss://user@b.example/ws",
+        "https://b.example/",
+        "wss://",
+        "wss://[",
+    ],
+)
+def test_case_24_a_socket_leads_to_the_peer_over_tls_or_nowhere(url: str) -> None:
+    assert url_fault(url, frozenset({"b.example"}), ())
+
+
+@pytest.mark.asyncio
+async def test_case_24_a_stub_has_two_sockets_at_most(peer: Peer) -> None:
+    lines = Lines()
+    one = sockets(lines)
+    for number in (1, 2):
+        one.want(wanted(peer.url, number))
+        await lines.next("open")
+    one.want(wanted(peer.url, 3))
+    closed = await lines.next("close")
+    assert (closed["ws"], closed["code"]) == (3, 1006)
+    assert one.refused == 1
+    await one.end()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("found", [["127.0.0.1"], ["10.0.0.7"], ["::1"], ["8.8.8.8", "127.0.0.1"]])
+async def test_case_8_a_name_that_leads_to_an_address_that_is_not_public_is_refused(
+    found: list[str],
+) -> None:
+    asked = []
+
+    async def resolve(host: str, port: int) -> list[str]:
+        asked.append(host)
+        return found
+
+    lines = Lines()
+    one = sockets(lines, networks=(), resolve=resolve)
+    one.want(wanted("wss://b.example/ws"))
+    assert "does not connect to" in (await lines.next("close"))["reason"]
+    assert asked == ["b.example"]
+    await one.end()
+
+
+@pytest.mark.asyncio
+async def test_case_29_a_stub_that_comes_back_at_once_comes_no_faster_than_the_back_off(
+    peer: Peer,
+) -> None:
+    peer.refuses = True
+    lines = Lines()
+    one = sockets(lines)
+    loop = asyncio.get_running_loop()
+    until, number = loop.time() + 2.0, 0
+    while loop.time() < until:
+        number += 1
+        one.want(wanted(peer.url, number))
+        async with asyncio.timeout(SECONDS):
+            while not one.count and loop.time() < until:  # noqa: ASYNC110  (nobody tells)
+                await asyncio.sleep(0)
+        await asyncio.sleep(0.001)
+    assert number > 30, "the stub has asked often"
+    assert peer.visits <= 9, "0.125 to 0.25 s and doubling"
+    await one.end()
+
+
+@needs_deno
+@pytest.mark.asyncio
+async def test_case_29_a_real_stub_that_comes_back_at_once_is_held_back(peer: Peer) -> None:
+    peer.refuses = True
+    box = Watched()
+    one = sockets(box.send)  # type: ignore[arg-type]
+    box._said = lambda said: one.want(said) if isinstance(said, pipe.SocketWanted) else None  # type: ignore[method-assign]
+    await box.start()
+    box.load(stub("module_function"), url=peer.url)
+    box.send(pipe.connect())
+    async with asyncio.timeout(SECONDS):
+        while one.attempts < 3:  # noqa: ASYNC110  (a counter tells nobody)
+            await asyncio.sleep(0.02)
+    assert box.is_running
+    assert peer.visits <= 5
+    box.kill("the test is over")
+    await box.end()
+    await one.end()
+
+
+def test_delays_double_up_to_the_longest_and_begin_anew_after_a_while_of_success() -> None:
+    now = [0.0]
+    one = BackOff(1.0, 60.0, stable=60.0, clock=lambda: now[0])
+    delays = [one.failed() for _ in range(10)]
+    assert 0.5 <= delays[0] <= 1.0
+    assert 4.0 <= delays[3] <= 8.0
+    assert max(delays) <= 60.0
+    one.succeeded()
+    now[0] = 59.0
+    assert one.failed() > 15.0, "that was no success"
+    one.succeeded()
+    now[0] = 200.0
+    assert one.failed() <= 1.0

@@ -1,0 +1,154 @@
+"""Two real nodes: what one's runtimes send to the other's goes through the other's own stub."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.client import code
+
+from .nodes import A, B, TwoNodes, answer_requests, come, subscribe
+from .sandboxes import needs_deno
+
+pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long, pytest.mark.any_server]
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[TwoNodes]:
+    two = TwoNodes(tmp_path_factory.mktemp("peers"), template, SANDBOX_SILENCE_SECONDS=4)
+    two.start()
+    try:
+        two.introduce()
+        yield two
+    finally:
+        two.kill()
+
+
+def sandboxes(nodes: TwoNodes) -> list[int]:
+    """The processes of the engine that a node runs."""
+    return [
+        each.pid
+        for each in psutil.Process(nodes.a.pid).children(recursive=True)
+        if "guest.js" in " ".join(each.cmdline())
+    ]
+
+
+async def test_case_1_a_request_reaches_the_other_domain_and_its_response_returns(
+    nodes: TwoNodes,
+) -> None:
+    asker = await come(nodes.a, A, "asker")
+    answerer = await come(nodes.b, B, "answerer")
+    to = f"hyperty://{B}/one"
+    assert code(await subscribe(answerer, B, to)) == 200
+    for id_ in (7, "seven"):
+        await asker.send("read", to, {"value": 1, "auth": True}, id=id_, sender=f"hyperty://{A}/x")
+        request = await answerer.expect(type="read", sender=f"hyperty://{A}/x")
+        assert request["to"] == to
+        assert request["body"]["auth"] is False
+        body = {"code": 200, "value": "here"}
+        await answerer.send("response", f"hyperty://{A}/x", body, id=request["id"], sender=to)
+        answer = await asker.answer(id_)
+        assert answer["from"] == to
+        assert answer["body"]["value"] == "here"
+        assert "via" not in answer["body"]
+
+
+async def test_a_request_of_the_other_domain_is_answered_too(nodes: TwoNodes) -> None:
+    """B reaches what has spoken to it: its node knows then where it is."""
+    first = await come(nodes.a, A, "spoken")
+    other = await come(nodes.b, B, "other")
+    ours, theirs = f"hyperty://{A}/spoken", f"hyperty://{B}/other"
+    assert code(await subscribe(first, A, ours)) == 200
+    assert code(await subscribe(other, B, theirs)) == 200
+    await first.send("execute", theirs, {"value": "hello"}, sender=ours)
+    await other.expect(type="execute", sender=ours)
+    await other.send("read", ours, id="back", sender=theirs)
+    request = await first.expect(type="read", sender=theirs)
+    await first.send("response", theirs, {"code": 200, "value": 5}, id=request["id"], sender=ours)
+    assert (await other.answer("back"))["body"]["value"] == 5
+
+
+async def test_an_update_of_the_other_domain_reaches_all_that_observe_it_here(
+    nodes: TwoNodes,
+) -> None:
+    reporter = await come(nodes.b, B, "reporter")
+    observers = [await come(nodes.a, A, f"observer{number}") for number in (1, 2)]
+    changes = f"comm://{B}/room/changes"
+    assert code(await subscribe(reporter, B, f"comm://{B}/room/subscription")) == 200
+    for one in observers:
+        assert code(await subscribe(one, A, changes)) == 200
+    assert code(await subscribe(observers[0], B, changes)) == 200
+    await reporter.send("update", changes, {"value": 1}, sender=f"comm://{B}/room")
+    for one in observers:
+        assert (await one.expect(type="update", to=changes))["body"]["value"] == 1
+
+
+async def test_case_37_an_error_of_the_other_domain_comes_unchanged(nodes: TwoNodes) -> None:
+    asker = await come(nodes.a, A, "lost")
+    answer = await asker.ask("read", f"hyperty://{B}/nobody")
+    assert code(answer) == 404
+    assert answer["from"] == f"hyperty://{B}/nobody"
+
+
+async def test_case_12_a_domain_that_is_not_listed_is_refused_and_not_asked_for(
+    nodes: TwoNodes,
+) -> None:
+    asker = await come(nodes.a, A, "stranger")
+    answer = await asker.ask("read", "hyperty://c.example/x")
+    assert code(answer) == 403
+    assert "c.example" in answer["body"]["description"]
+
+
+async def test_case_77_nobody_here_speaks_as_the_other_domain(nodes: TwoNodes) -> None:
+    poser = await come(nodes.a, B, "poser")
+    answer = await poser.ask("read", f"hyperty://{A}/x", sender=f"hyperty://{B}/bob")
+    assert code(answer) == 403
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP])
+async def test_case_33_a_sandbox_that_ends_answers_what_was_pending_and_comes_back(
+    nodes: TwoNodes, by: signal.Signals
+) -> None:
+    asker = await come(nodes.a, A, f"pending{by}")
+    silent = await come(nodes.b, B, f"silent{by}")
+    to = f"hyperty://{B}/silent{int(by)}"
+    assert code(await subscribe(silent, B, to)) == 200
+    await asyncio.to_thread(nodes.wait_live)
+    ids = [await asker.send("read", to, {"value": number}) for number in range(50)]
+    for _ in ids:
+        await silent.expect(type="read", to=to)
+    for pid in sandboxes(nodes):
+        with suppress(ProcessLookupError):
+            os.kill(pid, by)
+    for id_ in ids:
+        answer = await asker.answer(id_)
+        assert code(answer) == 503
+        assert B in answer["body"]["description"]
+    answering = asyncio.create_task(answer_requests(silent))
+    until = time.monotonic() + 60
+    while code(await asker.ask("read", to, {"value": "again"})) != 200:
+        assert time.monotonic() < until
+    answering.cancel()
+
+
+async def test_case_14_a_peer_that_is_blocked_gets_nothing_and_its_stub_ends(
+    nodes: TwoNodes,
+) -> None:
+    asker = await come(nodes.a, A, "blocked")
+    await asyncio.to_thread(nodes.a.manage, "peers", "block", B)
+    try:
+        await asyncio.to_thread(nodes.wait, lambda peer: peer["state"] == "stopped")
+        answer = await asker.ask("read", f"hyperty://{B}/one")
+        assert code(answer) == 403
+        assert not sandboxes(nodes)
+    finally:
+        await asyncio.to_thread(nodes.a.manage, "peers", "resume", B)
+        await asyncio.to_thread(nodes.wait_live)
