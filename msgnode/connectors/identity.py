@@ -55,12 +55,15 @@ Subjects = Callable[[str], Identity | None]
 """A subject that is logged in at this moment, by user name, user URL or guid."""
 FindElsewhere = Callable[[str], Awaitable[Identity | None]]
 """The same at other workers. Raises Unavailable if one does not answer."""
+Invitations = Callable[[Execute, str, Listener], Awaitable[Body]]
+"""Answers a request about invitations: the request, its sender's address, and the session."""
 
 
 class IdentityConnector(Component):
     """Relays to a Desk; see the head of the file.
 
     `find_elsewhere`, where there are other workers, finds a subject that is not known here.
+    `invitations` answers what concerns them, where they are switched on.
     """
 
     name = "identity"
@@ -78,6 +81,7 @@ class IdentityConnector(Component):
     ) -> None:
         super().__init__((f"domain://idm.{domain}", f"domain-idp://{domain}"))
         self.find_elsewhere: FindElsewhere | None = None
+        self.invitations: Invitations | None = None
         self._async_verifier = async_verifier
         self._make_request = make_request
         self._log_in = log_in
@@ -104,6 +108,10 @@ class IdentityConnector(Component):
                 return self._granted(self._async_verifier.access_token, request, caller)
             case "getContact":
                 return self._card(request)
+            case "subscribePush" | "unsubscribePush" | "sendInvitation":
+                if self.invitations is None:
+                    raise NotFound("Invitations are switched off at this node (INVITATIONS).")
+                return self.invitations(request, message.sender, caller)
             case _:
                 return self._revoke(request)
 

@@ -15,6 +15,7 @@ METHODS = frozenset(
         *("getLoginEndpoint", "validateAssertion", "generateAssertion", "refreshAssertion"),
         *("getAccessToken", "getAccessTokenAuthorisationEndpoint", "refreshAccessToken"),
         *("revokeAccessToken", "login", "logout", "getContact"),
+        *("subscribePush", "unsubscribePush", "sendInvitation"),
     }
 )
 MAX_RESOURCES = 64

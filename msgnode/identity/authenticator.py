@@ -45,6 +45,7 @@ from .credentials import Credential, Rejected, Unknown, present
 from .verifier import Verified, Verifier
 
 _RUNTIMES = addresses.RUNTIME_SCHEMES
+_STUBS = "/protostub/"
 _MAX_CACHED = 4
 """Identities of one session that are remembered as they were said."""
 
@@ -257,7 +258,10 @@ class MessageAuthenticator:
         """In the strict mode a session URL in `via` is this session's (stubs mark with theirs)."""
         via = message.said.via
         text = _value(via) if via else None
-        if not isinstance(text, str) or addresses.parse(text).scheme not in _RUNTIMES:
+        if not isinstance(text, str):
+            return
+        place = addresses.parse(text)
+        if place.scheme not in _RUNTIMES or place.path.startswith(_STUBS):
             return  # a stub's own mark
         own = session.runtime_url
         if text not in (own, f"{own}/{session.token.decode()}"):

@@ -25,6 +25,12 @@ CONTACT_CARDS: dict[str, Any] = {
     "OF": env("CONTACT_CARDS", default=""),
     "PER_MINUTE": env.int("CONTACT_CARDS_PER_MINUTE", default=60),
 }
+# Whether callers from elsewhere may leave invitations for users, and users send such; so many a
+# minute for one user, from one user, and ten times as many from one address.
+INVITATIONS: dict[str, Any] = {
+    "ON": env.bool("INVITATIONS", default=False),
+    "PER_MINUTE": env.int("INVITATIONS_PER_MINUTE", default=30),
+}
 # Encrypts the provider's private keys in the database. Without one SECRET_KEY does.
 KEY_ENCRYPTION_KEY: str = env("KEY_ENCRYPTION_KEY", default="")
 SECRET_KEY_FALLBACKS: list[str] = env.list("SECRET_KEY_FALLBACKS", default=[])

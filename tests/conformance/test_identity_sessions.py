@@ -330,7 +330,11 @@ async def test_strict_means_the_session_is_logged_in(idnode: Node, issuer: Issue
     await client.send("create", to, {"identity": identity}, id="own")
     assert (await peer.expect(id="own"))["body"]["assertedIdentity"] is True
     assert code(await client.ask("create", to, {"identity": issuer.identity("bob")})) == 403
-    for via, expected in ((client.session_url, 0), (f"{peer.runtime_url}/{peer.token}", 403)):
+    for via, expected in (
+        (client.session_url, 0),
+        ("runtime://localhost/protostub/1b4e28ba/5f", 0),
+        (f"{peer.runtime_url}/{peer.token}", 403),
+    ):
         await client.send("create", to, {"via": via}, id="via")
         if expected:
             assert code(await client.answer("via")) == expected

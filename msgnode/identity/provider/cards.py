@@ -3,18 +3,22 @@
 A card is a JWT of the provider (docs/reference/runtime.md, section 8.3): who the user is, and which
 protostub leads to his domain, by address and by the digests of its code. Its audience, `protofly`,
 is no client's: nobody logs in with a card. Whose cards there are the operator says (CONTACT_CARDS).
+The invitations of users to conversations here are signed as cards, too (section 8.5).
 """
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.utils import timezone
 
 from msgnode.core import addresses
+from msgnode.models import PushEndpoint
 from msgnode.stubs import catalogue
 
 from . import keys
@@ -24,6 +28,8 @@ EVERYBODY = "*"
 SECONDS = 3_600
 MAX_NAME = 320
 PROTOSTUB = "/.well-known/protocolstub/default"
+PUSH = "/push"
+"""Below it are the endpoints at which users are invited (msgnode.invitations)."""
 
 
 def protostub() -> str:
@@ -45,23 +51,57 @@ def card_of(name: str) -> dict[str, Any] | None:
     if user is None:
         return None
     now = int(datetime.now(UTC).timestamp())
-    stubs = [each for each in catalogue.served("protocolstub") if not each.is_idp_proxy]
-    claims = {
-        "iss": settings.PROVIDER["ISSUER"],
-        "sub": subject_of(user),
-        "aud": CARD_AUDIENCE,
-        "iat": now,
-        "exp": now + SECONDS,
-        "user_url": user_url_of(user),
-        "protostub": protostub(),
-        "protostub_digests": [f"sha256-{base64.b64encode(each.digest).decode()}" for each in stubs],
-    }
+    claims = {**_asserted(user), "iat": now, "exp": now + SECONDS, **_reached_at(subject_of(user))}
     return {
         "assertion": keys.sign(claims),
         "userURL": claims["user_url"],
         "protostub": claims["protostub"],
         "expires": claims["exp"],
     }
+
+
+def signed_invitation(subject: str, said: Mapping[str, Any], expires: int) -> str | None:
+    """The card of a user, good for one invitation of his, whoever else has a card here.
+
+    Args:
+        subject: `sub` of the user.
+        said: the claims about the invitation.
+        expires: seconds since the epoch.
+
+    Returns:
+        The JWT; None if there is no such user.
+    """
+    users = get_user_model().objects
+    user = users.filter(pk=subject, is_active=True).first() if subject.isdecimal() else None
+    if user is None:
+        return None
+    times = {"iat": int(datetime.now(UTC).timestamp()), "exp": expires}
+    return keys.sign({**_asserted(user), **times, **said})
+
+
+def _asserted(user: Any) -> dict[str, Any]:
+    """What every card says of a user."""
+    stubs = [each for each in catalogue.served("protocolstub") if not each.is_idp_proxy]
+    return {
+        "iss": settings.PROVIDER["ISSUER"],
+        "sub": subject_of(user),
+        "aud": CARD_AUDIENCE,
+        "user_url": user_url_of(user),
+        "protostub": protostub(),
+        "protostub_digests": [f"sha256-{base64.b64encode(each.digest).decode()}" for each in stubs],
+    }
+
+
+def _reached_at(subject: str) -> dict[str, Any]:
+    """Where a user is invited, if his runtime has asked for that."""
+    if not settings.INVITATIONS["ON"]:
+        return {}
+    good = PushEndpoint.objects.filter(subject=subject, expires_at__gt=timezone.now())
+    newest = good.order_by("-renewed_at").first()
+    if newest is None:
+        return {}
+    said: dict[str, Any] = {"push": {"endpoint": f"{settings.PUBLIC_URL}{PUSH}/{newest.pk}"}}
+    return {**said, "hyperty": newest.hyperty} if newest.hyperty else said
 
 
 def _user(name: str) -> Any:

@@ -1,0 +1,1 @@
+"""Caller-hosted conversations: invitations that wait for a user at his push endpoint."""

@@ -1,0 +1,92 @@
+"""/push/<endpoint>: where callers from elsewhere leave an invitation (as RFC 8030, section 5).
+
+201 with Location for every invitation that is well-formed, whether or not anybody is there. 404 for
+an endpoint that is none, 413 above 4,096 bytes, 415 for what is not JSON, 400 for what is none, 429
+with Retry-After above the limits: by the address of the caller, and by the endpoint.
+"""
+
+from __future__ import annotations
+
+import time
+from urllib.parse import quote
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils.decorators import method_decorator
+from django.views import View
+from django.views.decorators.csrf import csrf_exempt
+
+from msgnode.core.errors import NodeError, NotFound, TooMany
+from msgnode.core.http_limits import HTTP_LIMITS
+from msgnode.web.proxies import address_of
+
+from . import endpoints, wire
+
+SOURCE_FACTOR = 10
+"""An address may leave so many times as many invitations as one endpoint takes."""
+
+
+class TooLarge(NodeError):
+    """More than an invitation may have."""
+
+    code = 413
+    title = "Too large"
+
+
+class NoJson(NodeError):
+    """Of another type, or encrypted for somebody else."""
+
+    code = 415
+    title = "Not JSON"
+
+
+@method_decorator(csrf_exempt, name="dispatch")  # no cookie says who calls
+class PushView(View):
+    """One endpoint."""
+
+    http_method_names = ["post", "options"]  # noqa: RUF012
+
+    def post(self, request: HttpRequest, endpoint: str) -> HttpResponse:
+        """Leave an invitation."""
+        try:
+            answer = self._leave(request, endpoint)
+        except NodeError as error:
+            told = {"code": error.code, "desc": error.description}
+            answer = JsonResponse(told, status=error.code)
+            if isinstance(error, _Wait):
+                answer["Retry-After"] = str(int(error.seconds) + 1)
+        answer["Cache-Control"] = "no-store"
+        return answer
+
+    def _leave(self, request: HttpRequest, endpoint: str) -> HttpResponse:
+        if not settings.INVITATIONS["ON"]:
+            raise NotFound("There is no such endpoint.")
+        most: int = settings.INVITATIONS["PER_MINUTE"]
+        _take("push-source", address_of(request), SOURCE_FACTOR * most)
+        if int(request.headers.get("Content-Length") or 0) > wire.MAX_BYTES:
+            raise TooLarge(f"An invitation has at most {wire.MAX_BYTES} bytes.")
+        is_plain = request.content_type == "application/json"
+        if not is_plain or "Content-Encoding" in request.headers:
+            raise NoJson("An invitation is posted as application/json, and not encoded.")
+        body = request.read(wire.MAX_BYTES + 1)
+        if len(body) > wire.MAX_BYTES:
+            raise TooLarge(f"An invitation has at most {wire.MAX_BYTES} bytes.")
+        seconds = wire.seconds_kept(request.headers.get("TTL", ""))
+        invitation = wire.read(body, time.time())
+        _take("push", endpoint, most)
+        endpoints.leave(endpoint, invitation, seconds)
+        answer = HttpResponse(status=201)
+        answer["Location"] = f"{endpoints.url_of(endpoint)}/{quote(invitation.name, safe='')}"
+        answer["TTL"] = str(seconds)
+        return answer
+
+
+class _Wait(TooMany):
+    def __init__(self, seconds: float) -> None:
+        super().__init__("Too many invitations.")
+        self.seconds = seconds
+
+
+def _take(kind: str, who: str, per_minute: int) -> None:
+    if wait := HTTP_LIMITS.take(kind, who, per_minute):
+        raise _Wait(wait)

@@ -1,0 +1,52 @@
+"""The part of a worker that takes and sends invitations, where they are switched on."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from django.conf import settings
+
+from msgnode.bus.notices import Notices
+from msgnode.bus.ports import Enforcer, Recorder
+from msgnode.bus.table import RoutingTable
+from msgnode.bus.writing import Writer
+from msgnode.identity.service import IdentityService
+from msgnode.invitations import service
+from msgnode.invitations.delivery import InvitationDelivery
+from msgnode.invitations.service import InvitationService
+from msgnode.sessions.manager import SessionManager
+
+from .devices import safe_http
+
+
+class Invitations(NamedTuple):
+    """`service` answers users, `delivery` hands over what was left for them."""
+
+    service: InvitationService
+    delivery: InvitationDelivery
+
+
+def invitations(
+    identities: IdentityService,
+    table: RoutingTable,
+    sessions: SessionManager,
+    writer: Writer,
+    enforcer: Enforcer,
+    recorder: Recorder,
+) -> Invitations | None:
+    """Both, joined to the identity manager and the sessions."""
+    if not settings.INVITATIONS["ON"]:
+        return None
+    domain: str = settings.DOMAIN
+    issuer: str = settings.PROVIDER["ISSUER"]
+    voice = Notices(f"domain://idm.{domain}", identities.connector.name, enforcer, recorder)
+    made = Invitations(
+        InvitationService(
+            domain, issuer, table, safe_http(service.SECONDS, service.MAX_ANSWER), service.threads()
+        ),
+        InvitationDelivery(issuer, table, writer, voice),
+    )
+    identities.connector.invitations = made.service.answer
+    sessions.steps.listeners.append(made.delivery.stepped)
+    sessions.on_identified.append(made.delivery.identified)
+    return made

@@ -1,0 +1,137 @@
+/**
+ * runtime.invitations: conversations that the caller hosts. The callee is invited at the endpoint that his card
+ * names, and comes to the caller's domain.
+ *
+ *   await runtime.invitations.receive(({ user, hyperty, invitation }) => …);      // the callee
+ *   const sent = await runtime.invitations.send("bob@example.org", { hyperty });  // the caller
+ *   if (sent.isAcceptedBy(message)) …                                             // once, before it expires
+ *
+ * Rules
+ * - Both are logged in at home: the home node keeps the endpoint, signs what is sent, and posts it.
+ * - The application hears of an invitation only if the caller's domain has signed it: who invites whom to what, and
+ *   which code leads there. Until it expires the runtime loads no other code for that domain.
+ * - Each is heard once. AT_ONCE are checked at a time; what comes meanwhile is dropped and counted, as forged ones are.
+ * - A domain that the options do not name is asked only if it looks like a public one.
+ */
+
+import { domainOf } from "./addresses.js";
+import { CardError, checkedToken } from "./cards.js";
+
+const AT_ONCE = 4;
+const MAX_SEEN = 1_000;
+const PUBLIC = /^([a-z0-9_-]+\.)+(?!(local|localhost|internal|localdomain|test)$)[a-z][a-z0-9-]*$/;
+
+export class Invitations {
+  #bus;
+  #url;
+  #domain;
+  #cardOf;
+  #catalogue;
+  #expect;
+  #item = null;
+  #listener = null;
+  #userURL = "";
+  #checking = 0;
+  #seen = new Map(); // name and caller -> when it expires
+
+  /**
+   * @param runtime {bus, url, domain, catalogue, cardOf}
+   * @param expect told (domain, digests, until): the code that may be loaded for a domain
+   */
+  constructor({ bus, url, domain, catalogue, cardOf }, expect) {
+    this.#bus = bus;
+    this.#url = `${url}/invitations`;
+    this.#domain = domain;
+    this.#catalogue = catalogue;
+    this.#cardOf = cardOf;
+    this.#expect = expect;
+  }
+
+  /**
+   * Be invited from now on.
+   *
+   * @param listener called with {user, domain, hyperty, invitation, expires, resource}
+   * @param hyperty what callers may also call directly: an address this session holds
+   * @returns {endpoint, userURL, expires: seconds since 1970; renewed by asking again}
+   * @throws AnswerError 401 for who is not logged in, 404 where the node takes no invitations
+   */
+  async receive(listener, { hyperty } = {}) {
+    const value = await this.#ask("subscribePush", hyperty ? { hyperty } : {});
+    this.#userURL = value.userURL;
+    this.#listener = listener;
+    this.#item ??= this.#bus.addListener(this.#url, (message) => this.#hear(message));
+    return value;
+  }
+
+  /** Be invited no longer; what waits at the endpoint goes with it. */
+  async stop() {
+    this.#item?.remove();
+    this.#item = this.#listener = null;
+    await this.#ask("unsubscribePush", {});
+  }
+
+  /**
+   * Invite somebody of another domain.
+   *
+   * @param user bob@example.org, a user URL, or a card
+   * @param order {hyperty: the address here at which he is to answer, which this session holds; seconds: how long it
+   *   is good, 1 to 600; resource: what he is invited to}
+   * @returns {invitation, expires, isAcceptedBy(message)}
+   * @throws CardError 404 if he has no card, 410 if his card names no endpoint; AnswerError of the home node
+   */
+  async send(user, { hyperty, seconds = 60, resource } = {}) {
+    const card = typeof user === "string" ? await this.#cardOf(user) : user;
+    if (!card.endpoint) throw new CardError(410, `${card.userURL} cannot be invited: no runtime of his asks for it.`);
+    const params = { endpoint: card.endpoint, user: card.userURL, hyperty, seconds, ...(resource ? { resource } : {}) };
+    const { invitation, expires } = await this.#ask("sendInvitation", params);
+    let isOpen = true;
+    const isAcceptedBy = ({ type, body }) => {
+      const isIt = isOpen && type !== "response" && body?.value?.invitation === invitation && Date.now() < expires * 1000;
+      if (isIt) isOpen = false;
+      return isIt;
+    };
+    return { invitation, expires, isAcceptedBy };
+  }
+
+  async #ask(method, params) {
+    const to = `domain://idm.${this.#domain}`;
+    const { value } = await this.#bus.request({ type: "execute", from: this.#url, to, body: { method, params } });
+    return value;
+  }
+
+  #hear({ type, from, body }) {
+    if (type !== "update" || from !== `domain://idm.${this.#domain}` || !this.#listener) return;
+    if (this.#checking >= AT_ONCE) {
+      this.#bus.report("invitations.flood", { isQuiet: true });
+      return;
+    }
+    this.#checking += 1;
+    this.#checked(body)
+      .then((invitation) => invitation && this.#listener && this.#bus.call(this.#listener, invitation))
+      .catch((error) => this.#bus.report("invitations.refused", { error }))
+      .finally(() => (this.#checking -= 1));
+  }
+
+  /** The invitation, if it is one; nothing if it has been heard. @throws CardError */
+  async #checked({ from: hyperty, to, value, identity, protostub }) {
+    const { invitation, expires, resource } = value ?? {};
+    const now = Date.now() / 1000;
+    if (!(expires > now)) throw new CardError(410, "The invitation has expired.");
+    if (to !== this.#userURL) throw new CardError(502, "The invitation is for somebody else.");
+    const domain = typeof hyperty === "string" ? domainOf(hyperty) : "";
+    const isKnown = Object.hasOwn(this.#catalogue.catalogues, domain);
+    if (!isKnown && !PUBLIC.test(domain)) throw new CardError(502, `${domain} is no public domain.`);
+    const card = await checkedToken(String(identity?.assertion), domain, this.#catalogue);
+    const { claims } = card;
+    const isSame = claims.invitation === invitation && claims.from === hyperty && claims.to === to;
+    if (!isSame || claims.resource !== resource || card.expires !== expires || card.protostub !== protostub) {
+      throw new CardError(502, "What the caller's domain has signed is another invitation.");
+    }
+    const key = `${hyperty} ${invitation}`;
+    if (this.#seen.has(key)) return null;
+    for (const [each, until] of this.#seen) if (until <= now || this.#seen.size >= MAX_SEEN) this.#seen.delete(each);
+    this.#seen.set(key, expires);
+    if (card.digests.length && domain !== this.#domain) this.#expect(domain, card.digests, expires);
+    return Object.freeze({ user: card.userURL, domain, hyperty, invitation, expires, resource });
+  }
+}

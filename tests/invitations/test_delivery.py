@@ -1,0 +1,135 @@
+"""Who is told of an invitation, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from msgnode import models
+from msgnode.bus.notices import Notices
+from msgnode.bus.ports import NoPolicies
+from msgnode.bus.table import RoutingTable
+from msgnode.bus.writing import Call
+from msgnode.core.identity import Identity
+from msgnode.core.record import SessionEvent, SessionRecord
+from msgnode.invitations import endpoints, wire
+from msgnode.invitations.delivery import InvitationDelivery
+from tests.fakes import FakeRecorder, FakeSession
+from tests.invitations.conftest import RUNTIME, invitation
+
+ISSUER = "http://localhost/o"
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Writer:
+    """Runs calls as the writer does, in a thread, one after the other."""
+
+    def submit(self, *changes: Any, result: Any = None) -> asyncio.Future[Any]:
+        async def run() -> None:
+            for change in changes:
+                assert isinstance(change, Call)
+                await sync_to_async(change.action)()
+
+        return asyncio.ensure_future(run())
+
+
+class Scene:
+    """A worker with its sessions."""
+
+    def __init__(self) -> None:
+        self.table = RoutingTable()
+        self.now = 0.0
+        voice = Notices("domain://idm.localhost", "identity", NoPolicies(), FakeRecorder())
+        self.delivery = InvitationDelivery(ISSUER, self.table, Writer(), voice, lambda: self.now)
+
+    def come(self, subject: str, url: str = RUNTIME, **more: Any) -> FakeSession:
+        session = FakeSession(url, **more)
+        session.speaker = replace(session.speaker, identity=Identity(ISSUER, subject))
+        self.table.add_runtime(session)
+        return session
+
+    async def settle(self) -> None:
+        """Until nothing of this loop is under way but the test."""
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others)
+
+
+@sync_to_async
+def leave(endpoint: models.PushEndpoint, name: str = "i1", seconds: int = 60) -> None:
+    said = wire.read(json.dumps(invitation(name)).encode(), time.time())
+    endpoints.leave(endpoint.pk, said, seconds)
+
+
+def arrived(event: SessionEvent = SessionEvent.RESUMED) -> SessionRecord:
+    return SessionRecord(0.0, "s", RUNTIME, event)
+
+
+async def test_the_one_whose_it_is_hears_it_once(endpoint: models.PushEndpoint) -> None:
+    scene = Scene()
+    mallory, old, bob = (scene.come(who) for who in ("999", endpoint.subject, endpoint.subject))
+    away = scene.come(endpoint.subject, is_connected=False)
+    await leave(endpoint)
+    for _ in range(2):
+        scene.delivery.left({"runtime_url": RUNTIME})
+        await scene.settle()
+    [frame] = bob.frames
+    said = json.loads(frame)
+    assert (said["type"], said["from"]) == ("update", "domain://idm.localhost")
+    assert said["to"] == f"{RUNTIME}/invitations"
+    assert said["body"]["value"]["invitation"] == "i1"
+    assert mallory.frames == old.frames == away.frames == []
+
+
+async def test_who_comes_later_hears_it_then(endpoint: models.PushEndpoint) -> None:
+    scene = Scene()
+    await leave(endpoint)
+    scene.delivery.left({"runtime_url": RUNTIME})
+    await scene.settle()
+    bob = scene.come(endpoint.subject)
+    scene.delivery.stepped(arrived(SessionEvent.LOST))
+    await scene.settle()
+    assert bob.frames == []
+    scene.delivery.stepped(arrived())
+    await scene.settle()
+    assert len(bob.frames) == 1
+
+
+async def test_a_worker_that_starts_knows_for_whom_something_waits(
+    endpoint: models.PushEndpoint,
+) -> None:
+    await leave(endpoint)
+    scene = Scene()
+    bob = scene.come(endpoint.subject)
+    await sync_to_async(scene.delivery.load)()
+    scene.delivery.stepped(arrived(SessionEvent.OPENED))
+    await scene.settle()
+    assert len(bob.frames) == 1
+
+
+async def test_of_two_workers_one_hands_it_over(endpoint: models.PushEndpoint) -> None:
+    scenes = [Scene(), Scene()]
+    bobs = [scene.come(endpoint.subject) for scene in scenes]
+    await leave(endpoint)
+    for scene in scenes:
+        scene.delivery.left({"runtime_url": RUNTIME})
+    await scenes[0].settle()
+    assert sum(len(bob.frames) for bob in bobs) == 1
+
+
+async def test_for_whom_nothing_waits_nothing_is_read(endpoint: models.PushEndpoint) -> None:
+    scene = Scene()
+    bob = scene.come(endpoint.subject)
+    await leave(endpoint)
+    scene.delivery.stepped(arrived())  # of a worker that was not told
+    await scene.settle()
+    assert bob.frames == []
+    scene.delivery.left({"runtime_url": "runtime://localhost/other"})
+    scene.now += wire.MAX_SECONDS + 1
+    scene.delivery.left({"runtime_url": RUNTIME})
+    assert list(scene.delivery._waiting) == [RUNTIME]  # the other one's time is over
