@@ -8,11 +8,18 @@ from dataclasses import replace
 
 import pytest
 
+from msgnode.runtime.python.messages import Message
 from msgnode.runtime.python.p2p.link import Way
 from msgnode.runtime.python.p2p.settings import P2PSettings, P2PTimers
 from tests.node import Node
 
-from .p2p_talkers import connect, numbered, on_loopback, talkers  # noqa: F401 (a fixture for all)
+from .p2p_talkers import (  # noqa: F401 (a fixture for all)
+    SECONDS,
+    connect,
+    numbered,
+    on_loopback,
+    talkers,
+)
 
 pytestmark = [pytest.mark.any_server, pytest.mark.xdist_group("p2p")]
 
@@ -68,6 +75,34 @@ async def test_case_p32_numbers_survive_an_orderly_end(node: Node) -> None:
             await alice.until(lambda: alice.way_to(bob) is Way.NODE)
 
         await numbered(alice, bob, end)
+
+
+async def test_case_p36_an_answer_comes_once_though_its_channel_is_gone(node: Node) -> None:
+    async with talkers(node, P2P, P2P) as (alice, bob):
+        await connect(alice, bob)
+        address, asked, answers = f"{bob.runtime.url}/slow", asyncio.Event(), []
+        taken: list[Message] = []
+
+        def take(message: Message) -> None:
+            taken.append(message)
+            asked.set()
+
+        bob.runtime.bus.add_listener(address, take)
+        request = {"type": "create", "from": alice.url, "to": address, "body": {}}
+        alice.runtime.bus.post_message(request, answers.append, SECONDS)
+        async with asyncio.timeout(SECONDS):
+            await asked.wait()
+        assert "/p2prequester/" in taken[0]["body"]["via"]
+        alice.p2p.peers[bob.runtime.url].bye("idle")
+        await alice.until(lambda: alice.way_to(bob) is Way.NODE)
+        await bob.until(lambda: bob.way_to(alice) is Way.NODE)
+        head = {"id": taken[0]["id"], "type": "response", "from": address, "to": alice.url}
+        bob.runtime.bus.post_message({**head, "body": {"code": 200, "value": "late"}})
+        await alice.until(lambda: answers)
+        assert (await alice.ask(bob, 1))["value"] == 1  # behind it, by node
+        assert [each["body"]["value"] for each in answers] == ["late"]
+        assert not alice.runtime.bus.counters["answers.unexpected"]
+        assert len(taken) == 1 and not bob.p2p.peers[alice.runtime.url].wraps
 
 
 @pytest.mark.long

@@ -27,23 +27,27 @@ class BadFrame(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
-    """A message; `seq` is 0 for one of the field's."""
+class Numbered:
+    """What carries a message; `seq` is 0 for one of the field's, `ack` for none."""
 
     seq: int
-    message: Message
-    ack: int = 0
+    ack: int
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Data(Numbered):
+    """A message."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Piece(Numbered):
     """Piece `index` of `count` of the message `seq`."""
 
-    seq: int
     index: int
     count: int
     text: str
-    ack: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,7 @@ def _data(frame: dict[str, Any]) -> Data:
     message = data.get("textMessage") if isinstance(data, dict) else None
     if not isinstance(message, dict):
         raise BadFrame("The frame has no message.")
-    return Data(_count(frame, "seq"), message, _count(frame, "ack"))
+    return Data(_count(frame, "seq"), _count(frame, "ack"), message)
 
 
 def _piece(frame: dict[str, Any]) -> Piece:
@@ -132,7 +136,7 @@ def _piece(frame: dict[str, Any]) -> Piece:
     index, count = part
     if not index < count <= MAX_PIECES:
         raise BadFrame("The field `part` names no piece.")
-    return Piece(seq, index, count, text, _count(frame, "ack"))
+    return Piece(seq, _count(frame, "ack"), index, count, text)
 
 
 def _count(frame: dict[str, Any], name: str) -> int:

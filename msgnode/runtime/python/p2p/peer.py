@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from msgnode.core import addresses
+from msgnode.runtime.python.listeners import Listening
 from msgnode.runtime.python.messages import Message
 
 from .link import Link, Way
@@ -60,7 +61,6 @@ class Peer:
         self.handler = handler
         domain = addresses.parse(runtime).domain
         self.via = f"runtime://{domain}/p2prequester/{uuid.uuid4()}"
-        self.is_claimed = False
         self.own = self.theirs = ""
         self.state = State.NONE
         self.is_requester = True
@@ -68,7 +68,11 @@ class Peer:
         self.redials = Redials()
         self.dialling: asyncio.Task[None] | None = None
         self.wraps: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self.last_wanted = 0.0
+        self.listening: Listening | None = None  # for what comes to `via`, once it is claimed
+        self.stubs: OrderedDict[str, None] = OrderedDict()  # of theirs, newest last
+        self.used_at = 0.0
+        self.attempt = 0  # which set-up
+        self.has_redial = False
         self._owner = owner
         self._rtc: RtcConnection | None = None
         self._is_replacing = False
@@ -80,6 +84,7 @@ class Peer:
         """A new connection is to be set up."""
         self.is_requester, self.own, self.theirs = is_requester, own, theirs
         self.state = State.NONE
+        self.attempt += 1
         self.enter(Event.DEPLOYED)
 
     def enter(self, event: Event, desc: str = "") -> None:
@@ -88,12 +93,19 @@ class Peer:
         state = after(table, self.state, event)
         if state is not self.state:
             self.state = state
-            self._owner.tell_status(self, desc)
+            if state is not State.ENDED:
+                self._owner.tell_status(self, desc)
 
     @property
     def is_on_channel(self) -> bool:
         """Whether what is sent does not simply go through the node."""
         return self.link.way is not Way.NODE
+
+    def is_needed(self) -> bool:
+        """Whether it must not be forgotten: something is under way, or about to be."""
+        is_busy = self.state in (State.CREATED, State.IN_PROGRESS, State.LIVE)
+        is_dialled = self.dialling is not None or self.has_redial
+        return is_busy or is_dialled or self.link.is_open or not self.link.is_quiet()
 
     # --- the channel ------------------------------------------------------------------------------
 
@@ -112,7 +124,7 @@ class Peer:
 
     def send(self, message: Message, size: int, is_for_node: bool = False) -> None:
         """Send a message in its turn."""
-        now = asyncio.get_running_loop().time()
+        self.used_at = now = asyncio.get_running_loop().time()
         self.link.send(message, size, now, is_for_node)
         self._arm()
 
@@ -137,7 +149,8 @@ class Peer:
             self.wraps.popitem(last=False)
 
     def _do(self, call: Callable[..., None], *words: Any) -> None:
-        call(*words, asyncio.get_running_loop().time())
+        self.used_at = asyncio.get_running_loop().time()
+        call(*words, self.used_at)
         self._arm()
 
     def _arm(self) -> None:

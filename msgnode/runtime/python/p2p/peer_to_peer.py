@@ -7,6 +7,7 @@ It stands between the bus and the node's stubs. Rules
 - An answer goes the way its request came. One that can do so no longer travels from stub to stub
   (`execute deliver`), because no node expects it.
 - Of messages on a channel, `senders.py` tells whose they may be.
+- Other runtimes are forgotten when they were not used for a while (`known_peers.py`).
 """
 
 from __future__ import annotations
@@ -15,34 +16,24 @@ import asyncio
 import contextlib
 import random
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from msgnode.core import addresses
 from msgnode.runtime.python.destinations import NoDestination, destination
 from msgnode.runtime.python.listeners import Listening
 from msgnode.runtime.python.message_bus import Outside
-from msgnode.runtime.python.messages import (
-    BadMessage,
-    Message,
-    answer_to,
-    body_of,
-    code_of,
-    is_answerable,
-    recipients,
-)
+from msgnode.runtime.python.messages import Message, body_of, code_of
 from msgnode.runtime.python.resolver import Resolver
 
+from .arrivals import Arrivals
+from .known_peers import KnownPeers, StubTaken, plain
 from .peer import Peer
-from .senders import Forgeries, Whereabouts, is_for_node, names, without_claims, without_peer
-from .set_up import SetUps, plain
+from .senders import Whereabouts, is_for_node, without_peer
+from .set_up import SetUps
 from .settings import P2PSettings
-from .signalling import Invited, SetUpError, Talk, asked_of, count, is_of
-from .states import (
-    NO_RETURN,
-    Event,
-    runtime_of_handler,
-)
+from .signalling import Invited, SetUpError, Talk, asked_of, count
+from .states import NO_RETURN, Event, runtime_of_handler
 
 REQUESTER_STUB = "hyperty-catalogue://catalogue.{}/.well-known/protocolstub/p2p-requester"
 
@@ -54,25 +45,29 @@ class PeerToPeer:
         self.settings = settings
         self._bus = bus = resolver.bus
         self.handler = f"{bus.runtime_url}/p2phandler/{settings.handler_id or uuid.uuid4()}"
-        self.peers: dict[str, Peer] = {}  # by runtime URL
+        self._known = KnownPeers(settings.timers, self._forgotten)
         self._node: Outside = resolver
         self._resolver = resolver
         self._talk = Talk(self._bus, self.handler, settings.timers.answer)
         self._whereabouts = Whereabouts(self._bus)
         self._set_ups = SetUps(self, settings, self._bus, self._talk, qos)
-        self._by_stub: dict[str, Peer] = {}  # signalling address of the other side
-        self._by_via: dict[str, Peer] = {}
-        self._forgeries = Forgeries()
+        self._arrivals = Arrivals(bus, self._whereabouts)
         self._working: set[asyncio.Task[None]] = set()
-        self._listening: list[Listening] = [self._bus.add_listener(self.handler, self._signalled)]
+        self._listening: Listening = self._bus.add_listener(self.handler, self._signalled)
+        self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._bus.outside = self
 
     @property
+    def peers(self) -> Mapping[str, Peer]:
+        """The other runtimes that are known, by runtime URL."""
+        return self._known.by_runtime
+
+    @property
     def registration(self) -> dict[str, str]:
         """What the registrations of this runtime's hyperties and data objects say besides."""
-        home = self._resolver.settings.domain
-        return {"p2pHandler": self.handler, "p2pRequester": REQUESTER_STUB.format(home)}
+        requester = REQUESTER_STUB.format(self._resolver.settings.domain)
+        return {"p2pHandler": self.handler, "p2pRequester": requester}
 
     async def start(self) -> None:
         """Have invitations delivered here; called once the home stub is live."""
@@ -89,7 +84,7 @@ class PeerToPeer:
     def send(self, message: Message, size: int, stub: str) -> str:
         """Take a message out; see `Outside` of the MessageBUS."""
         to = message["to"]
-        via = self._by_via.get(stub)
+        via = self._known.of_via(stub)
         if message["type"] == "response":
             if via is not None:
                 via.wrap((to, str(message["id"])))
@@ -125,10 +120,10 @@ class PeerToPeer:
         parsed = addresses.parse(address)
         if parsed.scheme in addresses.RUNTIME_SCHEMES:
             head = f"{parsed.domain}/{parsed.path.strip('/').split('/', 1)[0]}"
-            return self.peers.get(f"runtime://{head}")
+            return self._known.of(f"runtime://{head}")
         record = self._whereabouts.of(address)
         runtime = record.get("runtime") if record else None
-        return self.peers.get(plain(runtime)) if isinstance(runtime, str) else None
+        return self._known.of(runtime) if isinstance(runtime, str) else None
 
     def _is_behind_fence(self, peer: Peer, to: str) -> bool:
         """Whether the node path of an address is that of the signalling, which the fence takes."""
@@ -147,36 +142,36 @@ class PeerToPeer:
             return
         if plain(runtime) != plain(self._bus.runtime_url):
             peer = self.peer(runtime, str(handler))
-            peer.handler = str(handler)
-            self._set_ups.dial(peer)
+            if peer is not None:
+                peer.handler = str(handler)
+                self._set_ups.dial(peer)
 
     # --- signalling -------------------------------------------------------------------------------
 
     def _signalled(self, message: Message) -> None:
         """What comes to our handler or to a requester of ours; all of it through the node."""
-        talk = self._talk
-        if message["type"] == "response":
-            return
+        if message["type"] == "response" or "via" not in body_of(message):
+            return  # the latter was said in this runtime
         try:
             if message["type"] == "create" and message["to"] == self.handler:
                 self._set_ups.invited(message, Invited(message))
             elif message["type"] == "create":
                 invited = Invited(message)
-                peer = self._by_stub.get(invited.stub)
+                peer = self._known.of_stub(invited.stub)
                 self._set_ups.announced(peer, message, invited)
             elif message["type"] == "execute":
                 self._executed(message)
             else:
                 raise SetUpError(405, "A P2P stub takes create and execute.")
         except SetUpError as error:
-            talk.answer(message, error.code, str(error))
+            self._talk.answer(message, error.code, str(error))
 
     def _executed(self, message: Message) -> None:
         method, said = asked_of(message)
         if method == "confirm":
             self._set_ups.confirm(message, said)
             return
-        peer = self._by_stub.get(message["from"])
+        peer = self._known.of_stub(message["from"])
         if peer is None:
             raise SetUpError(410, "There is no connection with that stub.")
         match method:
@@ -202,6 +197,7 @@ class PeerToPeer:
         """Send a message through the node, one that was meant for the channel as well."""
         key = (message["to"], str(message.get("id")))
         if message["type"] == "response" and key in peer.wraps:
+            del peer.wraps[key]
             body = {"method": "deliver", "params": [message]}
             self._bus.post_message(
                 {"type": "execute", "from": peer.own, "to": peer.theirs, "body": body}
@@ -224,39 +220,7 @@ class PeerToPeer:
 
     def take(self, peer: Peer, message: Message) -> bool:
         """Take in what came from a peer; False if its sender has to be looked up first."""
-        try:
-            is_one = isinstance(message.get("to"), str) and len(recipients(message)) == 1
-        except BadMessage:
-            is_one = False
-        if not is_one:
-            self._bus.counters["p2p.bad"] += 1
-            return True
-        for name in names(message):
-            if is_of(name, peer.runtime):
-                continue
-            record = self._whereabouts.of(name)
-            if record is None:
-                self._whereabouts.ask(name, peer.proceed)
-                return False
-            if plain(str(record.get("runtime"))) != plain(peer.runtime):
-                self._forbid(peer, message, f"{name} is not known to be in {peer.runtime}.")
-                return True
-        if addresses.is_p2p_stub(message["to"]):
-            self._forbid(peer, message, "Signalling goes through the node.")
-            return True
-        if message["type"] == "response" and code_of(message) == 404:
-            self._whereabouts.forget(message["from"])
-        self._bus.receive(without_claims(message), peer.via)
-        return True
-
-    def _forbid(self, peer: Peer, message: Message, text: str) -> None:
-        self._bus.report("p2p.forged", f"{peer.runtime} posted as another: {text}")
-        if self._forgeries.is_too_many(peer.runtime):
-            asyncio.get_running_loop().call_soon(peer.bye, "forbidden")
-        elif is_answerable(message) and message.get("id"):
-            answer = answer_to(message, 403, text)
-            peer.wrap((answer["to"], str(answer["id"])))
-            peer.send(answer, 0)
+        return self._arrivals.take(peer, message)
 
     def refuse(self, message: Message, code: int, text: str) -> None:
         """Tell a sender that his message does not go out."""
@@ -275,37 +239,48 @@ class PeerToPeer:
     def lost(self, peer: Peer, event: Event) -> None:
         """Dial a lost connection again, unless that is of no use."""
         if peer.is_requester and event not in NO_RETURN and not self._is_closed:
+            peer.has_redial = True
             self.spawn(self._redial(peer))
 
     async def _redial(self, peer: Peer) -> None:
         delay = peer.redials.next(asyncio.get_running_loop().time(), random.random())  # noqa: S311
-        if delay is None:
-            peer.enter(Event.EXHAUSTED)
-            return
-        await asyncio.sleep(delay)
-        async with asyncio.timeout(self.settings.timers.resume + 1.0):
-            while peer.is_on_channel:  # noqa: ASYNC110 (settled within the time of a resume)
-                await asyncio.sleep(0.1)
-        self._set_ups.dial(peer)
+        try:
+            if delay is None:
+                peer.enter(Event.EXHAUSTED)
+                return
+            await asyncio.sleep(delay)
+            async with asyncio.timeout(self.settings.timers.resume + 1.0):
+                while peer.is_on_channel:  # noqa: ASYNC110 (settled within the time of a resume)
+                    await asyncio.sleep(0.1)
+            self._set_ups.dial(peer)
+        finally:
+            peer.has_redial = False
 
     # --- what set-ups need of us ------------------------------------------------------------------
 
-    def peer(self, runtime: str, handler: str) -> Peer:
-        """The peer of a runtime, a new one if it is not known."""
-        peer = self.peers.get(plain(runtime))
+    def peer(self, runtime: str, handler: str) -> Peer | None:
+        """The peer of a runtime, a new one if it is not known; None if there are too many."""
+        peer = self._known.of(runtime)
         if peer is None:
             peer = Peer(self, runtime, handler, self.settings.timers)
-            self.peers[plain(runtime)] = peer
-            self._by_via[peer.via] = peer
+            if not self._known.add(peer, asyncio.get_running_loop().time()):
+                self._bus.counters["p2p.too-many-peers"] += 1
+                return None
+            self._await_sweep()
         return peer
 
     def signals(self, peer: Peer, stub: str) -> None:
-        """A peer's connection is signalled with this stub."""
-        self._by_stub[stub] = peer
+        """A peer's connection is signalled with this stub. Raises SetUpError."""
+        try:
+            self._known.signals(peer, stub)
+        except StubTaken as error:
+            raise SetUpError(403, str(error)) from None
 
-    def listen(self, stub: str) -> None:
-        """Listen to a stub URL of ours."""
-        self._listening.append(self._bus.add_listener(stub, self._signalled))
+    async def claim(self, peer: Peer) -> None:
+        """Have what is sent to a requester of ours delivered here. Raises SetUpError."""
+        if peer.listening is None:
+            await self._talk.claim(peer.via, [peer.via], self._claimer)
+            peer.listening = self._bus.add_listener(peer.via, self._signalled)
 
     def is_over(self) -> bool:
         """Whether the runtime closes."""
@@ -313,9 +288,33 @@ class PeerToPeer:
 
     # --- life -------------------------------------------------------------------------------------
 
+    @property
+    def _claimer(self) -> str:
+        return f"{self._bus.runtime_url}/registry/"
+
+    def _await_sweep(self) -> None:
+        if self._sweep is None and self.peers and not self._is_closed:
+            delay = self.settings.timers.forget / 4
+            self._sweep = asyncio.get_running_loop().call_later(delay, self._forget_unused)
+
+    def _forget_unused(self) -> None:
+        self._sweep = None
+        self._known.forget_unused(asyncio.get_running_loop().time())
+        self._await_sweep()
+
+    def _forgotten(self, peer: Peer) -> None:
+        """Nothing is left of a peer."""
+        peer.enter(Event.FORGOTTEN)
+        peer.stop()
+        if peer.listening is not None:
+            peer.listening.remove()
+            self._talk.unclaim(peer.via, [peer.via], self._claimer)
+
     async def close(self) -> None:
         """Leave every channel in good order."""
         self._is_closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
         await self._quiet()
         for peer in self.peers.values():
             peer.bye("closing")
@@ -326,8 +325,9 @@ class PeerToPeer:
             await asyncio.wait(self._working)
         closing = [rtc for peer in self.peers.values() if (rtc := peer.stop()) is not None]
         self._whereabouts.close()
-        for listening in self._listening:
-            listening.remove()
+        for listening in (self._listening, *(peer.listening for peer in self.peers.values())):
+            if listening is not None:
+                listening.remove()
         await asyncio.gather(*(rtc.closed() for rtc in closing))
         self._bus.outside = self._node
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
 from msgnode.runtime.python.message_bus import MessageBus
 from msgnode.runtime.python.messages import Message
 
+from .known_peers import plain
 from .peer import Peer
 from .rtc import BadDescription, RtcConnection
 from .settings import P2PSettings
@@ -28,18 +29,21 @@ from .states import Event, Invitations, Quarantine, State, runtime_of_handler, s
 class Peers(Protocol):
     """The peers of a runtime, as a set-up needs them."""
 
-    peers: dict[str, Peer]
+    @property
+    def peers(self) -> Mapping[str, Peer]:
+        """The other runtimes that are known, by runtime URL."""
+        ...
 
-    def peer(self, runtime: str, handler: str) -> Peer:
-        """The peer of a runtime, a new one if it is not known."""
+    def peer(self, runtime: str, handler: str) -> Peer | None:
+        """The peer of a runtime, a new one if it is not known; None if there are too many."""
         ...
 
     def signals(self, peer: Peer, stub: str) -> None:
-        """A peer's connection is signalled with this stub."""
+        """A peer's connection is signalled with this stub. Raises SetUpError."""
         ...
 
-    def listen(self, stub: str) -> None:
-        """Listen to a stub URL of ours."""
+    async def claim(self, peer: Peer) -> None:
+        """Have what is sent to a requester of ours delivered here. Raises SetUpError."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -87,18 +91,15 @@ class SetUps:
         """Set a connection up as requester."""
         timers, talk = self._settings.timers, self._talk
         peer.begin(True, peer.via, peer.handler)
-        self._peers.signals(peer, peer.handler)
         began, epoch = time.time(), secrets.token_hex(8)
         rtc, opened = await self._new_rtc(peer, epoch)
         answered = self._answers[epoch] = asyncio.get_running_loop().create_future()
         made: ConnectionObject | None = None
         try:
             async with asyncio.timeout(timers.set_up):
+                self._peers.signals(peer, peer.handler)
                 described = await rtc.offer()
-                if not peer.is_claimed:
-                    await talk.claim(peer.via, [peer.via], f"{self._bus.runtime_url}/registry/")
-                    self._peers.listen(peer.via)
-                    peer.is_claimed = True
+                await self._peers.claim(peer)
                 url = talk.new_object(peer.via)
                 made = ConnectionObject(
                     talk, url, epoch, peer.via, peer.handler, peer.runtime, described
@@ -112,13 +113,25 @@ class SetUps:
                 await within(timers.set_up, opened)
         except (SetUpError, BadDescription, TimeoutError) as error:
             if isinstance(error, SetUpError) and error.code == 409:  # it invites us, too
-                peer.enter(Event.GLARE, "glare")
+                self._await_invitation(peer)
             else:
                 self._failed(peer, str(error) or "The channel did not open in time.")
         finally:
             peer.dialling = None
             self._answers.pop(epoch, None)
             self._end_set_up(made, rtc, opened)
+
+    def _await_invitation(self, peer: Peer) -> None:
+        """The other side's invitation counts; it has the time of a set-up to come about."""
+        peer.enter(Event.GLARE, "glare")
+        attempt = peer.attempt
+
+        async def wait() -> None:
+            await asyncio.sleep(self._settings.timers.set_up)
+            if peer.attempt == attempt:
+                self._failed(peer, "The other side's invitation did not come about.")
+
+        self._peers.spawn(wait())
 
     def _failed(self, peer: Peer, text: str) -> None:
         if peer.state in (State.CREATED, State.IN_PROGRESS):
@@ -167,7 +180,7 @@ class SetUps:
             if stays_requester(own, invited.runtime):
                 raise SetUpError(409, "glare")
             known.dialling.cancel()
-            known.enter(Event.GLARE, "glare")
+            self._await_invitation(known)
         self._talk.answer(message, 200)
         self._peers.spawn(self._handle(invited))
 
@@ -182,8 +195,10 @@ class SetUps:
             async with asyncio.timeout(timers.set_up):
                 await talk.confirm(talk.handler, invited.handler, invited.epoch, invited.url)
                 peer = self._peers.peer(invited.runtime, invited.handler)
-                peer.begin(False, talk.handler, invited.stub)
+                if peer is None:
+                    raise SetUpError(429, "This runtime knows too many others at the moment.")
                 self._peers.signals(peer, invited.stub)
+                peer.begin(False, talk.handler, invited.stub)
                 rtc, opened = await self._new_rtc(peer, invited.epoch)
                 offered = await talk.described(invited.url, talk.handler)
                 described = await rtc.answer(offered)
@@ -223,8 +238,3 @@ class SetUps:
         if made is None or made.epoch != said.get("epoch"):
             raise SetUpError(404, "This runtime has made no such object.")
         self._talk.answer(message, 200)
-
-
-def plain(runtime: str) -> str:
-    """A runtime URL in the spelling that it is known by here."""
-    return runtime.removeprefix("hyperty-")

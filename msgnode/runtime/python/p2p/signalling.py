@@ -68,10 +68,12 @@ class ConnectionObject:
         self._runtime = runtime
         self._described = described
         self._listening: Listening | None = None
+        self._is_claimed = False
 
     async def offer(self, expires: float) -> None:
         """Claim the address, and tell the other side. Raises SetUpError."""
         talk = self._talk
+        self._is_claimed = True
         await talk.claim(self.url, [self.url, f"{self.url}/subscription"], self._stub)
         self._listening = talk.bus.add_listener(f"{self.url}/subscription", self._asked)
         value = {
@@ -93,8 +95,9 @@ class ConnectionObject:
         """Give the address back."""
         if self._listening is not None:
             self._listening.remove()
+        if self._is_claimed:
             self._talk.unclaim(self.url, [self.url, f"{self.url}/subscription"], self._stub)
-            self._listening = None
+        self._listening, self._is_claimed = None, False
 
     def _asked(self, message: Message) -> None:
         talk = self._talk

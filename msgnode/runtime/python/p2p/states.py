@@ -59,38 +59,35 @@ class Event(StrEnum):
 
 Table = dict[tuple[State, Event], State]
 
+_SETTING_UP = (State.CREATED, State.IN_PROGRESS)
+
+
+def _rows(states: tuple[State, ...], state: State, *events: Event) -> Table:
+    """From each of these states each of these events leads to one state."""
+    return {(before, event): state for before in states for event in events}
+
+
 _COMMON: Table = {
-    (State.NONE, Event.DEPLOYED): State.CREATED,
-    (State.CREATED, Event.BROKEN): State.FAILED,
-    (State.CREATED, Event.TIMED_OUT): State.FAILED,
-    (State.CREATED, Event.OPENED): State.LIVE,  # the field's first word may be missing
-    (State.IN_PROGRESS, Event.OPENED): State.LIVE,
-    (State.IN_PROGRESS, Event.BROKEN): State.FAILED,
-    (State.IN_PROGRESS, Event.TIMED_OUT): State.FAILED,
-    (State.LIVE, Event.LOST): State.DISCONNECTED,
-    (State.LIVE, Event.IDLE): State.DISCONNECTED,
-    (State.LIVE, Event.FORBIDDEN): State.DISCONNECTED,
-    (State.CREATED, Event.FORBIDDEN): State.FAILED,
-    (State.IN_PROGRESS, Event.FORBIDDEN): State.FAILED,
-    (State.DISCONNECTED, Event.FORGOTTEN): State.ENDED,
-    (State.FAILED, Event.FORGOTTEN): State.ENDED,
+    **_rows((State.NONE,), State.CREATED, Event.DEPLOYED),
+    **_rows(_SETTING_UP, State.LIVE, Event.OPENED),  # the field's first word may be missing
+    **_rows(_SETTING_UP, State.FAILED, Event.BROKEN, Event.TIMED_OUT, Event.FORBIDDEN),
+    **_rows((State.LIVE,), State.DISCONNECTED, Event.LOST, Event.IDLE, Event.FORBIDDEN),
+    **_rows((State.DISCONNECTED, State.FAILED), State.ENDED, Event.FORGOTTEN),
 }
 
 REQUESTER: Table = {
     **_COMMON,
-    (State.CREATED, Event.ANSWERED): State.IN_PROGRESS,
-    (State.CREATED, Event.REFUSED): State.FAILED,
-    (State.IN_PROGRESS, Event.REFUSED): State.FAILED,
-    (State.CREATED, Event.GLARE): State.IN_PROGRESS,
-    (State.IN_PROGRESS, Event.GLARE): State.IN_PROGRESS,
-    (State.DISCONNECTED, Event.REDIAL): State.CREATED,
-    (State.DISCONNECTED, Event.EXHAUSTED): State.ENDED,
+    **_rows((State.CREATED,), State.IN_PROGRESS, Event.ANSWERED),
+    **_rows(_SETTING_UP, State.IN_PROGRESS, Event.GLARE),
+    **_rows(_SETTING_UP, State.FAILED, Event.REFUSED),
+    **_rows((State.DISCONNECTED,), State.CREATED, Event.REDIAL),
+    **_rows((State.DISCONNECTED,), State.ENDED, Event.EXHAUSTED),
 }
 
 HANDLER: Table = {
     **_COMMON,
-    (State.CREATED, Event.ANNOUNCED): State.IN_PROGRESS,
-    (State.CREATED, Event.REFUSED): State.FAILED,
+    **_rows((State.CREATED,), State.IN_PROGRESS, Event.ANNOUNCED),
+    **_rows((State.CREATED,), State.FAILED, Event.REFUSED),
 }
 
 NO_RETURN = frozenset({Event.IDLE, Event.FORBIDDEN, Event.REFUSED})

@@ -50,6 +50,10 @@ class Talk:
                     world.step()
             case ["bye", who]:
                 (world.a if who == "a" else world.b).link.bye("closing", world.now)
+            case ["tick"]:
+                while world.step_node():  # a node that takes longer than a resume may loses it
+                    pass
+                world.tick()
             case ["repeat"]:
                 for side in world.sides:
                     if side.channel:

@@ -1,0 +1,85 @@
+/**
+ * What comes on a channel: numbered, put together from pieces, delivered in order. Pure.
+ *
+ * Rules
+ * - A message counts as received when it was delivered, not when it came: what still waits for a check
+ *   when the channel ends is sent again by the other side.
+ * - A message that came before is dropped. One that skips others ends the channel, since a channel
+ *   neither loses nor swaps: the other side has lost count.
+ */
+
+import { join } from "./frames.js";
+import { Queue } from "./queue.js";
+
+export class Incoming {
+  received = 0; // the last message that was delivered here
+  told = 0; // the last one that was acknowledged
+  faults = 0;
+  #take;
+  #limit;
+  #seen = 0;
+  #inbox = new Queue(); // {seq, message}
+  #pieces = [];
+
+  /**
+   * @param take delivers a message; false if it cannot be decided yet
+   * @param limit messages that may wait
+   */
+  constructor(take, limit) {
+    this.#take = take;
+    this.#limit = limit;
+  }
+
+  /** A new channel: numbers start again. */
+  begin() {
+    this.received = this.told = this.#seen = 0;
+    this.drop();
+  }
+
+  /** Take nothing more of what came and was not delivered. */
+  drop() {
+    this.#inbox = new Queue();
+    this.#pieces = [];
+  }
+
+  /** Whether something came that is not delivered yet. */
+  hasWaiting() {
+    return this.#inbox.length > 0;
+  }
+
+  /** Take a frame. Returns false if the channel has to end. Throws BadFrame. */
+  add(frame) {
+    if (frame.seq !== this.#seen + 1) {
+      this.faults += 1;
+      return frame.seq <= this.#seen;
+    }
+    if (frame.kind === "data") return this.#arrived(frame.seq, frame.message);
+    if (frame.index !== this.#pieces.length) {
+      this.faults += 1;
+      return frame.index < this.#pieces.length;
+    }
+    this.#pieces.push(frame.text);
+    if (this.#pieces.length < frame.count) return true;
+    const pieces = this.#pieces;
+    this.#pieces = [];
+    return this.#arrived(frame.seq, join(pieces));
+  }
+
+  /** Deliver what came, as far as it can be decided. */
+  deliver() {
+    const inbox = this.#inbox; // another one if delivering ends the channel
+    while (inbox.length && inbox === this.#inbox) {
+      const { seq, message } = inbox.first;
+      if (!this.#take(message) || inbox !== this.#inbox) return;
+      inbox.shift();
+      this.received = seq;
+    }
+  }
+
+  #arrived(seq, message) {
+    this.#seen = seq;
+    this.#pieces = [];
+    this.#inbox.push({ seq, message });
+    return this.#inbox.length <= this.#limit; // more than the other side may have under way
+  }
+}

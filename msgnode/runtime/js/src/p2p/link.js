@@ -1,0 +1,336 @@
+/**
+ * The way of messages to one other runtime: the node or a channel, in order and exactly once. Pure.
+ *
+ *     node  ──channel opens──►  fencing  ──fenceAck──►  channel  ──lost──►  resuming  ──►  node
+ *                                  └──no answer──►  node, tried once more
+ *
+ * Rules
+ * - A fence goes through the node behind all that went there before; its answer comes on the channel.
+ *   Until then what is sent waits, so that nothing on the channel overtakes what is still at the node.
+ * - What went on the channel is kept until the other side says that it has delivered it. When the
+ *   channel is lost, each side tells the other through the node how far it has come (`resume`) and
+ *   takes nothing more from that channel; what had not arrived goes through the node, then what waits.
+ * - If the other side no longer knows the epoch or does not answer, what was not acknowledged is lost,
+ *   and said to be.
+ * - Time is passed in; `due()` is when `tick()` is needed next.
+ */
+
+import { BadFrame, read, sign, write } from "./frames.js";
+import { Incoming } from "./incoming.js";
+import { Queue } from "./queue.js";
+import { TIMERS } from "./settings.js";
+import { Window } from "./window.js";
+
+const MAX_FAULTS = 10; // frames in a row that cannot be read
+const ACK_EVERY = 32; // messages
+const FENCES = 2; // tries for one channel
+
+/** Both directions to one other runtime, over all epochs of their channel. */
+export class Link {
+  /** "node", "fencing", "channel" or "resuming". */
+  way = "node";
+  epoch = "";
+  isOpen = false;
+  resent = 0;
+  #outlet;
+  #timers;
+  #incoming;
+  #bad = 0;
+  #badInARow = 0;
+  #due = new Map(); // name -> when
+  #held = new Queue(); // {message, size, isForNode, seq}
+  #heldSize = 0;
+  #window;
+  #frames = new Queue(); // pieces that wait for room in the channel
+  #sent = 0;
+  #fence = 0;
+  #fences = 0;
+  #earlyFence = { epoch: "", k: 0 };
+  #ended = new Map(); // epoch -> received
+  #onDue = {
+    ack: () => this.#outlet.toChannel(sign("ack", this.#ridingAck())),
+    ping: (now) => {
+      this.#due.set("ping", now + this.#timers.ping);
+      this.#outlet.toChannel(sign("ping", Math.trunc(now)));
+    },
+    dead: (now) => this.lost("silent", now),
+    idle: (now) => this.bye("idle", now),
+    fence: (now) => this.#fenceFailed(now),
+    refence: (now) => this.#beginFence(now),
+    resume: () => this.#giveUp(),
+  };
+
+  /**
+   * @param outlet {toChannel(frame), hasRoom(), toNode(message), ask(method, params), take(message) -> false if
+   *   it cannot be decided yet, refuse(message, code, text), close(reason)}
+   */
+  constructor(outlet, timers = TIMERS) {
+    this.#outlet = outlet;
+    this.#timers = timers;
+    this.#incoming = new Incoming((message) => outlet.take(message), timers.inbox);
+    this.#window = new Window(timers.window, timers.windowSize);
+  }
+
+  /** Frames that could not be read or came out of turn. */
+  get faults() {
+    return this.#bad + this.#incoming.faults;
+  }
+
+  /** Epochs that a late resume can still ask for. */
+  get endedEpochs() {
+    return this.#ended.size;
+  }
+
+  /** Messages that were sent and are not acknowledged. */
+  get unacknowledged() {
+    return this.#window.length;
+  }
+
+  /** Whether something came that waits for a check. */
+  hasWaiting() {
+    return this.#incoming.hasWaiting();
+  }
+
+  /** Whether nothing waits: all that was sent has arrived, all that came was delivered. */
+  isQuiet() {
+    const waits = this.#held.length || this.#window.length || this.#frames.length || this.#incoming.hasWaiting();
+    return !waits && (this.way === "node" || this.way === "channel");
+  }
+
+  // --- sending ------------------------------------------------------------------------------------
+
+  /** Send a message in its turn; one that is `isForNode` must go through the node, as an answer does whose
+   *  request came there. `size` is in characters, about. */
+  send(message, size, now, isForNode = false) {
+    if (this.way === "node" || (isForNode && this.way === "channel" && !this.#held.length)) {
+      this.#outlet.toNode(message);
+      return;
+    }
+    if (this.#heldSize + size > this.#timers.heldSize) {
+      this.#outlet.refuse(message, 503, "Too many messages wait for their way.");
+      return;
+    }
+    this.#held.push({ message, size, isForNode, seq: 0 });
+    this.#heldSize += size;
+    this.pump(now);
+  }
+
+  /** Send what the channel and the window have room for. */
+  pump(now) {
+    while (this.way === "channel") {
+      while (this.#frames.length && this.#outlet.hasRoom()) this.#outlet.toChannel(this.#frames.shift());
+      const item = this.#held.first;
+      if (this.#frames.length || !item || (!item.isForNode && this.#window.isFull(item))) return;
+      this.#held.shift();
+      this.#heldSize -= item.size;
+      if (item.isForNode) {
+        this.#outlet.toNode(item.message);
+        continue;
+      }
+      item.seq = this.#sent += 1;
+      this.#window.add(item);
+      this.#due.set("idle", now + this.#timers.idle);
+      this.#frames.push(...write(item.seq, item.message, this.#ridingAck()));
+    }
+  }
+
+  #ridingAck() {
+    this.#due.delete("ack");
+    this.#incoming.told = this.#incoming.received;
+    return this.#incoming.received;
+  }
+
+  // --- the channel --------------------------------------------------------------------------------
+
+  /** A channel is open; `epoch` is new with each. */
+  opened(epoch, now) {
+    if (this.isOpen) this.#endChannel("closing");
+    if (this.way !== "node") this.#giveUp(); // an older channel whose end was never settled
+    this.epoch = epoch;
+    this.isOpen = true;
+    this.#incoming.begin();
+    this.#sent = this.#badInARow = this.#fences = 0;
+    this.#heard(now);
+    this.#due.set("idle", now + this.#timers.idle);
+    if (this.#earlyFence.epoch === epoch) this.#outlet.toChannel(sign("fenceAck", this.#earlyFence.k));
+    this.#beginFence(now);
+  }
+
+  /** Leave the channel in good order; everything goes through the node then. */
+  bye(reason, now) {
+    if (!this.isOpen) return;
+    this.#outlet.toChannel(sign("bye", reason));
+    this.lost(reason, now);
+  }
+
+  /** The channel is of no use any more. */
+  lost(reason, now) {
+    if (!this.isOpen) return;
+    this.#endChannel(reason);
+    if (this.way !== "node") {
+      this.way = "resuming";
+      this.#due.set("resume", now + this.#timers.resume);
+    }
+    this.#outlet.ask("resume", { epoch: this.epoch, received: this.#incoming.received });
+  }
+
+  #endChannel(reason) {
+    this.isOpen = false;
+    this.#incoming.drop();
+    this.#frames.takeAll();
+    this.#due.clear();
+    this.#ended.set(this.epoch, this.#incoming.received);
+    if (this.#ended.size > this.#timers.keepEpochs) this.#ended.delete(this.#ended.keys().next().value);
+    this.#outlet.close(reason);
+  }
+
+  // --- taking -------------------------------------------------------------------------------------
+
+  /** A frame came on the channel. */
+  frame(text, now) {
+    if (!this.isOpen) return;
+    this.#heard(now);
+    try {
+      this.#read(text, now);
+      this.#badInARow = 0;
+    } catch (error) {
+      if (!(error instanceof BadFrame)) throw error;
+      this.#bad += 1;
+      this.#badInARow += 1;
+      if (this.#badInARow >= MAX_FAULTS) this.lost("closing", now);
+    }
+  }
+
+  #read(text, now) {
+    const frame = read(text);
+    if (frame.kind === "data" || frame.kind === "piece") this.#taken(frame, now);
+    else if (frame.kind === "ack") this.#acknowledged(frame.value, now);
+    else if (frame.kind === "fenceAck") this.#fenceAnswered(frame.value, now);
+    else if (frame.kind === "ping") this.#outlet.toChannel(sign("pong", frame.value));
+    else if (frame.kind === "bye") this.lost(frame.value, now);
+  }
+
+  #taken(frame, now) {
+    this.#acknowledged(frame.ack, now);
+    if (!frame.seq) throw new BadFrame("The message has no number.");
+    this.#due.set("idle", now + this.#timers.idle);
+    if (this.#incoming.add(frame)) this.proceed(now);
+    else this.lost("closing", now);
+  }
+
+  /** Deliver what came, as far as it can be decided. */
+  proceed(now) {
+    this.#incoming.deliver();
+    const waiting = this.#incoming.received - this.#incoming.told;
+    if (!this.isOpen || !waiting) return;
+    if (waiting >= ACK_EVERY) this.#outlet.toChannel(sign("ack", this.#ridingAck()));
+    else if (!this.#due.has("ack")) this.#due.set("ack", now + this.#timers.ack);
+  }
+
+  #acknowledged(upto, now) {
+    if (upto && this.#window.drop(Math.min(upto, this.#sent))) this.pump(now);
+  }
+
+  // --- from the node to the channel ---------------------------------------------------------------
+
+  #beginFence(now) {
+    this.way = "fencing";
+    this.#fence += 1;
+    this.#fences += 1;
+    this.#due.set("fence", now + this.#timers.fence);
+    this.#outlet.ask("fence", { epoch: this.epoch, k: this.#fence });
+  }
+
+  #fenceAnswered(k, now) {
+    if (this.way !== "fencing" || k !== this.#fence) return;
+    this.#due.delete("fence");
+    this.way = "channel";
+    this.pump(now);
+  }
+
+  #fenceFailed(now) {
+    this.#due.delete("fence");
+    this.#allToNode();
+    if (this.#fences < FENCES) this.#due.set("refence", now + this.#timers.refence);
+    else this.lost("closing", now);
+  }
+
+  /** The other side asks through the node; whether its epoch is known (else 410). */
+  fenceAsked(epoch, k) {
+    if (epoch === this.epoch && this.isOpen) {
+      this.#outlet.toChannel(sign("fenceAck", k));
+      return true;
+    }
+    if (this.#ended.has(epoch)) return false;
+    this.#earlyFence = { epoch, k }; // its channel opened before ours
+    return true;
+  }
+
+  // --- from the channel to the node ---------------------------------------------------------------
+
+  /**
+   * The other side has lost the channel and got `received` of us.
+   *
+   * @returns what has arrived here, for the answer; null if the epoch is unknown (410)
+   */
+  resumeAsked(epoch, received) {
+    if (epoch === this.epoch) {
+      if (this.isOpen) this.#endChannel("closing");
+      if (this.way !== "node") this.#settle(received);
+    }
+    return this.#ended.get(epoch) ?? null;
+  }
+
+  /** The answer to what was asked through the node; `received` is null for a refusal. */
+  answered(method, params, received, now) {
+    if (params.epoch !== this.epoch) return;
+    if (method === "fence") {
+      const isCurrent = this.way === "fencing" && params.k === this.#fence;
+      if (received === null && isCurrent) this.#fenceFailed(now);
+    } else if (this.way === "resuming") {
+      if (received === null) this.#giveUp();
+      else this.#settle(received);
+    }
+  }
+
+  #settle(received) {
+    this.#window.drop(received);
+    this.resent += this.#window.length;
+    for (const message of this.#window.take()) this.#outlet.toNode(message);
+    this.#allToNode();
+  }
+
+  #giveUp() {
+    const text = "It was lost at switch-over: the other runtime does not say what it got.";
+    for (const message of this.#window.take()) this.#outlet.refuse(message, 503, text);
+    this.#allToNode();
+  }
+
+  #allToNode() {
+    this.way = "node";
+    this.#due.delete("resume");
+    this.#heldSize = 0;
+    while (this.#held.length) this.#outlet.toNode(this.#held.shift().message);
+  }
+
+  // --- time ---------------------------------------------------------------------------------------
+
+  /** When `tick` is needed next; null if nothing is waited for. */
+  due() {
+    return this.#due.size ? Math.min(...this.#due.values()) : null;
+  }
+
+  /** Do what is due. */
+  tick(now) {
+    for (const name of [...this.#due.keys()].filter((each) => this.#due.get(each) <= now)) {
+      if (!(this.#due.get(name) <= now)) continue; // what came before it has changed that
+      this.#due.delete(name);
+      this.#onDue[name](now);
+    }
+  }
+
+  #heard(now) {
+    this.#due.set("ping", now + this.#timers.ping);
+    this.#due.set("dead", now + this.#timers.dead);
+  }
+}

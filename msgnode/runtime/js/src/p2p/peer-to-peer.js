@@ -1,0 +1,335 @@
+/**
+ * A runtime's direct connections: who is dialled, who is let in, and which way a message goes.
+ *
+ * It stands between the bus and the node's stubs. Rules
+ * - Nobody waits for a set-up: until a channel is in use, and after it, messages go through the node.
+ * - A message that says `p2p: true` has its receiver's runtime dialled; what else goes to the same
+ *   runtime uses the channel then. What has many readers, and all signalling, goes through the node.
+ * - An answer goes the way its request came. One that can do so no longer travels from stub to stub
+ *   (`execute deliver`), because no node expects it.
+ * - Of messages on a channel, `senders.js` tells whose they may be.
+ * - Other runtimes are forgotten when they were not used for a while (`known-peers.js`).
+ */
+
+import { RUNTIME_SCHEMES, parse, stubFor } from "../addresses.js";
+import { limited } from "../clock.js";
+import { newId } from "../ids.js";
+import { codeOf } from "../messages.js";
+import { Arrivals } from "./arrivals.js";
+import { KnownPeers } from "./known-peers.js";
+import { Peer } from "./peer.js";
+import { Whereabouts, isForNode, withoutPeer } from "./senders.js";
+import { SetUps } from "./set-up.js";
+import { settingsOf } from "./settings.js";
+import { SetUpError, Talk, askedOf, countOf, invitedBy } from "./signalling.js";
+import { NO_RETURN, Redials, plain, runtimeOfHandler } from "./states.js";
+
+const CLOSE_TIME = 1_000; // ms in which what was sent may arrive before the channels are closed
+
+/** The direct connections of one runtime. It takes the resolver's place on the bus. */
+export class PeerToPeer {
+  isClosed = false;
+  known;
+  handler;
+  #bus;
+  #resolver;
+  #settings;
+  #talk;
+  #whereabouts;
+  #arrivals;
+  #setUps;
+  #listening;
+  #sweep = null;
+  #redials = new Set();
+
+  /**
+   * @param resolver the way through the node
+   * @param options {iceServers, relayOnly, handlerId, reserve, timers}
+   * @param platform {RTCPeerConnection, qos}
+   */
+  constructor(resolver, options, platform) {
+    this.#resolver = resolver;
+    this.#bus = resolver.bus;
+    this.#settings = settingsOf(options);
+    const { timers, handlerId } = this.#settings;
+    this.handler = `${this.#bus.runtimeURL}/p2phandler/${handlerId || newId()}`;
+    this.known = new KnownPeers(timers, (peer) => this.#forgotten(peer));
+    this.#talk = new Talk(this.#bus, this.handler, timers.answer);
+    this.#whereabouts = new Whereabouts(this.#bus);
+    this.#arrivals = new Arrivals(this.#bus, this.#whereabouts);
+    this.#setUps = new SetUps(this, this.#settings, this.#bus, this.#talk, platform);
+    this.#listening = this.#bus.addListener(this.handler, (message) => this.#signalled(message));
+    resolver.peers = this;
+  }
+
+  /** What the registrations of this runtime's hyperties and data objects say besides. */
+  get registration() {
+    const requester = `hyperty-catalogue://catalogue.${this.#resolver.homeDomain}/.well-known/protocolstub/p2p-requester`;
+    return { p2pHandler: this.handler, p2pRequester: requester };
+  }
+
+  /** Have invitations delivered here; called once the home stub is live. */
+  async start() {
+    const runtime = this.#bus.runtimeURL;
+    const sm = `domain://msg-node.${this.#resolver.homeDomain}/sm`;
+    try {
+      await this.#talk.ask("subscribe", `${runtime}/ua`, sm, { subscribe: [this.handler], source: runtime });
+    } catch (error) {
+      this.#bus.report("p2p.not-announced", { error: new Error(`Nobody can invite this runtime: ${error.message}`) });
+    }
+  }
+
+  // --- which way ----------------------------------------------------------------------------------
+
+  /** Which way a message goes; see `peers` of the Resolver. */
+  route(message, via) {
+    if (message.type === "response") {
+      const back = via === undefined ? undefined : this.known.ofVia(via);
+      if (back) return back.via;
+      const peer = this.#peerOf(message.to);
+      if (!peer?.isOnChannel) return undefined;
+      peer.send(message, JSON.stringify(message).length, true);
+      return null;
+    }
+    const peer = isForNode(message) ? undefined : this.#wanted(message);
+    return peer?.isOnChannel && this.#isBehindFence(peer, message.to) ? peer.via : undefined;
+  }
+
+  /** Send what the bus has handed to a peer's stub. */
+  #send(peer, message) {
+    if (message.type === "response") peer.wrap(keyOf(message));
+    peer.send(message.type === "response" ? message : withoutPeer(message), JSON.stringify(message).length);
+  }
+
+  /** The peer that a message is for; one that wants a channel has it dialled. */
+  #wanted(message) {
+    const { to, body } = message;
+    const peer = this.#peerOf(to);
+    if (body?.p2p === true && !peer?.isOnChannel) {
+      const { p2pHandler, p2pRequester } = body;
+      if (typeof p2pHandler === "string" && p2pRequester) {
+        this.#whereabouts.note(to, { runtime: runtimeOfHandler(p2pHandler), p2pHandler });
+      }
+      if (this.#whereabouts.of(to) === null) this.#whereabouts.ask(to, () => this.#dialFor(to));
+      else this.#dialFor(to);
+    }
+    return peer;
+  }
+
+  #peerOf(address) {
+    const parts = parse(address);
+    if (!parts) return undefined;
+    if (RUNTIME_SCHEMES.includes(parts.scheme)) return this.known.of(`runtime://${parts.domain}/${parts.path.split("/")[1]}`);
+    const runtime = this.#whereabouts.of(address)?.runtime;
+    return typeof runtime === "string" ? this.known.of(runtime) : undefined;
+  }
+
+  /** Whether the node path of an address is that of the signalling, which the fence takes. */
+  #isBehindFence(peer, to) {
+    const { homeDomain, names } = this.#resolver;
+    const key = stubFor(to, homeDomain, names)?.key;
+    return Boolean(key) && key === stubFor(peer.handler, homeDomain, names)?.key;
+  }
+
+  #dialFor(address) {
+    const { p2pHandler, runtime: named } = this.#whereabouts.of(address) ?? {};
+    const runtime = typeof p2pHandler === "string" ? runtimeOfHandler(p2pHandler) : "";
+    if (!runtime || (typeof named === "string" && plain(named) !== plain(runtime)) || this.isClosed) return;
+    if (plain(runtime) === plain(this.#bus.runtimeURL)) return;
+    const peer = this.peer(runtime, p2pHandler);
+    if (!peer) return;
+    peer.handler = p2pHandler;
+    this.#setUps.dial(peer);
+  }
+
+  // --- signalling ---------------------------------------------------------------------------------
+
+  /** What comes to our handler or to a requester of ours; all of it through the node. */
+  #signalled(message) {
+    const via = message.body?.via;
+    if (message.type === "response" || via === undefined || this.known.ofVia(via)) return;
+    try {
+      if (message.type === "create" && message.to === this.handler) this.#setUps.invited(message, invitedBy(message));
+      else if (message.type === "create") {
+        const invited = invitedBy(message);
+        this.#setUps.announced(this.known.ofStub(invited.stub), message, invited);
+      } else if (message.type === "execute") this.#executed(message);
+      else throw new SetUpError(405, "A P2P stub takes create and execute.");
+    } catch (error) {
+      if (!(error instanceof SetUpError)) throw error;
+      this.#talk.answer(message, error.code, error.message);
+    }
+  }
+
+  #executed(message) {
+    const { method, said } = askedOf(message);
+    if (method === "confirm") {
+      this.#setUps.confirm(message, said);
+      return;
+    }
+    const peer = this.known.ofStub(message.from);
+    if (!peer) throw new SetUpError(410, "There is no connection with that stub.");
+    const epoch = String(said.epoch);
+    if (method === "fence") {
+      if (!peer.fenceAsked(epoch, countOf(said.k))) throw new SetUpError(410, "The epoch is unknown.");
+      this.#talk.answer(message, 200);
+    } else if (method === "resume") {
+      const received = peer.resumeAsked(epoch, countOf(said.received));
+      if (received === null) throw new SetUpError(410, "The epoch is unknown.");
+      this.#talk.answer(message, 200, "", { epoch, received });
+    } else if (method === "deliver") {
+      if (said.type !== "response" || !this.take(peer, said)) throw new SetUpError(403, "Only answers to what was asked are delivered so.");
+      this.#talk.answer(message, 200);
+    } else throw new SetUpError(405, "A P2P stub knows confirm, deliver, fence and resume.");
+  }
+
+  // --- what peers need of us ----------------------------------------------------------------------
+
+  /** Send a message through the node, one that was meant for the channel as well. */
+  throughNode(peer, message) {
+    if (message.type === "response" && peer.unwrap(keyOf(message))) {
+      const lost = ({ body }) => body.code >= 300 && this.#bus.report("p2p.not-delivered", { message });
+      this.#bus.postMessage({ type: "execute", from: peer.own, to: peer.theirs, body: { method: "deliver", params: [message] } }, lost);
+      return;
+    }
+    const stub = this.#resolver.routeByNode(message);
+    if (stub !== undefined) this.#bus.forward(stub, message);
+  }
+
+  /** Ask the other side's stub through the node. */
+  ask(peer, method, params) {
+    const onAnswer = ({ body }) => {
+      if (body.code >= 200) peer.answered(method, params, body.code === 200 ? countOf(body.value?.received) : null);
+    };
+    this.#bus.postMessage({ type: "execute", from: peer.own, to: peer.theirs, body: { method, params: [params] } }, onAnswer);
+  }
+
+  /** Take in what came from a peer; false if its sender has to be looked up first. */
+  take(peer, message) {
+    return this.#arrivals.take(peer, message);
+  }
+
+  /** Tell a sender that his message does not go out. */
+  refuse(message, code, text) {
+    this.#bus.refuse(message, code, text);
+  }
+
+  /** Tell the runtime of a change of the peer's state. */
+  tellStatus(peer, desc) {
+    const stub = peer.isRequester ? peer.via : this.handler;
+    const runtime = this.#bus.runtimeURL;
+    const said = { value: peer.state, ...(desc ? { desc } : {}) };
+    this.#tell(stub, { ...said, resource: peer.runtime });
+    this.#tell(runtime, { ...said, resource: stub, peer: peer.runtime });
+  }
+
+  #tell(from, body) {
+    const to = `${from}/status`;
+    if (this.#bus.listenersOf(to).length) this.#bus.postMessage({ type: "update", from, to, body });
+  }
+
+  /** Dial a lost connection again, unless that is of no use. */
+  lost(peer, event) {
+    if (!peer.isRequester || NO_RETURN.has(event) || this.isClosed) return;
+    const { clock } = this.#bus;
+    const delay = peer.redials.next(clock.now(), Math.random());
+    if (delay === null) {
+      peer.enter("exhausted");
+      return;
+    }
+    peer.hasRedial = true;
+    this.#redialIn(delay, peer);
+  }
+
+  #redialIn(delay, peer) {
+    const timer = this.#bus.clock.setTimeout(() => {
+      this.#redials.delete(timer);
+      if (peer.isOnChannel) {
+        this.#redialIn(100, peer); // what the last channel left is settled within the time of a resume
+        return;
+      }
+      peer.hasRedial = false;
+      this.#setUps.dial(peer);
+    }, delay);
+    this.#redials.add(timer);
+  }
+
+  // --- what set-ups need of us --------------------------------------------------------------------
+
+  /** The peer of a runtime, a new one if it is not known; null if there are too many. */
+  peer(runtime, handler) {
+    const found = this.known.of(runtime);
+    if (found) return found;
+    const { clock } = this.#bus;
+    const peer = new Peer(this, runtime, handler, { timers: this.#settings.timers, clock });
+    if (!this.known.add(peer, clock.now())) {
+      this.#bus.report("p2p.too-many-peers", { isQuiet: true });
+      return null;
+    }
+    peer.listening = this.#bus.addListener(peer.via, (message) => {
+      if (message.to === peer.via) this.#signalled(message);
+      else this.#send(peer, message);
+    });
+    this.#awaitSweep();
+    return peer;
+  }
+
+  /** A peer's connection is signalled with this stub. Throws SetUpError. */
+  signals(peer, stub) {
+    if (!this.known.signals(peer, stub)) throw new SetUpError(403, `${stub} is another runtime's.`);
+  }
+
+  /** Have what is sent to a requester of ours delivered here. Rejects with a SetUpError. */
+  async claim(peer) {
+    if (peer.isClaimed) return;
+    await this.#talk.claim(peer.via, [peer.via], this.#claimer);
+    peer.isClaimed = true;
+  }
+
+  // --- life ---------------------------------------------------------------------------------------
+
+  get #claimer() {
+    return `${this.#bus.runtimeURL}/registry/`;
+  }
+
+  #awaitSweep() {
+    if (this.#sweep !== null || !this.known.size || this.isClosed) return;
+    this.#sweep = this.#bus.clock.setTimeout(() => {
+      this.#sweep = null;
+      this.known.forgetUnused(this.#bus.clock.now());
+      this.#awaitSweep();
+    }, this.#settings.timers.forget / 4);
+  }
+
+  #forgotten(peer) {
+    peer.enter("forgotten");
+    peer.stop();
+    peer.listening.remove();
+    if (peer.isClaimed) this.#talk.unclaim(peer.via, [peer.via], this.#claimer);
+  }
+
+  /** Leave every channel in good order. */
+  async close() {
+    if (this.isClosed) return;
+    this.isClosed = true;
+    const { clock } = this.#bus;
+    if (this.#sweep !== null) clock.clearTimeout(this.#sweep);
+    for (const timer of this.#redials) clock.clearTimeout(timer);
+    const end = clock.now() + CLOSE_TIME;
+    while (![...this.known].every(({ link }) => link.isQuiet()) && clock.now() < end) {
+      await new Promise((resolve) => clock.setTimeout(resolve, 20));
+    }
+    for (const peer of this.known) peer.bye("closing");
+    this.#setUps.close();
+    this.#whereabouts.close();
+    const closing = Promise.all([...this.known].map((peer) => peer.stop()));
+    await limited(closing, 2 * CLOSE_TIME, () => new Error("late"), clock).catch(() => {});
+    for (const peer of this.known) peer.listening.remove();
+    this.#listening.remove();
+    this.#resolver.peers = null;
+  }
+}
+
+function keyOf({ to, id }) {
+  return `${to}\n${id}`;
+}

@@ -1,0 +1,119 @@
+/**
+ * Who may say what on a channel: only the runtime at its other end, and what is registered as its.
+ *
+ * Rules
+ * - An address below the runtime's URL is its own. Any other is looked up in its domain's registry
+ *   once in ten minutes: the entry has to name the runtime.
+ * - What the other side says of a sender's identity is taken away: no node has checked it.
+ */
+
+import { domainOf, isEvent, isP2P, resourceOf, schemeOf } from "../addresses.js";
+import { limited } from "../clock.js";
+import { keepNewest } from "./states.js";
+
+const KNOWN_TIME = 600_000;
+const ASK_TIME = 10_000;
+const MAX_FORGED = 10;
+const MAX_WAITING = 1_000; // who hears of one look-up
+const BACK_ENDS = new Set(["domain", "global", "domain-idp", "mn"]);
+const CLAIMS = ["auth", "assertedIdentity", "via", "peer"];
+
+/** The addresses that a message says to come from. */
+export function namesOf({ from, body }) {
+  return [from, body?.source, body?.subscriber].filter((each) => typeof each === "string");
+}
+
+/** The message without these fields of its body. */
+function without(message, fields) {
+  const { body } = message;
+  if (!body || !fields.some((each) => each in body)) return message;
+  return { ...message, body: Object.fromEntries(Object.entries(body).filter(([key]) => !fields.includes(key))) };
+}
+
+/** The message without what only a node may say of its sender. */
+export function withoutClaims(message) {
+  return typeof message.body === "object" && !Array.isArray(message.body) ? without(message, CLAIMS) : message;
+}
+
+/** The message without what names its receiver's runtime: that is for the sender's alone. */
+export function withoutPeer(message) {
+  return typeof message.body === "object" ? without(message, ["peer"]) : message;
+}
+
+/** Whether a message takes no channel: it has many readers, is for a back-end, or signals. */
+export function isForNode(message) {
+  const { to } = message;
+  if (BACK_ENDS.has(schemeOf(to)) || isEvent(to)) return true;
+  return [to, ...namesOf(message)].some(isP2P) || to.startsWith("connection:");
+}
+
+/** How often the other sides of channels have spoken for others. */
+export class Forgeries {
+  #at = new Map();
+
+  /** Count one; whether it is the tenth in a minute. */
+  isTooMany(runtime, now) {
+    const lately = [...(this.#at.get(runtime) ?? []).filter((at) => at > now - 60_000), now].slice(-MAX_FORGED);
+    keepNewest(this.#at, runtime, lately);
+    return lately.length >= MAX_FORGED;
+  }
+}
+
+/** In which runtime an address is, as the registry of its domain says. */
+export class Whereabouts {
+  #bus;
+  #known = new Map(); // url -> {record, until}
+  #asked = new Map(); // url -> who waits
+
+  constructor(bus) {
+    this.#bus = bus;
+  }
+
+  /** What the registry says of an address, {} if nothing; null if it is not known yet. */
+  of(address) {
+    const found = this.#known.get(resourceOf(address));
+    return found && found.until >= this.#bus.clock.now() ? found.record : null;
+  }
+
+  /** The other side does not know the address: look again when it is needed. */
+  forget(address) {
+    this.#known.delete(resourceOf(address));
+  }
+
+  /** Keep what is known of an address. */
+  note(address, record) {
+    keepNewest(this.#known, resourceOf(address), { record, until: this.#bus.clock.now() + KNOWN_TIME });
+  }
+
+  /** Ask the registry, unless it is being asked; then call `then`. */
+  ask(address, then) {
+    const url = resourceOf(address);
+    const waiting = this.#asked.get(url);
+    if (waiting) {
+      if (waiting.length < MAX_WAITING) waiting.push(then);
+      return;
+    }
+    this.#asked.set(url, [then]);
+    this.#look(url).then((record) => {
+      this.note(url, record);
+      const all = this.#asked.get(url) ?? [];
+      this.#asked.delete(url);
+      for (const each of all) each();
+    });
+  }
+
+  async #look(url) {
+    const request = { type: "read", from: `${this.#bus.runtimeURL}/registry/`, to: `domain://registry.${domainOf(url)}`, body: { resource: url } };
+    try {
+      const { value } = await limited(this.#bus.request(request), ASK_TIME, () => new Error("late"), this.#bus.clock);
+      return typeof value === "object" && value !== null ? value : {};
+    } catch {
+      return {};
+    }
+  }
+
+  /** Tell nobody any more. */
+  close() {
+    this.#asked.clear();
+  }
+}

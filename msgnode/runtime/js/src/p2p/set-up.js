@@ -1,0 +1,252 @@
+/**
+ * Setting connections up, from both sides: dialling another runtime, and being dialled by one.
+ *
+ * Rules
+ * - Nothing of a set-up outlives it: what was claimed at the node is given back, and a channel that
+ *   did not open in time is closed.
+ * - Both sides may invite at once: one invitation is refused 409, and its sender waits for the other.
+ * - A runtime with which a set-up failed is left alone for a while.
+ */
+
+import { newId } from "../ids.js";
+import { BadDescription, RtcConnection } from "./rtc.js";
+import { ConnectionObject, SetUpError } from "./signalling.js";
+import { Invitations, Quarantine, plain, runtimeOfHandler, staysRequester } from "./states.js";
+
+/** What runs until it is done, cancelled, or out of time. */
+class Attempt {
+  isCancelled = false;
+  #clock;
+  #timer;
+  #stop;
+  #over;
+
+  constructor(time, clock) {
+    this.#clock = clock;
+    this.#over = new Promise((_, reject) => (this.#stop = reject));
+    this.#over.catch(() => {});
+    this.#timer = clock.setTimeout(() => this.#stop(new SetUpError(504, "The channel did not open in time.")), time);
+  }
+
+  /** A step, unless the whole is over before. */
+  step(promise) {
+    return Promise.race([promise, this.#over]);
+  }
+
+  cancel() {
+    this.isCancelled = true;
+    this.end();
+    this.#stop(new SetUpError(0, "It was cancelled."));
+  }
+
+  end() {
+    this.#clock.clearTimeout(this.#timer);
+  }
+}
+
+/** The set-ups of one runtime. */
+export class SetUps {
+  #peers;
+  #settings;
+  #bus;
+  #talk;
+  #platform;
+  #invitations = new Invitations();
+  #quarantine = new Quarantine();
+  #objects = new Map(); // url -> ConnectionObject
+  #answers = new Map(); // epoch -> {peer, take}: who waits for D
+  #attempts = new Set();
+  #timers = new Set();
+
+  /**
+   * @param peers {known, peer(runtime, handler), signals(peer, stub), claim(peer), isClosed}
+   * @param platform {RTCPeerConnection, qos: gives TURN servers, where the settings ask for some}
+   */
+  constructor(peers, settings, bus, talk, platform) {
+    [this.#peers, this.#settings, this.#bus, this.#talk, this.#platform] = [peers, settings, bus, talk, platform];
+  }
+
+  // --- dialling -----------------------------------------------------------------------------------
+
+  /** Set a connection up, unless there is one, or it is no time for one. */
+  dial(peer) {
+    const isBusy = peer.isSettingUp || peer.dialling !== null;
+    if (this.#peers.isClosed || isBusy || peer.link.isOpen || peer.isOnChannel) return;
+    if (this.#quarantine.until(peer.runtime) > this.#bus.clock.now()) return;
+    const attempt = this.#begin();
+    peer.dialling = attempt;
+    this.#request(peer, attempt).catch((error) => this.#bus.report("p2p.failed", { error }));
+  }
+
+  /** Set a connection up as requester. */
+  async #request(peer, attempt) {
+    const talk = this.#talk;
+    peer.begin(true, peer.via, peer.handler);
+    const epoch = newId().slice(0, 16);
+    const made = { expires: Date.now() / 1000 + this.#settings.timers.setUp / 1000 };
+    try {
+      this.#peers.signals(peer, peer.handler);
+      await attempt.step(this.#connection(made, peer, epoch));
+      const described = await attempt.step(made.rtc.offer());
+      await attempt.step(this.#peers.claim(peer));
+      const announced = new Promise((resolve) => this.#answers.set(epoch, { peer, take: resolve }));
+      this.#object(made, { epoch, stub: peer.via, to: peer.handler, runtime: peer.runtime, described });
+      await attempt.step(made.object.offer(made.expires));
+      peer.enter("answered");
+      const { url } = await attempt.step(announced);
+      await attempt.step(talk.confirm(peer.via, peer.handler, epoch, url));
+      await attempt.step(made.rtc.accept(await attempt.step(talk.described(url, peer.via))));
+      await attempt.step(made.opened);
+    } catch (error) {
+      if (!(error instanceof SetUpError || error instanceof BadDescription)) throw error;
+      if (error.code === 409) this.#awaitInvitation(peer); // it invites us, too
+      else if (!attempt.isCancelled) this.#failed(peer, error.message);
+    } finally {
+      if (peer.dialling === attempt) peer.dialling = null;
+      this.#answers.delete(epoch);
+      this.#end(attempt, made);
+    }
+  }
+
+  /** The other side's invitation counts; it has the time of a set-up to come about. */
+  #awaitInvitation(peer) {
+    peer.enter("glare", "glare");
+    const { attempt } = peer;
+    const timer = this.#bus.clock.setTimeout(() => {
+      this.#timers.delete(timer);
+      if (peer.attempt === attempt) this.#failed(peer, "The other side's invitation did not come about.");
+    }, this.#settings.timers.setUp);
+    this.#timers.add(timer);
+  }
+
+  #failed(peer, text) {
+    if (!peer.isSettingUp) return;
+    this.#quarantine.failed(peer.runtime, this.#bus.clock.now());
+    peer.enter("broken", text);
+  }
+
+  #begin() {
+    const attempt = new Attempt(this.#settings.timers.setUp, this.#bus.clock);
+    this.#attempts.add(attempt);
+    return attempt;
+  }
+
+  #end(attempt, made) {
+    attempt.end();
+    this.#attempts.delete(attempt);
+    made.isOver = true;
+    if (made.object) {
+      this.#objects.delete(made.object.url);
+      made.object.free();
+    }
+    if (made.isOpen) return;
+    if (made.rtc) made.rtc.close();
+    else made.release?.();
+  }
+
+  #object(made, said) {
+    made.object = new ConnectionObject(this.#talk, { url: this.#talk.newObject(said.stub), ...said });
+    this.#objects.set(made.object.url, made.object);
+  }
+
+  /** Makes the connection; `made.opened` resolves when its channel is open. */
+  async #connection(made, peer, epoch) {
+    const { relayOnly, reserve, timers } = this.#settings;
+    const { qos, RTCPeerConnection } = this.#platform;
+    let { iceServers } = this.#settings;
+    if (reserve && qos) {
+      const reserved = await qos.iceServers({ mediaTypes: ["data"] }, iceServers);
+      made.release = () => reserved.release().catch((error) => this.#bus.report("qos.not-released", { error }));
+      if (made.isOver) {
+        made.release();
+        return;
+      }
+      ({ iceServers } = reserved.configuration);
+    }
+    const rtc = new RtcConnection({ iceServers, relayOnly, gatherTime: timers.gather, clock: this.#bus.clock, RTCPeerConnection });
+    made.rtc = rtc;
+    if (made.release) rtc.onEnd = made.release;
+    made.opened = new Promise((resolve) => {
+      rtc.onOpen = () => {
+        made.isOpen = true;
+        this.#quarantine.lift(peer.runtime);
+        peer.opened(rtc, epoch);
+        resolve();
+      };
+    });
+  }
+
+  // --- being dialled ------------------------------------------------------------------------------
+
+  /** Take an invitation. Throws SetUpError. */
+  invited(message, invited) {
+    const { known } = this.#peers;
+    const own = this.#bus.runtimeURL;
+    const { runtime } = invited;
+    if (runtimeOfHandler(invited.handler) !== runtime || plain(own) === plain(runtime)) {
+      throw new SetUpError(403, "An invitation names the runtime that it is of.");
+    }
+    const peer = known.of(runtime);
+    const open = [...known].filter((each) => each !== peer && each.link.isOpen).length;
+    if (this.#invitations.isTooMany(runtime, open, this.#bus.clock.now()) || this.#peers.isClosed) {
+      throw new SetUpError(429, "This runtime takes no more connections at the moment.");
+    }
+    if (peer?.dialling) {
+      if (staysRequester(own, runtime)) throw new SetUpError(409, "glare");
+      peer.dialling.cancel();
+      peer.dialling = null;
+      this.#awaitInvitation(peer);
+    }
+    this.#talk.answer(message, 200);
+    this.#handle(invited).catch((error) => this.#bus.report("p2p.failed", { error }));
+  }
+
+  /** Set a connection up as handler. */
+  async #handle({ url, stub, runtime, epoch, handler }) {
+    const talk = this.#talk;
+    const attempt = this.#begin();
+    const made = {};
+    let peer;
+    try {
+      await attempt.step(talk.confirm(talk.handler, handler, epoch, url));
+      peer = this.#peers.peer(runtime, handler);
+      if (!peer) throw new SetUpError(429, "This runtime knows too many others at the moment.");
+      this.#peers.signals(peer, stub);
+      peer.begin(false, talk.handler, stub);
+      await attempt.step(this.#connection(made, peer, epoch));
+      const described = await attempt.step(made.rtc.answer(await attempt.step(talk.described(url, talk.handler))));
+      this.#object(made, { epoch, stub: talk.handler, to: stub, runtime, described });
+      await attempt.step(made.object.offer(Date.now() / 1000 + this.#settings.timers.setUp / 1000));
+      peer.enter("announced");
+      await attempt.step(made.opened);
+    } catch (error) {
+      if (!(error instanceof SetUpError || error instanceof BadDescription)) throw error;
+      this.#bus.report("p2p.not-handled", { isQuiet: true });
+      if (peer?.isSettingUp) peer.enter("broken", error.message);
+    } finally {
+      this.#end(attempt, made);
+    }
+  }
+
+  /** The other side has answered our invitation. Throws SetUpError. */
+  announced(peer, message, invited) {
+    const waiting = this.#answers.get(invited.epoch);
+    if (!peer || waiting?.peer !== peer || peer.via !== message.to) throw new SetUpError(404, "Nobody here waits for this connection.");
+    this.#answers.delete(invited.epoch);
+    this.#talk.answer(message, 200);
+    waiting.take(invited);
+  }
+
+  /** Say whether we made an object. Throws SetUpError. */
+  confirm(message, { epoch, resource }) {
+    if (this.#objects.get(resource)?.epoch !== epoch) throw new SetUpError(404, "This runtime has made no such object.");
+    this.#talk.answer(message, 200);
+  }
+
+  /** End what is under way. */
+  close() {
+    for (const attempt of [...this.#attempts]) attempt.cancel();
+    for (const timer of this.#timers) this.#bus.clock.clearTimeout(timer);
+    this.#timers.clear();
+  }
+}

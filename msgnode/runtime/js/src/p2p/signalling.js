@@ -1,0 +1,194 @@
+/**
+ * Setting a connection up: the messages of both sides, through the node.
+ *
+ *     requester (R, object C)                   handler (H, object D)
+ *     create C/subscription -> H: invited   ──►
+ *                                           ◄── execute H -> handler of the requester: confirm
+ *                                           ◄── subscribe to C/subscription: has the offer
+ *                                           ◄── create D/subscription -> R: announced
+ *     execute R -> H: confirm               ──►
+ *     subscribe to D/subscription: answer   ──►
+ *
+ * Rules
+ * - An object of a connection is known to the two stubs alone, answers the runtime alone that it
+ *   is for, and is gone when the channel is open or has failed.
+ * - `confirm` asks an address that only the claimed runtime can answer for, whether it made the
+ *   object: so nobody sets up a connection in the name of another runtime.
+ */
+
+import { domainOf, isBelow, parse, resourceOf } from "../addresses.js";
+import { AnswerError } from "../bus.js";
+import { limited } from "../clock.js";
+import { newId } from "../ids.js";
+import { answerTo, errorBody } from "../messages.js";
+import { PROTOCOL } from "./rtc.js";
+
+const MAX_ADDRESS = 600; // characters
+const SKEW = 30; // s that the clocks of two runtimes may differ
+
+/** A step of the set-up was refused; `code` as in the answer. */
+export class SetUpError extends Error {
+  constructor(code, text) {
+    super(text);
+    this.code = code;
+  }
+}
+
+/** One side's connection object, from its announcement to the end of the set-up. */
+export class ConnectionObject {
+  #talk;
+  #stub;
+  #to;
+  #runtime;
+  #described;
+  #listening = null;
+  #isClaimed = false;
+  #isFree = false;
+
+  /** @param made {url, epoch, stub: whose it is, to: the stub that alone may read it, runtime: its, described} */
+  constructor(talk, { url, epoch, stub, to, runtime, described }) {
+    [this.url, this.epoch] = [url, epoch];
+    [this.#talk, this.#stub, this.#to, this.#runtime, this.#described] = [talk, stub, to, runtime, described];
+  }
+
+  get #named() {
+    return [this.url, `${this.url}/subscription`];
+  }
+
+  /** Claim the address, and tell the other side; `expires` is in seconds since 1970. Rejects with a SetUpError. */
+  async offer(expires) {
+    const talk = this.#talk;
+    this.#isClaimed = true;
+    await talk.claim(this.url, this.#named, this.#stub);
+    if (this.#isFree) return; // the set-up has ended meanwhile
+    this.#listening = talk.bus.addListener(`${this.url}/subscription`, (message) => this.#asked(message));
+    const value = {
+      name: "P2PConnection",
+      reporter: this.#stub,
+      runtime: talk.bus.runtimeURL,
+      resources: ["data"],
+      protocol: PROTOCOL,
+      epoch: this.epoch,
+      instance: talk.instance,
+      p2pHandler: talk.handler,
+      expires: Math.trunc(expires),
+    };
+    const schema = `hyperty-catalogue://catalogue.${parse(this.url).domain}/.well-known/dataschema/Connection`;
+    await talk.ask("create", `${this.url}/subscription`, this.#to, { p2p: false, source: this.#stub, schema, value });
+  }
+
+  /** Give the address back. */
+  free() {
+    this.#isFree = true;
+    this.#listening?.remove();
+    if (this.#isClaimed) this.#talk.unclaim(this.url, this.#named, this.#stub);
+  }
+
+  #asked(message) {
+    const talk = this.#talk;
+    if (message.type !== "subscribe") return;
+    if (message.body?.subscriber !== this.#to || !isBelow(message.from, this.#runtime)) {
+      talk.answer(message, 403, `${this.url} is for ${this.#to} alone.`);
+      return;
+    }
+    const data = {
+      name: "P2PConnection",
+      owner: this.#stub,
+      runtime: talk.bus.runtimeURL,
+      runtimeURL: talk.bus.runtimeURL,
+      protocol: PROTOCOL,
+      epoch: this.epoch,
+      connectionDescription: this.#described,
+      iceCandidates: [],
+    };
+    talk.answer(message, 200, "", { url: this.url, version: 1, data });
+  }
+}
+
+/** What both sides say, and how. */
+export class Talk {
+  instance = newId().slice(0, 16);
+  #time;
+
+  constructor(bus, handler, time) {
+    this.bus = bus;
+    this.handler = handler;
+    this.#time = time;
+  }
+
+  /** A URL for a connection object, in the domain of the stub's address. */
+  newObject(stub) {
+    return `connection://${parse(stub).domain}/${newId()}`;
+  }
+
+  /** Ask; resolves with the body of a good answer, rejects with a SetUpError. */
+  async ask(type, from, to, body) {
+    const late = () => new SetUpError(408, `${to} does not answer.`);
+    try {
+      return await limited(this.bus.request({ type, from, to, body }), this.#time, late, this.bus.clock);
+    } catch (error) {
+      throw error instanceof AnswerError ? new SetUpError(error.code, error.message) : error;
+    }
+  }
+
+  /** Have addresses delivered here, by the node of an address's domain. */
+  async claim(of, named, source) {
+    await this.ask("subscribe", `${this.bus.runtimeURL}/sm`, nodeOf(of), { resources: named, source });
+  }
+
+  /** Have them delivered here no longer. */
+  unclaim(of, named, source) {
+    this.bus.postMessage({ type: "unsubscribe", from: `${this.bus.runtimeURL}/sm`, to: nodeOf(of), body: { resources: named, source } }, () => {});
+  }
+
+  /** Ask the runtime above `to` whether it made this object. */
+  async confirm(own, to, epoch, url) {
+    await this.ask("execute", own, to, { method: "confirm", params: [{ epoch, resource: url }] });
+  }
+
+  /** What the other side's object describes. */
+  async described(url, own) {
+    const { value } = await this.ask("subscribe", `${this.bus.runtimeURL}/sm`, `${url}/subscription`, { subscriber: own });
+    return value?.data?.connectionDescription;
+  }
+
+  /** Answer a message of the signalling. */
+  answer(message, code, text = "", value = undefined) {
+    const body = code < 300 ? { code } : errorBody(code, text);
+    if (value !== undefined) body.value = value;
+    this.bus.postMessage(answerTo(message, body));
+  }
+}
+
+/** What an invitation or an announcement says: {url, stub, runtime, epoch, handler}. Throws SetUpError. */
+export function invitedBy({ from, body }) {
+  const value = typeof body?.value === "object" && body.value !== null ? body.value : {};
+  const url = resourceOf(from);
+  const [stub, runtime, epoch, handler] = [body?.source, value.runtime || value.runtimeURL, value.epoch, value.p2pHandler].map(textOf);
+  if (value.protocol !== PROTOCOL || !runtime || !epoch || !stub) {
+    throw new SetUpError(501, `This runtime sets up connections of ${PROTOCOL} alone.`);
+  }
+  if (from !== `${url}/subscription`) throw new SetUpError(400, "An invitation comes from the object's /subscription.");
+  if (typeof value.expires === "number" && value.expires + SKEW < Date.now() / 1000) throw new SetUpError(410, "The invitation has expired.");
+  return { url, stub, runtime, epoch, handler };
+}
+
+/** Method and parameter of an `execute`. Throws SetUpError. */
+export function askedOf({ body }) {
+  const said = Array.isArray(body?.params) ? body.params[0] : undefined;
+  if (typeof said !== "object" || said === null) throw new SetUpError(400, "The body lacks `params`: a list of one object.");
+  return { method: body.method, said };
+}
+
+/** A count as the other side wrote it, 0 for what is none. */
+export function countOf(value) {
+  return Number.isSafeInteger(value) && value >= 0 ? value : 0;
+}
+
+function nodeOf(address) {
+  return `domain://msg-node.${domainOf(address)}/sm`;
+}
+
+function textOf(value) {
+  return typeof value === "string" && value.length <= MAX_ADDRESS ? value : "";
+}

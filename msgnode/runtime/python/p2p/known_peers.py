@@ -1,0 +1,100 @@
+"""The remote runtimes that a runtime knows: bounded in number and time. Pure.
+
+Rules
+- One that was not used for a while is forgotten; one with a channel, a set-up, or messages that
+  have not arrived, is not. Neither is one whose channel has just ended: what was asked on it is
+  still answered, and the other side may still say how far it came.
+- Where there are too many, the one that was unused longest goes. If none may go, nobody new is
+  known: there is no channel then, and messages go through the node.
+- A stub of the other side belongs to one runtime, which has so many of them at most as there are
+  epochs that are remembered.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from .peer import Peer
+from .settings import P2PTimers
+
+
+class StubTaken(Exception):
+    """The stub is another runtime's."""
+
+
+class KnownPeers:
+    """The peers of one runtime.
+
+    Args:
+        gone: called with each peer that is forgotten.
+    """
+
+    def __init__(self, timers: P2PTimers, gone: Callable[[Peer], None]) -> None:
+        self.by_runtime: OrderedDict[str, Peer] = OrderedDict()
+        self._timers = timers
+        self._gone = gone
+        self._by_via: dict[str, Peer] = {}
+        self._by_stub: dict[str, Peer] = {}
+
+    def __len__(self) -> int:
+        return len(self.by_runtime)
+
+    def of(self, runtime: str) -> Peer | None:
+        """The peer of a runtime URL, in either spelling of its scheme."""
+        return self.by_runtime.get(plain(runtime))
+
+    def of_via(self, via: str) -> Peer | None:
+        """The peer whose channel messages are marked so."""
+        return self._by_via.get(via)
+
+    def of_stub(self, stub: str) -> Peer | None:
+        """The peer that has this stub."""
+        return self._by_stub.get(stub)
+
+    def add(self, peer: Peer, now: float) -> bool:
+        """Know a peer from now on; False if there are too many that may not be forgotten."""
+        if len(self) >= self._timers.peers and not self._make_room(now):
+            return False
+        self.by_runtime[plain(peer.runtime)] = peer
+        self._by_via[peer.via] = peer
+        peer.used_at = now
+        return True
+
+    def signals(self, peer: Peer, stub: str) -> None:
+        """A peer's connection is signalled with this stub. Raises StubTaken."""
+        if self._by_stub.setdefault(stub, peer) is not peer:
+            raise StubTaken(f"{stub} is another runtime's.")
+        peer.stubs[stub] = None
+        peer.stubs.move_to_end(stub)
+        if len(peer.stubs) > self._timers.keep_epochs + 1:
+            del self._by_stub[peer.stubs.popitem(last=False)[0]]
+
+    def forget_unused(self, now: float) -> None:
+        """Forget who was not used for long."""
+        for peer in list(self.by_runtime.values()):
+            if now - peer.used_at >= self._timers.forget and self._may_go(peer, now):
+                self._forget(peer)
+
+    def _make_room(self, now: float) -> bool:
+        may_go = [each for each in self.by_runtime.values() if self._may_go(each, now)]
+        if may_go:
+            self._forget(min(may_go, key=lambda each: each.used_at))
+        return bool(may_go)
+
+    def _may_go(self, peer: Peer, now: float) -> bool:
+        has_talked = bool(peer.link.epoch)
+        is_settled = not has_talked or now - peer.used_at >= self._timers.linger
+        return is_settled and not peer.is_needed()
+
+    def _forget(self, peer: Peer) -> None:
+        del self.by_runtime[plain(peer.runtime)]
+        del self._by_via[peer.via]
+        for stub in peer.stubs:
+            del self._by_stub[stub]
+        self._gone(peer)
+
+
+def plain(runtime: str) -> str:
+    """A runtime URL in the spelling that it is known by here."""
+    return runtime.removeprefix("hyperty-")

@@ -1,0 +1,72 @@
+/** A runtime with direct connections in a page: it asks, says numbers, and tells how they came. */
+
+import { Runtime } from "/msgnode/runtime/js/src/index.js";
+
+/** @param options for the Runtime; `webrtc: false` for a platform without it */
+export async function talker({ webrtc = true, ...options }) {
+  const channels = new Set();
+  class Watched extends RTCPeerConnection {
+    constructor(configuration) {
+      super(configuration);
+      this.addEventListener("datachannel", ({ channel }) => channels.add(channel));
+    }
+
+    createDataChannel(...words) {
+      const channel = super.createDataChannel(...words);
+      channels.add(channel);
+      return channel;
+    }
+  }
+  const runtime = new Runtime({ ...options, RTCPeerConnection: webrtc ? Watched : null });
+  const { bus } = runtime;
+  const url = `${runtime.url}/app`;
+  const [numbers, states, faults] = [[], [], []];
+  let [byChannel, said, saying] = [0, 0, null];
+  bus.onError(({ reason, error }) => faults.push(`${reason}: ${error}`));
+  bus.addListener(`${runtime.url}/status`, ({ body }) => body.peer && states.push([body.peer, body.value, performance.now()]));
+  bus.addListener(url, ({ id, type, from, to, body }) => {
+    if (type === "response") return;
+    if (body.via.includes("/p2prequester/")) byChannel += 1;
+    if (type === "update") numbers.push(body.value);
+    else bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: body.value, cameBy: body.via } });
+  });
+  await runtime.logIn();
+
+  const peerOf = (other) => runtime.p2p?.known.of(other);
+  return {
+    url,
+    runtimeURL: runtime.url,
+    handler: runtime.p2p?.handler ?? "",
+    registration: runtime.p2p?.registration ?? null,
+    ask: async (to, value, named = {}) => {
+      const began = performance.now();
+      const answer = await bus.request({ type: "create", from: url, to, body: { value, ...named } });
+      return { value: answer.value, cameBy: answer.cameBy, took: performance.now() - began };
+    },
+    /** Say numbers without a pause, until stop(). */
+    start: (to) => {
+      saying = setInterval(() => {
+        for (let n = 0; n < 5; n += 1) bus.postMessage({ type: "update", from: url, to, body: { value: (said += 1) - 1 } });
+      }, 10);
+    },
+    stop: () => {
+      clearInterval(saying);
+      return said;
+    },
+    heard: () => ({ count: numbers.length, isInOrder: numbers.every((value, index) => value === index), byChannel }),
+    states: () => states,
+    faults: () => faults,
+    way: (other) => peerOf(other)?.link.way ?? "node",
+    resent: (other) => peerOf(other)?.link.resent ?? 0,
+    bye: (other, reason) => peerOf(other).bye(reason),
+    /** Every frame vanishes from now on, in both directions, and nobody is told. */
+    cut: () => {
+      for (const channel of channels) {
+        channel.send = () => {};
+        channel.onmessage = null;
+      }
+      channels.clear();
+    },
+    close: () => runtime.close(),
+  };
+}

@@ -1,0 +1,156 @@
+"""Direct connections of browsers, with one another and with Python, over a running node.
+
+Browsers hold the thread's event loop: this module has no async tests.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.node import Node
+
+from .p2p_pages import PATIENT, Talker, ask, browser, connect, talker, until, ways
+
+__all__ = ["browser"]
+pytest.importorskip("aiortc")
+pytestmark = [pytest.mark.any_server, pytest.mark.xdist_group("p2p")]
+
+PAIRS = [("chromium", "chromium"), ("chromium", "python"), ("python", "chromium")]
+ALERT = {"ping": 1.0, "dead": 4.0}
+
+
+def channel_again(one: Talker, other: Talker, live: int) -> None:
+    """Wait for the end of the channel, and for another after it, which a message asks for."""
+
+    def is_new() -> bool:
+        return [word for _, word, _ in one.do("states")].count("live") > live
+
+    until(lambda: is_new() or ways(one, other) == ["node", "node"], one, other)
+    wanted = {"p2p": True, "p2pHandler": other.named["handler"], "p2pRequester": "x"}
+    assert ask(one, other, 0, **wanted)["value"] == 0
+    until(lambda: is_new() and ways(one, other) == ["channel", "channel"], one, other)
+
+
+def count_of(node: Node) -> float:
+    """Messages of the type that is asked with; a node's own probes are of others."""
+    lines = node.text("/metrics").splitlines()
+    named = [each for each in lines if each.startswith("msgnode_messages_total{")]
+    return sum(float(each.split()[-1]) for each in named if 'type="create"' in each)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kinds", PAIRS, ids="-".join)
+def test_case_p60_two_come_together_and_the_node_hears_no_more_of_them(
+    kinds: tuple[str, str], browser: Any, start_node: Callable[..., Node], record_property: Any
+) -> None:
+    node = start_node()
+    with talker(kinds[0], browser, node) as one, talker(kinds[1], browser, node) as other:
+        first = ask(one, other, 1)
+        assert first["value"] == 1 and "/protostub/" in first["cameBy"]
+        took = connect(one, other)
+        record_property("live_ms", took)
+        print(f"live after {took:.0f} ms")
+        assert took < 20_000  # the benchmark holds the tight bound
+        before = count_of(node)
+        for number in range(100):
+            for here, there in ((one, other), (other, one)):
+                answer = ask(here, there, number)
+                assert answer["value"] == number and "/p2prequester/" in answer["cameBy"]
+        assert count_of(node) == before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kinds", "least"), [(PAIRS[0], 10_000), (PAIRS[1], 1_000)], ids=str)
+def test_cases_p31_to_p33_each_number_arrives_once_and_in_order_though_five_channels_end(
+    kinds: tuple[str, str], least: int, browser: Any, node: Node
+) -> None:
+    with (
+        talker(kinds[0], browser, node, ALERT) as one,
+        talker(kinds[1], browser, node, ALERT) as other,
+    ):
+        pairs = ((one, other), (other, one))
+        for here, there in pairs:
+            here.do("start", there.named["url"])
+        connect(one, other)
+        for live in range(1, 6):
+            heard = [each.do("heard")["byChannel"] for each in (one, other)]
+            until(
+                lambda: all(
+                    each.do("heard")["byChannel"] > count + 100
+                    for each, count in zip((one, other), heard, strict=True)  # noqa: B023
+                )
+            )
+            if live % 2:
+                for each in (one, other):
+                    each.do("cut")
+            else:
+                one.do("bye", other.named["runtimeURL"], "closing")
+            channel_again(one, other, live)
+        until(lambda: all(each.do("heard")["count"] >= least for each in (one, other)))
+        said = {id(here): here.do("stop") for here, _ in pairs}
+        for here, there in pairs:
+            until(lambda: there.do("heard")["count"] >= said[id(here)])  # noqa: B023
+            heard_at_last = there.do("heard")
+            assert heard_at_last["count"] == said[id(here)] >= least
+            assert heard_at_last["isInOrder"]
+        assert sum(here.do("resent", there.named["runtimeURL"]) for here, there in pairs) > 0
+
+
+@pytest.mark.long
+def test_case_p2_a_browser_without_webrtc_goes_on_through_the_node(
+    browser: Any, node: Node
+) -> None:
+    with (
+        talker("chromium", browser, node) as one,
+        talker("chromium", browser, node, webrtc=False) as other,
+    ):
+        assert other.named["handler"] == "" and other.named["registration"] is None
+        for here, there in ((one, other), (other, one)):
+            for number in range(5):
+                answer = ask(here, there, number, p2p=True)
+                assert answer["value"] == number and "/protostub/" in answer["cameBy"]
+        assert one.do("states") == []
+
+
+@pytest.mark.long
+def test_case_p56_a_page_that_closes_is_noticed_and_messages_go_by_node(
+    browser: Any, node: Node
+) -> None:
+    with talker("chromium", browser, node, {"ping": 0.5, "dead": 2.0}) as one:
+        with talker("chromium", browser, node, PATIENT) as other:
+            connect(one, other)
+        began = time.monotonic()
+        runtime = other.named["runtimeURL"]
+        until(lambda: one.do("way", runtime) == "node", one)
+        assert time.monotonic() - began < 40  # a machine that is starved is late
+        until(lambda: [runtime, "disconnected"] in [each[:2] for each in one.do("states")], one)
+
+
+def test_case_p57_a_runtime_that_closes_says_bye(browser: Any, node: Node) -> None:
+    with talker("chromium", browser, node) as one, talker("chromium", browser, node) as other:
+        connect(one, other)
+        other.do("close")
+        until(lambda: one.do("way", other.named["runtimeURL"]) == "node", one)
+        assert one.do("faults") == []
+
+
+@pytest.mark.long
+def test_case_p26_two_pages_invite_at_once_and_one_connection_comes_about(
+    browser: Any, node: Node
+) -> None:
+    for _ in range(3):
+        with talker("chromium", browser, node) as one, talker("chromium", browser, node) as other:
+            for here, there in ((one, other), (other, one)):
+                wanted = {"p2p": True, "p2pHandler": there.named["handler"], "p2pRequester": "x"}
+                here.page.evaluate(  # type: ignore[attr-defined]
+                    "([to, named]) => { window.asked = talker.ask(to, 1, named); }",
+                    [there.named["url"], wanted],
+                )
+            until(lambda: ways(one, other) == ["channel", "channel"], one, other)  # noqa: B023
+            states = [word for each in (one, other) for _, word, _ in each.do("states")]
+            assert "failed" not in states
+            assert states.count("live") == 2
