@@ -48,6 +48,7 @@ def in_nodejs(domain: str, nodes: dict[str, Node], **order: Any) -> dict[str, An
     return dict(json.loads(done.stdout))
 
 
+@pytest.mark.long
 async def test_case_42_words_made_in_python_are_the_same_person_in_javascript(node: Node) -> None:
     nodes = {"localhost": node}
     async with Runtime(settings("localhost", nodes)) as runtime:

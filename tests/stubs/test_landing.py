@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -235,3 +236,26 @@ def test_a_board_that_is_not_there_is_named(visit: Callable[..., Any], node: Nod
     page.goto(f"http://127.0.0.1:{node.port}/?again#board=resource%3A%2F%2Flocalhost%2Fnone")
     page.wait_for_selector("#board-says:has-text('There is no such board')")
     page.wait_for_selector("#board-start:enabled")
+
+
+def test_its_words_are_no_markup_and_it_leads_to_the_interfaces_and_their_pages(
+    client: Client,
+) -> None:
+    page = client.get("/").content.decode()
+    shown = re.sub(r"<(script|style|pre)\b.*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL)
+    assert "`" not in shown
+    for place in ("/api/docs", "/admin/"):
+        assert f'href="{place}"' in page
+
+
+def test_the_example_can_be_copied_and_its_first_line_is_seen(visit: Callable[..., Any]) -> None:
+    page = visit(**DESKTOP)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    code = page.locator("#example-code")
+    assert code.inner_text().startswith("const node = ")
+    example = page.locator(".copied").filter(has=code)
+    above = example.locator("pre").bounding_box()["y"] - code.bounding_box()["y"]
+    assert above <= 0
+    example.get_by_role("button", name="Copy").click()
+    example.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == code.inner_text()

@@ -5,6 +5,7 @@ Log in, connect, speak with `assertedIdentity`, log out: the OIDC round trip of 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -39,6 +40,18 @@ def page(browser: Any, start_node: Callable[..., Node]) -> Iterator[Any]:
     assert [fault for fault in faults if "401" not in fault] == []
 
 
+OUT_OF_LINE = """
+(() => {
+  const middles = [...document.querySelectorAll(".top > *")]
+    .map((each) => each.getBoundingClientRect())
+    .filter((box) => box.height)
+    .map((box) => (box.top + box.bottom) / 2);
+  return Math.max(...middles) - Math.min(...middles);
+})()
+"""
+"""How far the middles of brand, menu and account are apart, in pixels."""
+
+
 def said(page: Any) -> str:
     """What Bob's card tells of who said it, after Alice's next change."""
     page.press("#note-title", "End")
@@ -68,6 +81,14 @@ def test_log_in_connect_speak_with_an_asserted_identity_and_log_out(page: Any) -
 
     page.wait_for_selector("#person:text-is('alice@example.org')")
     assert "code=" not in page.url
+    page.set_viewport_size({"width": 1280, "height": 900})
+    assert page.evaluate(OUT_OF_LINE) < 12, "the header has wrapped"
+    assert page.evaluate(
+        "document.querySelector('#person').scrollWidth <= "
+        "document.querySelector('#person').clientWidth"
+    ), "the name is cut off"
+    if folder := os.environ.get("SCREENSHOTS"):
+        page.screenshot(path=f"{folder}/landing-logged-in.png")
     ready(page)
     assert said(page) == "The node vouches for who said it"
     delivered = page.locator("#messages .bob, #messages .alice", has_text="update").first

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .graph.errors import GraphError
     from .graph.graph_connector import Found, GraphConnector
     from .graph.records import Person, UserId
+    from .invitations import Endpoint, Invitation, InvitationError, Invitations, Sent
     from .message_bus import MessageBus
     from .messages import BadMessage, Message
     from .minibus import MiniBus
@@ -37,10 +38,14 @@ _WHERE = {
     "Contact": "graph.contacts",
     "DataObjectObserver": "syncher.observer",
     "DataObjectReporter": "syncher.reporter",
+    "Endpoint": "invitations",
     "Fault": "faults",
     "Found": "graph.graph_connector",
     "GraphConnector": "graph.graph_connector",
     "GraphError": "graph.errors",
+    "Invitation": "invitations",
+    "InvitationError": "invitations",
+    "Invitations": "invitations",
     "Limits": "settings",
     "Message": "messages",
     "MessageBus": "message_bus",
@@ -55,6 +60,7 @@ _WHERE = {
     "QosRefused": "qos",
     "Reservation": "qos",
     "Runtime": "runtime",
+    "Sent": "invitations",
     "Settings": "settings",
     "SyncError": "syncher.errors",
     "Syncher": "syncher.syncher",
@@ -70,10 +76,14 @@ __all__ = [
     "Contact",
     "DataObjectObserver",
     "DataObjectReporter",
+    "Endpoint",
     "Fault",
     "Found",
     "GraphConnector",
     "GraphError",
+    "Invitation",
+    "InvitationError",
+    "Invitations",
     "Limits",
     "Message",
     "MessageBus",
@@ -88,6 +98,7 @@ __all__ = [
     "QosRefused",
     "Reservation",
     "Runtime",
+    "Sent",
     "Settings",
     "SyncError",
     "Syncher",

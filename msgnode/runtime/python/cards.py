@@ -49,6 +49,8 @@ class Card:
 
     Attributes:
         user_url: what he is registered by: `runtime.bus` finds his hyperties by it at `domain`.
+        endpoint: URL where he is invited, "" if no runtime of his asks for that.
+        hyperty: what of his may be called directly, "" if he names none.
         protostub: URL of the catalogue entry of the stub that leads to him.
         digests: of that stub's code, one for each kind of runtime; empty if the domain names none.
         expires: seconds since the epoch.
@@ -57,6 +59,8 @@ class Card:
 
     user_url: str
     domain: str
+    endpoint: str
+    hyperty: str
     protostub: str
     digests: tuple[str, ...]
     expires: float
@@ -86,9 +90,10 @@ class Cards:
         if not hrefs:
             raise CardError(404, f"{domain} has no card of {user}.")
         token = await self._get(self._own(hrefs[0], domain, "card"), MAX_CARD)
-        return await self._checked(token.decode(errors="replace").strip(), domain, names)
+        return await self.checked(token.decode(errors="replace").strip(), domain, names)
 
-    async def _checked(self, token: str, domain: str, names: tuple[str, ...]) -> Card:
+    async def checked(self, token: str, domain: str, names: tuple[str, ...] = ()) -> Card:
+        """The card that a token is, of any user of the domain or one of these. Raises CardError."""
         head, claims = _read(token)
         issuer = self._own(claims.get("iss"), domain, "issuer")
         said = await self._json(f"{issuer}/.well-known/openid-configuration")
@@ -106,7 +111,8 @@ class Cards:
             raise CardError(502, "The token is no card: it is for another audience.")
         user_url = claims.get("user_url")
         address = addresses.parse(user_url if isinstance(user_url, str) else "")
-        if address.home != domain or address.path.strip("/") not in names:
+        is_meant = not names or address.path.strip("/") in names
+        if address.home != domain or address.scheme != "user" or not is_meant:
             raise CardError(502, f"The card is that of {str(user_url)[:200]}.")
         digests = claims.get("protostub_digests") or []
         if (
@@ -115,9 +121,14 @@ class Cards:
             or not all(isinstance(each, str) for each in digests)
         ):
             raise CardError(502, "The card's digests are no list of texts.")
+        push, hyperty = claims.get("push"), claims.get("hyperty")
+        endpoint = push.get("endpoint") if isinstance(push, dict) else None
+        is_theirs = isinstance(hyperty, str) and addresses.parse(hyperty).home == domain
         return Card(
             user_url=str(user_url),
             domain=domain,
+            endpoint="" if endpoint is None else self._own(endpoint, domain, "push endpoint"),
+            hyperty=str(hyperty) if is_theirs else "",
             protostub=self._own(claims.get("protostub"), domain, "protostub"),
             digests=tuple(digests),
             expires=expires,

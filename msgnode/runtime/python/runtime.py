@@ -21,6 +21,7 @@ from msgnode.core.identity import Identity
 from .cards import Card, Cards
 from .faults import OnError
 from .housekeeping import keep_house
+from .invitations import Invitations
 from .message_bus import MessageBus
 from .messages import Message, body_of
 from .p2p.peer_to_peer import PeerToPeer
@@ -69,6 +70,14 @@ class Runtime:
             self.bus.pipeline_in.use(handler)
         self._storage = storage
         self._cards = Cards(settings)
+        self.invitations = Invitations(
+            self.bus,
+            settings.domain,
+            self._cards,
+            self.card_of,
+            settings.catalogues.__contains__,
+            self.resolver.loader.catalogue.expect,
+        )
         self._sync_manager = SyncManager(self.bus, settings.domain, storage)
         self.p2p: PeerToPeer | None = None
         if settings.p2p is not None and is_available():
@@ -133,6 +142,7 @@ class Runtime:
         self._housekeeping.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._housekeeping
+        self.invitations.close()
         await self.qos.close()
         await self._close_hyperties()
         self._sync_manager.close()

@@ -9,8 +9,10 @@
 
 const ADDRESS = /^([a-z][a-z0-9+.-]*):(?:\/\/)?([^/]*)(\/.*)?$/i;
 const SERVICE = /^(?:msg-node|registry|idm|catalogue|qos)\.(?=.*[^.])/;
-const RUNTIME_SCHEMES = ["runtime", "hyperty-runtime"];
+export const RUNTIME_SCHEMES = ["runtime", "hyperty-runtime"];
 const BACK_END_SCHEMES = ["domain", "global"];
+const PARTS = /^(.*[^/])\/(?:changes|subscription|registration|status|children)$/s;
+const EVENT_TAIL = /\/(?:changes|registration|status|children\/?)$/;
 /** Schemes between which neither identity nor policy is applied. */
 export const INFRASTRUCTURE = new Set(["domain", "domain-idp", "global", "hyperty-runtime", "runtime"]);
 
@@ -46,6 +48,16 @@ export function isBelow(address, owner) {
 
 function startsAt(address, owner) {
   return address === owner || (address.startsWith(owner) && address[owner.length] === "/");
+}
+
+/** The object or entity an address is about: without `/changes`, `/registration`, … at its end. */
+export function resourceOf(address) {
+  return PARTS.exec(address)?.[1] ?? address;
+}
+
+/** Whether everybody may subscribe the address: what its owner publishes, and children. */
+export function isEvent(address) {
+  return EVENT_TAIL.test(address) || (parse(address)?.path.includes("/children/") ?? false);
 }
 
 /** A runtime's address in the other spelling; any other address as it is. */

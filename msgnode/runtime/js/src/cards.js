@@ -32,7 +32,8 @@ export class CardError extends Error {
  * The card of bob@example.org or user://example.org/bob.
  *
  * @param catalogue a Catalogue, which fetches
- * @returns {userURL, domain, protostub, digests, expires: seconds since 1970, claims}
+ * @returns {userURL, domain, endpoint and hyperty ("" if there is none), protostub, digests, expires: seconds since
+ *   1970, claims}
  * @throws CardError
  */
 export async function cardOf(user, catalogue) {
@@ -43,10 +44,16 @@ export async function cardOf(user, catalogue) {
   const link = Array.isArray(links) ? links.find((each) => each?.rel === "contact-card") : undefined;
   if (!link) throw new CardError(404, `${domain} has no card of ${user}.`);
   const token = await text(own(link.href, domain, catalogue, "card"), catalogue, MAX_CARD);
-  return checked(token.trim(), domain, names, catalogue);
+  return checkedToken(token.trim(), domain, catalogue, names);
 }
 
-async function checked(token, domain, names, catalogue) {
+/**
+ * The card that a token is, of whichever user of the domain or of one of these names.
+ *
+ * @returns as cardOf()
+ * @throws CardError
+ */
+export async function checkedToken(token, domain, catalogue, names) {
   const { head, claims } = read(token);
   const issuer = own(claims.iss, domain, catalogue, "issuer");
   const said = await json(`${issuer}/.well-known/openid-configuration`, catalogue);
@@ -61,16 +68,21 @@ async function checked(token, domain, names, catalogue) {
   }
   if (![aud].flat().includes(AUDIENCE)) throw new CardError(502, "The token is no card: it is for another audience.");
   const address = typeof userURL === "string" ? parse(userURL) : null;
-  if (address?.domain !== domain || !names.includes(address.path.replace(/^\/+|\/+$/g, ""))) {
+  const isMeant = !names || names.includes(address?.path.replace(/^\/+|\/+$/g, ""));
+  if (address?.domain !== domain || address.scheme !== "user" || !isMeant) {
     throw new CardError(502, `The card is that of ${String(userURL).slice(0, 200)}.`);
   }
   const isList = Array.isArray(digests) && digests.length <= MAX_DIGESTS;
   if (!isList || digests.some((each) => typeof each !== "string")) {
     throw new CardError(502, "The card's digests are no list of texts.");
   }
+  const { push, hyperty } = claims;
+  const isTheirs = typeof hyperty === "string" && parse(hyperty)?.domain === domain;
   return Object.freeze({
     userURL,
     domain,
+    endpoint: push?.endpoint === undefined ? "" : own(push.endpoint, domain, catalogue, "push endpoint"),
+    hyperty: isTheirs ? hyperty : "",
     protostub: own(protostub, domain, catalogue, "protostub"),
     digests: Object.freeze([...digests]),
     expires: exp,

@@ -9,6 +9,7 @@ export { Contacts } from "./graph/contacts.js";
 export { GraphError } from "./graph/errors.js";
 export { GraphConnector } from "./graph/graph-connector.js";
 export { newId } from "./ids.js";
+export { Invitations } from "./invitations.js";
 export { Loader } from "./loader.js";
 export { MessageBus } from "./messagebus.js";
 export { answerTo, codeOf, errorBody } from "./messages.js";

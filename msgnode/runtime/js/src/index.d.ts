@@ -164,8 +164,8 @@ export class Loader {
 /** Names the stub that reaches an address; a Runtime has one. */
 export class Resolver {
   constructor(bus: MessageBus, loader: Loader, stubs: StubList, options: Record<string, any>);
-  peers: { route(message: Message): string | undefined } | null;
-  route(message: Message): string | undefined;
+  peers: { route(message: Message, via?: string): string | null | undefined } | null;
+  route(message: Message, via?: string): string | undefined;
 }
 
 export interface Limits {
@@ -185,6 +185,31 @@ export interface Times {
   idleHome?: number; idleAbroad?: number; versionEvery?: number; switchTime?: number;
 }
 
+/** Direct connections to other runtimes; off unless they are given. */
+export interface P2POptions {
+  /** None are built in. */
+  iceServers?: IceServer[];
+  /** Show nobody an address of this device; needs a TURN server. */
+  relayOnly?: boolean;
+  /** Ask the domain's QoS broker for TURN servers, for each connection. */
+  reserve?: boolean;
+  /** Kept in `storage` if it is left out. */
+  handlerId?: string;
+  timers?: {
+    answer?: number; gather?: number; setUp?: number; fence?: number; refence?: number; resume?: number; ack?: number;
+    ping?: number; dead?: number; idle?: number; forget?: number; linger?: number;
+    /** Counts, and characters. */
+    keepEpochs?: number; window?: number; windowSize?: number; heldSize?: number; inbox?: number; peers?: number;
+  };
+}
+
+/** A runtime's direct connections. */
+export interface PeerToPeer {
+  readonly handler: string;
+  /** What registrations of this runtime's hyperties say besides. */
+  readonly registration: { p2pHandler: string; p2pRequester: string };
+}
+
 export interface RuntimeOptions extends BusOptions {
   domain: string;
   runtimeURL?: string;
@@ -199,9 +224,12 @@ export interface RuntimeOptions extends BusOptions {
   stubConfig?: Record<string, Record<string, any>>;
   sandbox?: "own" | "all";
   isolation?: "best-effort" | "required";
-  /** URL with a `*` in its host */
+  /** A path of the page's node, or a URL; with a `*` in its host each sandbox has a process of its own */
   sandboxPage?: string;
   WebSocket?: any;
+  p2p?: P2POptions;
+  /** Instead of the global class. */
+  RTCPeerConnection?: any;
   fetch?: typeof fetch;
   fetchTime?: number;
   handlerTime?: number;
@@ -277,11 +305,44 @@ export class CardError extends Error {
 export interface Card {
   readonly userURL: string;
   readonly domain: string;
+  /** Where he is invited, "" if no runtime of his asks for that. */
+  readonly endpoint: string;
+  /** What of his may be called directly, "" if he names none. */
+  readonly hyperty: string;
   readonly protostub: string;
   readonly digests: readonly string[];
   /** Seconds since 1970. */
   readonly expires: number;
   readonly claims: Readonly<Record<string, any>>;
+}
+
+/** Somebody of another domain invites; his domain has signed it. */
+export interface Invitation {
+  readonly user: string;
+  readonly domain: string;
+  /** Where he is to be answered: a `create` with this `invitation` in its value. */
+  readonly hyperty: string;
+  readonly invitation: string;
+  /** Seconds since 1970. */
+  readonly expires: number;
+  readonly resource?: string;
+}
+
+/** Conversations that the caller hosts. What the home node refuses rejects with an AnswerError. */
+export class Invitations {
+  receive(listener: (invitation: Invitation) => unknown, options?: { hyperty?: string }): Promise<{
+    endpoint: string;
+    userURL: string;
+    expires: number;
+  }>;
+  stop(): Promise<void>;
+  /** Rejects with a CardError as well: 404 he has no card, 410 it names no endpoint. */
+  send(user: string | Card, order: { hyperty: string; seconds?: number; resource?: string }): Promise<{
+    invitation: string;
+    expires: number;
+    /** True once, before it expires. */
+    isAcceptedBy(message: Message): boolean;
+  }>;
 }
 
 /** Somebody in the address book. */
@@ -360,6 +421,9 @@ export class Runtime {
   readonly catalogue: Catalogue;
   readonly resolver: Resolver;
   readonly qos: Qos;
+  /** null unless it is asked for, and the platform has WebRTC. */
+  readonly p2p: PeerToPeer | null;
+  readonly invitations: Invitations;
   readonly graph: GraphConnector;
   /** Rejects with a CardError. */
   cardOf(user: string): Promise<Card>;

@@ -103,6 +103,10 @@ export class Loader {
 
   async #load(entry) {
     const attempt = { isOver: false, sandbox: null };
+    if (this.#isClosed) {
+      this.#failed(entry, attempt, new LoadError(503, "The runtime closes."));
+      return;
+    }
     const cancelled = new Promise((_, reject) => (entry.cancel = (text) => reject(new LoadError(503, text))));
     entry.isLoading = true;
     entry.status = "deploying";

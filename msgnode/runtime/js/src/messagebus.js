@@ -32,6 +32,8 @@ export class MessageBus extends Bus {
    * `via` is the stub that an answer's question came through.
    */
   resolver = null;
+  /** What the registrations of this runtime's data objects say besides. */
+  registeredWith = {};
   #published = new Map(); // address -> how often
   #lanes = new Map(); // sender and `to` of messages that wait behind a handler -> entries
   #waiting = 0;

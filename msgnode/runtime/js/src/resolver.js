@@ -3,8 +3,7 @@
  *
  * Rules
  * - An answer goes through the stub that brought the question, if it is still there.
- * - The domain of `to` decides (addresses.js); `peers`, if there are any, are asked first, but never
- *   about back-ends and P2P signalling.
+ * - The domain of `to` decides (addresses.js); `peers`, if there are any, are asked first.
  * - A stub that is loaded is named at once, connected or not: it queues by itself while it is away.
  * - While one is being loaded, all messages to its domain wait in one queue and leave it in order.
  * - What cannot go out is answered: 400 no domain, 404 no stub, 413 too large, 502 and 501 the stub is
@@ -18,7 +17,10 @@ import { StubEntry } from "./stub-list.js";
 const MAX_LOADS = 100; // domains that are looked up at a time
 
 export class Resolver {
-  /** Takes messages to runtimes that are reached directly: {route(message) -> stub URL or undefined}. */
+  /**
+   * Runtimes that are reached directly: {route(message, via) -> the URL of the stub that it goes out through,
+   * null if it was taken, undefined if it simply goes through the node}.
+   */
   peers = null;
 
   /**
@@ -41,13 +43,17 @@ export class Resolver {
    * stub `via`, where one is given that is there.
    */
   route(message, via) {
+    const direct = this.peers?.route(message, via);
+    return direct === undefined ? this.routeByNode(message, via) : (direct ?? undefined);
+  }
+
+  /** As route(), whatever runtimes are reached directly. */
+  routeByNode(message, via) {
     const back = via === undefined ? undefined : this.stubs.ofURL(via);
     if (back) return this.#through(back, message);
     const target = stubFor(message.to, this.homeDomain, this.names);
     if (!target) return this.#refuse(message, 400, `There is no domain in ${message.to}.`);
     if (!target.key) return this.#refuse(message, 404, `There is no stub for ${message.to}.`);
-    const peer = target.kind === "domain" ? this.peers?.route(message) : undefined;
-    if (peer !== undefined) return peer;
     const entry = this.entryFor(target);
     if (!entry) return this.#refuse(message, 503, `Too many domains are in use or being looked up; ${target.domain} is not.`);
     return this.#through(entry, message);

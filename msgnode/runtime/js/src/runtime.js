@@ -21,11 +21,13 @@ import { LoadError } from "./errors.js";
 import { Contacts } from "./graph/contacts.js";
 import { GraphConnector } from "./graph/graph-connector.js";
 import { newId } from "./ids.js";
+import { Invitations } from "./invitations.js";
 import { Loader } from "./loader.js";
 import { MessageBus } from "./messagebus.js";
 import { AnswerError } from "./bus.js";
 import { errorBody } from "./messages.js";
 import { MiniBus } from "./minibus.js";
+import { PeerToPeer } from "./p2p/peer-to-peer.js";
 import { Qos } from "./qos.js";
 import { Resolver } from "./resolver.js";
 import { Sandboxes } from "./sandbox/sandboxes.js";
@@ -33,6 +35,7 @@ import { StubList } from "./stub-list.js";
 import { SyncManager } from "./syncher/sync-manager.js";
 
 const KEY = "msgnode.runtime-url";
+const HANDLER_KEY = "msgnode.p2p-handler";
 const CLOSE_TIME = 3_000; // ms that hyperties have when the runtime closes
 
 export class Runtime {
@@ -94,6 +97,10 @@ export class Runtime {
     const attach = (hyperty, address) => this.#hyperties.get(hyperty)?.listen(address);
     this.#syncManager = new SyncManager({ bus: this.bus, domain: this.domain, attach, storage: options.storage });
     this.qos = new Qos(this);
+    this.p2p = this.#newPeerToPeer();
+    const { bus, url, domain, catalogue } = this;
+    const parts = { bus, url, domain, catalogue, cardOf: (user) => this.cardOf(user) };
+    this.invitations = new Invitations(parts, (...said) => this.#loader.expect(...said));
     globalThis.addEventListener?.("online", this.#onLine);
     globalThis.addEventListener?.("offline", this.#offLine);
   }
@@ -109,7 +116,7 @@ export class Runtime {
    * No code of the domain runs for that. As long as the card is good, the domain's stub is loaded only if its code
    * is what the card names.
    *
-   * @returns {userURL, domain, protostub, digests, expires, claims}
+   * @returns {userURL, domain, endpoint, hyperty, protostub, digests, expires, claims}
    * @throws CardError: there is none, or it proves nothing; nothing has changed then
    */
   async cardOf(user) {
@@ -134,7 +141,9 @@ export class Runtime {
    */
   async logIn(identity) {
     this.#identity = identity;
-    return this.connect(this.domain, identity);
+    const entry = await this.connect(this.domain, identity);
+    await this.p2p?.start();
+    return entry;
   }
 
   /** Load a domain's stub without a message, and have it connect. */
@@ -240,6 +249,7 @@ export class Runtime {
     globalThis.removeEventListener?.("offline", this.#offLine);
     await Promise.all([this.qos.close(), ...[...this.#hyperties.keys()].map((url) => this.#closeHyperty(url))]);
     this.#syncManager.close();
+    await this.p2p?.close();
     await this.#loader.close();
     this.#sandboxes.close();
     this.#platform.close?.();
@@ -275,13 +285,28 @@ export class Runtime {
 
   /** The runtime URL of the last start, or a new one where nothing can be kept. */
   #keptURL() {
-    const fresh = `runtime://${this.domain}/${newId()}`;
+    const start = `runtime://${this.domain}/`;
+    return this.#kept(KEY, `${start}${newId()}`, (kept) => kept.startsWith(start));
+  }
+
+  /** Direct connections, where they are asked for and the platform has WebRTC; else null. */
+  #newPeerToPeer() {
+    const { p2p, RTCPeerConnection = globalThis.RTCPeerConnection } = this.#options;
+    if (!p2p || typeof RTCPeerConnection !== "function") return null;
+    const handlerId = p2p.handlerId ?? this.#kept(HANDLER_KEY, newId(), (kept) => /^[\w-]{1,64}$/.test(kept));
+    const made = new PeerToPeer(this.resolver, { ...p2p, handlerId }, { RTCPeerConnection, qos: this.qos });
+    this.bus.registeredWith = made.registration;
+    return made;
+  }
+
+  /** What was kept by the last start, or something fresh. */
+  #kept(name, fresh, isGood) {
     const { storage } = this.#options;
     if (!storage) return fresh;
     try {
-      const key = `${KEY}.${this.domain}`;
+      const key = `${name}.${this.domain}`;
       const kept = storage.getItem(key);
-      if (kept?.startsWith(`runtime://${this.domain}/`)) return kept;
+      if (kept && isGood(kept)) return kept;
       storage.setItem(key, fresh);
     } catch {
       // storage that is refused (private mode) keeps nothing

@@ -2,55 +2,26 @@
 
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
-import { base64url } from "../src/graph/base64.js";
-import { settled } from "./fake-clock.mjs";
-import { STUB, descriptorOf, newWorld } from "./world.mjs";
+import { assertedOf, jwkOf, pair, publish, tokenOf } from "./issuer.mjs";
+import { STUB, descriptorOf, endWorld, newWorld } from "./world.mjs";
 
 const BOB = "bob@f";
 const BASE = "https://f/.well-known";
-const ISSUER = "https://f/o";
-const ALGORITHM = { name: "RSASSA-PKCS1-v1_5", hash: "SHA-256" };
-const utf8 = (text) => new TextEncoder().encode(text);
-
-const pairs = new Map();
-async function pair(name, bits = 2048) {
-  if (!pairs.has(name)) {
-    const made = { ...ALGORITHM, modulusLength: bits, publicExponent: Uint8Array.of(1, 0, 1) };
-    pairs.set(name, await crypto.subtle.generateKey(made, true, ["sign", "verify"]));
-  }
-  return pairs.get(name);
-}
-const jwkOf = async ({ publicKey }) => ({ ...(await crypto.subtle.exportKey("jwk", publicKey)), kid: "k" });
-
 let runtime, clock, catalogues, world;
 
 beforeEach(() => {
   ({ runtime, clock, catalogues, world } = newWorld());
 });
-afterEach(async () => {
-  const closing = runtime.close();
-  await settled();
-  await clock.turn(10_000);
-  await closing;
-  assert.equal(clock.timers, 0, "a closed runtime leaves no timer");
-});
+afterEach(() => endWorld({ runtime, clock }));
 
 /** The domain f, whose identity provider asserts what a test says. */
-async function serve({ head = {}, claims = {}, signer = "good", keys, card = `${BASE}/contact-card`, mangle = (token) => token, resource = "acct:bob@f" } = {}) {
-  const now = Math.floor(Date.now() / 1000);
-  const { sourcePackage } = await descriptorOf("f");
-  const said = {
-    ...{ iss: ISSUER, sub: "1", aud: "protofly", iat: now, exp: now + 3600, user_url: "user://f/bob" },
-    ...{ protostub: `${BASE}/protocolstub/default`, protostub_digests: [sourcePackage.integrity], ...claims },
-  };
-  const signed = [{ alg: "RS256", kid: "k", ...head }, said].map((each) => base64url(utf8(JSON.stringify(each)))).join(".");
-  const { privateKey } = await pair(signer);
-  const token = mangle(`${signed}.${base64url(new Uint8Array(await crypto.subtle.sign(ALGORITHM, privateKey, utf8(signed))))}`);
+async function serve({ head, claims, signer, keys, card = `${BASE}/contact-card`, mangle = (token) => token, resource = "acct:bob@f" } = {}) {
+  const said = await assertedOf("f", claims);
+  const token = mangle(await tokenOf(said, { head, signer }));
   const links = [{ rel: "protocolstub" }, 5, { rel: "contact-card", href: card }];
   catalogues.answers.set(`${BASE}/webfinger?resource=${encodeURIComponent(resource)}`, { json: { links } });
   catalogues.answers.set(`${BASE}/contact-card`, { text: token });
-  catalogues.answers.set(`${ISSUER}/.well-known/openid-configuration`, { json: { issuer: ISSUER, jwks_uri: `${ISSUER}/jwks` } });
-  catalogues.answers.set(`${ISSUER}/jwks`, { json: { keys: keys ?? [await jwkOf(await pair("good"))] } });
+  await publish(catalogues, "f", keys);
   return said;
 }
 
@@ -61,6 +32,17 @@ test("a card says who it is and what leads to him", async () => {
     assert.deepEqual([card.userURL, card.domain, card.protostub], ["user://f/bob", "f", claims.protostub]);
     assert.deepEqual([card.digests, card.expires], [claims.protostub_digests, claims.exp]);
   }
+});
+
+test("a card says where he is invited, and what may be called", async () => {
+  await serve();
+  const { endpoint, hyperty } = await runtime.cardOf(BOB);
+  assert.deepEqual([endpoint, hyperty], ["", ""]);
+  await serve({ claims: { push: { endpoint: "https://f/push/1" }, hyperty: "hyperty://f/1" } });
+  const card = await runtime.cardOf(BOB);
+  assert.deepEqual([card.endpoint, card.hyperty], ["https://f/push/1", "hyperty://f/1"]);
+  await serve({ claims: { push: "x", hyperty: "hyperty://elsewhere/1" } });
+  assert.equal((await runtime.cardOf(BOB)).hyperty, "");
 });
 
 test("R68: a card that proves nothing is refused before any code is loaded", async () => {
@@ -86,6 +68,9 @@ test("R68: a card that proves nothing is refused before any code is loaded", asy
     [{ claims: { user_url: "user://d/bob" } }, "user://d/bob"],
     [{ claims: { protostub: "https://evil.example/x" } }, "not at f"],
     [{ claims: { protostub: "http://f.example/x" } }, "not https"],
+    [{ claims: { push: { endpoint: "https://evil.example/push/1" } } }, "not at f"],
+    [{ claims: { push: { endpoint: 5 } } }, "no URL"],
+    [{ claims: { user_url: "hyperty://f/bob" } }, "hyperty://f/bob"],
     [{ claims: { protostub_digests: "sha256-x" } }, "no list"],
     [{ claims: { protostub_digests: Array(1000).fill("x") } }, "no list"],
     [{ mangle: () => "x.y" }, "no signed"],

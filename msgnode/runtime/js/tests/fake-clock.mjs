@@ -8,7 +8,8 @@ export class FakeClock {
   now = () => this.#now;
 
   setTimeout = (call, milliseconds) => {
-    this.#timers.set(++this.#ids, { call, at: this.#now + milliseconds });
+    const origin = new Error(`a timer of ${milliseconds} ms`).stack;
+    this.#timers.set(++this.#ids, { call, at: this.#now + milliseconds, origin });
     return this.#ids;
   };
 
@@ -31,6 +32,11 @@ export class FakeClock {
 
   get timers() {
     return this.#timers.size;
+  }
+
+  /** Where each of the timers was set, as text. */
+  get origins() {
+    return [...this.#timers.values()].map(({ origin }) => origin);
   }
 }
 

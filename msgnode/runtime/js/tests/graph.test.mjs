@@ -9,7 +9,7 @@ import { keysOf, masterKey, newWords, publicText } from "../src/graph/keys.js";
 import { personOf, signedRecord, newRecord } from "../src/graph/persons.js";
 import { digest, read, sign } from "../src/graph/signed.js";
 import { settled } from "./fake-clock.mjs";
-import { R, newWorld } from "./world.mjs";
+import { R, endWorld, newWorld } from "./world.mjs";
 
 const VECTOR = globalThis.process
   ? JSON.parse((await import("node:fs")).readFileSync(new URL("words.json", import.meta.url), "utf8"))
@@ -43,13 +43,7 @@ beforeEach(async () => {
   await runtime.logIn();
   asked.length = 0;
 });
-afterEach(async () => {
-  const closing = runtime.close();
-  await settled();
-  await clock.turn(10_000);
-  await closing;
-  assert.equal(clock.timers, 0, "a closed runtime leaves no timer");
-});
+afterEach(() => endWorld({ runtime, clock }));
 
 /** A global registry with the rules of ours, and domain registries. */
 async function answerOf({ type, to, body }) {

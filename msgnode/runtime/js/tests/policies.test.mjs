@@ -1,7 +1,7 @@
 /** Local policies: the numbered cases of the language, and the handler on a bus. */
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { afterEach, test } from "node:test";
 import { MessageBus } from "../src/messagebus.js";
 import { Facts, PolicyEngine, PolicyError, policyHandler, rewritten } from "../src/policies/index.js";
 import { settled } from "./fake-clock.mjs";
@@ -79,8 +79,11 @@ for (const [document, path] of [
 }
 
 const rules = (...all) => [{ policies: [{ rules: all }] }];
+const buses = [];
+afterEach(() => buses.splice(0).forEach((bus) => bus.close())); // no timer of theirs keeps Node.js waiting
 const here = (engine, options) => {
   const bus = new MessageBus("runtime://d/1");
+  buses.push(bus);
   bus.onError(() => {});
   const sent = [];
   bus.addListener("runtime://f/protostub/1", (message) => sent.push(message));

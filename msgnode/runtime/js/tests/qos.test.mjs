@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { settled } from "./fake-clock.mjs";
-import { R, STUB, newWorld, until } from "./world.mjs";
+import { R, STUB, endWorld, newWorld, until } from "./world.mjs";
 
 const HOME = "domain://qos.d";
 
@@ -21,13 +21,7 @@ beforeEach(async () => {
   await catalogues.add("d");
   await runtime.logIn();
 });
-afterEach(async () => {
-  const closing = runtime.close();
-  await settled();
-  await clock.turn(10_000);
-  await closing;
-  assert.equal(clock.timers, 0, "a closed runtime leaves no timer");
-});
+afterEach(() => endWorld({ runtime, clock }));
 
 function answerOf(type) {
   if (refuses[type]) return { code: refuses[type][0], desc: refuses[type][1] };

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { AnswerError } from "../src/common.js";
 import { settled } from "./fake-clock.mjs";
-import { R, STUB, descriptorOf, newWorld, until } from "./world.mjs";
+import { R, STUB, descriptorOf, endWorld, newWorld, until } from "./world.mjs";
 
 const F = "https://f/.well-known/protocolstub/default";
 
@@ -17,13 +17,7 @@ function begin(options) {
 }
 
 beforeEach(() => begin());
-afterEach(async () => {
-  const closing = runtime.close();
-  await settled();
-  await clock.turn(10_000);
-  await closing;
-  assert.equal(clock.timers, 0, "a closed runtime leaves no timer");
-});
+afterEach(() => endWorld({ runtime, clock }));
 
 const create = (to, n = 0, from = "hyperty://d/a") => ({ type: "create", from, to, body: { n } });
 /** The code and text of the answer to a request. */
@@ -531,6 +525,16 @@ test("routing: a domain set to `node` is reached through the home stub", async (
   await loaded();
   await until(() => world.started[0].sent.length, "the message");
   assert.match(world.started[0].url, /^runtime:\/\/d\//);
+});
+
+test("R73 what a node brings back for another domain is not sent out again: one delivery, and 404", async () => {
+  await runtime.close();
+  begin({ routing: { f: "node" } });
+  await catalogues.add("d");
+  world.sent = (stub, message) => message.to !== "domain://msg-node.d/sm" && stub.bring({ ...message, body: { ...message.body } });
+  assert.equal((await answer(create("hyperty://f/x", 1))).code, 404);
+  const [stub] = world.started;
+  assert.deepEqual(stub.sent.map(({ type }) => type), ["create"]);
 });
 
 test("a message larger than the stub's maxFrame is 413", async () => {

@@ -31,6 +31,15 @@ const create = (to, n = 0) => ({ type: "create", from: A, to, body: { n } });
 const stubOf = (domain) => world.started.findLast(({ url }) => url.startsWith(`runtime://${domain}/`));
 const started = (count) => until(() => world.started.length >= count, `${count} stubs`);
 
+test("what is sent once the runtime has closed is refused, and loads nothing", async () => {
+  await catalogues.add("f");
+  await runtime.close();
+  const answers = [];
+  bus.postMessage(create(FAR), ({ body }) => answers.push(body.code));
+  await settled();
+  assert.deepEqual([answers, catalogues.asked], [[503], []]);
+});
+
 test("an answer counts only through the stub that asked, or through the home stub from who was asked", async () => {
   for (const domain of ["d", "f", "g"]) await catalogues.add(domain, STUB, {}, `https://${domain}/.well-known/protocolstub/default`);
   bus.postMessage(create("hyperty://d/elsewhere"));

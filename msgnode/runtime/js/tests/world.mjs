@@ -1,9 +1,10 @@
 /** A world without a network: catalogues behind a fetch(), and stubs that run in the test's own realm. */
 
+import assert from "node:assert/strict";
 import { Runtime } from "../src/runtime.js";
 import { digestOf } from "../src/digest.js";
 import { inProcessChannel } from "../src/sandbox/in-process.js";
-import { FakeClock } from "./fake-clock.mjs";
+import { FakeClock, settled } from "./fake-clock.mjs";
 
 export const HOME = "d";
 export const R = "runtime://d/1";
@@ -86,6 +87,15 @@ export function newWorld(options = {}) {
   const errors = [];
   runtime.bus.onError((error) => errors.push(error));
   return { runtime, bus: runtime.bus, clock, catalogues, world, errors, channels };
+}
+
+/** Close the runtime of a world, which leaves no timer. */
+export async function endWorld({ runtime, clock }) {
+  const closing = runtime.close();
+  await settled();
+  await clock.turn(10_000);
+  await closing;
+  assert.deepEqual(clock.origins, [], "a closed runtime leaves no timer");
 }
 
 /** Wait until something is so; the loads of modules are real, whatever the clock says. */

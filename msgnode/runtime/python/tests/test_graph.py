@@ -1,4 +1,4 @@
-"""The Graph Connector: words, one's own record, others' records, contacts; and registries that lie.
+"""The Graph Connector: one's own record; registries that lie, repeat, refuse or are silent.
 
 The numbers of cases are those of docs/reference/registry.md.
 """
@@ -6,156 +6,18 @@ The numbers of cases are those of docs/reference/registry.md.
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from bus_harness import Bench, R, answer
-from cryptography.hazmat.primitives.asymmetric import ec
+from bus_harness import Bench, R
+from graph_registry import ALICE, VECTOR, WORDS, Answer, Registry, connector, guid_of, jwt_of, of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgnode.runtime.python.graph import keys, records
-from msgnode.runtime.python.graph.contacts import MAX_CONTACTS, Contacts
 from msgnode.runtime.python.graph.errors import GraphError
-from msgnode.runtime.python.graph.graph_connector import MAX_DOMAINS, GraphConnector
-from msgnode.runtime.python.messages import Message
-from registry.global_registry import guids, signed
-
-VECTOR = json.loads((Path(__file__).parents[2] / "js/tests/words.json").read_text())
-WORDS = VECTOR["words"]
-ALICE = "user://a.example/alice"
-Answer = dict[str, Any] | None
-
-
-class Registry:
-    """A global registry and domain registries, behind the bus of a runtime.
-
-    `says` changes an answer on its way (None: none comes); `before_put` runs before a record is
-    stored, as if somebody else had been faster.
-    """
-
-    def __init__(self, *benches: Bench) -> None:
-        self.stored: dict[str, str] = {}
-        self.entries: dict[str, Any] = {}
-        self.asked: list[Message] = []
-        self.says: Callable[[Message, Answer], Answer] = lambda message, said: said
-        self.before_put: list[Callable[[], None]] = []
-        for bench in benches:
-            self.serve(bench)
-
-    def serve(self, bench: Bench) -> None:
-        def send(message: Message, size: int, stub: str) -> str:
-            self.asked.append(message)
-            asyncio.get_running_loop().call_soon(reply, message)
-            return bench.out.stub
-
-        def reply(message: Message) -> None:
-            said = self.says(message, self._answer(message))
-            if said is not None:
-                back = answer(message["from"], message["id"], said, message["to"])
-                bench.bus.receive(back, bench.out.stub)
-
-        bench.out.send = send  # type: ignore[method-assign]
-
-    def _answer(self, message: Message) -> dict[str, Any]:
-        body = message["body"]
-        if message["to"].startswith("domain://registry."):
-            found = self.entries.get(message["to"].removeprefix("domain://registry."))
-            return {"code": 200, "value": found} if found else {"code": 404, "desc": "Not Found"}
-        if message["type"] == "read":
-            jwt = self.stored.get(body["guid"])
-            known = {"Code": 200, "code": 200, "Value": jwt, "value": jwt}
-            return known if jwt else {"Code": 404, "code": 404, "Description": "GUID not found."}
-        return self._put(body)
-
-    def _put(self, body: dict[str, Any]) -> dict[str, Any]:
-        if self.before_put:
-            self.before_put.pop(0)()
-        record = signed.read(body["jwt"])
-        assert record.guid == body["guid"] == body["resource"]
-        there = self.stored.get(record.guid, "")
-        digest = signed.digest(there) if there else ""
-        if body.get("previous", digest) != digest:
-            return {"Code": 409, "code": 409, "Description": "The record is another one by now."}
-        assert not there or record.last_update > signed.read(there).last_update
-        self.stored[record.guid] = record.jwt
-        return {"Code": 200, "code": 200, "Description": "OK"}
-
-
-def connector(bench: Bench, storage: dict[str, str] | None = None) -> GraphConnector:
-    failures: list[str] = []
-    return GraphConnector(bench.bus, Contacts("c", storage, lambda *why: failures.append(why[0])))
-
-
-def jwt_of(number: int, encoding: str = "raw", **changes: Any) -> str:
-    """A record of another person, whose key follows from a number."""
-    key = ec.derive_private_key(number, ec.SECP256K1())
-    record = {
-        **{"schemaVersion": 1, "guid": guid_of(number), "salt": "s", "userIDs": []},
-        **{"lastUpdate": "2026-01-01T00:00:00Z", "timeout": "2090-01-01T00:00:00Z"},
-        **{"publicKey": signed.public_text(key), "active": 1, "revoked": 0},
-        **{"defaults": {"voice": "", "chat": "", "video": ""}, **changes},
-    }
-    return signed.sign(record, key, encoding)
-
-
-def guid_of(number: int) -> str:
-    key = ec.derive_private_key(number, ec.SECP256K1())
-    return guids.derive(signed.public_text(key), "s")
-
-
-def of(coroutine: Any) -> int:
-    """The code of the GraphError that it raises."""
-    with pytest.raises(GraphError) as caught:
-        asyncio.run(coroutine)
-    return caught.value.code
-
-
-# --- words ----------------------------------------------------------------------------------------
-
-
-def test_case_31_the_words_give_the_key_the_salt_and_both_guids() -> None:
-    found = keys.keys_of(WORDS)
-    assert found.private.private_numbers().private_value == int(VECTOR["private"], 16)
-    assert (found.public_key, found.salt) == (VECTOR["publicKey"], VECTOR["salt"])
-    assert (found.guid, found.legacy_guid) == (VECTOR["guid"], VECTOR["legacy"])
-    assert keys.keys_of(f"  {WORDS.upper().replace(' ', chr(10))} ").guid == found.guid
-
-
-def test_the_master_key_is_that_of_bip_32() -> None:
-    """Test vector 1 of BIP-32."""
-    key = keys._master_key(bytes(range(16))).private_numbers().private_value
-    assert f"{key:064x}" == "e8f32e723decf4051aefac8e2c93c9c5b214313817cdb01a1494b917c8436b35"
-
-
-def test_new_words_are_good_and_never_the_same() -> None:
-    one, other = keys.new_words(), keys.new_words()
-    assert one != other
-    assert keys.keys_of(one).guid != keys.keys_of(other).guid
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("", "0 words"),
-        (WORDS.rpartition(" ")[0], "15 words"),
-        (f"{WORDS} zebra", "17 words"),
-        (WORDS.replace("address", "adress"), "Word 15"),
-        (WORDS.replace("address", "zoo"), "belong together"),
-    ],
-)
-def test_words_that_are_none_are_refused_and_not_repeated(words: str, said: str) -> None:
-    with pytest.raises(GraphError, match=said) as caught:
-        keys.keys_of(words)
-    assert caught.value.code == 400
-    assert "abandon" not in str(caught.value)
-
-
-# --- one's own record -----------------------------------------------------------------------------
+from registry.global_registry import signed
 
 
 async def test_case_33_what_is_published_at_one_device_is_there_at_another() -> None:
@@ -411,116 +273,6 @@ async def test_what_is_no_guid_is_not_asked_about() -> None:
         with pytest.raises(GraphError, match="43 letters"):
             await alice.lookup(bad)
     assert registry.asked == []
-
-
-# --- where a person's hyperties are ---------------------------------------------------------------
-
-
-async def test_a_persons_hyperties_are_found_in_all_domains_he_names() -> None:
-    bench = Bench()
-    registry, guid = Registry(bench), guid_of(5)
-    ids = [ALICE, {"uid": "alice@b.example", "domain": "b.example"}, ALICE]
-    registry.stored[guid] = jwt_of(5, userIDs=ids)
-    mine = {"hypertyID": "hyperty://a.example/1", "guid": f"user-guid://{guid}"}
-    registry.entries["a.example"] = {mine["hypertyID"]: mine, "x": 5}
-    registry.entries["b.example"] = [{"hypertyID": "hyperty://b.example/2", "confirmed": True}]
-    found = await connector(bench).hyperties(guid, resources=["chat"])
-    assert [each.code for each in found] == [200, 200]
-    assert [each.user_id.uid for each in found] == [ALICE, "alice@b.example"]
-    assert found[0].hyperties == ({**mine, "confirmed": True},)
-    assert found[1].hyperties[0]["confirmed"] is False
-    asked = [each for each in registry.asked if each["to"].startswith("domain")]
-    assert asked[0]["body"] == {"resource": ALICE, "criteria": {"resources": ["chat"]}}
-
-
-async def test_a_domain_that_fails_or_lies_fails_for_itself() -> None:
-    bench = Bench()
-    registry, guid = Registry(bench), guid_of(5)
-    registry.stored[guid] = jwt_of(5, userIDs=[f"x@d{n}.example" for n in range(4)])
-    lies = {"d0": {"code": 504, "desc": "frozen"}, "d1": {"code": 200, "value": "no map"}}
-    registry.entries["d3.example"] = {"a": {"hypertyID": "a"}}
-
-    def says(message: Message, said: Answer) -> Answer:
-        return lies.get(message["to"].removeprefix("domain://registry.").split(".")[0], said)
-
-    registry.says = says
-    found = await connector(bench).hyperties(guid)
-    assert [(each.code, len(each.hyperties)) for each in found] == [
-        *((504, 0), (200, 0), (404, 0), (200, 1))
-    ]
-    assert found[0].text == "frozen"
-
-
-async def test_a_record_of_a_hundred_domains_does_not_have_a_hundred_asked() -> None:
-    bench = Bench()
-    registry, guid = Registry(bench), guid_of(5)
-    registry.stored[guid] = jwt_of(5, userIDs=[f"x@d{n}.example" for n in range(100)])
-    found = await connector(bench).hyperties(guid)
-    assert [each.code for each in found] == [404] * MAX_DOMAINS + [429] * (100 - MAX_DOMAINS)
-    assert len(registry.asked) == 1 + MAX_DOMAINS
-
-
-# --- contacts -------------------------------------------------------------------------------------
-
-
-def test_contacts_are_kept_found_changed_and_removed() -> None:
-    storage: dict[str, str] = {}
-    book = connector(Bench(), storage).contacts
-    bob = book.add(f"user-guid://{guid_of(5)}", "Bob", "Brown", ["work"])
-    book.add(guid_of(6), "Carol")
-    book.edit(bob.guid, first_name="Robert", groups=["home"])
-    again = connector(Bench(), storage).contacts
-    assert [each.name for each in again] == ["Robert Brown", "Carol"]
-    assert (
-        [each.guid for each in again.find("bro")]
-        == [bob.guid]
-        == [each.guid for each in again.find("HOME")]
-    )
-    assert again.find("obert") == []
-    assert again.remove(bob.guid) is True and again.remove(bob.guid) is False
-    assert len(connector(Bench(), storage).contacts) == 1
-
-
-def test_a_guid_is_a_contact_once_and_bad_ones_are_refused() -> None:
-    book = connector(Bench()).contacts
-    book.add(guid_of(5), "Bob")
-    for change, code in (
-        (lambda: book.add(guid_of(5), "Twice"), 409),
-        (lambda: book.add("short", "Bob"), 400),
-        (lambda: book.add(guid_of(6), "x" * 201), 400),
-        (lambda: book.add(guid_of(6), 5), 400),  # type: ignore[arg-type]
-        (lambda: book.add(guid_of(6), "Bob", groups=["x"] * 101), 400),
-        (lambda: book.edit(guid_of(6), first_name="Bob"), 404),
-    ):
-        with pytest.raises(GraphError) as caught:
-            change()
-        assert caught.value.code == code
-    assert [each.name for each in book] == ["Bob"]
-
-
-def test_a_storage_that_is_full_or_spoilt_is_told_and_stops_nothing() -> None:
-    class Full(dict[str, str]):
-        def __setitem__(self, key: str, value: str) -> None:
-            raise OSError("disk full")
-
-    told: list[str] = []
-    book = Contacts("c", Full(), lambda text, error: told.append(f"{text}: {error}"))
-    book.add(guid_of(5), "Bob")
-    assert (told, len(book)) == (["c cannot be written: disk full"], 1)
-    for spoilt in ("{", "5", '[{"guid": 5}]', '[{"guid": "x", "groups": []}]'):
-        told.clear()
-        Contacts("c", {"c": spoilt}, lambda text, error: told.append(text))
-        assert told == ["c cannot be read"]
-
-
-def test_the_book_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MAX_CONTACTS == 10_000
-    monkeypatch.setattr("msgnode.runtime.python.graph.contacts.MAX_CONTACTS", 1)
-    book = connector(Bench()).contacts
-    book.add(guid_of(5))
-    with pytest.raises(GraphError) as caught:
-        book.add(guid_of(6))
-    assert caught.value.code == 413
 
 
 json_values = st.recursive(

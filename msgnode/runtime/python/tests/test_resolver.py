@@ -245,3 +245,16 @@ async def test_r72_a_domain_routed_to_the_node_loads_no_code_of_its_own(
     async with World(catalogue, routing={"f": "node"}) as world:
         assert (await world.ask())["value"] == FAR
         assert catalogue.asked == ["POST /d/.well-known/protocolstub/default"]
+
+
+async def test_r73_what_a_node_brings_back_for_another_domain_is_not_sent_out_again(
+    catalogue: FakeCatalogue,
+) -> None:
+    """A domain that forwards to this runtime what this runtime has forwarded to it."""
+    answers = 'self.answer(message, {"code": 200, "value": message.get("body", {}).get("value")})'
+    loops = ECHO.replace('if message["type"] != "response":', "if True:")
+    loops = loops.replace(answers, "self.bus.post_message(message)")
+    catalogue.serve(descriptor(loops), "d")
+    async with World(catalogue, routing={"f": "node"}) as world:
+        assert (await world.ask())["code"] == 404
+        assert world.bus.counters == {"undeliverable.404": 1}

@@ -152,6 +152,7 @@ function onState(party, state, desc) {
 function showPerson() {
   const button = $("#person-button");
   $("#person").textContent = person ? person.name : "";
+  $("#person").title = person ? `Logged in as ${person.name}` : "";
   button.textContent = person ? "Log out" : "Log in";
   button.hidden = false;
   button.addEventListener("click", () => (person ? leave() : logIn().catch(({ message }) => fail(message))));

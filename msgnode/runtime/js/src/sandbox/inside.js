@@ -14,6 +14,7 @@
  * top-level names must differ.
  */
 
+import { limited } from "../clock.js";
 import { MiniBus } from "../minibus.js";
 import { answerTo, errorBody, isAnswerable } from "../messages.js";
 import { roughSize } from "./limits.js";
@@ -60,8 +61,8 @@ export function openInside(send, load, limits = {}) {
     components.delete(url);
     const { instance } = component;
     if (typeof instance?.disconnect === "function") {
-      const limit = new Promise((resolve) => setTimeout(resolve, DISCONNECT_TIME));
-      await Promise.race([Promise.resolve().then(() => instance.disconnect()), limit]).catch(() => {});
+      const ended = Promise.resolve().then(() => instance.disconnect());
+      await limited(ended, DISCONNECT_TIME, () => new Error("no answer")).catch(() => {});
     }
     await Promise.resolve(); // what it said last is on its way
     component.bus.close();

@@ -23,7 +23,7 @@ export class Registrations {
 
   add(object, { hyperty, name, schema, resources = [] }) {
     const dataSchemes = [object.slice(0, object.indexOf(":"))];
-    const value = { url: object, name, schema, reporter: hyperty, resources, dataSchemes, status: "live", expires: EXPIRES, runtime: this.#bus.runtimeURL };
+    const value = { url: object, name, schema, reporter: hyperty, resources, dataSchemes, status: "live", expires: EXPIRES, runtime: this.#bus.runtimeURL, ...this.#bus.registeredWith };
     this.#objects.set(object, value);
     this.#ask("create", { value, policy: "policy" });
     this.#arm();

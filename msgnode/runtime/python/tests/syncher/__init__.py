@@ -1,0 +1,1 @@
+"""Tests of data objects, with a conftest of their own."""

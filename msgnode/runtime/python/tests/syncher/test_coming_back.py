@@ -1,0 +1,215 @@
+"""Gaps, connections and runtimes that come back, and the ends of objects."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from peers import FakeNode, Peer, settled, soon
+from sharing import losing, shared
+
+from msgnode.runtime.python.syncher.errors import SyncError
+from msgnode.runtime.python.syncher.syncher import Syncher
+
+
+async def test_r52_after_a_gap_and_after_a_connection_came_back_the_object_is_read(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    made, copy = await shared(alice, bob)
+    for words in (("gap",), ("disconnected", "live")):
+        node.copies = losing(made)
+        made.data["title"] = f"lost before {words[0]}, and nothing after it"
+        await settled()
+        node.copies = lambda _: 1
+        for word in words:
+            bob.say(word)
+            await settled()
+        await soon(lambda: copy.data == made.data and copy.status == "live")
+
+
+async def test_a_reporter_whose_connection_broke_repeats_the_last_change(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    made, copy = await shared(alice, bob)
+    changes: list[Any] = []
+    copy.on_change(changes.append)
+    node.copies = losing(made)
+    made.data["title"] = "lost on the way out"
+    await settled()
+    node.copies = lambda _: 1
+    for word in ("disconnected", "live", "disconnected", "live"):
+        alice.say(word)
+    await settled()
+    assert len(changes) == 1
+    assert node.sent("read", made.url) == []
+    assert copy.data == made.data
+
+
+async def test_a_reporter_that_is_away_leaves_the_copy_and_is_read_when_he_is_back(
+    node: FakeNode, alice: Peer, bob: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, copy = await shared(alice, bob)
+    statuses: list[str] = []
+    copy.on_status(statuses.append)
+    del node.subscribers[made.url]
+    bob.say("gap")
+    await soon(lambda: copy.status == "disconnected")
+    node.copies = losing(made)
+    made.data["title"] = "back"
+    await settled()
+    node.copies = lambda _: 1
+    assert copy.data["title"] == "Picnic"
+    node.subscribers[made.url] = [alice]
+    await soon(lambda: copy.status == "live")
+    assert copy.data == made.data
+    assert statuses == ["disconnected", "live"]
+
+
+async def test_a_reporter_that_was_started_anew_goes_on_where_its_storage_says(
+    node: FakeNode, bob: Peer
+) -> None:
+    storage: dict[str, str] = {}
+    carol = node.peer(storage)
+    made = await carol.syncher.create({"n": 0}, name="kept", store=True)
+    copy = await bob.syncher.subscribe(made.url)
+    for n in range(1, 6):
+        made.data["n"] = n
+    id_ = await copy.add_child({"text": "kept too"})
+    await settled()
+    carol.close()
+    node.peers.remove(carol)
+    for known in node.subscribers.values():
+        if carol in known:
+            known.remove(carol)
+    again = node.peer(storage)
+    syncher = Syncher(again, carol.hyperty)
+    (resumed,) = await syncher.resume(name="kept")
+    assert resumed.data == {"n": 5}
+    assert (resumed.url, resumed.version) == (made.url, made.version)
+    assert [each.id for each in resumed.children] == [id_]
+    assert resumed.observers == [bob.hyperty]
+    resumed.data["n"] = 6
+    await soon(lambda: copy.data == {"n": 6})
+    await resumed.delete()
+    await soon(lambda: copy.status == "ended")
+    assert storage == {"msgnode.objects.d": "[]"}
+
+
+async def test_a_reporter_that_began_anew_is_noticed_at_its_first_change(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    made, copy = await shared(alice, bob, {"n": 0})
+    for n in range(30):
+        made.data["n"] = n + 1
+    await settled()
+    node.copies = lambda _: 0  # she is killed, and says nothing any more
+    alice.close()
+    await settled()
+    node.copies = lambda _: 1
+    for known in node.subscribers.values():
+        if alice in known:
+            known.remove(alice)
+    carol = node.peer()
+    anew = await carol.syncher.create({"n": "new"}, url=made.url)
+    await asyncio.sleep(0.01)  # changes are dated to the millisecond
+    anew.data["more"] = 1
+    await soon(lambda: copy.data == {"n": "new", "more": 1})
+    assert anew.observers == [bob.hyperty]
+
+
+async def test_what_a_node_held_for_a_stub_that_was_started_anew_is_subscribed_again(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    made, _ = await shared(alice, bob)
+    before = {each: len(found) for each, found in node.subscribers.items()}
+    for peer in (alice, bob):
+        peer.say("live")
+    await settled()
+    node.subscribers.clear()
+    for peer in (alice, bob):
+        peer.say("created")
+    await settled()
+    assert {each: len(found) for each, found in node.subscribers.items()} == before
+    assert made.url in before
+
+
+async def test_the_end_of_an_object_is_told_and_its_address_is_free(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    made, copy = await shared(alice, bob)
+    await made.delete()
+    await soon(lambda: copy.status == "ended")
+    with pytest.raises(TypeError):
+        made.data["title"] = "too late"
+    for asking in (copy.add_child({}), bob.syncher.subscribe(made.url)):
+        with pytest.raises(SyncError) as gone:
+            await asking
+        assert gone.value.code == 404
+    assert node.subscribers[made.url] == []
+
+
+async def test_the_end_of_a_runtime_that_reported_is_told_unless_it_keeps_the_object(
+    alice: Peer, bob: Peer
+) -> None:
+    _, copy = await shared(alice, bob)
+    kept = await bob.syncher.subscribe((await alice.syncher.create({}, store=True)).url)
+    with pytest.raises(SyncError) as refused:
+        await alice.syncher.create({}, scheme="a b")
+    assert refused.value.code == 400
+    alice.close()
+    await settled()
+    assert (copy.status, kept.status) == ("ended", "live")
+
+
+async def test_an_observer_that_is_refused_for_now_goes_on_hearing_and_is_admitted_later(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    made, copy = await shared(alice, bob, {"n": 0})
+    made.on_subscription(lambda _: False)
+    body = {"type": "unsubscribe", "from": bob.hyperty}
+    head = {"type": "forward", "from": made.url, "to": alice.hyperty}
+    await alice.bus.request({**head, "body": body})
+    bob.say("gap")
+    await soon(lambda: copy.status == "disconnected")
+    assert bob in node.subscribers[f"{made.url}/changes"]
+    made.on_subscription(lambda asked: asked["isAsserted"] is False)
+    await soon(lambda: copy.status == "live")
+    made.data["n"] = 1
+    await settled()
+    assert copy.data == {"n": 1}
+
+
+async def test_an_observer_that_was_started_anew_in_its_runtime_observes_what_it_did(
+    alice: Peer, bob: Peer
+) -> None:
+    made, _ = await shared(alice, bob)
+    (copy,) = await Syncher(bob, bob.hyperty).resume_observers()
+    made.data["title"] = "again"
+    await settled()
+    assert copy.data == made.data
+    nobody = Syncher(bob, "hyperty://d/none")
+    assert await nobody.resume() == []
+    assert await nobody.resume_observers() == []
+
+
+async def test_hyperties_of_one_runtime_and_a_listener_that_raises(alice: Peer, bob: Peer) -> None:
+    made = await alice.syncher.create({"n": 0})
+    synchers = [Syncher(alice, "hyperty://d/one"), Syncher(alice, "hyperty://d/two"), bob.syncher]
+    copies = await asyncio.gather(*(each.subscribe(made.url) for each in synchers))
+
+    def broken(_: Any) -> None:
+        raise RuntimeError("mine")
+
+    copies[0].on_change(broken)
+    made.data["n"] = 1
+    await copies[0].add_child({"text": "hi"})
+    await settled()
+    assert [(copy.data["n"], len(copy.children), copy.version) for copy in copies] == [
+        (1, 1, 2)
+    ] * 3
+    assert {fault.reason for fault in alice.faults} == {"listener.failed"}
+    await copies[0].unsubscribe()
+    made.data["n"] = 2
+    await settled()
+    assert [copy.data["n"] for copy in copies] == [1, 2, 2]

@@ -1,0 +1,174 @@
+/**
+ * A call with audio between two browsers, each at the page of its own node.
+ *
+ * The caller has the callee's address, comes to his domain and sends the offer there; the callee's 200 has the answer.
+ *
+ * Nothing runs until the visitor wants to be called, or to call.
+ */
+
+import { Runtime } from "../runtime/index.js";
+import { Media } from "./media.js";
+
+const $ = (selector) => document.querySelector(`#call ${selector}`);
+const { domain, otherDomain, otherOrigin } = document.body.dataset;
+const catalogues = { [domain]: location.origin, ...(otherOrigin ? { [otherDomain]: otherOrigin } : {}) };
+const PREFIX = "#call=";
+const RINGS = 10_000; // ms between signs of life while a person is asked
+const RINGS_MOST = 5;
+
+let opening = null; // of the runtime
+let me; // {runtime, url}
+let current = null; // {media, peer}
+
+if (location.hash.startsWith(PREFIX)) $("#whom").value = decodeURIComponent(location.hash.slice(PREFIX.length));
+$("#reachable").addEventListener("click", () => attempt(beCalled));
+$("#dial").addEventListener("submit", (event) => {
+  event.preventDefault();
+  attempt(() => call($("#whom").value.trim()));
+});
+$("#hang-up").addEventListener("click", () => hangUp());
+for (const each of document.querySelectorAll("#call [disabled]")) each.disabled = false;
+
+async function attempt(action) {
+  const before = current;
+  try {
+    await action();
+  } catch (error) {
+    if (current !== before) current?.media.close();
+    say(`That did not work: ${error.message}`);
+  }
+}
+
+/** The runtime of this browser, made when it is first needed. */
+function open() {
+  opening ??= start().catch((error) => {
+    opening = null;
+    throw error;
+  });
+  return opening;
+}
+
+async function start() {
+  say("Connecting …");
+  const sandboxPage = "/static/msgnode/runtime/sandbox/frame.html";
+  const runtime = new Runtime({ domain, catalogues, sandboxPage });
+  await runtime.logIn();
+  const to = `domain://msg-node.${domain}/address-allocation`;
+  const body = { scheme: "hyperty", value: { number: 1 } };
+  const { value } = await runtime.bus.request({ type: "create", from: `${runtime.url}/sm`, to, body });
+  const [url] = value.allocated;
+  runtime.bus.addListener(url, (message) => hear(message));
+  me = { runtime, url };
+  return me;
+}
+
+async function beCalled() {
+  const { url } = await open();
+  $("#my-address").textContent = url;
+  const place = otherOrigin || location.origin;
+  const from = otherOrigin ? `?with=${encodeURIComponent(`${domain}@${location.origin}`)}` : "";
+  $("#my-link").href = `${place}/${from}${PREFIX}${encodeURIComponent(url)}`;
+  $("#mine").hidden = false;
+  say("Open the link in another browser to be called.");
+}
+
+// --- offer and answer -------------------------------------------------------------------------------
+
+/** Send an offer to somebody's hyperty, wherever it is at home. */
+async function call(to) {
+  const { runtime, url } = await open();
+  const media = begin(to);
+  say("Asking for your microphone …");
+  const connectionDescription = await media.offer();
+  say(`Calling ${to} …`);
+  const body = { value: { connectionDescription } };
+  const answer = await runtime.bus.request({ type: "create", from: url, to, body });
+  await media.take(answer.value?.connectionDescription);
+}
+
+function hear(message) {
+  const { type, from, body } = message;
+  if (type === "delete") {
+    if (current?.peer === from) current.media.close();
+  } else if (type === "create" && body?.value?.connectionDescription) {
+    attempt(() => ring(message));
+  }
+}
+
+/** Somebody calls: the person is asked, and the caller is told meanwhile that it rings. */
+async function ring(message) {
+  if (current) return answer(message, { code: 486, description: "Busy." });
+  let rings = 0;
+  const tell = () => answer(message, { code: 100 });
+  tell();
+  const timer = setInterval(() => (++rings < RINGS_MOST ? tell() : close(false)), RINGS);
+  let close;
+  const isTaken = await new Promise((resolve) => {
+    close = resolve;
+    ask(`${message.from} calls.`, resolve);
+  });
+  clearInterval(timer);
+  ask("");
+  if (isTaken) await take(message);
+  else answer(message, { code: 403, description: "The call was not taken." });
+}
+
+async function take(message) {
+  const media = begin(message.from);
+  try {
+    const connectionDescription = await media.answer(message.body.value.connectionDescription);
+    answer(message, { code: 200, value: { connectionDescription } });
+  } catch (error) {
+    answer(message, { code: 500, description: error.message });
+    throw error;
+  }
+}
+
+function answer({ id, from, to }, body) {
+  me.runtime.bus.postMessage({ id, type: "response", from: to, to: from, body });
+}
+
+// --- one call ---------------------------------------------------------------------------------------
+
+function begin(peer) {
+  if (current) throw new Error("There is a call already.");
+  const media = new Media($("#voice"));
+  current = { media, peer };
+  $("#hang-up").hidden = false;
+  media.onBytes = ({ sent: out, received }) => {
+    $("#bytes").textContent = `${out} bytes sent, ${received} received`;
+    $("#bytes").dataset.received = received;
+    $("#bytes").dataset.sent = out;
+    if (received) say(`You talk with ${peer}.`);
+  };
+  media.onEnded = () => {
+    current = null;
+    $("#hang-up").hidden = true;
+    say("The call has ended.");
+  };
+  return media;
+}
+
+function hangUp() {
+  if (!current) return;
+  const { media, peer } = current;
+  me.runtime.bus.postMessage({ type: "delete", from: me.url, to: peer });
+  media.close();
+}
+
+/** Ask the person; "" asks nothing any more. */
+function ask(question, answered = () => {}) {
+  $("#asked").hidden = !question;
+  $("#question").textContent = question;
+  $("#accept").onclick = () => answered(true);
+  $("#decline").onclick = () => answered(false);
+}
+
+function say(text) {
+  if ($("#call-says").textContent !== text) $("#call-says").textContent = text;
+}
+
+addEventListener("pagehide", () => {
+  hangUp();
+  me?.runtime.close();
+});

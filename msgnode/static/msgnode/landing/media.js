@@ -1,0 +1,89 @@
+/**
+ * The media of a call: one RTCPeerConnection with audio. Its descriptions have all candidates in them, so that one
+ * offer and one answer are enough.
+ *
+ * onEnded()          once, when it is over      onBytes({sent, received})   once a second
+ */
+
+const GATHERING = 4_000; // ms for candidates
+
+export class Media {
+  onEnded = () => {};
+  onBytes = () => {};
+  #connection = new RTCPeerConnection();
+  #stream = null;
+  #timer = 0;
+  #isOver = false;
+
+  constructor(audio) {
+    this.#connection.addEventListener("track", ({ streams }) => (audio.srcObject = streams[0]));
+    this.#connection.addEventListener("connectionstatechange", () => {
+      if (["failed", "closed"].includes(this.#connection.connectionState)) this.close();
+    });
+    this.#timer = setInterval(() => this.#count(), 1_000);
+  }
+
+  /** The description that begins a call. @throws DOMException without a microphone */
+  async offer() {
+    await this.#listen();
+    await this.#connection.setLocalDescription(await this.#connection.createOffer());
+    return this.#described();
+  }
+
+  /** The answer to somebody's. */
+  async answer(offer) {
+    await this.#connection.setRemoteDescription(checked(offer, "offer"));
+    await this.#listen();
+    await this.#connection.setLocalDescription(await this.#connection.createAnswer());
+    return this.#described();
+  }
+
+  /** What came back. */
+  async take(answer) {
+    await this.#connection.setRemoteDescription(checked(answer, "answer"));
+  }
+
+  close() {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    clearInterval(this.#timer);
+    for (const track of this.#stream?.getTracks() ?? []) track.stop();
+    this.#connection.close();
+    this.onEnded();
+  }
+
+  async #listen() {
+    if (!navigator.mediaDevices) throw new Error("Browsers give pages a microphone over HTTPS and on this machine only.");
+    const stream = await navigator.mediaDevices.getUserMedia({ audio: true });
+    this.#stream = stream;
+    if (this.#isOver) for (const track of stream.getTracks()) track.stop();
+    else for (const track of stream.getTracks()) this.#connection.addTrack(track, stream);
+  }
+
+  async #described() {
+    const connection = this.#connection;
+    await new Promise((resolve) => {
+      const look = () => connection.iceGatheringState === "complete" && resolve();
+      connection.addEventListener("icegatheringstatechange", look);
+      setTimeout(resolve, GATHERING);
+      look();
+    });
+    const { type, sdp } = connection.localDescription;
+    return { type, sdp };
+  }
+
+  async #count() {
+    let sent = 0;
+    let received = 0;
+    for (const each of (await this.#connection.getStats()).values()) {
+      if (each.type === "outbound-rtp") sent += each.bytesSent;
+      if (each.type === "inbound-rtp") received += each.bytesReceived;
+    }
+    if (!this.#isOver) this.onBytes({ sent, received });
+  }
+}
+
+function checked(description, type) {
+  if (description?.type !== type || typeof description.sdp !== "string") throw new Error(`The other side sent no ${type}.`);
+  return { type, sdp: description.sdp };
+}

@@ -1,0 +1,149 @@
+"""The page `/` with a second node: the message between two domains, and calls with sound."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.test import Client
+
+from tests.accessibility import axe_faults
+from tests.node import Node, running
+from tests.stubs.conftest import FLAGS
+
+DESKTOP = {"viewport": {"width": 1280, "height": 900}}
+PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Any]:
+    """With a microphone that beeps."""
+    from playwright.sync_api import sync_playwright
+
+    fake = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+    with sync_playwright() as play:
+        opened = play.chromium.launch(executable_path=chromium, args=[*FLAGS, *fake])
+        yield opened
+        opened.close()
+
+
+def origin(node: Node) -> str:
+    return f"http://localhost:{node.port}"
+
+
+def test_the_page_may_ask_the_node_that_its_address_names_and_no_other(client: Client) -> None:
+    def asked(said: str) -> str:
+        policy = client.get("/", {"with": said})["Content-Security-Policy"]
+        return str(next(each for each in policy.split("; ") if each.startswith("connect-src")))
+
+    alone = "connect-src 'self' ws://testserver"
+    assert asked("") == alone
+    assert asked("b.example@https://b.example:8443/") == f"{alone} https://b.example:8443"
+    for bad in (
+        *("*", "b@*", "b@https://b.example; script-src *", "b@javascript:x", "b@http://b/x"),
+        *("b@https://b\nX: y", "@https://b", "b@https://", "b@http://u:p@b", "b@" + "x" * 999),
+    ):
+        assert asked(bad) == alone, bad
+    text = client.get("/", {"with": 'b"><script>@http://b'}).content.decode()
+    assert "b&quot;" not in text
+    assert "<script>@" not in text
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[tuple[Node, Node]]:
+    """Nodes of two domains, for all of these tests."""
+    place = tmp_path_factory.mktemp("two")
+    with (
+        running(place / "here", template, DOMAIN="localhost") as here,
+        running(place / "there", template, DOMAIN="b.localhost") as there,
+    ):
+        yield here, there
+
+
+@contextmanager
+def visit(browser: Any, node: Node, path: str = "", **context: Any) -> Iterator[Any]:
+    """A page of a node in a browser of its own; its errors fail the test."""
+    opened = browser.new_context(permissions=["microphone"], **context)
+    faults: list[str] = []
+    try:
+        page = opened.new_page()
+        page.set_default_timeout(30_000)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.goto(f"{origin(node)}/{path}")
+        yield page
+    finally:
+        opened.close()
+    assert faults == []
+
+
+def named(node: Node, domain: str) -> str:
+    return f"?with={quote(f'{domain}@{origin(node)}')}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_a_message_between_two_domains_is_told_step_by_step(
+    two: tuple[Node, Node], browser: Any, screen: dict[str, Any]
+) -> None:
+    here, there = two
+    with visit(browser, here, named(there, "b.localhost"), **screen) as page:
+        page.wait_for_selector("#hello button:enabled")
+        assert page.locator("iframe[sandbox]").count() == 1  # Bob's: his home is not this page's
+        page.click("#hello button")
+        page.wait_for_selector("#steps .end")
+        assert page.locator("iframe[sandbox]").count() == 2  # Alice's, for the other domain
+        steps = page.locator("#steps li").all_inner_texts()
+        told = ["at home", "looks for one", "GET /.well-known/protocolstub/default, 200", "sandbox"]
+        told += ["connects", "as a visitor", "carries “Hello from localhost” to Bob", "comes back"]
+        found = iter(steps)
+        assert all(any(word in step for step in found) for word in told), steps
+        assert page.inner_text("#bob-heard") == "Hello from localhost"
+        page.click("#hello button")
+        page.wait_for_selector("#steps .end >> nth=1")
+        assert "the stub was there" in page.inner_text("#steps .end >> nth=1")
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= screen["viewport"]["width"]
+        assert axe_faults(page) == []
+
+
+def talk(one: Any, other: Any) -> None:
+    """Until a thousand bytes of media have come from each to the other, as the browsers count."""
+    from playwright.sync_api import expect
+
+    for page in (one, other):
+        for way in ("data-received", "data-sent"):
+            expect(page.locator("#bytes")).to_have_attribute(
+                way, re.compile(r"\d{4,}"), timeout=30_000
+            )
+
+
+@pytest.mark.long
+def test_r69_a_callee_hosted_call_with_sound(two: tuple[Node, Node], browser: Any) -> None:
+    here, there = two
+    with ExitStack() as stack:
+        bob = stack.enter_context(visit(browser, there, named(here, "localhost")))
+        bob.click("#reachable")
+        bob.wait_for_selector("#mine:visible")
+        link = bob.get_attribute("#my-link", "href")
+        assert link.startswith(f"{origin(here)}/?with=")
+        alice = stack.enter_context(visit(browser, here, link.removeprefix(f"{origin(here)}/")))
+        alice.wait_for_selector("#hello button:enabled")
+        assert alice.locator("iframe[sandbox]").count() == 1  # the example's
+        assert alice.input_value("#whom") == bob.inner_text("#my-address")
+        alice.click("#dial button")
+        bob.wait_for_selector("#asked:visible")
+        bob.click("#decline")
+        alice.wait_for_selector("#call-says:has-text('not taken')")
+        alice.click("#dial button")
+        bob.wait_for_selector("#asked:visible")
+        bob.click("#accept")
+        talk(alice, bob)
+        alice.click("#hang-up")
+        for page in (alice, bob):
+            page.wait_for_selector("#call-says:has-text('has ended')")
+        assert alice.locator("iframe[sandbox]").count() == 2
