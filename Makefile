@@ -14,7 +14,7 @@ PARALLEL := -n auto --dist loadgroup
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev lock run test test-long test-again coverage mutants lint types imports drawing docs check audit sbom wheel bench clean
+.PHONY: help setup setup-dev lock run second test test-long test-again coverage mutants lint types imports drawing docs check audit sbom wheel bench clean
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,11 +25,18 @@ setup: $(VENV)/.run  ## Make .venv with what a running node needs
 setup-dev: $(VENV)/.dev  ## Make .venv with what the checks need as well
 	@:
 
-# A stamp is written last: an installation that broke off is taken up again.
-$(VENV)/.run: requirements.lock
+# A stamp is written last: an installation that broke off is taken up again. A node starts without
+# what only reports need; it has that installed once it is ready.
+$(VENV)/.start: requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one with PYTHON=")'
+	@$(PYTHON) .ci/install $(VENV) requirements --without-reports
+	@touch $@
+
+$(VENV)/.run: requirements.lock | $(VENV)/.start
 	@$(PYTHON) .ci/install $(VENV) requirements
 	@touch $@
+
+WHEN_READY = NODE_WHEN_READY="$$([ $(VENV)/.run -nt requirements.lock ] || echo make setup)"
 
 $(VENV)/.dev: requirements-dev.lock $(VENV)/.run
 	@$(PYTHON) .ci/install $(VENV) requirements-dev
@@ -38,8 +45,11 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.run
 lock: $(VENV)/.run  ## Lock what requirements*.txt allow, with digests (UPGRADE=all, or a package)
 	@.ci/lock
 
-run: $(VENV)/.run  ## Start a node in the foreground (PORT HOST DOMAIN DATA_DIR WORKERS DATABASE_URL REDIS_URL)
-	@$(BIN)/python manage.py run
+run: $(VENV)/.start  ## Start a node in the foreground (PORT HOST DOMAIN DATA_DIR WORKERS DATABASE_URL REDIS_URL)
+	@$(WHEN_READY) $(BIN)/python manage.py run
+
+second: $(VENV)/.start  ## Start a second node beside the first, of the domain second.<domain>, on the next port
+	@$(WHEN_READY) $(BIN)/python manage.py run --second
 
 test: $(VENV)/.dev  ## Run the tests, without the long ones
 	$(BIN)/python -m pytest $(PARALLEL) -m "not long" $(ARGS)

@@ -42,7 +42,7 @@ def command(class_name: str, words: Sequence[str]) -> list[str]:
 def environment(data_dir: Path, host: str) -> dict[str, str]:
     """The environment of a master or a worker that is reached at `host`, its web page too.
 
-    Raises NoJava.
+    Raises Lacking.
     """
     own = {
         "SPARK_HOME": str(_home()),
@@ -115,5 +115,5 @@ def _fault_of(master: str, seconds: float) -> str:
 def _home() -> Path:
     found = importlib.util.find_spec("pyspark")  # not imported: every process would wait for it
     if found is None or found.origin is None:
-        raise ModuleNotFoundError("no pyspark is installed")
+        raise java.NoSpark(java.NoSpark.__doc__)
     return Path(found.origin).parent

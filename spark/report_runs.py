@@ -122,13 +122,13 @@ def execute(pk: int, told: Watcher | None = None) -> ReportRun | None:
     except process.Ended as error:
         run.error = str(error)[-4_000:]
         _end_or_again(run)
-    except cluster.NoMaster as error:
+    except (cluster.NoMaster, java.NoSpark) as error:
         run.error = str(error)[-4_000:]
         if run.trigger == ReportRun.Trigger.SCHEDULE:  # nobody waits for it
             _end_or_again(run)
         else:
             _end(run, ReportRun.State.FAILED)
-    except (java.NoJava, OSError, ValueError) as error:
+    except (java.Lacking, OSError, ValueError) as error:
         run.error = str(error)[-4_000:]
         _end(run, ReportRun.State.FAILED)
     finally:
@@ -213,6 +213,7 @@ def environment() -> dict[str, str]:
 
 
 def _spark(run: ReportRun, work: Path, told: Watcher | None) -> dict[str, Any]:
+    java.check_spark()
     cluster.check_master(settings.REPORTS["MASTER"])
     work.mkdir(parents=True)
     result = work / "result.json"
@@ -235,6 +236,7 @@ def _spark(run: ReportRun, work: Path, told: Watcher | None) -> dict[str, Any]:
         environment(),
         work / "log",
         time_limit=settings.REPORTS["TIME_LIMIT"],
+        niceness=settings.REPORTS["NICENESS"],
         watch=watch,
     )
     loaded: dict[str, Any] = json.loads(result.read_text())

@@ -47,7 +47,7 @@ def follow(stop: threading.Event) -> None:
             run_once(stop)
         except process.Cancelled:
             return
-        except (process.Ended, cluster.NoMaster, java.NoJava, OSError) as error:
+        except (process.Ended, cluster.NoMaster, java.Lacking, OSError) as error:
             lasted = time.monotonic() - began
             failures = 1 if lasted > WORKS_AFTER else failures + 1
             log.warning("the stream of reports ended", extra={"error": str(error)})
@@ -59,6 +59,7 @@ def follow(stop: threading.Event) -> None:
 
 def run_once(stop: threading.Event) -> None:
     """One process of it, to its end. Raises process.Ended, process.Cancelled if told to stop."""
+    java.check_spark()
     cluster.check_master(settings.REPORTS["MASTER"])
     results = folder() / "results"
     results.mkdir(parents=True, exist_ok=True)
@@ -76,7 +77,7 @@ def run_once(stop: threading.Event) -> None:
 
     process.run(
         command(results), report_runs.environment(), folder() / "log", time_limit=FOREVER,
-        watch=watch,
+        niceness=settings.REPORTS["NICENESS"], watch=watch,
     )  # fmt: skip
 
 

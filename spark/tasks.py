@@ -11,8 +11,7 @@ from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
-from msgnode.traffic import retention as raw_rows
-from spark import freshness, report_runs, retention
+from spark import freshness, report_runs
 from spark.jobs.periods import Kind
 from spark.models import ReportRun
 
@@ -78,6 +77,10 @@ def sweep() -> int:
 @shared_task(name="spark.retention")
 def retain() -> dict[str, Any]:
     """Delete raw rows, roll-ups and reports that are kept no longer."""
+    # Arrow is loaded for this task, not by every program
+    from msgnode.traffic import retention as raw_rows
+    from spark import retention
+
     record, now = settings.RECORD, timezone.now()
     return {
         "raw hours": raw_rows.delete_old(

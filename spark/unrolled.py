@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from django.conf import settings
-from pyarrow import fs
 
-from msgnode.traffic.files import files_below, folder_of
-from msgnode.traffic.retention import raw_url
-from spark.jobs.places import place
 from spark.models import Report, ReportRun
+
+if TYPE_CHECKING:
+    from pyarrow import fs
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,11 @@ class Unrolled:
 
 def hours_not_rolled_up(start: datetime, end: datetime) -> Unrolled:
     """Hours in [start, end) whose rows are newer than their report."""
+    # Arrow is loaded by who asks, not by every program
+    from msgnode.traffic.files import files_below, folder_of
+    from msgnode.traffic.retention import raw_url
+    from spark.jobs.places import place
+
     made = dict(
         Report.objects.filter(kind="hourly", start__gte=start, start__lt=end).values_list(
             "start", "made_at"

@@ -23,7 +23,6 @@ from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.db import DatabaseError, connection
 
-from msgnode.redis.cluster_client import check
 from msgnode.redis.faults import RedisFault
 
 from .error_messages import StartFailed, without_password
@@ -79,7 +78,7 @@ def _take(lock: IO[str], data_dir: Path, patience: float) -> None:
 
 def clear_remains(data_dir: Path) -> None:
     """Drop what an earlier run left that would mislead this one. Queued tasks stay."""
-    for name in ("supervisord.pid", "beat.started"):
+    for name in ("supervisord.pid", "beat.started", "worker.started"):
         (data_dir / name).unlink(missing_ok=True)
     # Mailboxes of workers that are gone; nobody would empty them.
     shutil.rmtree(data_dir / "celery" / "control")
@@ -121,6 +120,8 @@ def check_redis(url: str) -> None:
     """Look whether Redis answers."""
     if not url:
         return
+    from msgnode.redis.cluster_client import check  # its client is for who has a Redis
+
     try:
         check(url)
     except RedisFault as fault:

@@ -1,4 +1,4 @@
-"""When the node answers: its own word over HTTP, the worker's to a ping, beat's by its mark."""
+"""When it all runs: the node by its own word over HTTP, worker and beat by marks they leave."""
 
 from __future__ import annotations
 
@@ -42,24 +42,12 @@ def node_is_ready(host: str, port: int, name: str, workers: int = 1) -> bool:
         door.close()
 
 
-def worker_is_ready(name: str) -> bool:
-    """Whether the worker of this node answers a ping."""
-    from kombu.exceptions import OperationalError
-
-    from msgnode.celery import app
-
-    try:
-        return bool(app.control.ping(destination=[name], timeout=0.5))
-    except (OperationalError, OSError):
-        return False
-
-
 def open_points(
-    host: str, port: int, name: str, worker: str, beat_mark: Path, workers: int = 1
+    host: str, port: int, name: str, data_dir: Path, workers: int = 1
 ) -> dict[str, Callable[[], bool]]:
-    """What has to be true before the node is ready, by program."""
+    """What has to be true before all of it runs, by program."""
     return {
-        "beat": beat_mark.exists,
+        "beat": (data_dir / "beat.started").exists,
         "node": lambda: node_is_ready(host, port, name, workers),
-        "worker": lambda: worker_is_ready(worker),
+        "worker": (data_dir / "worker.started").exists,
     }

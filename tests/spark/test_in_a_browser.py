@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests import waiting
 from tests.accessibility import axe_faults
 from tests.console.browser import log_in, operated
 from tests.console.window import opened, operator_page
@@ -78,8 +79,8 @@ def test_a_report_is_drawn_and_axe_finds_nothing(page: Any, tmp_path: Path) -> N
 
 def test_on_a_phone_only_tables_scroll_sideways(page: Any, tmp_path: Path) -> None:
     page.set_viewport_size(PHONE)
-    page.wait_for_function(
-        "document.querySelector('canvas[data-chart=outcomes]').clientWidth < innerWidth"
+    waiting.in_page(
+        page, "document.querySelector('canvas[data-chart=outcomes]').clientWidth < innerWidth"
     )
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.screenshot(path=tmp_path / "phone.png", full_page=True)
@@ -114,6 +115,6 @@ def test_charts_take_the_inks_of_the_theme_that_is_on(page: Any) -> None:
     page.evaluate("localStorage.setItem('adminTheme', JSON.stringify('dark'))")
     page.evaluate("localStorage.setItem('_x_adminTheme', JSON.stringify('dark'))")
     page.reload()
-    page.wait_for_function("document.documentElement.classList.contains('dark')")
+    waiting.in_page(page, "document.documentElement.classList.contains('dark')")
     page.wait_for_selector(f"{first}[data-ink='#d4d4d8']")
     assert page.faults == []

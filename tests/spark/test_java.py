@@ -84,3 +84,9 @@ def test_classes_of_another_java_or_spark_are_deleted(
     monkeypatch.setattr(java, "version", lambda package: "99")
     assert java.class_archive(tmp_path) != kept
     assert list((tmp_path / "java").glob("*.jsa")) == []
+
+
+def test_a_spark_that_is_not_installed_yet_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "find_spec", lambda name: None)
+    with pytest.raises(java.NoSpark, match="make setup"):
+        java.check_spark()

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -65,8 +65,11 @@ def test_the_stream_runs_beside_the_node_and_goes_on_after_its_spark_was_killed(
 
 def group_of_the_stream(launcher: int) -> int:
     """The process group of Spark. A process that it has just forked looks like itself."""
-    found = filter(is_the_stream, psutil.Process(launcher).children(recursive=True))
-    (group,) = {os.getpgid(each.pid) for each in found}
+    groups = set()
+    for process in filter(is_the_stream, psutil.Process(launcher).children(recursive=True)):
+        with suppress(ProcessLookupError):  # it has ended since
+            groups.add(os.getpgid(process.pid))
+    (group,) = groups
     return group
 
 

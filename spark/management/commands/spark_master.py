@@ -35,7 +35,7 @@ class Command(BaseCommand):
         host = options["host"]
         try:
             environment = cluster.environment(settings.DATA_DIR, host)
-        except java.NoJava as lack:
+        except java.Lacking as lack:
             raise CommandError(str(lack)) from lack
         words = [
             "--host", host, "--port", str(options["port"]),

@@ -43,7 +43,7 @@ class Command(BaseCommand):
         try:
             cluster.check_master(options["master"])
             environment = cluster.environment(settings.DATA_DIR, host)
-        except (java.NoJava, cluster.NoMaster) as lack:
+        except (java.Lacking, cluster.NoMaster) as lack:
             raise CommandError(str(lack)) from lack
         words = [
             options["master"], "--host", host, "--port", str(options["port"]),
