@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.cookiejar
 import re
 import threading
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -29,15 +30,29 @@ class Operator:
         account = ("--username", "operator", "--email", "o@example.org")
         manage(environment, "createsuperuser", "--noinput", *account)
         self._jar = http.cookiejar.CookieJar()
-        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self._jar))
-        place = f"http://127.0.0.1:{self._port}/admin/login/"
-        page = opener.open(place, timeout=20).read().decode()
+        self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self._jar))
+        self.log_in(self._port)
+
+    def log_in(self, port: int) -> None:
+        """At a process of the node: each port has cookies of its own."""
+        place = f"http://127.0.0.1:{port}/admin/login/"
+        page = self._opener.open(place, timeout=20).read().decode()
         found = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)
         assert found
         form = {"username": "operator", "password": PASSWORD, "csrfmiddlewaretoken": found[1]}
         request = urllib.request.Request(place, urllib.parse.urlencode(form).encode())  # noqa: S310
         request.add_header("Referer", place)
-        opener.open(request, timeout=20).read()
+        self._opener.open(request, timeout=20).read()
+
+    def get(self, path: str, port: int) -> int:
+        """Ask a process of the node for a page, all of it; the status of the answer."""
+        try:
+            with self._opener.open(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+                answer.read()
+                return 403 if "/login/" in answer.url else int(answer.status)
+        except urllib.error.HTTPError as refused:
+            refused.close()
+            return refused.code
 
     @contextmanager
     def watching(self, pages: int, page: str = "") -> Iterator[list[int]]:

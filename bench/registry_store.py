@@ -70,6 +70,7 @@ def _hyperty(number: int, now: datetime) -> dict[str, Any]:
         "expires": 3600,
         "resources": '["chat","voice"]',
         "data_schemes": '["comm"]',
+        "owner": "",
         "started_at": now,
         "modified_at": now,
         "expires_at": now + timedelta(seconds=3601),

@@ -97,6 +97,15 @@ def _worker(environment: dict[str, str], log: Path) -> Server:
     return Server(NODE, ["-m", "msgnode.servers.main"], port, log, own)
 
 
+def web_process(worker: Server) -> Server:
+    """The console and API of a node in a process of its own, as nice as its unit of systemd is."""
+    port = free_port()
+    own = {**worker.environment, "PORT": str(port), "ROLE": "web"}
+    log = worker.log.with_name("log-web")
+    arguments = ["-n", "10", sys.executable, "-m", "msgnode.servers.main"]
+    return Server("web process", arguments, port, log, own, program="nice")
+
+
 def _insert(database: Path, table: str, row: dict[str, Any]) -> None:
     names, marks = ", ".join(row), ", ".join("?" * len(row))
     with closing(sqlite3.connect(database)) as made, made:

@@ -7,7 +7,7 @@ from itertools import cycle
 from time import perf_counter
 from typing import Any
 
-from .clock import measure
+from .clock import measure, percentile, until
 from .relay import RelayLoad
 
 _PAIRS = 20
@@ -16,12 +16,14 @@ _EVERY = 0.01  # seconds between two bursts
 
 class SteadyLoad(RelayLoad):
     async def run(self, rate: float, size: int, seconds: float) -> dict[str, Any]:  # type: ignore[override]
-        """One sample of the processor time that a server takes at this rate."""
+        """One sample: the processor time a server takes at this rate, and how long messages are
+        under way."""
         await self._open(_PAIRS, None)
         pairs = self._pairs[:_PAIRS]
         for number, pair in enumerate(pairs):
             pair.start(self._frames(number, size, None, 1), 0)
             pair.is_running = False
+            pair.times.clear()
         sending = asyncio.create_task(_send(pairs, rate))
         try:
             sample = await measure(
@@ -29,7 +31,15 @@ class SteadyLoad(RelayLoad):
             )
         finally:
             sending.cancel()
-        return {**sample, "lost": 0}
+        await until(lambda: not any(pair.under_way for pair in pairs), 3.0)
+        times = sorted(time for pair in pairs for time in pair.times)
+        lost = sum(len(pair.under_way) for pair in pairs)
+        return {
+            **sample,
+            "p50_us": percentile(times, 0.5) * 1e6,
+            "p99_us": percentile(times, 0.99) * 1e6,
+            "lost": lost,
+        }
 
 
 async def _send(pairs: list[Any], rate: float) -> None:

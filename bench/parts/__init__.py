@@ -12,12 +12,14 @@ from bench.plan import Plan
 
 from . import (
     allocation,
+    beside,
     cluster,
     devices,
     endings,
     fan_out,
     growth,
     guarded_relay,
+    heavy_pages,
     identified_relay,
     identity,
     idle_memory,
@@ -46,6 +48,7 @@ from . import (
 PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "varied_relay": varied_relay.measure,
     "varied_latency": varied_relay.measure_latency,
+    "beside": beside.measure,
     "relay": relay.measure,
     "fan_out": fan_out.measure,
     "allocation": allocation.measure,
@@ -71,6 +74,7 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "watched_relay": watched_relay.measure,
     "traced_relay": traced_relay.measure,
     "watched_overview": watched_overview.measure,
+    "heavy_pages": heavy_pages.measure,
     "guarded_relay": guarded_relay.measure,
     "identity": identity.measure,
     "identified_relay": identified_relay.measure,

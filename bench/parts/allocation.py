@@ -11,11 +11,10 @@ import time
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+from bench.databases import nodes
 from bench.driver import Generator
 from bench.figures import PartResult, Sample, ratio
 from bench.plan import Plan
-from bench.postgres import PostgreSQL
-from bench.servers import NODE
 
 DATABASE = "one row a commit"
 SEQUENTIAL = "1 session, one after another"
@@ -27,16 +26,10 @@ TARGETS = {"SQLite": 3_000, "PostgreSQL": 5_000}
 def measure(plan: Plan) -> PartResult:
     result = PartResult("allocation", "Allocations per second, with commit")
     with ExitStack() as stack:
-        node = stack.enter_context(plan.servers.make(NODE))
-        generators = {"SQLite": stack.enter_context(Generator(node))}
-        postgres = None if plan.quick else PostgreSQL.found(plan.servers.directory)
-        if postgres is None:
-            why = "in a quick run" if plan.quick else "no server was found"
-            result.notes.append(f"PostgreSQL was not measured: {why}.")
-        else:
-            stack.enter_context(postgres)
-            node = stack.enter_context(plan.servers.make(NODE, postgres.url))
-            generators["PostgreSQL"] = stack.enter_context(Generator(node))
+        generators = {
+            database: stack.enter_context(Generator(node))
+            for database, node in nodes(plan, stack, result).items()
+        }
         scratch = (plan.servers.directory / f"commits-{number}" for number in itertools.count())
         for _ in range(plan.rounds):
             sample = _commits(next(scratch), plan.seconds)

@@ -2,8 +2,9 @@
 
 Each session has a runtime URL, two addresses and a subscription. Measured are what an entry costs,
 and what a question costs that a worker asks, alone and with others in one turn of the event loop:
-who holds an address, and who listens to one that is sent to for the first time. And for how many
-messages a worker has to ask that, of senders that keep to their own objects and of others.
+who is at a runtime URL that opens, and who is at an address that is sent to for the first time. And
+for how many messages a worker has to ask that, of senders that keep to their own objects and of
+others.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,10 +21,13 @@ from bench.figures import PartResult, Sample
 from bench.plan import Plan
 from bench.processes import cpu_seconds
 from msgnode.bus.table import RoutingTable
-from msgnode.core.addresses import runtime_line
+from msgnode.core.addresses import names_of
 from msgnode.redis.client import RedisClient
 from msgnode.redis.directory import Directory, Kind
 from msgnode.workers.interest import Interest
+from msgnode.workers.own_names import OwnNames
+from msgnode.workers.peer import Peer
+from msgnode.workers.remote import RemoteSession
 
 from .workers import redis_of
 
@@ -31,7 +35,7 @@ WORKERS = 40
 SESSIONS, QUICK = 1_000_000, 20_000
 _AT_ONCE = 4_000  # sessions that are entered before Redis is waited for
 _QUESTIONS, _TOGETHER = 4_000, 100
-_ENTRIES = 5  # of a session: its worker, its runtime, two addresses, what it listens to
+_ENTRIES = 4  # of a session: its runtime, two addresses, what it listens to
 _MESSAGES = 200_000  # of one worker, whose recipients are drawn
 
 
@@ -67,21 +71,18 @@ class _Node:
     async def enter(self, sessions: int) -> None:
         """What every worker does with its share of the sessions, in turns."""
         for start in range(0, sessions, _AT_ONCE):
+            held: list[list[str]] = [[] for _ in self.epochs]
+            heard: list[list[str]] = [[] for _ in self.epochs]
             for number in range(start, min(start + _AT_ONCE, sessions)):
                 worker = number % WORKERS
-                directory, id_ = self.directories[worker], _session(number)
-                directory.claim(Kind.SESSION, id_, self.epochs[worker])
-                directory.claim(Kind.RUNTIME, _runtime(number), id_)
-                for address in _addresses(number):
-                    directory.claim(Kind.ADDRESS, address, id_)
-                directory.claim(Kind.LISTENERS, _heard(number), self.epochs[worker])
-            for each in self.directories:
-                if (last := each.last) is not None:
-                    await last
+                held[worker] += _runtime(number), *_addresses(number)
+                heard[worker].append(_heard(number))
+            for names, epoch, each in zip(held, self.epochs, self.directories, strict=True):
+                await each.join(names, f"={epoch}")
+            for names, epoch, each in zip(heard, self.epochs, self.directories, strict=True):
+                await each.join(names, epoch)
         for epoch, each in zip(self.epochs, self.directories, strict=True):
-            each.keep_filled(epoch)
-            if (last := each.last) is not None:
-                await last
+            await each.keep_filled(epoch)
 
 
 async def _measure(plan: Plan, url: str, sessions: int, result: PartResult) -> None:
@@ -102,9 +103,9 @@ async def _measure(plan: Plan, url: str, sessions: int, result: PartResult) -> N
                 [picks.randrange(sessions) for _ in range(together)]
                 for _ in range(_QUESTIONS // together)
             ]
-            sample = await _timed(_ask(node, asked), server, _QUESTIONS)
+            sample = await _timed(_open(node, asked), server, _QUESTIONS)
             name = "one after another" if together == 1 else f"{together} in one turn"
-            result.case(f"{title}: addresses looked up, {name}", "questions").samples.append(sample)
+            result.case(f"{title}: runtimes looked up, {name}", "questions").samples.append(sample)
             sample = await _timed(_watch(node, asked), server, _QUESTIONS)
             case = result.case(f"{title}: first messages to an address, {name}", "questions")
             case.samples.append(sample)
@@ -113,49 +114,67 @@ async def _measure(plan: Plan, url: str, sessions: int, result: PartResult) -> N
         result.notes.append(await _asked_for(sessions, mix, known))
 
 
-async def _ask(node: _Node, asked: Sequence[Sequence[int]]) -> None:
+async def _open(node: _Node, asked: Sequence[Sequence[int]]) -> None:
     for turn, numbers in enumerate(asked):
-        addresses = [_addresses(number)[0] for number in numbers]
         runtimes = [_runtime(number) for number in numbers]
-        lines = {(Kind.RUNTIME, each) for url in runtimes for each in runtime_line(url)}
+        names = {name for url in runtimes for name in names_of(url)}
         asker = node.directories[turn % WORKERS]
-        found = await asker.find(addresses, node.epochs, lines)
-        if not found.is_whole or len(found.workers) != len(set(addresses)):
+        found, is_whole = await asyncio.gather(
+            asker.members(Kind.NAME, names), asker.are_filled(node.epochs)
+        )
+        if not is_whole or found.keys() < set(runtimes):
             raise RuntimeError("The directory does not know what was entered.")
 
 
 async def _watch(node: _Node, asked: Sequence[Sequence[int]]) -> None:
     for turn, numbers in enumerate(asked):
         at = turn % WORKERS
-        addresses = {_heard(number): number for number in numbers}
-        found = await node.directories[at].join(Kind.LISTENERS, addresses, f"?{node.epochs[at]}")
+        addresses = {_addresses(number)[0]: number for number in numbers}
+        found = await node.directories[at].join(addresses, f"?{node.epochs[at]}")
         for address, number in addresses.items():
-            if node.epochs[number % WORKERS] not in found[address]:
-                raise RuntimeError("The directory does not know who listens.")
+            if f"={node.epochs[number % WORKERS]}" not in found[address]:
+                raise RuntimeError("The directory does not know who holds an address.")
 
 
 class _Nobody:
     """A directory in which nobody stands."""
 
-    async def join(self, kind: Kind, names: Sequence[str], member: str) -> dict[str, set[str]]:
+    async def join(self, names: Sequence[str], member: str) -> dict[str, set[str]]:
         return {name: set() for name in names}
 
     def release(self, kind: Kind, name: str, member: str) -> None: ...
+
+
+class _NoCopies:
+    """Of other workers' sessions none is in the table."""
+
+    def tell_at(self, name: str, epochs: Collection[str]) -> None: ...
+
+    def evict(self, name: str) -> dict[Peer, list[str]]:
+        return {}
+
+    def remotes_at(self, name: str) -> Iterator[RemoteSession]:
+        return iter(())
 
 
 async def _asked_for(sessions: int, mix: str, draw: Callable[[random.Random, int], int]) -> str:
     """The share of the messages of one worker for which it has to ask who listens."""
     transport: Any = SimpleNamespace(me=SimpleNamespace(epoch="one"))
     directory: Any = _Nobody()
-    interest = Interest(directory, RoutingTable(), transport, {}, lambda epoch: False)
+    table = RoutingTable()
+    own = OwnNames(directory, table, transport, lambda epoch: False, lambda epoch: False)
+    interest = Interest(directory, table, transport, own)
+    interest.copies = _NoCopies()
     picks = random.Random(16)  # noqa: S311  (which addresses are sent to)
     asked = 0
     for number in range(2 * _MESSAGES):
         address = _heard(draw(picks, sessions))
         if not interest.hears(address):
             asked += number >= _MESSAGES  # the first half fills what is kept
-            await interest.watch([address])
-            interest.know(address)
+            names = names_of(address)
+            await interest.watch(names)
+            for name in names:
+                interest.know(name)
     share = asked / _MESSAGES
     return f"Messages to {mix} of {sessions:,}: who listens is asked for {share:.1%} of them."
 
@@ -182,10 +201,6 @@ async def _timed(work: Awaitable[None], server: int, number: int) -> Sample:
         "seconds": seconds,
         "redis_cpu_us": (cpu_seconds(server) - used) / number * 1e6,
     }
-
-
-def _session(number: int) -> str:
-    return f"{number:032x}"
 
 
 def _runtime(number: int) -> str:

@@ -8,11 +8,10 @@ from __future__ import annotations
 from contextlib import ExitStack
 from statistics import median
 
+from bench.databases import nodes
 from bench.driver import Generator
 from bench.figures import PartResult
 from bench.plan import Plan
-from bench.postgres import PostgreSQL
-from bench.servers import NODE
 
 OPERATIONS, SESSIONS = 2_000, 100
 ONE, PAIR, SESSION = 0.3, 0.6, 0.5  # milliseconds aimed at
@@ -34,15 +33,10 @@ def measure(plan: Plan) -> PartResult:
         headline="milliseconds",
     )
     with ExitStack() as stack:
-        servers = {"SQLite": stack.enter_context(plan.servers.make(NODE))}
-        postgres = None if plan.quick else PostgreSQL.found(plan.servers.directory)
-        if postgres is None:
-            why = "in a quick run" if plan.quick else "no server was found"
-            result.notes.append(f"PostgreSQL was not measured: {why}.")
-        else:
-            stack.enter_context(postgres)
-            servers["PostgreSQL"] = stack.enter_context(plan.servers.make(NODE, postgres.url))
-        generators = {name: stack.enter_context(Generator(each)) for name, each in servers.items()}
+        generators = {
+            database: stack.enter_context(Generator(node))
+            for database, node in nodes(plan, stack, result).items()
+        }
         for turn in plan.rotations(list(generators.items())):
             for database, generator in turn:
                 number = OPERATIONS // 10 if plan.quick else OPERATIONS

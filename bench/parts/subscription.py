@@ -12,7 +12,7 @@ import statistics
 import time
 import tracemalloc
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bench.figures import PartResult, Sample, ratio
@@ -25,8 +25,9 @@ from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.redis.directory import Directory
 from msgnode.workers.homes import Homes
 from msgnode.workers.interest import Interest
+from msgnode.workers.own_names import HOLDS, OwnNames
 from msgnode.workers.peer import Peer
-from msgnode.workers.protocol import AddressAdded, SessionAddresses, SessionUp
+from msgnode.workers.protocol import AddressAdded, SessionsAt, SessionUp
 from msgnode.workers.replication import TableReplicator
 from msgnode.workers.transport import PeerTransport
 from msgnode.workers.worker_process import WorkerId
@@ -56,6 +57,13 @@ class _Session:
         self.speaker = Speaker(self.id, self.runtime_url, Origin.RUNTIME)
 
 
+class Moves:
+    """No session of this part changes its worker."""
+
+    def is_leaving(self, session_id: str) -> bool:
+        return False
+
+
 class _Worker:
     """One worker without a server. Implements what the replicator asks of its sessions."""
 
@@ -68,18 +76,20 @@ class _Worker:
         self.transport = PeerTransport(
             self.layer, me, secret, _TIMEOUT, 16 * 1024 * 1024, _nothing, _nothing
         )
-        self.replicator = TableReplicator(self.table, self.transport, self)  # type: ignore[arg-type]
         self.directory = Directory(url, self.transport.node)
-        remotes: Mapping[str, Any] = self.replicator.remotes
-        self.interest = Interest(
-            self.directory, self.table, self.transport, remotes, lambda epoch: False
+        self.names = OwnNames(
+            self.directory, self.table, self.transport, lambda epoch: False, lambda epoch: False
         )
-        self.interest.begin(())
+        self.replicator = TableReplicator(self.table, self.transport, self, self.names)  # type: ignore[arg-type]
+        self.interest = Interest(self.directory, self.table, self.transport, self.names)
+        self.interest.copies = self.replicator
+        self.names.begin(HOLDS, ())
         self.replicator.interest = self.interest
+        self.replicator.moves = Moves()  # type: ignore[assignment]
         self.homes = Homes(
             self.directory,
-            self.table,
             self.transport,
+            self.names,
             self.interest,
             lambda: True,
             lambda epoch: False,
@@ -87,14 +97,14 @@ class _Worker:
 
     async def start(self, others: list[_Worker]) -> None:
         await self.directory.start()
-        self.directory.keep_filled(self.transport.me.epoch)
+        await self.directory.keep_filled(self.transport.me.epoch)
         await self.transport.start()
         await self.transport.join({each.transport.me.epoch for each in others})
 
     async def close(self) -> None:
         await self.transport.stop()
         await self.homes.stop()
-        await self.interest.stop()
+        await self.names.stop()
         await self.directory.close()
         await self.layer.close()
 
@@ -189,7 +199,7 @@ def _batches(workers: list[_Worker]) -> int:
 async def _watched(worker: _Worker, address: str) -> None:
     known = asyncio.Event()
     try:
-        worker.homes.find(address, (), [address])
+        worker.homes.find(address, [address])
     except Pending as fact:
         fact.when_known(known.set)
         await known.wait()
@@ -209,30 +219,30 @@ async def _told_to_all(worker: _Worker, session: _Session, address: str) -> None
 
 async def _told_to_senders(worker: _Worker, session: _Session, address: str) -> None:
     worker.table.subscribe(address, session)  # type: ignore[arg-type]
-    if (heard := worker.interest.barrier()) is not None:
+    if (heard := worker.names.barrier()) is not None:
         await heard
 
 
 async def _memory(result: PartResult) -> None:
     """A session of another worker with two addresses and a subscription, in one that sends nothing
-    there; and in one that has a copy of the subscription."""
-    for name in (SENDERS, ALL):
+    to it; and in one that watches all of these."""
+    for name, watches in (("nobody sends to", False), ("all of whose names are watched", True)):
         worker = _Worker("redis://127.0.0.1/0", "secret")
-        if name == ALL:
-            worker.interest.accepts = lambda address: True  # type: ignore[method-assign]
         beat = {"name": "other", "epoch": "other", "host": "host", "pid": 1, "inbox": ""}
         peer = Peer(beat, 0)
         tracemalloc.start()  # what is freed is used again, so the process does not show it
-        for _ in range(REMOTE):
+        for _ in range(REMOTE if watches else 0):
             session = _Session()
             owned = [f"hyperty://example.org/{uuid.uuid4()}" for _ in range(2)]
             said = f"comm://example.org/{uuid.uuid4()}/changes"
             url, at = session.runtime_url, session.bound_at
+            for each in (url, *owned, said):
+                worker.interest.expect(each)
             up = SessionUp(session.id, url, "", at, True, session.speaker)
             worker.replicator.heard(peer, up)
-            worker.replicator.heard(peer, SessionAddresses(session.id, owned, [said], []))
+            for each in owned:
+                worker.replicator.heard(peer, SessionsAt(each, [session.id], [], []))
+            worker.replicator.heard(peer, SessionsAt(said, [], [session.id], []))
         kept = tracemalloc.get_traced_memory()[0] / REMOTE
         tracemalloc.stop()
-        result.notes.append(
-            f"A session of another worker, with its subscription {name}: {kept:.0f} B."
-        )
+        result.notes.append(f"A session of another worker {name}: {kept:.0f} B.")

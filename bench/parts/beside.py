@@ -1,0 +1,116 @@
+"""What a message waits for while the node does something else: varied traffic in an open loop, its
+p99 during a backup, a publication of policies, a report, consoles and a storm of reconnections,
+over its p99 in quiet, round by round."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import count
+
+from bench.consoles import Operator
+from bench.driver import Generator
+from bench.figures import PartResult, ratio
+from bench.plan import Plan
+from bench.processes import Server
+from bench.servers import NODE, manage
+from bench.traffic_mix import CONVERSATIONS
+
+RATE, SIZE = 500, 1_000
+LENGTH = 5  # seconds of a sample for each of the plan's
+STORM, QUICK_STORM = 5_000, 500
+ROWS, QUICK_ROWS = 1_000_000, 50_000
+PAGES = 5
+TARGET = 1.5
+QUIET = "nothing"
+
+
+def measure(plan: Plan) -> PartResult:
+    result = PartResult(
+        "beside", f"{RATE} messages/s of about {SIZE} B beside something else: p99, in µs",
+        unit="microseconds", headline="p99_us",
+    )  # fmt: skip
+    with ExitStack() as stack:
+        server = stack.enter_context(plan.servers.make(NODE))
+        generator = stack.enter_context(Generator(server))
+        storm = stack.enter_context(Generator(server))
+        operator = Operator(server)
+        storm.call("resume", sessions=QUICK_STORM if plan.quick else STORM)
+        rows = QUICK_ROWS if plan.quick else ROWS
+        manage(server.environment, "traffic_generate", "--rows", str(rows), "--days", "2")
+        numbers = count()
+        others: dict[str, Callable[[], None]] = {
+            "backups": lambda: _back_up(plan, server, next(numbers)),
+            "publications of policies": lambda: _publish(plan, server),
+            "reports": lambda: _report(server),
+            "reconnections": lambda: _come_again(storm),
+        }
+        everything = [QUIET, *others, "consoles"]
+        length = LENGTH * plan.seconds
+        talk = partial(generator.call, "varied", mix=CONVERSATIONS, size=SIZE, rate=RATE)
+        talk(seconds=length)  # its sessions open
+        for turn in plan.rotations(everything):
+            for name in turn:
+                with _watched(operator, name), _repeated(others.get(name)):
+                    result.case("beside", name).samples.append(talk(seconds=length))
+            plan.say("a round")
+        quiet = result.case("beside", QUIET)
+        for name in everything[1:]:
+            mine = result.case("beside", name)
+            result.ratios.append(ratio(mine, quiet, "p99_us", TARGET, "at most"))
+    return result
+
+
+@contextmanager
+def _watched(operator: Operator, name: str) -> Iterator[None]:
+    with operator.watching(PAGES if name == "consoles" else 0):
+        yield
+
+
+@contextmanager
+def _repeated(action: Callable[[], None] | None) -> Iterator[None]:
+    """The action goes on, again and again, while the block runs; it has begun when that begins."""
+    if action is None:
+        yield
+        return
+    over, faults = threading.Event(), list[Exception]()
+    thread = threading.Thread(target=partial(_again, action, over, faults), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    if faults:
+        raise faults[0]
+
+
+def _again(action: Callable[[], None], over: threading.Event, faults: list[Exception]) -> None:
+    try:
+        while not over.is_set():
+            action()
+    except Exception as error:
+        faults.append(error)
+
+
+def _back_up(plan: Plan, server: Server, number: int) -> None:
+    place = plan.servers.directory / f"backup-{number}.tar.gz"
+    manage(server.environment, "backup", "--output", str(place))
+    place.unlink()
+
+
+def _publish(plan: Plan, server: Server) -> None:
+    document = plan.servers.directory / "policy.json"
+    manage(server.environment, "policy_import", str(document), "--publish")
+
+
+def _report(server: Server) -> None:
+    manage(server.environment, "report_run", "daily", "--again")
+
+
+def _come_again(storm: Generator) -> None:
+    lost = storm.call("resume")["lost"]
+    if lost:
+        raise RuntimeError(f"{lost:.0f} sessions were lost")
