@@ -127,7 +127,8 @@ class Client:
         return id_
 
     async def send_raw(self, frame: str | bytes) -> None:
-        await asyncio.wait_for(self.socket.send(frame), LIMIT)
+        async with asyncio.timeout(LIMIT):  # wait_for may miss that it is cancelled
+            await self.socket.send(frame)
 
     async def ask(self, type_: str, to: Any, body: Any = None, **more: Any) -> Frame:
         """Send a request; the response to it, whatever else comes before."""
@@ -158,7 +159,8 @@ class Client:
 
     async def receive(self) -> Frame:
         """The next frame from the socket."""
-        frame = json.loads(await asyncio.wait_for(self.socket.recv(), LIMIT))
+        async with asyncio.timeout(LIMIT):
+            frame = json.loads(await self.socket.recv())
         assert isinstance(frame, dict)
         return frame
 

@@ -172,6 +172,7 @@ class FakeComponent(Component):
         super().__init__((address,))
         self._answer = answer
         self.revoked: list[Body] = []
+        self.revoked_of: list[Any] = []
 
     def answer(self, message: Message, caller: Any) -> Body:
         if isinstance(self._answer, Exception):
@@ -180,6 +181,7 @@ class FakeComponent(Component):
 
     def revoke(self, message: Message, body: Body, caller: Any) -> None:
         self.revoked.append(body)
+        self.revoked_of.append(caller)
 
 
 class FakeLink:

@@ -4,8 +4,9 @@ mutmut (its settings are in pyproject.toml) changes the bus, the rules of sessio
 engine in one small way at a time and runs the fast tests that reach the place. A mutant that no
 test kills is listed, with its change, unless `survivors.toml` says why it may live. Results are
 kept in mutants/, so a run that was stopped goes on; a name such as `msgnode.bus.table.*` runs these
-anew. `--sample 200` runs so many, chosen at random, and says what that tells of all. The exit
-status is 1 if fewer than 80 % were killed or one survives without a reason.
+anew. `--sample 200` runs so many, chosen at random, and says what that tells of all; what is left
+of it after `--seconds` is run by the next such command. The exit status is 1 if one was not run,
+fewer than 80 % were killed, or one survives without a reason.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import random
 import re
+import signal
 import subprocess
 import sys
 import tomllib
@@ -29,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MADE = ROOT / "mutants"
 REASONS = Path(__file__).with_name("survivors.toml")
 WANTED = 0.8
-_NOT_RUN, _SURVIVED, _UNREACHED = {None}, {0}, {5, 33}  # what mutmut keeps of each
+_NOT_RUN, _SURVIVED, _UNREACHED = {None, 2}, {0}, {5, 33}  # what mutmut keeps of each
 
 
 @dataclass(frozen=True)
@@ -57,35 +59,45 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--sample", type=int, default=0, help="so many mutants, chosen at random")
     parser.add_argument("--seed", type=int, default=0, help="of that choice")
+    parser.add_argument("--seconds", type=int, default=None, help="stop after so long")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args(words)
     names, chosen = options.names, None
     if options.sample:
         chosen = sample(options.sample, options.seed)
-        names = sorted(chosen)
-    if mutmut(*names):
+        fates = {name: fate for _, found in kept() for name, fate in found.items()}
+        names = sorted(name for name in chosen if fates[name] in _NOT_RUN)
+    if (names or chosen is None) and mutmut(*names, seconds=options.seconds):
         return 1
     numbers, survivors = results(chosen)
     reasons = list(read_reasons())
     open_ones = [each for each in survivors if not any(why.covers(each) for why in reasons)]
     for each in open_ones:
         print(f"\n{each.name}\n{each.change}")
-    killed, total = 0, 0
+    killed, total, waiting = 0, 0, 0
     for file in sorted({file for file, _ in numbers}):
         dead, alive = numbers[file, "killed"], numbers[file, "survived"]
         killed, total = killed + dead, total + dead + alive
+        waiting += numbers[file, "not run"]
         print(f"{file}: {dead} of {dead + alive} killed, {numbers[file, 'not run']} not run")
     low, high = interval(killed, total)
     print(f"{killed} of {total} killed, {len(open_ones)} survivors without a reason")
     if chosen is not None:
         print(f"of all mutants {low:.0%} to {high:.0%} (19 times out of 20)")
-    return 0 if total and killed >= WANTED * total and not open_ones else 1
+    enough = killed >= WANTED * total and not open_ones
+    return 0 if total and enough and (options.names or not waiting) else 1
 
 
-def mutmut(*names: str) -> int:
-    """Run mutmut for these mutants, or all; the exit status."""
+def mutmut(*names: str, seconds: float | None = None) -> int:
+    """Run mutmut for these mutants, or all, for so long at most; the exit status."""
     program = [sys.executable, "-m", "mutmut", "run", "--max-children", "1", *names]
-    return subprocess.run(program, cwd=ROOT, check=False).returncode
+    with subprocess.Popen(program, cwd=ROOT) as run:
+        try:
+            return run.wait(seconds)
+        except subprocess.TimeoutExpired:
+            run.send_signal(signal.SIGINT)  # it keeps what it knows
+            run.wait()
+            return 0
 
 
 def sample(number: int, seed: int) -> set[str]:

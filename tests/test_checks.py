@@ -18,6 +18,11 @@ def test_the_defaults_are_sound() -> None:
     assert ids() == []
 
 
+def test_a_niceness_that_there_is_not_is_named(settings: Any) -> None:
+    settings.REPORTS = {**settings.REPORTS, "NICENESS": 20}
+    assert ids() == ["msgnode.E009"]
+
+
 def test_the_checks_are_registered(settings: Any) -> None:
     settings.DOMAIN = ""
     assert "msgnode.E002" in [found.id for found in run_checks()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -139,3 +140,26 @@ def test_what_a_running_node_needs_has_licences_that_are_allowed() -> None:
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.long
+def test_the_bill_of_materials_has_every_locked_package(tmp_path: Path) -> None:
+    """The command of `make sbom`, which validates what it writes."""
+    program = Path(sys.executable).with_name("cyclonedx-py")
+    if not program.exists():
+        pytest.skip("cyclonedx-py is for who makes releases")
+    made = tmp_path / "sbom.json"
+    done = subprocess.run(
+        [program, "requirements", "--pyproject", "pyproject.toml", "--mc-type", "application",
+         "--output-reproducible", "--validate", "--output-file", made, "requirements.lock"],
+        cwd=ROOT, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    bill = json.loads(made.read_text(encoding="utf-8"))
+    assert bill["bomFormat"] == "CycloneDX"
+    parts = {(part["name"].lower(), part.get("version")) for part in bill["components"]}
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    locked = re.findall(r"^([\w.-]+)(?:\[[\w,-]+\])?==([\w.+!]+)", lock, re.MULTILINE)
+    assert len(locked) > 80
+    assert {(name.lower(), version) for name, version in locked} <= parts
+    assert all(part.get("hashes") or part.get("externalReferences") for part in bill["components"])

@@ -149,3 +149,46 @@ def test_a_wrong_file_ends_it_and_a_poor_index_is_said(
     assert done.returncode == status, done.stdout + done.stderr
     assert told in done.stdout + done.stderr
     assert (tmp_path / "asked").read_text().splitlines() == asked
+
+
+def test_a_node_starts_without_what_only_reports_need(script: ModuleType) -> None:
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    part = script.without_reports(lock)
+    left_out = set(LOCKED.findall(lock)) - set(LOCKED.findall(part))
+    assert {package for package, _, _ in left_out} == set(script.REPORTS)
+    assert part.count("--hash=") < lock.count("--hash=")
+    entries = re.split(r"^(?=[a-zA-Z])", part, flags=re.MULTILINE)[1:]
+    assert all("--hash=sha256:" in each for each in entries)
+
+
+def test_without_reports_the_installer_is_given_a_lock_that_lacks_them(tmp_path: Path) -> None:
+    bin_ = tmp_path / ".venv" / "bin"
+    bin_.mkdir(parents=True)
+    for name in ("uv", "python"):
+        (bin_ / name).write_text(
+            f"#!{sys.executable}\n"
+            "import shutil, sys\n"
+            f"got = {str(tmp_path / 'got')!r}\n"
+            "if '--requirement' in sys.argv: shutil.copy(sys.argv[-1], got)\n"
+        )
+        (bin_ / name).chmod(0o700)
+    done = subprocess.run(
+        [sys.executable, ROOT / ".ci" / "install", tmp_path / ".venv", "requirements",
+         "--without-reports"],
+        env={**os.environ, "PATH": str(bin_)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Spark" in done.stdout
+    got = (tmp_path / "got").read_text(encoding="utf-8")
+    assert "django==" in got
+    assert "pyspark" not in got
+
+
+def test_make_run_has_the_rest_installed_once_the_node_is_ready() -> None:
+    said = subprocess.run(
+        ["make", "--dry-run", "run", "VENV=/nowhere"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
+    ).stdout  # fmt: skip
+    assert "install /nowhere requirements --without-reports" in said
+    assert "NODE_WHEN_READY=" in said and "echo make setup" in said

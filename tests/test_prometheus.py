@@ -230,11 +230,12 @@ def look_at(prometheus: httpx.Client) -> None:
         "Traces",
         "Addresses asked",
     )
-    # A node of one worker has no faults between workers and watches no other's addresses.
-    between_workers = ("faults", "msgnode_watched_addresses")
+    # A node of one worker has no faults between workers and watches no other's addresses, and one
+    # without peers has nothing to tell of them.
+    not_here = ("faults", "msgnode_watched_addresses", "msgnode_peer_")
     unanswered = []
     for title, expression in EXPRESSIONS:
-        is_elsewhere = title.startswith(elsewhere) or any(s in expression for s in between_workers)
+        is_elsewhere = title.startswith(elsewhere) or any(s in expression for s in not_here)
         if not asked(prometheus, expression) and not is_elsewhere:
             unanswered.append((title, expression))
     assert not unanswered

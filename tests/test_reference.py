@@ -1,7 +1,7 @@
 """docs/reference holds every section and case that code and tests cite, and every case has a test.
 
 A citation names the page: `docs/reference/messages.md, section 3.1`. Tests carry the numbers of
-their cases in their names (`test_case_42_…`, `test_r22_…`, "R22 …" in JavaScript).
+their cases in their names (`test_case_42_…`, `test_r22_…`, "R22 …" or "P2 P20 …" in JavaScript).
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ _STALE = re.compile(
 )
 _NUMBERED = re.compile(r"def test_cases?_((?:p?\d+_(?:(?:and|to)_)?)+)")
 _RUNTIME = re.compile(r"def test_((?:r\d+_)+)|\(\s?\"(R\d+) ")
+_P2P = re.compile(r"\btest\(\s?\"((?:P\d+ )+)")
+
+_OF_RUNTIMES = ("msgnode/runtime", "tests/runtime/", "tests/invitations/")
 
 
 class Citation(NamedTuple):
@@ -138,10 +141,13 @@ def _each_named() -> Iterator[tuple[str, str, str]]:
             for number in re.findall(r"p?\d+", found[1]):
                 plain = number.upper() if number[0] == "p" else str(int(number))
                 yield _page_of(file, plain), plain, file
-        if file.startswith("msgnode/runtime"):
+        if file.startswith(_OF_RUNTIMES):
             for names, single in _RUNTIME.findall(text):
                 for number in re.findall(r"r\d+", names) or [single]:
                     yield "runtime", number.upper(), file
+            for names in _P2P.findall(text):
+                for number in names.split():
+                    yield "p2p", number, file
 
 
 def _page_of(file: str, number: str) -> str:
@@ -151,6 +157,8 @@ def _page_of(file: str, number: str) -> str:
         return "registry"
     if file.startswith("tests/qos/"):
         return "qos"
+    if file.startswith("tests/federation/"):
+        return "federation"
     return "identity" if int(number) > 70 else "messages"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -19,3 +19,14 @@ def until(
         assert time.monotonic() < limit, said() or f"not so within {seconds:g} s"
         time.sleep(every)
     return seen
+
+
+def in_page(page: Any, expression: str, seconds: float = 30.0) -> Any:
+    """Ask a page of a browser again and again until an expression of JavaScript is true there.
+
+    Instead of `wait_for_function`, which evaluates its text inside the page at each later look, and
+    is stopped there by a policy that forbids it.
+    """
+    return until(
+        lambda: page.evaluate(expression), seconds, lambda: f"{page.url}: never {expression}"
+    )

@@ -8,8 +8,11 @@ import re
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-from tests.node import Node
+from tests.node import Node, running
 
 PASSWORD = "let me in"
 
@@ -65,3 +68,11 @@ def log_in(node: Node) -> Browser:
     browser = Browser(node)
     browser.fill_in("login/", username="operator", password=PASSWORD)
     return browser
+
+
+@contextmanager
+def operated_node(folder: Path, template: Path, **settings: object) -> Iterator[Node]:
+    """A running node whose operator has an account."""
+    with running(folder, template, **operated(**settings)) as node:
+        log_in(node)
+        yield node

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test import Client
 
 from tests.node import Node, running
 
+from . import window
 from .browser import Browser, log_in, operated
+from .traffic import Traffic, talking
 
 
 @pytest.fixture
@@ -29,3 +32,16 @@ def console(
     with running(tmp_path_factory.mktemp("console"), template, **operated()) as node:
         yield node, log_in(node)
         assert node.is_running(), node.log()
+
+
+@pytest.fixture(scope="module")
+def chromium_window(chromium: str) -> Iterator[Any]:
+    with window.opened(chromium) as chromium_window:
+        yield chromium_window
+
+
+@pytest.fixture
+def traffic(node: Node) -> Iterator[Traffic]:
+    """Runtimes that talk through the node of the test's module."""
+    with talking(node) as traffic:
+        yield traffic

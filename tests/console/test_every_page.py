@@ -1,10 +1,11 @@
-"""Every page that the menu leads to, in a browser: wide and narrow, light and dark.
+"""Every page that the menu leads to, and one row of each list: wide and narrow, light and dark.
 
 axe finds no fault, nothing is wider than the window, and no script fails.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ import pytest
 
 from msgnode.settings.console import unfold
 from tests.accessibility import axe_faults
-from tests.node import Node, running
+from tests.node import Node
 
 from . import window
-from .browser import log_in, operated
+from .browser import operated_node
 from .traffic import talking
 
 pytestmark = pytest.mark.long
@@ -45,20 +46,21 @@ WIDER = """
 }
 """
 
+FIRST_ROW = """
+() => {
+  const link = document.querySelector("#result_list a[href*='/change/']");
+  return link?.getAttribute("href").split("?")[0] ?? "";
+}
+"""
+
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Node]:
-    with running(tmp_path_factory.mktemp("every"), template, **operated()) as node:
-        log_in(node)  # makes the account
+    with operated_node(tmp_path_factory.mktemp("every"), template) as node:
+        node.manage("shell", "-c", "from tests.console.one_of_each import fill; fill()")
         with talking(node) as traffic:
             traffic.pair(20)
             yield node
-
-
-@pytest.fixture(scope="module")
-def chromium_window(chromium: str) -> Iterator[Any]:
-    with window.opened(chromium) as chromium_window:
-        yield chromium_window
 
 
 @pytest.mark.timeout(400)  # some fifty pages, on a machine that may be busy
@@ -79,6 +81,37 @@ def test_every_page_of_the_menu_can_be_read(
         if found:
             faults[place] = found
     assert faults == {}
+    assert page.faults == []
+    page.close()
+
+
+@pytest.mark.timeout(500)  # some thirty pages and their lists, as above
+@pytest.mark.parametrize(("theme", "width"), [("light", 1440), ("dark", 390)])
+def test_every_page_of_a_row_can_be_read(
+    node: Node, chromium_window: Any, theme: str, width: int
+) -> None:
+    page = window.operator_page(chromium_window, node.port)
+    page.emulate_media(color_scheme=theme)
+    page.set_viewport_size({"width": width, "height": 900})
+    faults: dict[str, list[str]] = {}
+    seen = []
+    for place in MENU:
+        if not place.startswith("/admin/"):
+            continue
+        page.goto(place)
+        detail = page.evaluate(FIRST_ROW)
+        if not detail:
+            continue
+        page.goto(detail)
+        page.wait_for_load_state("load")
+        seen.append(detail)
+        found = axe_faults(page, "serious", "critical")
+        if wider := page.evaluate(WIDER):
+            found.append(f"wider than the window: {wider}")
+        if found:
+            faults[detail] = found
+    assert len(seen) >= 25, seen
+    assert not faults, json.dumps(faults, indent=1)
     assert page.faults == []
     page.close()
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests import waiting
 from tests.accessibility import axe_faults
-from tests.node import Node, running
+from tests.node import Node
 
-from . import window
-from .browser import log_in, operated
+from . import browser, window
 
 pytestmark = pytest.mark.long
 
@@ -24,15 +24,8 @@ LISTS = (
 
 @pytest.fixture(scope="module")
 def operated_node(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Node]:
-    with running(tmp_path_factory.mktemp("operated"), template, **operated()) as node:
-        log_in(node)  # makes the account
+    with browser.operated_node(tmp_path_factory.mktemp("operated"), template) as node:
         yield node
-
-
-@pytest.fixture(scope="module")
-def chromium_window(chromium: str) -> Iterator[Any]:
-    with window.opened(chromium) as chromium_window:
-        yield chromium_window
 
 
 @pytest.fixture
@@ -80,7 +73,7 @@ def test_a_list_follows_changes_and_keeps_what_the_operator_has_begun(
     second.goto(f"http://127.0.0.1:{operated_node.port}/")
     second.wait_for_selector("#answer-text:enabled")
     rows = "document.querySelectorAll('#result_list > tbody').length"
-    operator_page.wait_for_function(f"{rows} >= 4")
+    waiting.in_page(operator_page, f"{rows} >= 4")
     kept = operator_page.locator(f"input.action-select[value='{chosen}']")
     assert kept.is_checked()
     assert kept.evaluate("each => each === document.activeElement")
@@ -127,15 +120,15 @@ def test_the_overview_moves_and_says_when_it_is_cut_off(
     operator_page.wait_for_selector("#charts-state:empty", state="attached")
     operator_page.wait_for_selector("canvas[data-chart=traffic][data-points]")
     newcomer.fill("#note-title", "Seen on the overview")
-    operator_page.wait_for_function(
-        "document.querySelector('[data-figure=messages]').textContent !== '0/s'"
+    waiting.in_page(
+        operator_page, "document.querySelector('[data-figure=messages]').textContent !== '0/s'"
     )
     operator_page.wait_for_selector("[data-top=talkers] a")
     where = operator_page.locator("[data-top=talkers] a").first.get_attribute("href")
     operator_page.locator("[data-length=day]").click()
     operator_page.wait_for_selector("[data-length=day][aria-pressed=true]")
-    operator_page.wait_for_function(
-        "document.querySelector('#charts-state').textContent !== 'loading…'"
+    waiting.in_page(
+        operator_page, "document.querySelector('#charts-state').textContent !== 'loading…'"
     )
     assert axe_faults(operator_page, "serious", "critical") == []
     newcomer.close()

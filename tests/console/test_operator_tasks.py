@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
+from tests import waiting
 from tests.accessibility import axe_faults
 from tests.client import LIMIT, address
-from tests.node import Node, running
+from tests.node import Node
 from tests.services import redis_server
 
 from . import window
-from .browser import log_in, operated
-from .traffic import Traffic, talking
+from .browser import log_in, operated, operated_node
+from .traffic import Traffic
 
 pytestmark = pytest.mark.long
 
@@ -47,24 +48,11 @@ class Console:
 
 
 @pytest.fixture(scope="module")
-def chromium_window(chromium: str) -> Iterator[Any]:
-    with window.opened(chromium) as chromium_window:
-        yield chromium_window
-
-
-@pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Node]:
     # so little is left free that the record is not written: the disk "fills"
-    settings = operated(RECORD_MIN_FREE_BYTES=10**16, RECORD_FLUSH_SECONDS=1)
-    with running(tmp_path_factory.mktemp("tasks"), template, **settings) as node:
-        log_in(node)
+    settings = {"RECORD_MIN_FREE_BYTES": 10**16, "RECORD_FLUSH_SECONDS": 1}
+    with operated_node(tmp_path_factory.mktemp("tasks"), template, **settings) as node:
         yield node
-
-
-@pytest.fixture
-def traffic(node: Node) -> Iterator[Traffic]:
-    with talking(node) as traffic:
-        yield traffic
 
 
 @pytest.fixture
@@ -87,8 +75,8 @@ def test_who_floods_is_found_and_banned_with_three_clicks(
     expect(first).to_have_text(flooder.runtime_url, timeout=SEEN_WITHIN)
     first.click()
     page.wait_for_selector("#session-live[data-state=live]")
-    page.wait_for_function(
-        "parseFloat(document.querySelector('[data-figure=messages]').textContent) > 20"
+    waiting.in_page(
+        page, "parseFloat(document.querySelector('[data-figure=messages]').textContent) > 20"
     )
     page.wait_for_selector("canvas[data-chart=session][data-points]")
     assert axe_faults(page, "serious", "critical") == []
@@ -118,7 +106,9 @@ def test_why_it_was_refused_is_seen_and_it_is_allowed_and_passes(
     page = console.page
     page.keyboard.press("/")
     page.keyboard.type(sender.runtime_url)
-    page.get_by_role("link", name=sender.runtime_url).first.click()
+    # The overview behind the search names the session as well.
+    results = page.locator("[x-data^=searchCommand] a")
+    results.filter(has_text=sender.runtime_url).first.click()
     page.locator("a", has_text="House/P/no-notes").first.wait_for(timeout=SEEN_WITHIN)
     console.click("a", has_text="House/P/no-notes")
     page.select_option("select[name=effect]", "permit")
@@ -129,6 +119,35 @@ def test_why_it_was_refused_is_seen_and_it_is_allowed_and_passes(
     assert console.clicks <= 6
     answer = traffic.do(passed(sender, reader, to))
     assert answer["body"]["code"] == 200
+
+
+def test_who_is_stuck_is_found_and_ended_with_three_clicks(
+    traffic: Traffic, console: Console
+) -> None:
+    """It has gone away without a word, and what it is sent waits for it."""
+    from playwright.sync_api import expect
+
+    _, heard = traffic.pair(20, size=1_000)
+    stuck = traffic.runtime()
+    traffic.do(stuck.subscribe(heard))
+    stuck.cut()
+    page = console.page
+    slowest = page.locator("[data-top=readers] a").first
+    expect(slowest).to_have_text(stuck.runtime_url, timeout=SEEN_WITHIN)
+    slowest.click()
+    page.wait_for_selector("#session-live[data-state=live]")
+    page.get_by_text("detached").first.wait_for()
+    console.click("a", has_text="End session")
+    page.get_by_text("Their sockets are closed").first.wait_for()
+    page.get_by_role("button", name="End sessions", exact=True).click()
+    page.wait_for_url(lambda url: not url.rstrip("/").endswith("/end"))
+    assert console.clicks <= 3
+
+    def is_closed() -> bool:
+        page.goto(f"/admin/msgnode/session/?state__exact=closed&q={stuck.runtime_url}")
+        return bool(page.locator("#result_list a", has_text=stuck.runtime_url).count())
+
+    waiting.until(is_closed, LIMIT)
 
 
 def test_what_changed_since_yesterday_is_seen_and_taken_back_with_four_clicks(
@@ -175,9 +194,7 @@ def test_a_worker_that_died_is_said_on_the_first_page_without_a_click(
         log_in(first)
         page = window.operator_page(chromium_window, first.port)
         console = Console(page)
-        page.wait_for_function(
-            "document.querySelectorAll('#live-workers tr').length === 2", timeout=SEEN_WITHIN
-        )
+        waiting.in_page(page, "document.querySelectorAll('#live-workers tr').length === 2")
         second.kill()
         page.wait_for_selector("#live-workers .console-silent", timeout=SEEN_WITHIN)
         page.wait_for_selector("#lights li[data-state=fault]", timeout=SEEN_WITHIN)

@@ -11,12 +11,12 @@ import pytest
 from tests import waiting
 from tests.accessibility import axe_faults
 from tests.client import address
-from tests.node import Node, running
+from tests.node import Node
 
 from . import window
-from .browser import log_in, operated
+from .browser import operated_node
 from .test_every_page import WIDER
-from .traffic import Traffic, talking
+from .traffic import Traffic
 
 pytestmark = pytest.mark.long
 
@@ -25,26 +25,18 @@ LIMIT = 40_000  # ms, on a machine that has other things to do
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Node]:
-    settings = operated(RECORD_FLUSH_SECONDS=1)
-    with running(tmp_path_factory.mktemp("clicking"), template, **settings) as node:
-        log_in(node)  # makes the account
+    folder = tmp_path_factory.mktemp("clicking")
+    with operated_node(folder, template, RECORD_FLUSH_SECONDS=1) as node:
         yield node
 
 
 @pytest.fixture
-def traffic(node: Node) -> Iterator[Traffic]:
-    with talking(node) as traffic:
-        yield traffic
-
-
-@pytest.fixture
-def page(node: Node, chromium: str) -> Iterator[Any]:
-    with window.opened(chromium) as chromium_window:
-        page = window.operator_page(chromium_window, node.port)
-        page.set_default_timeout(LIMIT)
-        yield page
-        assert page.faults == []
-        page.close()
+def page(node: Node, chromium_window: Any) -> Iterator[Any]:
+    page = window.operator_page(chromium_window, node.port)
+    page.set_default_timeout(LIMIT)
+    yield page
+    assert page.faults == []
+    page.close()
 
 
 def test_a_rule_is_built_tried_published_and_rolled_back_without_typing_json(

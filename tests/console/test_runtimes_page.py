@@ -16,11 +16,12 @@ from django.test import Client
 from msgnode.console import roles
 from msgnode.console.runtimes import composed
 from msgnode.ops.asyncapi import document
+from tests import waiting
 from tests.accessibility import axe_faults
-from tests.node import Node, running
+from tests.node import Node
 
 from . import window
-from .browser import log_in, operated
+from .browser import operated_node
 
 LIMIT = 40_000  # ms, on a machine that has other things to do
 SCHEMA = Path(__file__).parents[2] / "msgnode/static/msgnode/live/schema.js"
@@ -93,8 +94,7 @@ def test_who_sees_sessions_is_let_in(client: Client) -> None:
 
 @pytest.fixture
 def node(tmp_path: Path, template: Path) -> Iterator[Node]:
-    with running(tmp_path, template, **operated()) as node:
-        log_in(node)  # makes the account
+    with operated_node(tmp_path, template) as node:
         yield node
 
 
@@ -116,7 +116,7 @@ def test_two_runtimes_talk_in_the_browser_and_each_step_is_explained(
         page.goto("/admin/runtimes/")
         page.get_by_role("button", name="Open a runtime").click()
         page.get_by_role("button", name="Open a runtime").click()
-        page.wait_for_function(f"{OPEN} === 2")
+        waiting.in_page(page, f"{OPEN} === 2")
         passed = page.locator("#passed > li")
         send = page.get_by_role("button", name="Send", exact=True)
 
@@ -159,7 +159,7 @@ def test_two_runtimes_talk_in_the_browser_and_each_step_is_explained(
         first.get_by_role("button", name="Drop its line").click()
         expect(first).to_contain_text("dropped", timeout=LIMIT)
         first.get_by_role("button", name="Let it come back").click()
-        page.wait_for_function(f"{OPEN} === 2")
+        waiting.in_page(page, f"{OPEN} === 2")
         resumed = passed.filter(has_text="node re-open to mn:/session").first.locator("pre")
         expect(resumed).to_contain_text("/<token>")  # and not the token itself
         for theme, width in (("light", 1440), ("dark", 390)):

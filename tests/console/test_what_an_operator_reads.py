@@ -20,6 +20,7 @@ from msgnode.models import Ban, ControlMessage, Session, Worker
 from msgnode.workers.lease import Lease
 from msgnode.workers.lone import register_alone
 from msgnode.workers.worker_process import WorkerId
+from spark.models import ReportRun
 
 pytestmark = pytest.mark.django_db
 
@@ -191,3 +192,20 @@ def test_a_page_that_is_not_there_says_so_in_the_nodes_look(operator: Client, pa
 
 def test_browsers_find_an_icon(client: Client) -> None:
     assert client.get("/favicon.ico")["Location"].endswith("icon.svg")
+
+
+def test_a_run_under_way_is_not_said_to_be_done_and_its_pages_follow_it(operator: Client) -> None:
+    """Its last steps take minutes, and the rows are known at the end."""
+    now = timezone.now()
+    run = ReportRun.objects.create(
+        kind="hourly", start=now, end=now, state=ReportRun.State.RUNNING, trigger="operator",
+        progress=1.0, step="storing reports",
+    )  # fmt: skip
+    page = operator.get("/admin/spark/reportrun/").content.decode()
+    assert "99% storing reports" in page and "100%" not in page
+    assert re.search(r"field-rows_text[^>]*>\s*–", page)
+    assert "data-live-list" in page
+    page = operator.get(f"/admin/spark/reportrun/{run.pk}/change/").content.decode()
+    assert "99% storing reports" in page and "data-live-detail" in page
+    ReportRun.objects.update(state=ReportRun.State.DONE, step="", rows_read=300_000)
+    assert "300,000" in operator.get("/admin/spark/reportrun/").content.decode()

@@ -61,6 +61,12 @@ class OwnRedis:
             stdout=subprocess.DEVNULL,
         )
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self._process is not None
+        return self._process.pid
+
     def stop(self) -> None:
         if self._process is not None:
             self._process.kill()

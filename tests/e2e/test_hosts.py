@@ -9,8 +9,8 @@ import asyncio
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -146,6 +146,21 @@ def machines(
         yield Machines(network.hosts, workers, balancer, network.address)
 
 
+@asynccontextmanager
+async def talking(machines: Machines) -> AsyncIterator[list[Runtime]]:
+    """Runtimes that ask one another all the while; at the end all that was asked is settled."""
+    runtimes = pairs(PAIRS, [machines.balancer])
+    async with asyncio.TaskGroup() as group:
+        jobs = [group.create_task(each.live(n)) for n, each in enumerate(runtimes)]
+        await until_back(runtimes)
+        asking = group.create_task(traffic(runtimes[:PAIRS]))
+        yield runtimes
+        asking.cancel()
+        await until_quiet(runtimes[:PAIRS])
+        for job in jobs:
+            job.cancel()
+
+
 def assert_nothing_is_lost_in_silence(runtimes: list[Runtime]) -> None:
     askers = runtimes[:PAIRS]
     assert {each.url: lost for each in askers if (lost := each.silently_lost())} == {}
@@ -158,11 +173,7 @@ def assert_nothing_is_lost_in_silence(runtimes: list[Runtime]) -> None:
 async def test_w7_restarted_one_after_another_two_machines_lose_nothing_in_silence(
     machines: Machines,
 ) -> None:
-    runtimes = pairs(PAIRS, [machines.balancer])
-    async with asyncio.TaskGroup() as group:
-        jobs = [group.create_task(each.live(n)) for n, each in enumerate(runtimes)]
-        await until_back(runtimes)
-        asking = group.create_task(traffic(runtimes[:PAIRS]))
+    async with talking(machines) as runtimes:
         await asyncio.sleep(2)
         for worker in machines.workers:
             worker.terminate()
@@ -170,10 +181,6 @@ async def test_w7_restarted_one_after_another_two_machines_lose_nothing_in_silen
             await until_back(runtimes)
             await asyncio.to_thread(worker.start)
             await asyncio.sleep(2)
-        asking.cancel()
-        await until_quiet(runtimes[:PAIRS])
-        for job in jobs:
-            job.cancel()
     assert_nothing_is_lost_in_silence(runtimes)
     assert {code for each in runtimes for code in each.closes} == {3001}
 
@@ -203,11 +210,7 @@ async def test_w1_w7_of_a_machine_that_is_cut_off_the_others_take_the_sessions(
 ) -> None:
     lost = machines.workers[1]
     begin, end = CUTS[cut]
-    runtimes = pairs(PAIRS, [machines.balancer])
-    async with asyncio.TaskGroup() as group:
-        jobs = [group.create_task(each.live(n)) for n, each in enumerate(runtimes)]
-        await until_back(runtimes)
-        asking = group.create_task(traffic(runtimes[:PAIRS]))
+    async with talking(machines) as runtimes:
         await asyncio.sleep(2)
         begin(machines)
         await _until(lambda: any(each.closes for each in runtimes))
@@ -216,10 +219,6 @@ async def test_w1_w7_of_a_machine_that_is_cut_off_the_others_take_the_sessions(
         end(machines)
         await _until(lambda: lost.get("/health/ready") == 200)
         await asyncio.sleep(2)
-        asking.cancel()
-        await until_quiet(runtimes[:PAIRS])
-        for job in jobs:
-            job.cancel()
     assert lost.is_running()
     assert "lease" in lost.log()
     assert_nothing_is_lost_in_silence(runtimes)
@@ -228,17 +227,9 @@ async def test_w1_w7_of_a_machine_that_is_cut_off_the_others_take_the_sessions(
 async def test_w6_w7_over_a_slow_cable_all_arrives_and_nobody_is_taken_for_dead(
     machines: Machines,
 ) -> None:
-    runtimes = pairs(PAIRS, [machines.balancer])
-    async with asyncio.TaskGroup() as group:
-        jobs = [group.create_task(each.live(n)) for n, each in enumerate(runtimes)]
-        await until_back(runtimes)
+    async with talking(machines) as runtimes:
         machines.hosts[1].slow("2mbit")
-        asking = group.create_task(traffic(runtimes[:PAIRS]))
         await asyncio.sleep(3 * LEASE)
-        asking.cancel()
-        await until_quiet(runtimes[:PAIRS])
-        for job in jobs:
-            job.cancel()
     assert_nothing_is_lost_in_silence(runtimes)
     assert {code for each in runtimes for code in each.closes} == set()
     assert all("lost its lease" not in each.log() for each in machines.workers)

@@ -40,6 +40,22 @@ def test_it_says_ready_once_everything_answers_and_leaves_nothing_behind(tmp_pat
 
 
 @pytest.mark.long
+def test_a_second_node_is_started_beside_the_first_with_one_word(tmp_path: Path) -> None:
+    port = free_port()  # the first's
+    command = (sys.executable, "manage.py", "run", "--second")
+    with Launched(tmp_path / "data", port, command) as node:
+        line = node.line_with("two domains:")
+        named = f"?with=second.localhost@http://localhost:{port + 1}"
+        assert line == f"two domains: http://localhost:{port}/{named}#two-domains"
+        second = tmp_path / "data" / "second"
+        assert read_address(second) == (f"127.0.0.1:{port + 1}", "second.localhost")
+        node.signal(signal.SIGTERM)
+        assert node.status() == 0, node.text()
+        assert node.survivors() == []
+    assert not (tmp_path / "data" / "node.sqlite3").exists()
+
+
+@pytest.mark.long
 def test_a_port_in_use_is_named_at_once(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -182,7 +198,7 @@ def test_a_program_that_cannot_start_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("turn", [signal.SIGTERM, signal.SIGINT], ids=lambda turn: turn.name)
 def test_it_stops_when_make_is_told_to(tmp_path: Path, turn: signal.Signals) -> None:
     binaries = Path(sys.executable).parent
-    make = ("make", "--old-file=.venv/.run", f"BIN={binaries}", "run")
+    make = ("make", "--old-file=.venv/.start", f"BIN={binaries}", "run")
     with Launched(tmp_path, free_port(), command=make) as node:
         node.ready()
         node.signal(turn)

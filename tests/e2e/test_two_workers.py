@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from msgnode.redis.client import RedisClient
-from tests.client import Client, address, code
+from tests.client import Client, Frame, address, code
 from tests.e2e.pair import OwnRedis
-from tests.node import Node
+from tests.node import Node, eventually
 from tests.slow_link import SlowLink, slow_link
 
 pytestmark = pytest.mark.xdist_group("two workers")
@@ -39,11 +39,11 @@ LIMITS = {"LINK_BYTES": 1_000_000, "OUTBOX_BYTES": 1_000_000}  # soon full, so t
 class Workers:
     """Two workers of one node, their Redis, and the link over which the other hears it."""
 
-    def __init__(self, one: Node, other: Node, link: SlowLink, redis_url: str) -> None:
+    def __init__(self, one: Node, other: Node, link: SlowLink, redis: OwnRedis) -> None:
         self.one = one
         self.other = other
         self.link = link
-        self.redis_url = redis_url
+        self.redis = redis
         self.clients = AsyncExitStack()
 
     async def come(self, to: Node) -> Client:
@@ -57,7 +57,7 @@ class Workers:
 @pytest.fixture(scope="module")
 def running(
     tmp_path_factory: pytest.TempPathFactory, template: Path
-) -> Iterator[tuple[Node, Node, SlowLink, str]]:
+) -> Iterator[tuple[Node, Node, SlowLink, OwnRedis]]:
     place = tmp_path_factory.mktemp("two")
     shutil.copy(template, place / "node.sqlite3")
     redis = OwnRedis(place)
@@ -69,7 +69,7 @@ def running(
         try:
             with ThreadPoolExecutor() as both:
                 list(both.map(Node.start, (one, other)))
-            yield one, other, link, redis.url
+            yield one, other, link, redis
             assert one.is_running(), one.log()
             assert other.is_running(), other.log()
         finally:
@@ -79,7 +79,7 @@ def running(
 
 
 @pytest.fixture
-async def workers(running: tuple[Node, Node, SlowLink, str]) -> AsyncIterator[Workers]:
+async def workers(running: tuple[Node, Node, SlowLink, OwnRedis]) -> AsyncIterator[Workers]:
     both = Workers(*running)
     yield both
     both.link.delay = 0
@@ -87,13 +87,13 @@ async def workers(running: tuple[Node, Node, SlowLink, str]) -> AsyncIterator[Wo
 
 
 @contextmanager
-def frozen(worker: Node) -> Iterator[None]:
-    """A worker that does nothing at all while the block runs."""
-    os.kill(worker.pid, signal.SIGSTOP)
+def frozen(process: Node | OwnRedis) -> Iterator[None]:
+    """A worker, or Redis, that does nothing at all while the block runs."""
+    os.kill(process.pid, signal.SIGSTOP)
     try:
         yield
     finally:
-        os.kill(worker.pid, signal.SIGCONT)
+        os.kill(process.pid, signal.SIGCONT)
 
 
 async def test_w5_after_a_200_a_worker_that_hears_late_routes_it_as_well(workers: Workers) -> None:
@@ -194,14 +194,14 @@ async def test_w12_an_update_for_many_sessions_of_a_worker_goes_there_once(
     for listening in (beside, observers):
         for observer in listening:
             assert code(await observer.subscribe(f"{held}/changes")) == 200
-        before = await bytes_of(workers.redis_url)
+        before = await bytes_of(workers.redis.url)
         for value in range(10):
             body = {"value": value, "text": text}
             await reporter.send("update", f"{held}/changes", body, sender=held)
         for observer in listening:
             for value in range(10):
                 assert (await observer.expect(type="update"))["body"]["value"] == value
-        taken.append(await bytes_of(workers.redis_url) - before)
+        taken.append(await bytes_of(workers.redis.url) - before)
     within, across = taken
     assert within < 5 * len(text)
     assert 10 * len(text) <= across < 20 * len(text)
@@ -295,16 +295,23 @@ async def all_arrive(reader: Client, number: int) -> None:
     assert arrived == list(range(number))
 
 
-async def test_what_a_registration_names_is_looked_up_at_the_other_worker(
+async def test_w9_a_worker_knows_nothing_of_sessions_to_which_nothing_is_sent(
     workers: Workers,
 ) -> None:
-    here, there = await workers.come(workers.one), await workers.come(workers.other)
-    workers.link.delay = DELAY
-    (made,) = await here.allocate("comm")
-    (held,) = await there.allocate()
-    value = {"name": "x", "schema": "s", "url": made, "reporter": held, "expires": 60}
-    answer = await here.ask("create", REGISTRY, {"value": value})
-    assert code(answer) == 403, answer
+    here = await workers.come(workers.one)
+    before = runtimes(workers.one)
+    there = [await workers.come(workers.other) for _ in range(10)]
+    for client in there:
+        await client.allocate()
+    assert code(await here.ask("create", address())) == 404
+    assert runtimes(workers.one) == before
+    await here.send("create", there[0].runtime_url, {"value": 1})
+    await there[0].expect(type="create")
+    assert runtimes(workers.one) == before + 1
+    await there[0].close_session()
+    async with asyncio.timeout(10):
+        while runtimes(workers.one) != before:
+            await eventually()
 
 
 async def test_w5_where_nobody_was_who_comes_is_heard_of_before_it_is_answered(
@@ -318,6 +325,19 @@ async def test_w5_where_nobody_was_who_comes_is_heard_of_before_it_is_answered(
         assert code(await here.subscribe(claimed)) == 200
         await there.send("create", claimed, {"value": claimed})
         assert (await here.expect(type="create"))["body"]["value"] == claimed
+
+
+async def test_w4_at_a_worker_that_is_frozen_somebody_may_be_and_it_is_soon_said_so(
+    workers: Workers,
+) -> None:
+    here, there = await workers.come(workers.one), await workers.come(workers.other)
+    also = await workers.come(workers.one)
+    (held,) = await there.allocate()
+    with frozen(workers.other):
+        async with asyncio.timeout(PATIENCE * 2 / 3):
+            answers = here.ask("create", held), also.ask("create", there.runtime_url)
+            assert [code(each) for each in await asyncio.gather(*answers)] == [503, 503]
+    await until_heard(here, there, held)
 
 
 async def test_a_runtime_that_comes_back_to_two_workers_at_once_has_one_session(
@@ -344,3 +364,76 @@ async def test_a_runtime_that_comes_back_to_two_workers_at_once_has_one_session(
         )
         (got,) = [each for each in arrived if isinstance(each, dict)]
         assert got["to"] == held
+
+
+async def test_what_a_registration_names_is_looked_up_at_the_other_worker(
+    workers: Workers,
+) -> None:
+    here, there = await workers.come(workers.one), await workers.come(workers.other)
+    (held,) = await there.allocate()
+    (made,) = await here.allocate("comm")
+    value = {"name": "x", "schema": "s", "url": made, "reporter": held, "expires": 60}
+    answer = await here.ask("create", REGISTRY, {"value": value})
+    assert code(answer) == 403, answer
+
+
+async def test_w6_what_waits_for_a_slow_directory_arrives_in_order(workers: Workers) -> None:
+    here, there = await workers.come(workers.one), await workers.come(workers.other)
+    held, further = await there.allocate(number=2)
+    asked = number_of(workers.one, "msgnode_holders_asked_total")
+    with frozen(workers.redis):
+        for number in range(100):
+            await here.send("create", (held, further)[number % 2], {"value": number})
+        async with asyncio.timeout(10):
+            while number_of(workers.one, "msgnode_holders_asked_total") == asked:
+                await eventually()
+    values = [(await there.expect(type="create"))["body"]["value"] for _ in range(100)]
+    assert values == list(range(100))
+
+
+async def test_w4_while_the_directory_does_not_answer_what_is_not_known_is_said_and_counted(
+    workers: Workers,
+) -> None:
+    here, there = await workers.come(workers.one), await workers.come(workers.other)
+    (held,) = await there.allocate()
+    (known,) = await here.allocate()
+    unknown = number_of(workers.one, "msgnode_holders_unknown_total")
+    with frozen(workers.redis):
+        async with asyncio.timeout(PATIENCE * 2 / 3):
+            assert code(await here.ask("create", held)) == 503
+            await here.send("create", known, {"value": 2})
+            assert (await here.expect(type="create"))["to"] == known
+    assert number_of(workers.one, "msgnode_holders_unknown_total") > unknown
+    await until_heard(here, there, held)
+
+
+async def until_heard(here: Client, there: Client, held: str) -> None:
+    """Send until it arrives; what does not is answered 503."""
+    async with asyncio.timeout(20):
+        await here.send("create", held, {"value": 1})
+        while (frame := await there_or_answer(here, there)).get("to") != held:
+            if frame["type"] == "response":
+                assert code(frame) == 503
+                await here.send("create", held, {"value": 1})
+
+
+async def there_or_answer(here: Client, there: Client) -> Frame:
+    """What comes first: the answer of the node, or the message where it was sent."""
+    both = [asyncio.create_task(each.receive()) for each in (here, there)]
+    done, rest = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    for each in rest:
+        each.cancel()
+    return next(iter(done)).result()
+
+
+def runtimes(worker: Node) -> int:
+    """The runtimes in a worker's routing table."""
+    return number_of(worker, 'msgnode_routes\\{[^}]*table="runtimes"')
+
+
+def number_of(worker: Node, metric: str) -> int:
+    """A metric of this worker, by a pattern of its name and labels."""
+    metrics = worker.text("/metrics?worker=this")
+    found = re.search(rf"^{metric}[^}} ]*\}}? (\S+)", metrics, re.MULTILINE)
+    assert found is not None
+    return int(float(found[1]))

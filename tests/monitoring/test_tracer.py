@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from msgnode.bus.trace import TracePart
 from msgnode.core.decision import Decision, Effect
+from msgnode.core.identity import Identity
 from msgnode.core.pending import Pending
 from msgnode.core.record import Outcome
 from msgnode.monitoring import tracer as tracing
@@ -77,6 +79,56 @@ async def test_a_message_that_is_watched_is_shown_with_its_steps() -> None:
     assert len(scene.target.frames) == 1
     assert scene.row().outcome is Outcome.DELIVERED
     assert len(scene.tapped) == 1  # who looks on sees it once
+
+
+def facts(part: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    return [span["facts"] for span in part["spans"] if span["name"] == name]
+
+
+async def test_each_step_says_what_is_known_of_it_and_nothing_that_is_empty() -> None:
+    doubtful = Decision(
+        Effect.PERMIT, True, True, ("set", "rule"), errors=("one", "two"), version=3
+    )
+    scene = Scene(enforcer=FakeEnforcer(**{"in": doubtful}))
+    tracer = tracer_of(scene)
+    tracer.ask(ALL)
+    scene.say()
+    (part,) = parts(tracer)
+    assert facts(part, "admission") == [{"speaker": "not identified"}]
+    told = {"effect": "permit", "rule": "set/rule", "version": 3, "errors": "one; two"}
+    assert facts(part, "policies in") == [told]
+    assert facts(part, "policies out") == [{"effect": "notApplicable"}]
+    assert facts(part, "route") == [{"to": TWO}]
+    (delivered,) = facts(part, "deliver")
+    target = scene.target
+    assert delivered == {"session": target.id, "runtime": TWO, "result": "written"}
+    spans = part["spans"]
+    assert all(part["at"] <= span["at"] <= part["at"] + part["seconds"] for span in spans)
+    assert all(0 <= span["seconds"] <= part["seconds"] for span in spans)
+
+
+async def test_a_step_says_whether_the_listener_is_with_another_worker() -> None:
+    scene = Scene()
+    scene.target.is_here = False
+    tracer = tracer_of(scene)
+    tracer.ask(ALL)
+    scene.say()
+    (part,) = parts(tracer)
+    assert facts(part, "deliver")[0]["worker"] == "another"
+
+
+async def test_a_step_says_who_speaks_by_name_or_else_by_subject() -> None:
+    scene = Scene()
+    tracer = tracer_of(scene)
+    tracer.ask(ALL)
+    for username in ("bob@localhost", ""):
+        identity = Identity("https://issuer", "subject 1", username)
+        scene.caller.speaker = scene.sender.speaker = replace(
+            scene.sender.speaker, identity=identity
+        )
+        scene.say()
+    told = [facts(part, "admission")[0]["speaker"] for part in parts(tracer)]
+    assert told == ["bob@localhost", "subject 1"]
 
 
 async def test_what_is_delivered_has_no_trace_of_being_traced() -> None:
@@ -152,6 +204,9 @@ async def test_an_answer_that_comes_later_is_a_step() -> None:
     await asyncio.wait_for(scene.caller.answered.wait(), 30)
     (part,) = parts(tracer)
     assert names(part)[-1] == "answer"
+    (answered,) = facts(part, "answer")
+    assert answered == {"component": "fake", "bytes": len(scene.caller.frames[0])}
+    assert scene.caller.pending == 0
     assert part["outcome"] == "answered"
 
 

@@ -41,6 +41,13 @@ def test_a_closed_world_always_decides(algorithm, effect):
     assert outcome(rules=[rule(effect, BROKEN)], alg=algorithm).effect == effect
 
 
+def test_what_a_closed_world_decides_by_itself_is_said_to_be_its_own():
+    never = rule("permit", {"msgId": {"equals": 9}})
+    policy = {"id": "P", "ruleCombiningAlgorithm": "denyUnlessPermit", "rules": [never]}
+    decided = outcome(sets=[{"id": "S", "policies": [policy]}])
+    assert (decided.effect, decided.deciding) == ("deny", ("S", "P"))
+
+
 def test_a_closed_world_tells_what_could_not_be_evaluated():
     assert outcome(rules=[rule("permit", BROKEN)], alg="denyUnlessPermit").errors
 

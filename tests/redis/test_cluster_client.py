@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -88,15 +89,9 @@ async def test_what_is_sent_over_a_cluster_is_received_once_in_order(running: Re
 async def test_the_directory_finds_what_lies_on_all_masters(running: RedisCluster) -> None:
     directory = Directory(running.url, uuid.uuid4().hex)
     await directory.start()
-    directory.claim(Kind.SESSION, "session", "one")
     addresses = [f"hyperty://d/{number}" for number in range(100)]
-    for address in addresses:
-        directory.claim(Kind.ADDRESS, address, "session")
-    directory.claim(Kind.RUNTIME, "runtime://d/1", "session")
-    await _taken(directory)
-    found = await directory.find(addresses, [], [(Kind.RUNTIME, "runtime://d/1")])
-    assert found.workers == dict.fromkeys(addresses, "one")
-    assert found.runtimes == {"runtime://d/1": {"one"}}
+    assert await directory.join(addresses, "one") == dict.fromkeys(addresses, {"one"})
+    assert await directory.members(Kind.NAME, addresses) == dict.fromkeys(addresses, {"one"})
     await directory.close()
 
 
@@ -109,21 +104,20 @@ async def test_w11_when_a_master_ends_its_replica_serves_and_all_is_entered_agai
     said: asyncio.Queue[None] = asyncio.Queue()
     await directory.start()
     directory.on_connected = lambda: said.put_nowait(None)
-    directory.keep_filled("one")
+    await directory.keep_filled("one")
     layer = StreamChannelLayer([running.url])
     channels = [await layer.new_channel() for _ in range(6)]
-    await _taken(directory)
-    assert await directory.is_filled("one")
+    assert await directory.are_filled(["one"])
     running.servers[0].stop()
     await asyncio.wait_for(said.get(), 60)
     async with asyncio.timeout(60):
         while await _is_filled(directory) is not False:
             await eventually()
-    directory.keep_filled("one")
     async with asyncio.timeout(60):
         while await _is_filled(directory) is not True:
             await eventually()
-            await directory.say_again()
+            with suppress(RedisFault):
+                await directory.keep_filled("one")
         for channel in channels:
             while not await _sent(layer, channel):
                 await eventually()
@@ -131,15 +125,9 @@ async def test_w11_when_a_master_ends_its_replica_serves_and_all_is_entered_agai
     await asyncio.gather(layer.close(), directory.close())
 
 
-async def _taken(directory: Directory) -> None:
-    while (last := directory.last) is not None:
-        await last
-        await asyncio.sleep(0)
-
-
 async def _is_filled(directory: Directory) -> bool | None:
     try:
-        return await directory.is_filled("one")
+        return await directory.are_filled(["one"])
     except RedisFault:
         return None
 

@@ -113,7 +113,7 @@ async def test_a_new_session_comes_after_the_others_were_asked_and_all_can_find_
     door: Door,
 ) -> None:
     found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    door.door.findable = lambda: found
+    door.door.findable = lambda runtime_url: found if runtime_url == URL else None
     door.say("open")
     await turns()
     assert (door.others.asked, door.table.runtimes) == ([URL], {})

@@ -1,0 +1,96 @@
+"""One row of most kinds, for pages that are tried one after another.
+
+`manage.py shell -c 'from tests.console.one_of_each import fill; fill()'` puts them into a node.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+
+from axes.models import AccessAttempt
+from django.utils import timezone
+from django_celery_beat.models import CrontabSchedule, PeriodicTask
+from django_celery_results.models import TaskResult
+
+from msgnode.console.audit import note
+from msgnode.models import (
+    AddressPool,
+    Alarm,
+    AlarmNotice,
+    AlarmRule,
+    Allocation,
+    Ban,
+    ControlMessage,
+    MqttTopic,
+    Revocation,
+    Session,
+    Subscription,
+)
+from msgnode.qos.models import Customer, TrafficClass, TurnServer
+from policies.authoring import pap
+from policies.authoring.drafts import replace_draft
+from policies.models import DecisionEntry, NamedList, PolicyTest, RuleHits
+from spark.models import ReportRun
+
+
+def fill() -> None:
+    """Make them."""
+    now = timezone.now()
+    _traffic()
+    _policies()
+    Ban.objects.create(kind="runtime", value="runtime://localhost/b", reason="spam")
+    Alarm.objects.create(kind="disk", text="It fills.")
+    rule = AlarmRule.objects.create(name="flood", figure="messages", limit=1e9, seconds=60)
+    AlarmNotice.objects.create(
+        rule=rule, target="op@example.org", is_raised=True, text="too much", sent_at=now
+    )
+    MqttTopic.objects.create(
+        topic="site/+/temperature", object="comm://localhost/site", attribute="temperature"
+    )
+    Revocation.objects.create(
+        issuer="https://idp.example", subject="eve", ends_at=now + timedelta(days=1)
+    )
+    ControlMessage.objects.create(kind="session.end", payload={"sessions": ["a"]})
+    note("operator", "ban.add", "runtime://localhost/b", {}, {"id": 1})
+    video = TrafficClass.objects.get_or_create(name="video", defaults={"bitrate": 2_500_000})[0]
+    TurnServer.objects.create(
+        name="turn1", urls="turn:turn.example:3478?transport=udp", capacity=2 * video.bitrate
+    )
+    Customer.objects.create(name="csp1")
+    ReportRun.objects.create(
+        kind="hourly", start=now, end=now, state=ReportRun.State.FAILED, trigger="operator"
+    )
+    every = CrontabSchedule.objects.create(minute="5")
+    PeriodicTask.objects.create(name="mine", task="spark.hourly", crontab=every)
+    TaskResult.objects.create(task_id="x", task_name="spark.hourly", status="SUCCESS")
+    AccessAttempt.objects.create(
+        username="eve", ip_address="192.0.2.1", failures_since_start=3, attempt_time=now
+    )
+
+
+def _traffic() -> None:
+    session = Session.objects.create(
+        runtime_url="runtime://localhost/a", token_hash=uuid.uuid4().hex, handshake="ws",
+        state="detached",
+    )  # fmt: skip
+    Allocation.objects.create(address="comm://localhost/a", scheme="comm", session=session)
+    Subscription.objects.create(address="comm://localhost/a/changes", session=session)
+    AddressPool.objects.create(scheme="sip")
+
+
+def _policies() -> None:
+    condition = {"anyOf": [{"msgTo": {"like": "*/x"}}, {"time": {"between": "22:00 06:00"}}]}
+    rules = [{"id": "R", "effect": "deny", "condition": condition}]
+    policies = [{"id": "P", "rules": rules}]
+    replace_draft([{"id": "S", "mode": "shadow", "policies": policies}], {})
+    pap.publish()
+    pap.publish()
+    NamedList.objects.create(name="staff", members="eve@example.org")
+    PolicyTest.objects.create(name="t", case={"expect": "deny"}, is_active=False)
+    RuleHits.objects.create(path="S/P/R", hits=7, last_hit=timezone.now())
+    DecisionEntry.objects.create(
+        at=timezone.now(), direction="in", effect="deny", passes=False, version=1, type="read",
+        sender="a", to="b", path="S/P/R",
+        message='{"id":1,"type":"read","from":"a","to":"b","body":{}}',
+    )  # fmt: skip

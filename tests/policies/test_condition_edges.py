@@ -1,0 +1,180 @@
+"""The edges of comparisons: first and last value of an interval, one value and several, no value.
+
+Each condition is decided on its own, where it is compiled to one expression, and beside others.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from msgnode.core.decision import Direction
+from msgnode.core.identity import Identity, Speaker
+from policies.authoring.cases import facts_of
+from policies.engine.attributes import Facts, Surroundings
+from policies.engine.conditions import compile_condition
+from policies.engine.documents import read_document, read_text
+from policies.engine.language import CannotEvaluate, Condition, PolicyError
+from policies.engine.scan import compile_flat, compile_scan
+
+
+def condition_of(raw: Any) -> Condition:
+    rule = {"effect": "permit", "condition": raw}
+    (policy_set,) = read_document([{"policies": [{"rules": [rule]}]}], forced=True)
+    return policy_set.policies[0].rules[0].condition
+
+
+def holds(raw: Any, **case: Any) -> bool:
+    """What the condition says, the same in each of its forms."""
+    condition, facts = condition_of(raw), facts_of(case)
+    answers = {
+        bool(compile_condition(condition)(facts)),
+        bool(compile_flat(condition)(facts)),
+        bool(compile_scan([(0, condition), (1, condition)])(facts)),
+    }
+    (answer,) = answers
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("intervals", "inside", "outside"),
+    [
+        ("2 5", (2, 3, 5), (1, 6)),
+        (["2 5", "8 9"], (2, 5, 8, 9), (1, 6, 7, 10)),
+    ],
+)
+def test_an_interval_has_both_its_ends(
+    intervals: Any, inside: tuple[int, ...], outside: tuple[int, ...]
+) -> None:
+    raw = {"msgId": {"between": intervals}}
+    assert [holds(raw, msg={"id": number}) for number in inside] == [True] * len(inside)
+    assert [holds(raw, msg={"id": number}) for number in outside] == [False] * len(outside)
+
+
+@pytest.mark.parametrize(
+    ("intervals", "inside", "outside"),
+    [
+        ("23:00 01:00", ("23:00", "23:30", "00:00", "01:00"), ("01:01", "22:59")),
+        (["23:00 01:00", "04:00 05:00"], ("23:00", "01:00", "04:00", "05:00"), ("03:59", "06:00")),
+    ],
+)
+def test_an_interval_of_times_may_pass_midnight_and_has_both_its_ends(
+    intervals: Any, inside: tuple[str, ...], outside: tuple[str, ...]
+) -> None:
+    raw = {"time": {"between": intervals}}
+    assert [holds(raw, now=f"2017-03-15T{time}:00") for time in inside] == [True] * len(inside)
+    assert not any(holds(raw, now=f"2017-03-15T{time}:00") for time in outside)
+
+
+@pytest.mark.parametrize(
+    ("test", "inside", "outside"),
+    [
+        ({"moreThan": 2}, (3,), (1, 2)),
+        ({"lessThan": 2}, (1,), (2, 3)),
+        ({"moreThan": [2, 5]}, (3, 6), (2,)),
+        ({"lessThan": [2, 5]}, (1, 4), (5,)),
+    ],
+)
+def test_more_and_less_leave_out_the_value_itself_and_one_of_several_is_enough(
+    test: dict[str, Any], inside: tuple[int, ...], outside: tuple[int, ...]
+) -> None:
+    assert all(holds({"msgId": test}, msg={"id": number}) for number in inside)
+    assert not any(holds({"msgId": test}, msg={"id": number}) for number in outside)
+
+
+@pytest.mark.parametrize("operator", ["equals", "in"])
+def test_one_of_several_values_is_enough(operator: str) -> None:
+    one, several = {operator: ["create"]}, {operator: ["read", "create"]}
+    assert holds({"actionType": one})
+    assert holds({"actionType": several})
+    assert not holds({"actionType": several}, msg={"type": "update"})
+    assert not holds({"actionType": one}, msg={"type": "read"})
+
+
+def test_of_an_attribute_with_several_values_one_that_is_meant_is_enough() -> None:
+    for wanted in ("a", ["a"], ["x", "a"]):
+        raw = {"resource": {"equals": wanted}}
+        assert holds(raw, msg={"body": {"resource": "a"}})
+        assert holds(raw, msg={"body": {"resource": ["b", "a"]}})
+        assert not holds(raw, msg={"body": {"resource": ["b"]}})
+        assert not holds(raw, msg={"body": {"resource": []}})
+        assert not holds(raw)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "like", "unlike"),
+    [
+        ("*@a.com", ("bob@a.com",), ("bob@b.com", "bob@a.comx")),
+        ("bob*", ("bob@a.com",), ("eve-bob@a.com",)),
+        ("b*@*.com", ("bob@a.com",), ("bob@a.org", "eve@a.com")),
+        (["*@b.com", "bob*"], ("bob@a.com", "eve@b.com"), ("eve@a.com",)),
+        (["*@b.com", "eve*"], ("bob@b.com", "eve@a.com"), ("bob@a.com",)),
+    ],
+)
+def test_patterns(pattern: Any, like: tuple[str, ...], unlike: tuple[str, ...]) -> None:
+    raw = {"srcUsername": {"like": pattern}}
+    assert [holds(raw, user=user) for user in like] == [True] * len(like)
+    assert not any(holds(raw, user=user) for user in unlike)
+    assert not holds(raw)
+
+
+@pytest.mark.parametrize(
+    ("user", "idp", "domain"),
+    [
+        ("bob@A.com", "google.com", "a.com"),
+        ("bob", "Google.com", "google.com"),
+        ("bob", "", "bob"),
+        ("", "Google.com", "google.com"),
+        ("", "", None),
+    ],
+)
+def test_the_domain_of_a_user_is_that_of_his_name_or_of_who_vouches_for_him(
+    user: str, idp: str, domain: str | None
+) -> None:
+    identity = Identity("https://issuer", "1", user, idp)
+    message, speaker = facts_of({}).message, Speaker("1", "", identity=identity)
+    facts = Facts(message, speaker, Direction.IN, message.recipients[0], Surroundings())
+    assert facts["srcIDPDomain"] == domain
+
+
+@pytest.mark.parametrize(
+    ("rule", "path"),
+    [
+        ({"effect": "perhaps"}, "$[0].policies[0].rules[0].effect"),
+        ({"effect": "deny", "id": True}, "$[0].policies[0].rules[0].id"),
+        ({"effect": "deny", "id": ""}, "$[0].policies[0].rules[0].id"),
+        ({"effect": "deny", "id": "x" * 1000}, "$[0].policies[0].rules[0].id"),
+        ({"effect": "deny", "priority": "high"}, "$[0].policies[0].rules[0].priority"),
+        ({"effect": "deny", "obligations": 1}, "$[0].policies[0].rules[0].obligations"),
+        ({"effect": "deny", "target": 1}, "$[0].policies[0].rules[0].target"),
+        ({"effect": "deny", "condition": 1}, "$[0].policies[0].rules[0].condition"),
+        ({"effect": "deny", "colour": "red"}, "$[0].policies[0].rules[0].colour"),
+    ],
+)
+def test_a_fault_of_a_rule_is_named_with_its_place(rule: dict[str, Any], path: str) -> None:
+    with pytest.raises(PolicyError) as found:
+        read_document([{"policies": [{"rules": [rule]}]}])
+    assert [problem.path for problem in found.value.problems] == [path]
+
+
+def test_a_text_that_is_no_json_is_refused_as_a_whole() -> None:
+    with pytest.raises(PolicyError) as found:
+        read_text("[{")
+    assert [problem.path for problem in found.value.problems] == ["$"]
+
+
+def test_the_lists_that_are_kept_are_known_to_a_text() -> None:
+    rule = {"effect": "deny", "condition": {"msgFrom": {"in": "@bad"}}}
+    text = json.dumps([{"policies": [{"rules": [rule]}]}])
+    read_text(text, {"bad": ("a",)})
+    with pytest.raises(PolicyError, match="bad"):
+        read_text(text)
+
+
+def test_a_condition_on_what_is_unknown_says_what_it_cannot_evaluate() -> None:
+    condition = condition_of({"nobody": {"equals": 1}})
+    for check in (compile_condition(condition), compile_flat(condition)):
+        with pytest.raises(CannotEvaluate, match="nobody"):
+            check(facts_of({}))
