@@ -7,16 +7,16 @@ import os
 from typing import Any
 
 from celery import Celery
-from celery.signals import beat_init, setup_logging
+from celery.signals import beat_init, setup_logging, worker_ready
 from django.conf import settings
-
-from msgnode.redis.url import celery_broker
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgnode.settings")
 
 app = Celery("msgnode")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 if "+sentinel://" in settings.CELERY_BROKER_URL:
+    from msgnode.redis.url import celery_broker  # the client of Redis is for who has one
+
     broker, options = celery_broker(settings.CELERY_BROKER_URL)
     app.conf.update(broker_url=broker, broker_transport_options=options)
 app.autodiscover_tasks()
@@ -32,3 +32,9 @@ def log_like_the_node(**_: Any) -> None:
 def mark_beat(**_: Any) -> None:
     """Beat has read its schedule: `manage.py run` waits for this mark."""
     (settings.DATA_DIR / "beat.started").touch()
+
+
+@worker_ready.connect
+def mark_worker(**_: Any) -> None:
+    """The worker takes tasks: `manage.py run` waits for this mark too."""
+    (settings.DATA_DIR / "worker.started").touch()

@@ -11,6 +11,7 @@ E016 DEVICE_MQTT has what it needs             E017 numbers of MQTT are positive
 E018 DEVICE_WEBHOOKS has what it needs         E019 DEVICE_PUSH has what it needs
 E020 ADMISSION and ADMISSION_DOMAINS name modes of admission
 E021 traces have a ratio that is one, and what their endpoint needs
+E022 FEDERATION is one of its words, and has what it needs
 W001 PING_TIMEOUT is longer than a reader may be behind
 """
 
@@ -29,6 +30,7 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
 
+from msgnode.federation import checks as federation_checks
 from msgnode.sessions.session import READER_PATIENCE
 
 RESUME_WORDS = ("always", "when-idle", "with-proof")
@@ -103,6 +105,9 @@ def _words() -> Iterator[CheckMessage]:
         )
     if not 0 < settings.WORKERS <= 256:
         yield Error(f"WORKERS is {settings.WORKERS}.", hint="It is 1 to 256.", id="msgnode.E009")
+    niceness = settings.REPORTS["NICENESS"]
+    if not 0 <= niceness <= 19:
+        yield Error(f"SPARK_NICENESS is {niceness}.", hint="It is 0 to 19.", id="msgnode.E009")
     if "+cluster://" in settings.CELERY_BROKER_URL:
         yield Error(
             "Celery cannot keep its tasks in the Redis Cluster of REDIS_URL.",
@@ -298,4 +303,5 @@ def check_node(**_: Any) -> list[CheckMessage]:
         *_webhooks(),
         *_push(),
         *_tracing(),
+        *federation_checks.faults(),
     ]

@@ -14,7 +14,7 @@ from celery import shared_task
 from django.conf import settings
 from django.contrib.sessions.models import Session as BrowserSession
 from django.db import connection, transaction
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 from oauth2_provider.models import (
     get_access_token_model,
@@ -34,6 +34,9 @@ from .models import (
     Allocation,
     AuditEntry,
     ControlMessage,
+    DeviceOutlet,
+    Invitation,
+    PushEndpoint,
     Revocation,
     Session,
     Subscription,
@@ -48,6 +51,7 @@ FAILURES_KEPT = timedelta(days=30)
 CLEARED_ALARMS_AT_MOST = 10_000
 NOTICES_AT_MOST = 10_000
 FAILURES_AT_MOST = 100_000
+_LIVE = Session.objects.exclude(state=Session.State.CLOSED)
 
 
 @shared_task(name="msgnode.purge", ignore_result=False)
@@ -95,6 +99,9 @@ def _purge() -> dict[str, int]:
     return {
         "sessions": purge_sessions(now - timedelta(days=settings.NODE["CLOSED_SESSION_DAYS"]))
         + purge_sessions_beyond(int(settings.NODE["MAX_CLOSED_SESSIONS"])),
+        "webhooks and push subscriptions": delete_in_batches(
+            DeviceOutlet.objects.exclude(Exists(_LIVE.filter(pk=OuterRef("session_id"))))
+        ),
         "control messages": delete_in_batches(
             ControlMessage.objects.filter(created_at__lt=now - CONTROL_KEPT)
         ),
@@ -104,6 +111,8 @@ def _purge() -> dict[str, int]:
         ),
         "notices": delete_in_batches(AlarmNotice.objects.filter(at__lt=now - ALARMS_KEPT))
         + delete_beyond(AlarmNotice.objects.exclude(sent_at=None), "at", NOTICES_AT_MOST),
+        "invitations": delete_in_batches(Invitation.objects.filter(expires_at__lt=now))
+        + delete_in_batches(PushEndpoint.objects.filter(expires_at__lt=now)),
         "revocations": delete_in_batches(Revocation.objects.filter(ends_at__lt=now)),
         "bindings of tokens": binding_store.purge(now, BATCH),
         "address owners": delete_in_batches(AddressOwner.objects.filter(seen_at__lt=owners_kept))
@@ -150,7 +159,7 @@ def purge_sessions(closed_before: datetime) -> int:
     old = Session.objects.filter(state=Session.State.CLOSED, closed_at__lt=closed_before)
     deleted = 0
     while ids := list(old.order_by("closed_at").values_list("pk", flat=True)[:BATCH]):
-        for dependent in (Allocation, Subscription):
+        for dependent in (Allocation, Subscription, DeviceOutlet):
             delete_in_batches(dependent.objects.filter(session__in=ids))
         deleted += _delete(Session.objects.filter(pk__in=ids, state=Session.State.CLOSED))
     return deleted

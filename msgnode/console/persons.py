@@ -35,7 +35,9 @@ from msgnode.models import (
     Allocation,
     AuditEntry,
     Ban,
+    DeviceOutlet,
     IdentityBinding,
+    PushEndpoint,
     Revocation,
     Session,
     Subscription,
@@ -52,7 +54,7 @@ ERASED = "(erased)"
 _PORTION = 500
 _HIDDEN = frozenset(
     {"password", "identity", "token", "token_checksum", "secret_hash", "previous_hash"}
-    | {"webhook"}
+    | {"webhook", "sealed"}
     | {"document", "lists"}  # what an author of policies has written is about the node
 )
 _AUTHORS = {
@@ -126,8 +128,10 @@ def export(names: Names) -> dict[str, Any]:
         "sessions": sessions,
         "allocations": Allocation.objects.filter(**holding),
         "subscriptions": Subscription.objects.filter(**holding),
+        "device_outlets": DeviceOutlet.objects.filter(**holding),
         "token_bindings": _bindings(sessions),
         "address_owners": AddressOwner.objects.filter(_subjects(names)),
+        "push_endpoints": _endpoints(names),
         "revocations": Revocation.objects.filter(_subjects(names)),
         "bans": Ban.objects.filter(kind=Ban.Kind.SUBJECT, value__in=_ban_values(names)),
         "decisions": DecisionEntry.objects.filter(_decisions(names, sessions)),
@@ -176,6 +180,7 @@ def erase(names: Names, actor: str) -> dict[str, int]:
         issuer="", subject="", client_name="", about="", runtime_url=""
     )  # what was carried for the customer stays
     done["sessions"] = _delete(sessions)
+    done["push endpoints"] = _delete(_endpoints(names))
     done["address owners"] = _delete(AddressOwner.objects.filter(_subjects(names)))
     done["failed log-ins"] = _delete(AccessAttempt.objects.filter(username__in=names.user_names))
     done["registry"] = registry.person_erase(names.user_urls, names.guids)
@@ -216,6 +221,13 @@ def _audited(names: Names, sessions: QuerySet[Session]) -> set[str]:
 def _bindings(sessions: QuerySet[Session]) -> QuerySet[IdentityBinding]:
     """What is bound to the person's runtimes."""
     return IdentityBinding.objects.filter(runtime_url__in=sessions.values("runtime_url"))
+
+
+def _endpoints(names: Names) -> QuerySet[PushEndpoint]:
+    """Where others may invite the person; the invitations go with them."""
+    ours = settings.PROVIDER["ISSUER"]
+    subjects = [subject for issuer, subject in names.subjects if issuer == ours]
+    return PushEndpoint.objects.filter(subject__in=subjects)
 
 
 def _alarms(names: Names, sessions: QuerySet[Session]) -> QuerySet[Alarm]:

@@ -147,6 +147,20 @@ def runtime_line(address: str) -> list[str]:
     return [*line, *map(runtime_twin, line)]
 
 
+@lru_cache(maxsize=50_000)
+def names_of(address: str) -> tuple[str, ...]:
+    """The names an address is known by: it and what is above it, of runtimes in both spellings.
+
+    >>> names_of("comm://d/1/changes")
+    ('comm://d/1/changes', 'comm://d/1')
+    """
+    names = [address, *ancestors(address)]
+    if len(names) > 1 and "://" in address:
+        names.pop()  # nobody has a whole domain
+    both = (*names, *filter(None, map(runtime_twin, names)))
+    return tuple(each for each in both if len(each) <= MAX_HELD)  # of a longer one nothing is kept
+
+
 def resource_of(address: str) -> str:
     """The object or entity an address is about: without `/changes`, `/registration`, … at its end.
 

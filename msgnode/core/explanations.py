@@ -315,6 +315,29 @@ ALARMS: Mapping[str, Explanation] = {
         "has acknowledged.",
         "Bring the broker back, or correct MQTT_URL. It clears itself.",
     ),
+    "peer-pending": Explanation(
+        "The node of another domain waits for approval",
+        "Somebody here has sent a message there, and its protostub was found. Nothing of it runs, "
+        "and such messages are answered 503.",
+        "Look at its source under Peers; approve it, or block the domain. Clear the alarm.",
+    ),
+    "stub-changed": Explanation(
+        "A peer offers another protostub",
+        "The one that was approved goes on.",
+        "Look at the new source under Peers and approve it, or ask the other domain. Clear the "
+        "alarm.",
+    ),
+    "stub-failing": Explanation(
+        "The protostub of a peer fails again and again",
+        "The text says why. It is started again after longer and longer pauses; requests to that "
+        "domain are answered 503 or 504.",
+        "Look at the peer's last error; pause it, or ask the other domain. It clears itself.",
+    ),
+    "sandbox-missing": Explanation(
+        "Federation is on, and there is nothing to run protostubs",
+        "Messages to other domains are refused.",
+        "pip install 'messaging-node[federation]' and restart. It clears itself.",
+    ),
     "issuer-out-of-reach": Explanation(
         "An issuer's keys cannot be fetched",
         "Known keys go on for IDENTITY_STALE_KEYS; tokens signed with newer ones are refused.",

@@ -7,8 +7,10 @@ acknowledged; an operator's change in the console reaches the workers through Co
 
 from __future__ import annotations
 
-from .devices import MqttTopic
+from .devices import DeviceOutlet, MqttTopic
+from .federation import Peer, PeerStub
 from .identities import ApiKey, IdentityBinding, Issuer, ProviderKey, Revocation
+from .invitations import Invitation, PushEndpoint
 from .lengths import ADDRESS_LENGTH
 from .operations import Alarm, AlarmNotice, AlarmRule, AuditEntry, ComponentStatus, NodeSample
 from .sessions import AddressOwner, AddressPool, Allocation, Ban, PoolAddress, Session, Subscription
@@ -28,11 +30,16 @@ __all__ = [
     "ComponentStatus",
     "ControlMessage",
     "IdentityBinding",
+    "Invitation",
     "Issuer",
+    "DeviceOutlet",
     "MqttTopic",
     "NodeSample",
+    "Peer",
+    "PeerStub",
     "PoolAddress",
     "ProviderKey",
+    "PushEndpoint",
     "Revocation",
     "Session",
     "Subscription",

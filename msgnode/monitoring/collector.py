@@ -22,6 +22,7 @@ from msgnode.core.faults import FAULTS
 from msgnode.devices.mqtt.connector import MqttConnector
 from msgnode.devices.push import PushWakeups
 from msgnode.devices.webhook import Webhooks
+from msgnode.federation.service import Federation
 from msgnode.identity.service import IdentityService
 from msgnode.monitoring.sampler import Sampler
 from msgnode.monitoring.session_watch import SessionWatch
@@ -35,7 +36,7 @@ from msgnode.traffic.recorder import ParquetRecorder
 from msgnode.workers.cluster import Cluster
 from msgnode.workers.lease import Lease
 
-from . import connector_figures
+from . import connector_figures, peer_figures
 from .metric_families import counter, gauge, histogram
 
 
@@ -77,6 +78,8 @@ class MeasuredNode(Protocol):
     def wakeups(self) -> PushWakeups | None: ...
     @property
     def mqtt(self) -> MqttConnector | None: ...
+    @property
+    def federation(self) -> Federation | None: ...
     @property
     def qos(self) -> QosService: ...
     @property
@@ -216,15 +219,17 @@ class NodeCollector(Collector):
             yield from connector_figures.wakeups(node.wakeups)
         if node.mqtt is not None:
             yield from connector_figures.mqtt(node.mqtt)
+        if node.federation is not None:
+            yield from peer_figures.peers(node.federation)
         yield from connector_figures.qos(node.qos)
         if node.cluster is not None:
             yield from _links(node.cluster.transport.figures())
             homes = node.cluster.homes
-            text = "Addresses that were not known here and asked of the directory."
+            text = "Names, of addresses and above them, that the directory was asked for."
             yield counter("holders_asked", text, homes.asked)
             text = "Of these, those of which nothing could be found out."
             yield counter("holders_unknown", text, homes.not_known)
-            text = "Addresses whose listeners on other workers are kept up here."
+            text = "Names of which it is kept up here who is there on other workers."
             yield gauge("watched_addresses", text, value=node.cluster.interest.number_watched)
 
 

@@ -18,12 +18,15 @@ from msgnode.devices.devices import Devices
 from msgnode.devices.mqtt import rows as mqtt_rows
 from msgnode.devices.mqtt.connector import MqttConnector, MqttSettings
 from msgnode.devices.mqtt.sessions import BrokerSessions
+from msgnode.devices.outlet_recovery import OutletRecovery
+from msgnode.devices.outlet_store import PUSH, WEBHOOK, OutletStore
 from msgnode.devices.outlets import WEBHOOK_SECONDS, Outlets
 from msgnode.devices.push import PushKey, PushWakeups
 from msgnode.devices.resumption import DeviceSessions
 from msgnode.devices.safe_http import SafeHttp
 from msgnode.devices.webhook import Webhooks
 from msgnode.identity import service_accounts
+from msgnode.identity.encryption import decrypt, encrypt
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.handshake import SessionHandshake
@@ -89,26 +92,35 @@ def mqtt_connector(
     )
 
 
-def webhooks() -> Webhooks | None:
+def outlet_store(writer: GroupWriter) -> OutletStore:
+    """What keeps webhooks and push subscriptions."""
+    return OutletStore(writer, encrypt, decrypt)
+
+
+def webhooks(store: OutletStore, lease: Lease) -> Webhooks | None:
     """What posts to network servers."""
-    return Webhooks(_safe_http()) if settings.DEVICE_WEBHOOKS else None
+    if not settings.DEVICE_WEBHOOKS:
+        return None
+    return Webhooks(safe_http(), lambda: lease.is_held, partial(store.forget, kind=WEBHOOK))
 
 
-def push_wakeups(devices: Devices | None, alarms: Alarms) -> PushWakeups | None:
+def push_wakeups(devices: Devices | None, store: OutletStore, alarms: Alarms) -> PushWakeups | None:
     """What wakes devices that sleep."""
     if devices is None or not settings.DEVICE_PUSH:
         return None
     return PushWakeups(
         PushKey(settings.SECRET_KEY, settings.PUSH_CONTACT),
         settings.PUSH_HOSTS,
-        _safe_http(),
+        safe_http(),
         devices,
         settings.NODE["GRACE_PERIOD"],
         alarms.raise_alarm,
+        partial(store.forget, kind=PUSH),
     )
 
 
 def device_api(
+    outlets: tuple[OutletStore, Webhooks | None, PushWakeups | None],
     devices: Devices | None,
     pipeline: Pipeline,
     sessions: SessionManager,
@@ -117,12 +129,11 @@ def device_api(
     connections: ConnectionSettings,
     prove: Prove,
     cluster: Cluster | None,
-    webhooks: Webhooks | None,
-    wakeups: PushWakeups | None,
-) -> DeviceApi | None:
-    """What devices ask for over HTTP, and what other workers ask for them."""
+) -> tuple[DeviceApi | None, OutletRecovery | None]:
+    """What devices ask for over HTTP, and other workers for them; and what sets outlets again."""
     if devices is None:
-        return None
+        return None, None
+    store, webhooks, wakeups = outlets
     limits: dict[str, Any] = settings.NODE
     max_bytes = int(limits["MAX_FRAME_BYTES"])
     opener = DeviceSessions(
@@ -132,11 +143,24 @@ def device_api(
         opener,
         DeviceSettings(settings.WS_ORIGINS, max_bytes, limits["GRACE_PERIOD"]),
         None if cluster is None else SessionCalls(cluster.rpc, cluster.replicator),
-        Outlets(opener, max_bytes, webhooks, service_accounts.may_have_webhooks, wakeups),
+        Outlets(max_bytes, store, webhooks, service_accounts.may_have_webhooks, wakeups),
     )
     if cluster is not None:
         cluster.rpc.calls[forwarding.KIND] = api.answer
-    return api
+    if webhooks is None and wakeups is None:
+        return api, None
+    recovery = OutletRecovery(
+        store,
+        opener,
+        sessions.sessions.get,
+        webhooks,
+        wakeups,
+        service_accounts.may_have_webhooks,
+    )
+    sessions.on_adopted.append(recovery.arrived)
+    if webhooks is not None:
+        webhooks.on_lost.append(recovery.arrived)
+    return api, recovery
 
 
 async def _prove(prove: Prove, text: str, source: str) -> Proof:
@@ -146,6 +170,7 @@ async def _prove(prove: Prove, text: str, source: str) -> Proof:
     return await prove(text)
 
 
-def _safe_http() -> SafeHttp:
+def safe_http(seconds: float = WEBHOOK_SECONDS, max_body: int = 1024 * 1024) -> SafeHttp:
+    """What posts to URLs that others have named."""
     networks = [ipaddress.ip_network(each) for each in settings.WEBHOOK_NETWORKS]
-    return SafeHttp(networks, WEBHOOK_SECONDS, 1024 * 1024)
+    return SafeHttp(networks, seconds, max_body)

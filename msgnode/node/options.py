@@ -11,9 +11,11 @@ from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.session_factory import SessionSettings
-from msgnode.traffic.recorder import RecordOptions
+from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
 from msgnode.traffic.retention import raw_url
 from msgnode.workers.cluster import ClusterLimits
+
+from .alarms import Alarms
 
 
 def request_limits() -> RequestLimits:
@@ -70,6 +72,19 @@ def record_options() -> RecordOptions:
         max_bytes=options["MAX_BYTES"],
         min_free=options["MIN_FREE_BYTES"],
         pseudonym_key=options["PSEUDONYM_KEY"].encode(),
+    )
+
+
+def record(domain: str, worker: str, alarms: Alarms) -> ParquetRecorder | None:
+    """The traffic record of a worker, if one is kept."""
+    if not settings.RECORD["ON"]:
+        return None
+    return ParquetRecorder(
+        record_options(),
+        node=domain,
+        worker=worker,
+        raise_alarm=alarms.raise_from_thread,
+        clear_alarm=alarms.clear_from_thread,
     )
 
 

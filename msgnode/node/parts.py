@@ -27,14 +27,16 @@ from msgnode.bus.replies import Replies
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import Barrier, no_barrier
+from msgnode.bus.writing import no_barrier
 from msgnode.connectors import registration_news
 from msgnode.connectors.embedded_registry import EmbeddedRegistry
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
 from msgnode.devices.mqtt.connector import TOPICS_CHANGED
+from msgnode.federation.store import CHANGED as PEERS_CHANGED
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.service import IdentityService
+from msgnode.invitations.endpoints import LEFT
 from msgnode.monitoring import alarm_rules, peer_queries
 from msgnode.policy.service import PolicyService
 from msgnode.qos.service import QosService
@@ -55,7 +57,6 @@ from msgnode.storage.fence import Fence
 from msgnode.storage.writer import GroupWriter
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
-from msgnode.traffic.recorder import ParquetRecorder
 from msgnode.workers.cluster import Cluster
 from msgnode.workers.control_handlers import ControlHandlers
 from msgnode.workers.lease import Lease
@@ -63,8 +64,9 @@ from msgnode.workers.transport import PeerTransport
 from msgnode.workers.worker_process import WorkerId, this_host
 from policies.apps import PoliciesConfig
 
-from . import devices, options
+from . import devices, federation, options
 from .alarms import Alarms
+from .invitations import invitations
 from .monitoring import Monitoring, cards
 from .probe import path_probe, probe_pipeline
 from .transport import peer_transport
@@ -91,12 +93,12 @@ class Parts:
         self.fence_check = Fence(self.epoch, limits["WORKER_TIMEOUT"]).check
         self.writer = GroupWriter(self.fence_check, self.lease.refused)
         self.alarms = Alarms(self.writer)
-        self.record = self._record() if settings.RECORD["ON"] else None
+        self.record = options.record(self.domain, self.worker, self.alarms)
         self.recorder = CountingRecorder(self.record)
         self.owners = LastOwnerCache()
         ownership = Ownership(self.table, self.owners, self.domain, settings.SHARE_RUNTIME_URL)
         transport = peer_transport(self.me, self.alarms) if settings.REDIS_URL else None
-        barrier: Barrier = no_barrier if transport is None else transport.barrier
+        barrier = no_barrier if transport is None else transport.barrier
         session_settings = options.session_settings()
         closed = ClosedSessions(
             limits["MAX_CLOSED_SESSIONS_PER_SOURCE"], limits["MAX_CLOSED_SESSIONS"]
@@ -201,6 +203,9 @@ class Parts:
             self.registries.domain.session_closed,
             self.identities.session_closed,
         ]
+        self.invitations = invitations(
+            self.identities, self.table, self.sessions, self.writer, self.enforcer, self.recorder
+        )
         self.devices = devices.devices_without_sockets(self.sessions, self.sockets)
         self.sessions.on_identified.append(self.identities.session_identified)
         self.sessions.on_handed_off += [
@@ -249,16 +254,10 @@ class Parts:
             self.answers, bool(self.identities.authenticator.modes.default)
         )
         self.cluster = None if transport is None else self._cluster(transport)
-        self.mqtt = devices.mqtt_connector(
-            self.epoch,
-            self.pipeline,
-            self.sessions,
-            self.sockets,
-            self.connection_settings,
-            self.writer,
-            self.lease,
-            self.alarms,
-        )
+        carried_by = (self.pipeline, self.sessions, self.sockets, self.connection_settings)
+        kept_by = (self.writer, self.lease, self.alarms)
+        self.mqtt = devices.mqtt_connector(self.epoch, *carried_by, *kept_by)
+        self.federation = federation.federation(self.epoch, self.table, *carried_by, *kept_by)
         self.monitoring = Monitoring(
             self,
             self.me,
@@ -270,9 +269,11 @@ class Parts:
             self.policy,
         )
         self.sampler, self.watch, self.tracer = self.monitoring.sources
-        self.webhooks = devices.webhooks()
-        self.wakeups = devices.push_wakeups(self.devices, self.alarms)
-        self.device_api = devices.device_api(
+        outlets = devices.outlet_store(self.writer)
+        self.webhooks = devices.webhooks(outlets, self.lease)
+        self.wakeups = devices.push_wakeups(self.devices, outlets, self.alarms)
+        self.device_api, self.outlet_recovery = devices.device_api(
+            (outlets, self.webhooks, self.wakeups),
             self.devices,
             self.pipeline,
             self.sessions,
@@ -281,19 +282,8 @@ class Parts:
             self.connection_settings,
             self.async_verifier.prove,
             self.cluster,
-            self.webhooks,
-            self.wakeups,
         )
         self.control = ControlReader(self.writer, self._control_handlers())
-
-    def _record(self) -> ParquetRecorder:
-        return ParquetRecorder(
-            options.record_options(),
-            node=self.domain,
-            worker=self.worker,
-            raise_alarm=self.alarms.raise_from_thread,
-            clear_alarm=self.alarms.clear_from_thread,
-        )
 
     def _cluster(self, transport: PeerTransport) -> Cluster:
         """Join the rooms, which are complete, to the other workers."""
@@ -314,9 +304,9 @@ class Parts:
             self.lease,
             Directory(settings.REDIS_URL, transport.node[:12]),
         )
-        self.pipeline.holders = self.authorizer.holders = self.locator.holders = cluster.homes
-        self.replies.findable = cluster.entries.barrier
-        self.replies.heard, self.handshake.findable = cluster.entries.heard, cluster.entries.found
+        cluster.homes.serve(self.pipeline, self.authorizer, self.locator, self.qos.notifier)
+        self.replies.barrier, self.replies.findable = cluster.names.barriers
+        self.handshake.findable = cluster.names.findable
         self.locator.fetch = cluster.moves.fetch
         self.liveness.ask_worker = cluster.ask_worker
         cluster.rpc.answers = peer_queries.answers(self)
@@ -339,7 +329,9 @@ class Parts:
             alarm_rules.CHANGED: self.monitoring.alarm_rules.changed,
             registration_news.KIND: self.registration_news.tell,
             **self.identities.control_handlers(),
+            PEERS_CHANGED: _passed_over if self.federation is None else self.federation.changed,
             TOPICS_CHANGED: _passed_over if self.mqtt is None else self.mqtt.topics_changed,
+            LEFT: _passed_over if self.invitations is None else self.invitations.delivery.left,
         }
 
     def _decide_again(self, session: Listener) -> None:

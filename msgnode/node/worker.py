@@ -14,6 +14,7 @@ from msgnode import models
 from msgnode.allocation.store import AllocationStore
 from msgnode.core.faults import FAULTS
 from msgnode.devices.mqtt.connector import MqttConnector
+from msgnode.federation.service import Federation
 from msgnode.identity.provider.clients import ensure_own_clients
 from msgnode.monitoring import fault_alarms, path_probe
 from msgnode.sessions.bans import BanList
@@ -86,8 +87,12 @@ class Node:
         self.is_ready = True
         if parts.wakeups is not None:
             self._tasks.append(asyncio.create_task(parts.wakeups.run()))
+        if parts.outlet_recovery is not None:
+            self._tasks.append(asyncio.create_task(parts.outlet_recovery.run()))
         if parts.mqtt is not None:
             self._tasks.append(asyncio.create_task(_serve_mqtt(parts.mqtt)))
+        if parts.federation is not None:
+            self._tasks.append(asyncio.create_task(_serve_peers(parts.federation)))
         log.info("The worker is ready.", extra={"worker": parts.worker, **parts.table.sizes})
 
     def _figures(self) -> dict[str, Any]:
@@ -119,6 +124,8 @@ class Node:
         parts.allocation.restore(AllocationStore.load(), parts.sessions.sessions)
         parts.subscriptions.restore(SubscriptionStore.load(), parts.sessions.sessions)
         parts.policy.load()
+        if parts.invitations is not None:
+            parts.invitations.delivery.load()
         return with_gap, SessionStore.load_bans()
 
     # --- end --------------------------------------------------------------------------------------
@@ -131,6 +138,9 @@ class Node:
         if parts.mqtt is not None:
             with FAULTS.kept_to("step of the stop"):
                 await parts.mqtt.stop()
+        if parts.federation is not None:
+            with FAULTS.kept_to("step of the stop"):
+                await parts.federation.stop()
         if parts.cluster is not None:
             parts.cluster.close()
         seconds = settings.NODE["DRAIN_STAGGER"]
@@ -166,6 +176,8 @@ class Node:
         self._close_doors()
         if parts.mqtt is not None:
             parts.mqtt.abort()
+        if parts.federation is not None:
+            parts.federation.abort()
         self._end_pages()
         await parts.sockets.end_all(
             CloseCode.GOING_AWAY, "this worker begins again: come back", 0.0
@@ -196,6 +208,8 @@ class Node:
             await self.parts.webhooks.stop()
         if self.parts.wakeups is not None:
             await self.parts.wakeups.close()
+        if self.parts.invitations is not None:
+            await self.parts.invitations.service.stop()
 
     async def _end_jobs(self) -> None:
         for task in self._tasks:
@@ -221,6 +235,11 @@ class Node:
         else:
             await asyncio.to_thread(retire, self.parts.epoch)
         self.parts.lease.close()
+
+
+async def _serve_peers(federation: Federation) -> None:
+    await federation.run()
+    await asyncio.Event().wait()  # it was stopped, and the job has not failed
 
 
 async def _serve_mqtt(mqtt: MqttConnector) -> None:

@@ -40,6 +40,8 @@ def ready(request: HttpRequest) -> JsonResponse:
     }
     others = parts.cluster.transport.number_ready if parts.cluster is not None else 0
     connectors = {} if parts.mqtt is None else {"mqtt": parts.mqtt.state}
+    if parts.federation is not None:
+        connectors["federation"] = parts.federation.state
     if parts.qos.supervisor is not None:
         connectors["qos"] = parts.qos.state
     return _answer(checks, 1 + others, connectors)

@@ -1,14 +1,19 @@
-"""Tells owners that their reservations have ended: an `update` to the runtime that reserved."""
+"""Tells owners that their reservations have ended: an `update` to the runtime that reserved.
+
+Who of another worker is at a runtime URL has to be asked for; then a later round tells.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from uuid import UUID
 
+from msgnode.bus.holders import NO_OTHERS, Holders
 from msgnode.bus.notices import Notices
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
+from msgnode.core.pending import Pending
 
 from .sweep import Ended
 
@@ -17,6 +22,7 @@ class Notifier:
     """Finds the sessions of owners, at whichever worker, and hands them the status."""
 
     def __init__(self, notices: Notices, table: RoutingTable) -> None:
+        self.holders: Holders = NO_OTHERS
         self._notices = notices
         self._table = table
 
@@ -25,6 +31,8 @@ class Notifier:
         done = []
         for each in ended:
             with FAULTS.kept_to("notification"):
+                if not self._knows(each.runtime_url):
+                    continue
                 wanted = UUID(each.session_id)
                 there = self._table.runtimes.get(each.runtime_url, ())
                 mine = tuple(listener for listener in there if _id_of(listener) == wanted)
@@ -32,6 +40,19 @@ class Notifier:
                     self._notices.send(each.runtime_url, _body(each), mine)
             done.append(each.id)
         return done
+
+    def _knows(self, runtime_url: str) -> bool:
+        """Whether all sessions of a runtime are known here; they are asked for if not."""
+        if not self.holders.hears(runtime_url):
+            try:
+                self.holders.find(("reservation", runtime_url), (runtime_url,))
+            except Pending as fact:
+                fact.when_known(_nothing)
+        return self.holders.hears(runtime_url)
+
+
+def _nothing() -> None:
+    """The next round looks again."""
 
 
 def _id_of(listener: Listener) -> UUID | None:

@@ -70,9 +70,9 @@ class QosService:
         self.connector = QosConnector(domain, self._broker(settings["BROKER"]), refusal)
         self.connector.describe = lambda: (self.state, self._remote.fault if self._remote else "")
         notices = Notices(f"domain://qos.{domain}", "qos", enforcer, recorder)
+        self.notifier = Notifier(notices, table)
         self.supervisor: Supervisor | None = None
         if settings["BROKER"]:
-            notifier = Notifier(notices, table)
             relays = None
             if settings["BROKER"] == "embedded":
                 relays = Relays(
@@ -86,7 +86,7 @@ class QosService:
                 )
             self.supervisor = Supervisor(
                 epoch,
-                notifier,
+                self.notifier,
                 settings["UNUSED_SECONDS"],
                 grace,
                 relays,

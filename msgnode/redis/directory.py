@@ -1,19 +1,16 @@
-"""Who holds an address, in Redis for all workers: address -> session -> worker.
+"""Which workers hold, hear and watch what is at a name, in Redis for all workers.
 
-An entry `a:<address>` has the id of the session that holds the address, `s:<session>` the epoch of
-the worker that has the session; so a session that moves changes one entry. `r:<runtime URL>` is the
-set of the sessions of a runtime, `b:<address>` of those whose runtime URL lies below the address.
-`l:<address>` is the set of the workers that listen to an address, or watch who does (interest.py of
-the workers).
-`f:<epoch>` says that this worker has entered all it holds, and into which server.
+`n:<name>` is the set of the workers that have something to do with a name: an address that a
+session of theirs holds, has subscribed or sends to, or a runtime's URL. What the members mean the
+workers say (interest.py). `b:<address>` names the runtimes whose URLs lie below an address.
+`f:<epoch>` says that this worker has entered all it has, and into which server.
 
 Rules
-- `claim` is said once, by who has something by a commit: it overwrites. `keep` says again what
-  holds: it does not overwrite what somebody else has claimed. `release` removes an entry only while
-  it names who releases it. In a set each session stands for itself, so nobody overwrites anybody.
-- What could not be said, because Redis was away or full, is kept and said again (`say_again`);
-  until then `is_failing`.
-- An entry ends `expiry` seconds after it was said last, so that what nobody takes back goes, too.
+- Each worker stands for itself in a set, so nobody overwrites anybody.
+- Who is entered by `join` is told who else is there *then*, waits for that, and says it again if
+  there is no answer. What is only `claim`ed or `release`d, and could not be said because Redis was
+  away or full, is kept and said again (`say_again`); until then `is_failing`.
+- A set ends `expiry` seconds after it was said last, so that what nobody takes back goes, too.
 """
 
 from __future__ import annotations
@@ -28,51 +25,24 @@ from .cluster_client import client_of
 from .faults import RedisFault, Unreachable
 
 EXPIRY = 3600
-MOST_RELEASED = 100_000  # releases that wait; what is more expires
+MOST_OWED = 100_000  # claims and releases that wait; what is more expires, or is entered again
 _AT_ONCE = 500  # keys of one look-up
-_SAID_AT_ONCE = 200  # claims before Redis is waited for
-
-_KEEP = b"""local holder = redis.call('GET', KEYS[1])
-if holder and holder ~= ARGV[1] then return 0 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return 1"""
-_RELEASE = b"""if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-return redis.call('DEL', KEYS[1])"""
+_SAID_AT_ONCE = 200  # of what is said again, before Redis is waited for
 
 
 class Kind(Enum):
     """What an entry is about."""
 
-    ADDRESS = "a"
-    SESSION = "s"
-    RUNTIME = "r"
+    NAME = "n"
     BELOW = "b"
-    LISTENERS = "l"
     FILLED = "f"
 
 
-_SETS = frozenset({Kind.RUNTIME, Kind.BELOW, Kind.LISTENERS})
-
-
 class _Entry(NamedTuple):
-    """A key, and of a set the member that is meant; "" for a key that has one value."""
+    """A member of a set."""
 
     key: str
     member: str
-
-
-class Found(NamedTuple):
-    """What a look-up gave.
-
-    Attributes:
-        workers: by address, the epoch of the worker that has the session that holds it.
-        runtimes: by runtime URL, or address above some, the epochs of those that have its sessions.
-        is_whole: whether what is not found is held by none of the workers that were named.
-    """
-
-    workers: dict[str, str]
-    runtimes: dict[str, set[str]]
-    is_whole: bool
 
 
 class Directory:
@@ -92,9 +62,9 @@ class Directory:
         self._client.on_connected = lambda is_new: self.on_connected()
         self._prefix = f"msgnode:{node}"
         self._milliseconds = int(expiry * 1000)
-        self._claimed: dict[_Entry, str] = {}  # -> holder, until Redis has it
-        self._released: dict[_Entry, str] = {}
-        self._last: asyncio.Future[Any] | None = None
+        self._owed: dict[_Entry, bool] = {}  # -> whether it is to be there
+        self._under_way: dict[_Entry, int] = {}  # -> the number of what was said last
+        self._said = 0
         self._failures = 0
         self._is_started = False
 
@@ -110,98 +80,16 @@ class Directory:
 
     # --- saying -----------------------------------------------------------------------------------
 
-    def claim(self, kind: Kind, name: str, holder: str) -> None:
-        """Enter who holds something from now on."""
-        entry = self._entry(kind, name, holder)
-        self._released.pop(entry, None)
-        self._claimed[entry] = holder
-        self._say(entry, holder)
+    def claim(self, kind: Kind, name: str, member: str) -> None:
+        """Enter a member from now on."""
+        self._say(_Entry(self._key(kind, name), member), True)
 
-    def release(self, kind: Kind, name: str, holder: str) -> None:
-        """Remove the entry, if it still names this holder."""
-        self.forget(kind, name, holder)
-        self._unsay(self._entry(kind, name, holder), holder)
+    def release(self, kind: Kind, name: str, member: str) -> None:
+        """Remove a member."""
+        self._say(_Entry(self._key(kind, name), member), False)
 
-    def forget(self, kind: Kind, name: str, holder: str) -> None:
-        """Do not say again what was claimed: somebody else says it now."""
-        self._claimed.pop(self._entry(kind, name, holder), None)
-
-    def keep(self, kind: Kind, name: str, holder: str) -> asyncio.Future[Any]:
-        """Say again who holds something. Raises RedisFault, at once or with the reply."""
-        entry = self._entry(kind, name, holder)
-        if kind in _SETS:
-            kept = self._add(entry.key, holder)
-        else:
-            kept = self._client.execute(b"EVAL", _KEEP, 1, entry.key, holder, self._milliseconds)
-        kept.add_done_callback(_failed)  # whoever waits for a later one hears of it
-        return kept
-
-    def keep_filled(self, epoch: str) -> None:
-        """This worker has entered all that it holds into the server it is connected to."""
-        self.claim(Kind.FILLED, epoch, self._client.run_id)
-
-    async def is_filled(self, epoch: str) -> bool:
-        """Whether the server has what this worker has entered, all of it. Raises RedisFault."""
-        filled = await self._get(Kind.FILLED, (epoch,))
-        return filled.get(epoch) == self._client.run_id
-
-    async def say_again(self) -> None:
-        """Say what could not be said, some at a time. Raises RedisFault."""
-        failures = self._failures
-        released, self._released = self._released, {}
-        for entry, holder in released.items():
-            self._unsay(entry, holder)
-        for count, (entry, holder) in enumerate(tuple(self._claimed.items())):
-            if self._claimed.get(entry) == holder:
-                self._say(entry, holder)
-            if count % _SAID_AT_ONCE == 0 and self._last is not None:
-                await self._last
-        if self._failures == failures:
-            self.is_failing = False
-
-    @property
-    def last(self) -> asyncio.Future[Any] | None:
-        """Done when Redis has all that was claimed until now, or does not take it."""
-        return self._last if self._claimed else None
-
-    # --- asking -----------------------------------------------------------------------------------
-
-    async def find(
-        self,
-        addresses: Collection[str],
-        epochs: Collection[str],
-        runtimes: Collection[tuple[Kind, str]] = (),
-    ) -> Found:
-        """Who holds what, as far as the workers of these epochs have entered it.
-
-        Args:
-            addresses: that somebody may hold.
-            epochs: of all workers.
-            runtimes: names of sets of sessions, of the kinds RUNTIME and BELOW.
-
-        Raises:
-            RedisFault: it cannot be asked.
-        """
-        filled, holders, members = await asyncio.gather(
-            self._get(Kind.FILLED, epochs),
-            self._get(Kind.ADDRESS, addresses),
-            self._members(runtimes),
-        )
-        workers = await self._get(Kind.SESSION, {*holders.values()}.union(*members.values()))
-        run_id = self._client.run_id
-        epochs_of = {
-            name: {workers[id_] for id_ in ids if id_ in workers} for name, ids in members.items()
-        }
-        return Found(
-            {each: workers[id_] for each, id_ in holders.items() if id_ in workers},
-            {name: found for name, found in epochs_of.items() if found},
-            all(filled.get(epoch) == run_id for epoch in epochs),
-        )
-
-    async def join(self, kind: Kind, names: Collection[str], member: str) -> dict[str, set[str]]:
-        """Enter a member in sets; by name, who is in them then.
-
-        Who enters waits for the answer, and says it again if there is none.
+    async def join(self, names: Collection[str], member: str) -> dict[str, set[str]]:
+        """Enter a member at names; by name, who is there then.
 
         Raises:
             RedisFault: it cannot be entered, or not be asked.
@@ -212,87 +100,101 @@ class Directory:
             some = asked[start : start + _AT_ONCE]
             replies: list[asyncio.Future[Any]] = []
             for name in some:
-                key = self._key(kind, name)
-                self._released.pop(_Entry(key, member), None)
+                key = self._key(Kind.NAME, name)
+                self._supersede(_Entry(key, member))
                 replies += self._add(key, member), self._client.execute(b"SMEMBERS", key)
             for reply in replies:
                 reply.add_done_callback(_failed)  # the first one is told, the others are heard
             members = (await asyncio.gather(*replies))[1::2]
             for name, those in zip(some, members, strict=True):
-                found[name] = {each.decode() for each in those}
+                found[name] = {each.decode(errors="replace") for each in those}
         return found
 
-    async def _get(self, kind: Kind, names: Collection[str]) -> dict[str, str]:
-        asked = list(names)
-        found: dict[str, str] = {}
-        for start in range(0, len(asked), _AT_ONCE):
-            some = asked[start : start + _AT_ONCE]
-            holders = await self._client.execute(b"MGET", *(self._key(kind, each) for each in some))
-            pairs = zip(some, holders, strict=True)
-            found |= {name: holder.decode() for name, holder in pairs if holder is not None}
-        return found
+    async def say_again(self) -> None:
+        """Say what could not be said, some at a time. Raises RedisFault."""
+        failures = self._failures
+        owed, self._owed = self._owed, {}
+        for count, (entry, is_there) in enumerate(owed.items()):
+            said = self._say(entry, is_there)
+            if said is not None and count % _SAID_AT_ONCE == 0:
+                await said
+        if self._failures == failures:
+            self.is_failing = False
 
-    async def _members(self, sets: Collection[tuple[Kind, str]]) -> dict[str, set[str]]:
+    async def keep_filled(self, epoch: str) -> None:
+        """This worker has entered all that it has into the server it is connected to.
+
+        Raises:
+            RedisFault: that cannot be entered.
+        """
+        key = self._key(Kind.FILLED, epoch)
+        run_id = self._client.run_id
+        await self._client.execute(b"SET", key, run_id, b"PX", self._milliseconds)
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    async def are_filled(self, epochs: Collection[str]) -> bool:
+        """Whether the server has what these workers have entered, all of it. Raises RedisFault."""
+        if not epochs:
+            return True
+        keys = (self._key(Kind.FILLED, each) for each in epochs)
+        filled = await self._client.execute(b"MGET", *keys)
+        run_id = self._client.run_id.encode()
+        return all(each == run_id for each in filled)
+
+    async def members(self, kind: Kind, names: Collection[str]) -> dict[str, set[str]]:
+        """Who is entered where, of the names where anybody is. Raises RedisFault."""
         found: dict[str, set[str]] = {}
-        asked = list(sets)
+        asked = list(names)
         for start in range(0, len(asked), _AT_ONCE):
             some = asked[start : start + _AT_ONCE]
-            replies = [self._client.execute(b"SMEMBERS", self._key(*each)) for each in some]
-            for (_, name), members in zip(some, await asyncio.gather(*replies), strict=True):
-                found.setdefault(name, set()).update(each.decode() for each in members)
+            replies = [self._client.execute(b"SMEMBERS", self._key(kind, each)) for each in some]
+            for name, members in zip(some, await asyncio.gather(*replies), strict=True):
+                if members:
+                    found[name] = {each.decode(errors="replace") for each in members}
         return found
 
     # --- what Redis has taken ---------------------------------------------------------------------
 
-    def _say(self, entry: _Entry, holder: str) -> None:
+    def _say(self, entry: _Entry, is_there: bool) -> asyncio.Future[Any] | None:
+        self._supersede(entry)
         try:
-            if entry.member:
-                said = self._add(entry.key, holder)
+            if is_there:
+                said = self._add(*entry)
             else:
-                said = self._client.execute(b"SET", entry.key, holder, b"PX", self._milliseconds)
+                said = self._client.execute(b"SREM", entry.key, entry.member)
         except Unreachable:
-            self._fail()
-            return
-        self._last = said
-        said.add_done_callback(partial(self._have_said, entry, holder))
+            self._owe(entry, is_there)
+            return None
+        self._said += 1
+        self._under_way[entry] = self._said
+        said.add_done_callback(partial(self._have_said, entry, is_there, self._said))
+        return said
+
+    def _supersede(self, entry: _Entry) -> None:
+        """What is said of an entry now counts, whatever becomes of what was said before."""
+        self._owed.pop(entry, None)
+        self._under_way.pop(entry, None)
 
     def _add(self, key: str, member: str) -> asyncio.Future[Any]:
         added = self._client.execute(b"SADD", key, member)
         self._client.cast(b"PEXPIRE", key, self._milliseconds)
         return added
 
-    def _unsay(self, entry: _Entry, holder: str) -> None:
-        try:
-            if entry.member:
-                removed = self._client.execute(b"SREM", entry.key, holder)
-            else:
-                removed = self._client.execute(b"EVAL", _RELEASE, 1, entry.key, holder)
-        except Unreachable:
-            self._owe(entry, holder)
-            return
-        removed.add_done_callback(partial(self._have_released, entry, holder))
+    def _have_said(
+        self, entry: _Entry, is_there: bool, number: int, said: asyncio.Future[Any]
+    ) -> None:
+        has_failed = _failed(said)
+        if self._under_way.get(entry) == number:
+            del self._under_way[entry]
+            if has_failed:
+                self._owe(entry, is_there)
 
-    def _have_said(self, entry: _Entry, holder: str, said: asyncio.Future[Any]) -> None:
-        if _failed(said):
-            self._fail()
-        elif self._claimed.get(entry) == holder:
-            del self._claimed[entry]
-
-    def _have_released(self, entry: _Entry, holder: str, removed: asyncio.Future[Any]) -> None:
-        if _failed(removed):
-            self._owe(entry, holder)
-
-    def _owe(self, entry: _Entry, holder: str) -> None:
-        self._fail()
-        if entry not in self._claimed and len(self._released) < MOST_RELEASED:
-            self._released[entry] = holder
-
-    def _fail(self) -> None:
+    def _owe(self, entry: _Entry, is_there: bool) -> None:
         self.is_failing = True
         self._failures += 1
-
-    def _entry(self, kind: Kind, name: str, holder: str) -> _Entry:
-        return _Entry(self._key(kind, name), holder if kind in _SETS else "")
+        if len(self._owed) < MOST_OWED:
+            self._owed[entry] = is_there
 
     def _key(self, kind: Kind, name: str) -> str:
         return f"{self._prefix}:{kind.value}:{name}"

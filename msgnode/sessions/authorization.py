@@ -83,14 +83,14 @@ class SessionAuthorizer:
             self._bind(sender, session, speaker)
         for to in message.recipients:
             if to.endswith(_EVENTS):
-                self._check_publisher(sender, to, session)
+                self._check_publisher(message, to, session)
         return session, speaker
 
-    def _find_holder(self, sender: str, message: Message, session: LiveSession) -> None:
-        """Find out whether a session of another worker holds what nobody here is known to."""
-        is_own = addresses.is_under(sender, session.runtime_url)
-        if not is_own and self._table.owner_of(sender) is None:
-            self.holders.require((session.id, message.id, "from"), (sender,))
+    def _find_holder(self, address: str, message: Message, session: LiveSession) -> None:
+        """Find out whose an address is, where that is not known here."""
+        is_own = addresses.is_under(address, session.runtime_url)
+        if not is_own and not self.holders.hears(address):
+            self.holders.require((session.id, message.id, address), (address,))
 
     def _bind(self, sender: str, session: LiveSession, speaker: Speaker) -> None:
         """Let the session speak as an address it has not used before, or refuse it."""
@@ -111,10 +111,13 @@ class SessionAuthorizer:
             and not self._ownership.is_below_runtime(sender, session)
         )
 
-    def _check_publisher(self, sender: str, to: str, session: LiveSession) -> None:
+    def _check_publisher(self, message: Message, to: str, session: LiveSession) -> None:
+        sender = message.sender
         resource, _, event = to.rpartition("/")
         if event != "changes" and addresses.parse(to).scheme in _ROUTED:
             return
+        if self.holders is not NO_OTHERS and self._table.owners.get(resource) is not session:
+            self._find_holder(resource, message, session)
         owner = self._table.owner_of(resource)
         if owner is None:
             if not addresses.is_under(sender, resource):

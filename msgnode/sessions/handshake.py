@@ -17,7 +17,7 @@ from typing import Any
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ports import CLOSED_BY_RUNTIME, ComponentInfo, Listener
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import Barrier, after_barrier, no_barrier
+from msgnode.bus.writing import after_barrier
 from msgnode.core import messages
 from msgnode.core.errors import (
     BadMessage,
@@ -52,7 +52,7 @@ class SessionHandshake:
     """Who gets a session, and which. Implements the bus's SessionDoor beside the SessionManager.
 
     `authorize_runtime(runtime URL, speaker, proof, is new)` raises if this proof opens no session
-    there; `findable` waits until all workers can find the sessions of this one.
+    there; `findable(runtime URL)` waits until all workers can find its sessions.
     """
 
     name = "session"
@@ -74,7 +74,7 @@ class SessionHandshake:
         self._table = table
         self._store = store
         self._authorize_runtime = authorize_runtime
-        self.findable: Barrier = no_barrier
+        self.findable: Callable[[str], asyncio.Future[None] | None] = lambda runtime_url: None
         self.locator = locator
         self._urls = RuntimeUrls(
             settings, sessions, table, liveness, last_owners, self._end_for_room
@@ -129,6 +129,7 @@ class SessionHandshake:
         body of the answer after the commit.
         """
         runtime_url = runtime_url.rstrip("/")  # or it would be another runtime of the same name
+        self._urls.check_peer(runtime_url, caller)
         left = self._left_by(runtime_url, caller)
         if left is None or not left.is_here:
             self.locator.ask_others(runtime_url, caller.number)
@@ -328,7 +329,8 @@ class SessionHandshake:
             if done.cancelled() or done.exception() is not None:
                 finish(done)
             else:
-                after_barrier(self.findable, partial(finish, done))
+                findable = partial(self.findable, session.runtime_url)
+                after_barrier(findable, partial(finish, done))
 
         committed.add_done_callback(settle)
 

@@ -53,6 +53,7 @@ class SessionManager:
         self.sessions: dict[str, LiveSession] = {}
         self.on_closed: list[SessionEnd] = []
         self.on_identified: list[Callable[[LiveSession], None]] = []
+        self.on_adopted: list[Callable[[LiveSession], None]] = []
         self.on_handed_off: list[Callable[[str], None]] = []
         self.on_detached: list[Callable[[LiveSession], None]] = []
         self.steps = SessionSteps()
@@ -283,8 +284,8 @@ class SessionManager:
         self.sessions[session.id] = session
         self._detached[session.id] = session
         self._charge(session)
-        for on_identified in self.on_identified:
-            on_identified(session)
+        for told in (*self.on_identified, *self.on_adopted):
+            told(session)
 
     def release(self, session: LiveSession) -> None:
         """A session is to leave: its socket is ended, its queue goes along. Idempotent."""

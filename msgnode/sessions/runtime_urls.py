@@ -26,6 +26,9 @@ from .liveness import LivenessChecks
 from .manager import SessionManager
 from .session_factory import SessionSettings
 
+PEER = "peer"
+"""The handshake of sessions through which the nodes of other domains are reached."""
+
 
 class RuntimeUrls:
     """One instance per worker. `end` ends a session, wherever it is."""
@@ -50,6 +53,11 @@ class RuntimeUrls:
         """Raises BadMessage for what cannot be a runtime's URL."""
         if why := rules.runtime_url_fault(runtime_url):
             raise BadMessage(f"The runtime URL {why}.")
+
+    def check_peer(self, runtime_url: str, caller: Connection) -> None:
+        """Raises Forbidden for the URL of a peer's session, which only the node itself opens."""
+        if caller.handshake != PEER and runtime_url in self._table.peers.values():
+            raise Forbidden(f"{runtime_url} is the node of another domain.")
 
     def check(self, runtime_url: str, caller: Connection) -> None:
         """Whether the caller may have a new session there; makes room for it.

@@ -12,6 +12,7 @@ from msgnode.resources import SHARED
 from . import console
 from .environment import *  # noqa: F403
 from .environment import BASE_DIR, DATA_DIR, DOMAIN, PORT, env
+from .federation import *  # noqa: F403
 from .identity import *  # noqa: F403
 from .jobs import *  # noqa: F403
 from .limits import *  # noqa: F403

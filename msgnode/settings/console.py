@@ -164,6 +164,7 @@ def unfold(domain: str) -> dict[str, Any]:
                         _item("API keys", "key", "msgnode_apikey"),
                         _item("Signing keys", "vpn_key", "msgnode_providerkey"),
                         _item("Failed log-ins", "no_accounts", "axes_accessattempt"),
+                        _item("Push endpoints", "notifications", "msgnode_pushendpoint"),
                     ],
                 },
             ],

@@ -30,6 +30,7 @@ REPORTS: dict[str, Any] = {
     "STREAM": env.bool("REPORT_STREAM", default=False),
     "STREAM_SECONDS": env.float("REPORT_STREAM_SECONDS", default=60.0),
     "KEEP_CLASSES": env.bool("SPARK_KEEP_CLASSES", default=True),
+    "NICENESS": env.int("SPARK_NICENESS", default=10),
     "TIME_LIMIT": env.float("REPORT_TIME_LIMIT", default=3300.0),
     "HOURLY_KEPT_DAYS": env.int("REPORT_HOURLY_KEPT_DAYS", default=35),
     "KEPT_DAYS": env.int("REPORT_KEPT_DAYS", default=1100),

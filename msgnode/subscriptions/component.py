@@ -16,7 +16,7 @@ from msgnode.bus.address_budget import AddressBudget
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import Body, Component, Listener
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import Heard, retrieve_error
+from msgnode.bus.writing import retrieve_error
 from msgnode.core import addresses
 from msgnode.core.errors import BadMessage, Conflict, Forbidden, TooMany
 from msgnode.core.messages import Message
@@ -164,11 +164,11 @@ class SubscriptionComponent(Component):
         self._budget.check(session, [*new, *owned])
         earlier = self._under_way(asked, session)
         if not new and not claimed and not taken_over and not earlier:
-            return Heard(code=200)
+            return {"code": 200}
         for address in new:
             self.enter_subscription(address, session)
         self._budget.take(session, owned)  # until the commit, from when on each counts by itself
-        body = {"code": 200} if taken_over else Heard(code=200)
+        body = {"code": 200}
         committed = self._store.subscribed(session, new, claimed, taken_over, body)
         return self._settle(committed, session, new, owned, taken_over, earlier)
 
@@ -251,13 +251,13 @@ class SubscriptionComponent(Component):
             if self._table.owners.get(each) is session or (each in pending and each not in mine)
         ]
         if not gone and not owned:
-            return Heard(code=200)
+            return {"code": 200}
         for address in gone:
             self.drop_subscription(address, session)
         for address in named:
             pending.pop(address, None)
         unclaimed: list[str] = []  # filled in by the transaction: what was claimed, not allocated
-        body = {"code": 200} if owned else Heard(code=200)
+        body = {"code": 200}
         committed = self._store.unsubscribed(session, gone, owned, unclaimed, body)
 
         def settle(done: Future[Body]) -> None:

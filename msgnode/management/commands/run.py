@@ -24,15 +24,16 @@ from typing import Any
 
 import django
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from msgnode.checks import check_node
-from msgnode.launch import prepare, prepared, readiness
+from msgnode.launch import prepare, prepared, readiness, second
 from msgnode.launch.address import Address, remove_address, write_address
 from msgnode.launch.error_messages import StartFailed
 from msgnode.launch.make_parent import Make
 from msgnode.launch.programs import Programs
 from msgnode.launch.redis import own_redis
+from msgnode.launch.when_ready import WhenReady
 from msgnode.resources import SHARED
 
 START_SECONDS = 90.0
@@ -47,7 +48,17 @@ class Command(BaseCommand):
 
     requires_system_checks = []  # see `handle`
 
-    def handle(self, *_args: Any, **_options: Any) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument(
+            "--second",
+            action="store_true",
+            help="a second node beside this one: the next port, the domain second.<domain>",
+        )
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        if options["second"]:
+            self._begin_as_second()
         self.stopping = threading.Event()
         self.is_preparing = True
         self.is_known = prepared.is_known(settings.DATA_DIR)
@@ -75,13 +86,32 @@ class Command(BaseCommand):
         except OSError as fault:
             raise CommandError(f"DATA_DIR {settings.DATA_DIR}: {fault}") from None
 
+    def _begin_as_second(self) -> None:
+        first = {name: getattr(settings, name) for name in ("DOMAIN", "PORT", "DATA_DIR")}
+        is_embedded = settings.NODE_MODE == "embedded"
+        has_services = bool(settings.REDIS_URL or os.environ.get("DATABASE_URL"))
+        try:
+            made = second.environment(first, is_embedded, has_services, os.environ)
+        except StartFailed as fault:
+            raise CommandError(str(fault)) from None
+        self._run_again(made)
+
     def _begin_again(self) -> None:
         redis = own_redis(settings.DATA_DIR)
-        os.environ.update(
-            REDIS_URL=redis.url, NODE_REDIS=redis.program, NODE_REDIS_CONF=str(redis.configuration)
+        self._run_again(
+            {
+                "REDIS_URL": redis.url,
+                "NODE_REDIS": redis.program,
+                "NODE_REDIS_CONF": str(redis.configuration),
+            }
         )
+
+    def _run_again(self, environment: dict[str, str]) -> None:
+        """Ourselves, with these variables: settings are read once."""
+        os.environ.update(environment)
         sys.stdout.flush()
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  (ourselves again)
+        words = [each for each in sys.orig_argv[1:] if each != "--second"]
+        os.execv(sys.executable, [sys.executable, *words])  # noqa: S606
 
     def _prepare(self) -> None:
         prepare.raise_file_limit()
@@ -98,6 +128,7 @@ class Command(BaseCommand):
 
     def _run(self, programs: Programs, lock: Any) -> None:
         worker = f"node-{settings.PORT}@{socket.gethostname()}"
+        more = WhenReady.of_environment(self._say)
         try:
             programs.start(
                 {
@@ -110,26 +141,30 @@ class Command(BaseCommand):
                 },
                 lock,
             )
-            background = self._points(worker)
+            background = self._points()
             if self._wait_until_ready(programs, {"node": background.pop("node")}):
                 write_address(settings.DATA_DIR, Address(self._place(), settings.DOMAIN))
                 self._say(self._ready_line())
+                if beside := os.environ.get("NODE_BESIDE"):
+                    named = f"{settings.DOMAIN}@{settings.PUBLIC_URL}"
+                    self._say(f"two domains: http://{beside}/?with={named}#two-domains")
                 if self._wait_until_ready(programs, background):
                     self._say("in the background: worker and beat, for tasks and reports")
-                    self._keep(programs)
+                    more.start()
+                    self._keep(programs, more)
         finally:
+            more.stop()
             remove_address(settings.DATA_DIR)
             went = programs.stop()
         self._say("stopped" if went else "stopped; not everything ended in time and was killed")
 
-    def _points(self, worker: str) -> dict[str, Callable[[], bool]]:
+    def _points(self) -> dict[str, Callable[[], bool]]:
         """What has to answer, by program."""
         return readiness.open_points(
             settings.HOST,
             settings.PORT,
             readiness.name_of_ours(settings.ALLOWED_HOSTS, settings.DOMAIN),
-            worker,
-            settings.DATA_DIR / "beat.started",
+            settings.DATA_DIR,
             settings.WORKERS,
         )
 
@@ -159,9 +194,10 @@ class Command(BaseCommand):
                 )
         return True
 
-    def _keep(self, programs: Programs) -> None:
+    def _keep(self, programs: Programs, more: WhenReady) -> None:
         """Until we are told to stop; a program that was started again is said."""
         while not self._is_told_to_stop(LOOK_SECONDS):
+            more.look()
             for program in programs.look():
                 if program.state == "FATAL":
                     raise StartFailed(
