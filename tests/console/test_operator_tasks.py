@@ -91,6 +91,8 @@ def test_who_floods_is_found_and_banned_with_three_clicks(
 def test_why_it_was_refused_is_seen_and_it_is_allowed_and_passes(
     node: Node, traffic: Traffic, console: Console, tmp_path: Path
 ) -> None:
+    from playwright.sync_api import expect
+
     to = address("comm")
     rules = [{"id": "no-notes", "effect": "deny", "condition": {"msgTo": {"equals": to}}}]
     document = {
@@ -105,6 +107,8 @@ def test_why_it_was_refused_is_seen_and_it_is_allowed_and_passes(
     assert answer["body"]["code"] == 403
     page = console.page
     page.keyboard.press("/")
+    # The box opens with an animation and takes the keyboard after that.
+    expect(page.locator("#search-input-command")).to_be_focused()
     page.keyboard.type(sender.runtime_url)
     # The overview behind the search names the session as well.
     results = page.locator("[x-data^=searchCommand] a")
