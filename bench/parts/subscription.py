@@ -80,12 +80,16 @@ class _Worker:
         self.names = OwnNames(
             self.directory, self.table, self.transport, lambda epoch: False, lambda epoch: False
         )
-        self.replicator = TableReplicator(self.table, self.transport, self, self.names)  # type: ignore[arg-type]
         self.interest = Interest(self.directory, self.table, self.transport, self.names)
-        self.interest.copies = self.replicator
+        self.replicator = TableReplicator(
+            self.table,
+            self.transport,
+            self,  # type: ignore[arg-type]
+            self.names,
+            self.interest,
+        )
         self.names.begin(HOLDS, ())
-        self.replicator.interest = self.interest
-        self.replicator.moves = Moves()  # type: ignore[assignment]
+        self.replicator.move_by(Moves())  # type: ignore[arg-type]
         self.homes = Homes(
             self.directory,
             self.transport,

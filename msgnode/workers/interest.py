@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Protocol
 
 from msgnode.bus.table import RoutingTable
 from msgnode.core.addresses import names_of
 from msgnode.redis.directory import Directory, Kind
 
-from .own_names import WATCHES, OwnNames, Sessions, in_parts
+from .own_names import WATCHES, OwnNames, in_parts
 from .peer import Peer
 from .protocol import Unwatch
 from .remote import RemoteSession
@@ -30,8 +30,12 @@ MOST_WATCHED = 50_000
 MOST_MISSED = 10_000
 
 
-class Copies(Sessions, Protocol):
+class Copies(Protocol):
     """The sessions of other workers that are in the routing table."""
+
+    def remotes_at(self, name: str) -> Iterator[RemoteSession]:
+        """The sessions of other workers at a name."""
+        ...
 
     def evict(self, name: str) -> dict[Peer, list[str]]:
         """Take out who is at a name; the sessions that are not in the table any more."""

@@ -64,9 +64,22 @@ class Peer:
 
     @property
     def is_known(self) -> bool:
-        """Whether all that it has is known here: its snapshot has come whole, and it has not begun
-        another stream since."""
+        """Whether all that it has is known here."""
+        # Its snapshot has come whole, and it has not begun another stream since.
         return self.known_stream == self.told_stream
+
+    def figures(self) -> dict[str, Any]:
+        """The link as it is, for the operator."""
+        return {
+            "to": self.name,
+            "state": "up" if self.is_up else "down",
+            "waiting_bytes": self.out.bytes,
+            "batches": self.out.batches,
+            "resent": self.out.resent,
+            "gaps": self.incoming.gaps,
+            "missed": self.incoming.missed,
+            "lost": self.given_up,
+        }
 
     def settle(self, mark: int) -> None:
         """The peer has done everything up to this change."""

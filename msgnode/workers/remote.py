@@ -63,8 +63,7 @@ class RemoteSession:
         redaction.remember(token_hash, self)
 
     def deliver(self, frame: bytes) -> DeliveryResult:
-        """Hand a frame to the link. What finds no room is dropped, and the session is told of the
-        gap."""
+        """Hand a frame to the link; of what finds no room the session is told as of a gap."""
         peer = self.peer
         return self._taken(peer.is_up and peer.out.put_frame(self.id, frame))
 
@@ -86,9 +85,11 @@ class RemoteSession:
         return self._taken(peer.is_up and peer.out.put_traced(self.id, frame, beside, traceparent))
 
     def has_asked(self, sender: str, id_: str, responder: str, now: float) -> bool:
+        """Only the worker that has the session knows that."""
         return False
 
     def has_forgotten(self) -> bool:
+        """Nor that."""
         return False
 
     def _taken(self, is_taken: bool) -> DeliveryResult:
@@ -107,8 +108,10 @@ class RemoteSession:
         self.peer.lost.add(self.id)
 
     def when_writable(self, callback: Callable[[], None]) -> None:
-        """Call back once the reader has caught up, or the link has; the worker that has the session
-        ends a reader that takes too long."""
+        """Call back once the reader has caught up, or the link has.
+
+        The worker that has the session ends a reader that takes too long.
+        """
         if self.is_behind:
             self._on_resume.append(callback)
         elif self.peer.is_up and self.peer.out.is_behind:

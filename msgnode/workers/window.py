@@ -127,6 +127,7 @@ class SendWindow:
 
     @property
     def has_room(self) -> bool:
+        """Whether less waits than half of that quarter."""
         return self.bytes <= self._limit // 8
 
     def when_writable(self, callback: Callable[[], None]) -> None:
@@ -134,6 +135,7 @@ class SendWindow:
         self._on_resume.append(callback)
 
     def resume(self) -> None:
+        """Call back all who wait for room."""
         callbacks, self._on_resume = self._on_resume, []
         for callback in callbacks:
             with FAULTS.kept_to("sender"):
@@ -152,8 +154,10 @@ class SendWindow:
         return batch
 
     def rewind(self, number: int) -> bool:
-        """Publish again from this batch on; False if there is none. What is acknowledged already is
-        not asked for any more: the request came late, or twice."""
+        """Publish again from this batch on; False if there is none.
+
+        What is acknowledged already is not asked for any more: the request came late, or twice.
+        """
         first = self._kept[0].number if self._kept else self._number
         if number > self._number:
             return False
@@ -177,8 +181,11 @@ class SendWindow:
             self.resume()
 
     def begin(self) -> set[str]:
-        """Give up what is not acknowledged and begin a new stream; the sessions that miss frames
-        by it."""
+        """Give up what is not acknowledged and begin a new stream.
+
+        Returns:
+            The sessions that miss frames by it.
+        """
         lost = {session for batch in self._kept for session in batch.sessions}
         lost.update(*(each.sessions for each in self._words if isinstance(each, Frame)))
         self._kept.clear()
@@ -218,8 +225,11 @@ def _size(message: PeerMessage) -> int:
 
 
 class ReceiveWindow:
-    """What comes from a peer. `gaps` and `missed` count the losses that were noticed, and what
-    was to be sent again: what came after a loss is not kept."""
+    """What comes from a peer.
+
+    `gaps` and `missed` count the losses that were noticed, and what was to be sent again: what came
+    after a loss is not kept.
+    """
 
     def __init__(self) -> None:
         self.stream = -1
@@ -244,8 +254,11 @@ class ReceiveWindow:
         return True
 
     def hears_of(self, stream: int, until: int) -> bool:
-        """The peer says that it has published the batches before `until`; whether one is new to be
-        missed."""
+        """The peer says that it has published the batches before `until`.
+
+        Returns:
+            Whether one is missed that was not before.
+        """
         if stream > self.stream:
             self.stream, self.next, self._known, self.is_missing = stream, 0, 0, False
         if stream < self.stream or until <= max(self.next, self._known):

@@ -58,7 +58,7 @@ class SharedDirectory:
 
 
 class Fellow:
-    """One worker. Implements LocalSessions and HandoverHost over sessions that are fakes."""
+    """One worker: LocalSessions, HandoverHost and Successor over sessions that are fakes."""
 
     directories: ClassVar[dict[str, SharedDirectory]] = {}  # by the secret of the node
     packed: ClassVar[
@@ -89,18 +89,25 @@ class Fellow:
         self.names = OwnNames(
             directory, self.table, self.transport, has_ended, self.ended.__contains__
         )
-        self.replicator = TableReplicator(self.table, self.transport, self, self.names)
         self.interest = Interest(directory, self.table, self.transport, self.names)
-        self.interest.copies = self.replicator
+        self.replicator = TableReplicator(
+            self.table, self.transport, self, self.names, self.interest
+        )
         self.names.begin(HOLDS, ())
-        self.replicator.interest = self.interest
         self.homes = Homes(
             directory, self.transport, self.names, self.interest, lambda: True, has_ended
         )
         self.rates = Rates()
         self.counts = CounterSync(self.transport, {"test": self.rates})
         self.rpc = PeerRpc(self.transport)
-        self.moves = Handover(self.transport, self.replicator, self, PATIENCE, 1024 * 1024)
+        self.moves = Handover(
+            self.transport,
+            self.replicator,
+            self,
+            self,
+            1024 * 1024,
+            self.table.return_paths,
+        )
 
     def directory(self, secret: str) -> Any:
         return self.directories.setdefault(secret, SharedDirectory())
@@ -260,7 +267,7 @@ class Fellow:
         self.sessions[session.id] = session
         self.replicator.announcements.announce(session)
 
-    async def take_over(self, session_id: str) -> None:
+    async def take_over(self, epochs: list[str], ids: list[str]) -> None:
         """There is no database here."""
 
     def has_died(self, peer: Peer) -> bool:
@@ -268,7 +275,7 @@ class Fellow:
 
     def left(self, peer: Peer) -> None:
         self.transport.forget(peer)
-        self.replicator.forget(peer)
+        self.replicator.copies.forget(peer)
 
 
 class LossyLayer:

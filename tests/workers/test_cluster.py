@@ -115,7 +115,7 @@ async def test_a_worker_that_speaks_another_protocol_is_named_once_and_no_peer(
     one, other = await meet(2)
     beat = {"type": "worker.beat", "epoch": "another", "name": "of another version", **protocol}
     for _ in range(3):
-        await layer.group_send(one.transport._group, beat)
+        await layer.group_send(one.transport.inbox.group, beat)
     await _until(lambda: "worker-protocol" in one.alarms)
     await one.settled()
     assert one.alarms == ["worker-protocol"]
