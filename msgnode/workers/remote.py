@@ -70,19 +70,19 @@ class RemoteSession:
     def deliver_request(self, frame: bytes, path: ReturnPath) -> DeliveryResult:
         """Hand over a request whose answer must find one of several sessions."""
         peer = self.peer
-        return self._taken(peer.is_up and peer.out.put_request(self.id, frame, path))
+        return self._taken(peer.is_up and peer.out.put_beside(self.id, frame, path))
 
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
         """Hand over a response; the session's worker knows whether it was asked for."""
         peer = self.peer
-        return self._taken(peer.is_up and peer.out.put_response(self.id, frame, response))
+        return self._taken(peer.is_up and peer.out.put_beside(self.id, frame, response))
 
     def deliver_traced(
         self, frame: bytes, beside: Response | ReturnPath | None, traceparent: str
     ) -> DeliveryResult:
         """Hand over a frame that is traced; its trace context goes along in the header."""
         peer = self.peer
-        return self._taken(peer.is_up and peer.out.put_traced(self.id, frame, beside, traceparent))
+        return self._taken(peer.is_up and peer.out.put_beside(self.id, frame, beside, traceparent))
 
     def has_asked(self, sender: str, id_: str, responder: str, now: float) -> bool:
         """Only the worker that has the session knows that."""
