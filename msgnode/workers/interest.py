@@ -3,7 +3,7 @@
 Rules
 - Before a message is routed the names of its recipient are watched: every worker that is entered
   there (own_names.py) has said which of its sessions are, and says every change. They stand in the
-  routing table then (replication.py).
+  routing table then (copies.py).
 - What is not watched any more, because so much else is, is taken out of the table.
 - Of a message to listeners that could not be found out, those miss something that are found later
   and were not known then: they are told of a gap.
