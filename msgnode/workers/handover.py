@@ -314,6 +314,8 @@ class Handover:
             if peer.is_up:
                 paths = self._return_paths.of(session_id)
                 peer.out.put(TransferEnd(session_id, paths), 256 * len(paths))
+            if (arrived := self._transport.done_by(peer.epoch)) is not None:
+                await arrived  # until then who looks for the session may ask here
         finally:
             del self._leaving[session_id]
             self._settle(session_id)

@@ -25,8 +25,8 @@ from msgnode.core.faults import FAULTS
 
 from .inbox import LAYER_AWAY, RETRY, Inbox
 from .links import Links
-from .peer import Acknowledgement, Peer
-from .protocol import PROTOCOL, BarrierRequest, PeerMessage, Ready
+from .peer import Peer, acknowledged_by
+from .protocol import PROTOCOL, PeerMessage, Ready
 from .worker_process import WorkerId
 
 log = logging.getLogger(__name__)
@@ -170,7 +170,7 @@ class PeerTransport:
         if mark == asked_at and asked is not None and not asked.done():
             return asked
         late = [(peer, mark) for peer in self._up() if peer.is_ready and peer.settled < mark]
-        future = self._acknowledged_by(late)
+        future = acknowledged_by(late)
         if future is not None:
             self._asked_all = mark, future
         return future
@@ -178,21 +178,17 @@ class PeerTransport:
     def heard(self) -> asyncio.Future[None] | None:
         """Done when those peers that were told something by `tell_some` have done it."""
         up = self._up()
-        return self._acknowledged_by(
+        return acknowledged_by(
             [(peer, peer.told) for peer in up if peer.is_ready and peer.settled < peer.told]
         )
 
-    def _acknowledged_by(self, late: list[tuple[Peer, int]]) -> asyncio.Future[None] | None:
-        if not late:
+    def done_by(self, epoch: str) -> asyncio.Future[None] | None:
+        """Done when a peer has done what it was told until now, or is down."""
+        peer = self.peers.get(epoch)
+        if peer is None or not peer.is_up:
             return None
-        acknowledgement = Acknowledgement(len(late))
-        now = monotonic()
-        for peer, mark in late:
-            if peer.asked < mark and peer.is_synced:  # else its snapshot ends with the question
-                peer.asked = mark
-                peer.out.put(BarrierRequest(mark))
-            peer.waiting.append((mark, now, acknowledgement))
-        return acknowledgement.future
+        self.links.changes += 1
+        return acknowledged_by([(peer, self.links.changes)])
 
     # --- who is there -----------------------------------------------------------------------------
 
