@@ -204,7 +204,13 @@ class Parts:
             self.identities.session_closed,
         ]
         self.invitations = invitations(
-            self.identities, self.table, self.sessions, self.writer, self.enforcer, self.recorder
+            self.identities,
+            self.table,
+            self.sessions,
+            self.subscriptions,
+            self.writer,
+            self.enforcer,
+            self.recorder,
         )
         self.devices = devices.devices_without_sockets(self.sessions, self.sockets)
         self.sessions.on_identified.append(self.identities.session_identified)
