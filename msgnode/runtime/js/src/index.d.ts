@@ -218,7 +218,7 @@ export interface RuntimeOptions extends BusOptions {
   hosts?: Record<string, string[]>;
   digests?: Record<string, string>;
   signers?: Record<string, JsonWebKey[]>;
-  routing?: Record<string, "stub" | "node">;
+  routing?: Record<string, "stub" | "node" | "stub-else-node">;
   interworking?: string[];
   capabilities?: string[];
   stubConfig?: Record<string, Record<string, any>>;
