@@ -8,7 +8,7 @@ acknowledged; an operator's change in the console reaches the workers through Co
 from __future__ import annotations
 
 from .devices import DeviceOutlet, MqttTopic
-from .federation import Peer, PeerStub
+from .federation import Peer, PeerStub, PeerSubscription
 from .identities import ApiKey, IdentityBinding, Issuer, ProviderKey, Revocation
 from .invitations import Invitation, PushEndpoint, SentInvitation
 from .lengths import ADDRESS_LENGTH
@@ -37,6 +37,7 @@ __all__ = [
     "NodeSample",
     "Peer",
     "PeerStub",
+    "PeerSubscription",
     "PoolAddress",
     "ProviderKey",
     "PushEndpoint",
