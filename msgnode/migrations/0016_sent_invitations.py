@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("msgnode", "0014_peers"),
+        ("msgnode", "0015_peer_subscriptions"),
     ]
 
     operations = [
