@@ -337,7 +337,7 @@ export class Invitations {
   }>;
   stop(): Promise<void>;
   /** Rejects with a CardError as well: 404 he has no card, 410 it names no endpoint. */
-  send(user: string | Card, order: { hyperty: string; seconds?: number; resource?: string }): Promise<{
+  send(user: string | Card, order: { hyperty: string; seconds?: number; resource?: string; stay?: number }): Promise<{
     invitation: string;
     expires: number;
     /** True once, before it expires. */
