@@ -231,7 +231,7 @@ class Fellow:
             return None
         owned, subscribed, _ = self._holdings(session)
         self.packed[session_id] = session.requests, owned, subscribed
-        return session.runtime_url.encode()
+        return f"{session_id} {session.runtime_url}".encode()
 
     def next_frame(self, session_id: str) -> bytes | None:
         frames = self.sessions[session_id].frames
@@ -250,11 +250,14 @@ class Fellow:
         self.interest.handed_off(held, subscribed, remote.peer.epoch)
 
     def unpack(self, state: bytes, remote: RemoteSession | None) -> FakeSession:
-        assert remote is not None
-        session = FakeSession(state.decode())
-        session.id = remote.id
-        session.requests, owned, subscribed = self.packed[remote.id]
-        self.table.replace(remote, session, remote.owned, remote.subscribed)
+        id_, _, runtime_url = state.decode().partition(" ")
+        session = FakeSession(runtime_url)
+        session.id = id_
+        session.requests, owned, subscribed = self.packed[id_]
+        if remote is None:
+            self.table.add_runtime(session)
+        else:
+            self.table.replace(remote, session, remote.owned, remote.subscribed)
         for address in owned:
             self.table.allocate(address, session)
         for address in subscribed:
