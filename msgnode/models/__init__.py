@@ -10,7 +10,7 @@ from __future__ import annotations
 from .devices import DeviceOutlet, MqttTopic
 from .federation import Peer, PeerStub, PeerSubscription
 from .identities import ApiKey, IdentityBinding, Issuer, ProviderKey, Revocation
-from .invitations import Invitation, PushEndpoint
+from .invitations import Invitation, PushEndpoint, SentInvitation
 from .lengths import ADDRESS_LENGTH
 from .operations import Alarm, AlarmNotice, AlarmRule, AuditEntry, ComponentStatus, NodeSample
 from .sessions import AddressOwner, AddressPool, Allocation, Ban, PoolAddress, Session, Subscription
@@ -42,6 +42,7 @@ __all__ = [
     "ProviderKey",
     "PushEndpoint",
     "Revocation",
+    "SentInvitation",
     "Session",
     "Subscription",
     "Worker",

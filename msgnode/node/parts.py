@@ -204,8 +204,9 @@ class Parts:
             self.registries.domain.session_closed,
             self.identities.session_closed,
         ]
+        told_by = (self.writer, self.enforcer, self.recorder)
         self.invitations = invitations(
-            self.identities, self.table, self.sessions, self.writer, self.enforcer, self.recorder
+            self.identities, self.table, self.sessions, self.subscriptions, *told_by
         )
         self.devices = devices.devices_without_sockets(self.sessions, self.sockets)
         self.sessions.on_identified.append(self.identities.session_identified)
