@@ -47,16 +47,18 @@ class PeerAlarms:
             self._away_since[domain] = now
         away = now - self._away_since.setdefault(domain, now)
         waits, oldest = len(link.exchange.queue), link.exchange.queue.oldest_seconds
-        if link.failures_in_a_row >= FAILING_AFTER:
+        if link.failures_in_a_row >= FAILING_AFTER and self._is_new(FAILING_ALARM, domain):
             text = f"The stub of {domain} has failed {link.failures_in_a_row} times in a row: "
-            self._raise(FAILING_ALARM, domain, text + link.last_error)
+            self._raise_alarm(FAILING_ALARM, domain, text + link.last_error)
+        text = ""
         if away >= STUCK_SECONDS:
             text = f"The node of {domain} has been away for a minute ({link.state}), {waits} "
-            self._raise(STUCK_ALARM, domain, text + f"messages wait: {link.last_error}")
+            text += f"messages wait: {link.last_error}"
         elif is_live and oldest >= WAITING_SECONDS:
             text = f"The node of {domain} does not read what it is sent: {waits} messages wait."
-            self._raise(STUCK_ALARM, domain, text)
-        elif is_live and domain not in self._well:
+        if text and self._is_new(STUCK_ALARM, domain):
+            self._raise_alarm(STUCK_ALARM, domain, text)
+        elif not text and is_live and domain not in self._well:
             self._clear(domain)
 
     def forget(self, domain: str) -> None:
@@ -65,12 +67,14 @@ class PeerAlarms:
         self._well.discard(domain)
         self._away_since.pop(domain, None)
 
-    def _raise(self, kind: str, domain: str, text: str) -> None:
+    def _is_new(self, kind: str, domain: str) -> bool:
+        """Whether this alarm does not stand yet; from now on it does."""
         self._well.discard(domain)
         raised = self._raised.setdefault(domain, set())
-        if kind not in raised:
-            raised.add(kind)
-            self._raise_alarm(kind, domain, text)
+        if kind in raised:
+            return False
+        raised.add(kind)
+        return True
 
     def _clear(self, domain: str) -> None:
         """Clear all, those included that another worker has raised that served it before."""
