@@ -14,7 +14,8 @@ STUCK_SECONDS = 60.0
 """Without a live stub, after which an alarm stands."""
 WAITING_SECONDS = 5.0
 """That a message waits while the stub is live, after which one stands, too."""
-FAILING_ALARM, STUCK_ALARM = "stub-failing", "peer-stuck"
+FAILING_ALARM = "stub-failing"
+STUCK_ALARM = "peer-stuck"
 
 
 class PeerAlarms:
