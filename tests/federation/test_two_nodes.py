@@ -123,6 +123,34 @@ async def test_case_37_an_error_of_the_other_domain_comes_unchanged(nodes: TwoNo
     assert answer["from"] == f"hyperty://{B}/nobody"
 
 
+async def test_policies_know_the_peer_of_a_message_and_its_hops(nodes: TwoNodes) -> None:
+    ours, theirs = f"hyperty://{A}/guarded", f"hyperty://{B}/guarded"
+    asker, other = await come(nodes.a, A, "guarded"), await come(nodes.b, B, "guarded")
+    assert code(await subscribe(asker, A, ours)) == 200
+    assert code(await subscribe(other, B, theirs)) == 200
+    await asker.send("execute", theirs, {"value": "hello"}, sender=ours)
+    await other.expect(type="execute", sender=ours)
+    await asyncio.to_thread(
+        nodes.publish,
+        {"allOf": {"peer": {"equals": B}, "hops": {"moreThan": 0}, "msgTo": {"equals": ours}}},
+        {
+            "allOf": {
+                "peer": {"equals": B},
+                "origin": {"equals": "runtime"},
+                "msgTo": {"like": "*/kept"},
+            }
+        },
+    )
+    try:
+        until = time.monotonic() + 60
+        while code(await other.ask("read", ours, sender=theirs)) != 403:
+            assert time.monotonic() < until
+        assert code(await asker.ask("read", f"hyperty://{B}/kept")) == 403
+        assert code(await asker.ask("read", f"hyperty://{B}/nobody")) == 404
+    finally:
+        await asyncio.to_thread(nodes.publish)
+
+
 async def test_case_12_a_domain_that_is_not_listed_is_refused_and_not_asked_for(
     nodes: TwoNodes,
 ) -> None:
