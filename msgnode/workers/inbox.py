@@ -81,7 +81,15 @@ class Inbox:
         """Send to the inboxes of all workers, this one's as well."""
         await self._layer.group_send(self.group, message)
 
-    def fails(self, kind: str, error: Exception) -> None:
+    def note_away(self, error: Exception) -> None:
+        """The layer is out of reach."""
+        self._fails(LAYER_AWAY, error)
+
+    def note_full(self, error: Exception) -> None:
+        """The layer takes no more."""
+        self._fails(LAYER_FULL, error)
+
+    def _fails(self, kind: str, error: Exception) -> None:
         """The layer does not do its part: an alarm stands until it does."""
         if kind not in self._standing:
             self._standing.add(kind)

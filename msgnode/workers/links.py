@@ -164,7 +164,7 @@ class Links:
                 except Exception as error:  # full or out of reach; redis and layers differ in them
                     log.debug("The channel layer did not take a batch: %s", error)
                     if isinstance(error, Full):
-                        self._inbox.fails(LAYER_FULL, error)
+                        self._inbox.note_full(error)
                     await asyncio.sleep(RETRY)
                     if peer.out.stream == stream:
                         peer.out.rewind(batch.number)

@@ -269,7 +269,7 @@ class PeerTransport:
                 self.inbox.is_well(LAYER_AWAY)
             except Exception as error:
                 log.debug("The channel layer did not take a heartbeat: %s", error)
-                self.inbox.fails(LAYER_AWAY, error)
+                self.inbox.note_away(error)
             try:
                 self._look_after()
             except Exception:
