@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.client import code
-from tests.runtime.started import process
-from tests.runtime.talkers import Process
 
 from .nodes import A, B, TwoNodes, answer_requests, come, subscribe
 from .sandboxes import needs_deno
@@ -80,37 +78,31 @@ async def test_an_update_of_the_other_domain_reaches_all_that_observe_it_here(
         assert (await one.expect(type="update", to=changes))["body"]["value"] == 1
 
 
-@pytest.mark.parametrize("kind", ["nodejs", "python"])
-async def test_r72_a_device_that_cannot_run_the_others_stub_is_bridged_by_its_node(
-    nodes: TwoNodes, kind: str
-) -> None:
-    """Both ways, and either hears when the other has left; no code of b comes to the device."""
-    at_a, at_b = (f"http://127.0.0.1:{node.port}" for node in (nodes.a, nodes.b))
-    nowhere = "http://127.0.0.1:1"
-    device = {"domain": A, "catalogues": {A: at_a, B: nowhere}, "routing": {B: "stub-else-node"}}
-    other = {"domain": B, "catalogues": {A: at_a, B: at_b}, "sandbox": "own"}
-
-    def talk() -> None:
-        with process("talker", kind, device) as away, process("talker", "python", other) as home:
-            here, there = Process(away), Process(home)
-            assert here.ask(there.url, 20)["codes"] == [200] * 20
-            assert there.ask(here.url, 20)["codes"] == [200] * 20
-            there.end()
-            assert here.ask(there.url, 1)["codes"] == [404]
-            with process("talker", "python", other) as again:
-                back = Process(again)
-                assert here.ask(back.url, 1)["codes"] == [200]
-                here.end()
-                assert back.ask(here.url, 1)["codes"] == [404]
-
-    await asyncio.to_thread(talk)
-
-
 async def test_case_37_an_error_of_the_other_domain_comes_unchanged(nodes: TwoNodes) -> None:
     asker = await come(nodes.a, A, "lost")
     answer = await asker.ask("read", f"hyperty://{B}/nobody")
     assert code(answer) == 404
     assert answer["from"] == f"hyperty://{B}/nobody"
+
+
+async def test_case_42_a_token_that_is_not_for_the_other_domain_stays_here(
+    nodes: TwoNodes,
+) -> None:
+    asker, other = await come(nodes.a, A, "tokens"), await come(nodes.b, B, "tokens")
+    to = f"hyperty://{B}/tokens"
+    assert code(await subscribe(other, B, to)) == 200
+    await asker.send("execute", to, {"accessToken": "secret", "value": 1})
+    assert "accessToken" not in (await other.expect(type="execute", to=to))["body"]
+
+
+async def test_case_52_what_one_says_to_another_comes_in_order(nodes: TwoNodes) -> None:
+    asker, other = await come(nodes.a, A, "order"), await come(nodes.b, B, "order")
+    to = f"hyperty://{B}/order"
+    assert code(await subscribe(other, B, to)) == 200
+    for number in range(1_000):
+        await asker.send("execute", to, {"value": number})
+    for number in range(1_000):
+        assert (await other.expect(type="execute", to=to))["body"]["value"] == number
 
 
 async def test_policies_know_the_peer_of_a_message_and_its_hops(nodes: TwoNodes) -> None:
