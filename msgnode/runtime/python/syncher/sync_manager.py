@@ -1,5 +1,7 @@
-"""The sync manager of a runtime, `<runtime URL>/sm`: claims the addresses of data objects at nodes,
-subscribes for observers, and asks reporters about who wants to subscribe.
+"""The sync manager of a runtime, `<runtime URL>/sm`.
+
+It claims the addresses of data objects at nodes, subscribes for observers, and asks reporters about
+who wants to subscribe.
 
 | message to it, from a hyperty here            |                                              |
 |-----------------------------------------------|----------------------------------------------|
