@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.client import code
+from tests.runtime.started import process
+from tests.runtime.talkers import Process
 
 from .nodes import A, B, TwoNodes, answer_requests, come, subscribe
 from .sandboxes import needs_deno
@@ -76,6 +78,42 @@ async def test_an_update_of_the_other_domain_reaches_all_that_observe_it_here(
     await reporter.send("update", changes, {"value": 1}, sender=f"comm://{B}/room")
     for one in observers:
         assert (await one.expect(type="update", to=changes))["body"]["value"] == 1
+
+
+def gone(asker: Process, address: str) -> None:
+    """What is asked of who has left is answered 404, once his node has heard the good-bye."""
+    for _ in range(10):
+        [answer] = asker.ask(address, 1)["codes"]
+        if answer == 404:
+            return
+        assert answer in (408, 503), answer
+    raise AssertionError(f"{address} is still there")
+
+
+@pytest.mark.parametrize("kind", ["nodejs", "python"])
+async def test_r72_a_device_that_cannot_run_the_others_stub_is_bridged_by_its_node(
+    nodes: TwoNodes, kind: str
+) -> None:
+    """Both ways, and either hears when the other has left; no code of b comes to the device."""
+    at_a, at_b = (f"http://127.0.0.1:{node.port}" for node in (nodes.a, nodes.b))
+    nowhere = "http://127.0.0.1:1"
+    device = {"domain": A, "catalogues": {A: at_a, B: nowhere}, "routing": {B: "stub-else-node"}}
+    other = {"domain": B, "catalogues": {A: at_a, B: at_b}, "sandbox": "own"}
+
+    def talk() -> None:
+        with process("talker", kind, device) as away, process("talker", "python", other) as home:
+            here, there = Process(away), Process(home)
+            assert here.ask(there.url, 20)["codes"] == [200] * 20
+            assert there.ask(here.url, 20)["codes"] == [200] * 20
+            there.end()
+            gone(here, there.url)
+            with process("talker", "python", other) as again:
+                back = Process(again)
+                assert here.ask(back.url, 1)["codes"] == [200]
+                here.end()
+                gone(back, here.url)
+
+    await asyncio.to_thread(talk)
 
 
 async def test_case_37_an_error_of_the_other_domain_comes_unchanged(nodes: TwoNodes) -> None:
