@@ -83,7 +83,9 @@ class Link:
         """Send a message in its turn.
 
         Args:
+            message: the message.
             size: of the message in characters, about.
+            now: by the monotonic clock.
             is_for_node: it must go through the node, as an answer does whose request came there.
         """
         if self.way is Way.NODE or (is_for_node and self.way is Way.CHANNEL and not self._held):
