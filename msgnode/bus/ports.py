@@ -118,6 +118,10 @@ class Requester(Listener, Protocol):
         """The same for all listeners of an address."""
         ...
 
+    def has_invited(self, stub: str) -> None:
+        """Remember the stub of a peer that it sets up a P2P connection with."""
+        ...
+
 
 class Layer(Enum):
     """What a session may hold in the routing table besides its runtime URL."""

@@ -46,6 +46,7 @@ from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.closed import ClosedSessions
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.handshake import SessionHandshake
+from msgnode.sessions.hang_ups import HangUps
 from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.locator import SessionLocator
 from msgnode.sessions.manager import SessionManager
@@ -197,17 +198,22 @@ class Parts:
             self.alarms.clear_alarm,
             None if self.record is None else self.record.note_session,
         )
+        self.hang_ups = HangUps(self.domain, self.table, self.enforcer, self.recorder)
         self.sessions.on_closed += [
             self.allocation.session_closed,
             self.subscriptions.session_closed,
             self.registries.domain.session_closed,
             self.identities.session_closed,
+            self.hang_ups.session_closed,
         ]
         self.invitations = invitations(
             self.identities, self.table, self.sessions, self.writer, self.enforcer, self.recorder
         )
         self.devices = devices.devices_without_sockets(self.sessions, self.sockets)
-        self.sessions.on_identified.append(self.identities.session_identified)
+        self.sessions.on_identified += [
+            self.identities.session_identified,
+            self.hang_ups.session_identified,
+        ]
         self.sessions.on_handed_off += [
             self.identities.session_handed_off,
             self.registries.domain.session_handed_off,
@@ -304,7 +310,8 @@ class Parts:
             self.lease,
             Directory(settings.REDIS_URL, transport.node[:12]),
         )
-        cluster.homes.serve(self.pipeline, self.authorizer, self.locator, self.qos.notifier)
+        asking = (self.pipeline, self.authorizer, self.locator, self.qos.notifier, self.hang_ups)
+        cluster.homes.serve(*asking)
         self.replies.barrier, self.replies.findable = cluster.names.barriers
         self.handshake.findable = cluster.names.findable
         self.locator.fetch = cluster.moves.fetch

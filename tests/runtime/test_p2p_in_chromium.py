@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.node import Node
 
-from .p2p_pages import PATIENT, Talker, ask, browser, connect, talker, until, ways
+from .p2p_pages import PATIENT, Talker, ask, browser, connect, count_of, talker, until, ways
+from .p2p_relay import relay
 
 __all__ = ["browser"]
 pytest.importorskip("aiortc")
@@ -33,13 +35,6 @@ def channel_again(one: Talker, other: Talker, live: int) -> None:
     wanted = {"p2p": True, "p2pHandler": other.named["handler"], "p2pRequester": "x"}
     assert ask(one, other, 0, **wanted)["value"] == 0
     until(lambda: is_new() and ways(one, other) == ["channel", "channel"], one, other)
-
-
-def count_of(node: Node) -> float:
-    """Messages of the type that is asked with; a node's own probes are of others."""
-    lines = node.text("/metrics").splitlines()
-    named = [each for each in lines if each.startswith("msgnode_messages_total{")]
-    return sum(float(each.split()[-1]) for each in named if 'type="create"' in each)
 
 
 @pytest.mark.long
@@ -154,3 +149,19 @@ def test_case_p26_two_pages_invite_at_once_and_one_connection_comes_about(
             states = [word for each in (one, other) for _, word, _ in each.do("states")]
             assert "failed" not in states
             assert states.count("live") == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+def test_case_p61_a_browser_and_python_come_together_over_a_relay_alone(
+    transport: str, browser: Any, node: Node, tmp_path: Path
+) -> None:
+    with relay(tmp_path, "--allow-loopback-peers") as server:
+        way = {**server, "urls": f"{server['urls']}?transport={transport}"}
+        with (
+            talker("chromium", browser, node, relay=way) as one,
+            talker("python", browser, node, relay=way) as other,
+        ):
+            connect(one, other)
+            for here, there in ((one, other), (other, one)):
+                assert "/p2prequester/" in ask(here, there, 1)["cameBy"]

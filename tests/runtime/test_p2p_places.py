@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import signal
-import subprocess
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,9 +12,9 @@ import pytest
 from msgnode.runtime.python.p2p.link import Way
 from msgnode.runtime.python.p2p.settings import P2PSettings, P2PTimers
 from tests.e2e.pair import OwnRedis
-from tests.node import Node, free_port
-from tests.qos.coturn import _answers
+from tests.node import Node
 
+from .p2p_relay import relay
 from .p2p_talkers import connect, numbered, on_loopback, talkers  # noqa: F401 (a fixture for all)
 
 pytestmark = [pytest.mark.long, pytest.mark.any_server, pytest.mark.xdist_group("p2p")]
@@ -60,31 +56,6 @@ async def test_case_p30_numbers_keep_their_order_over_two_workers(
             await alice.until(lambda: alice.way_to(bob) is Way.NODE)
 
         await numbered(alice, bob, end)
-
-
-@contextmanager
-def relay(place: Path, *more: str) -> Iterator[dict[str, str]]:
-    """A TURN server on the loopback, as the ICE server of a connection."""
-    if shutil.which("turnserver") is None:
-        pytest.skip("There is no turnserver on this machine.")
-    port = free_port()
-    words = [
-        *("turnserver", "-n", "--listening-ip=127.0.0.1", "--relay-ip=127.0.0.1", "--no-cli"),
-        *(f"--listening-port={port}", "--lt-cred-mech", "--user=u:p", "--realm=localhost"),
-        *("--no-tls", "--no-dtls", "--no-rfc5780", "--min-port=48100", "--max-port=48900"),
-        *(f"--pidfile={place}/turn.pid", f"--userdb={place}/turn.db", "--log-file=stdout", *more),
-    ]
-    with (place / "turn.log").open("wb") as log:
-        server = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    try:
-        limit = time.monotonic() + 20
-        while not _answers(port):
-            said = (place / "turn.log").read_text(errors="replace")
-            assert server.poll() is None and time.monotonic() < limit, said
-        yield {"urls": f"turn:127.0.0.1:{port}", "username": "u", "credential": "p"}
-    finally:
-        server.send_signal(signal.SIGKILL)
-        server.wait()
 
 
 async def test_case_p22_with_a_relay_alone_two_runtimes_come_together(
