@@ -217,6 +217,7 @@ class Parts:
         self.sessions.on_handed_off += [
             self.identities.session_handed_off,
             self.registries.domain.session_handed_off,
+            self.hang_ups.session_handed_off,
         ]
         # everything with an address on the bus, `mn:/session` apart
         self.components: list[Component] = [

@@ -30,6 +30,7 @@ def visit(browser: Any, node: Node, hash_: str = "") -> Iterator[Any]:
         page.set_default_timeout(LIMIT)
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.goto(f"http://127.0.0.1:{node.port}/{hash_}")
+        page.wait_for_selector("#answer-text:enabled")  # the page's first example says no more
         yield page
     finally:
         context.close()
