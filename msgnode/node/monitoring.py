@@ -128,7 +128,7 @@ class Monitoring:
 
 
 class SetUpsCard:
-    """Set-ups of P2P connections: invitations that reached their runtime, and those that did not."""
+    """Set-ups of P2P connections: invitations that reached a runtime, and those that did not."""
 
     def __init__(self, recorder: CountingRecorder) -> None:
         self._recorder = recorder
