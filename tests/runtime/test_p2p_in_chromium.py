@@ -130,8 +130,14 @@ def test_case_p56_a_page_that_closes_is_noticed_and_messages_go_by_node(
         until(lambda: [runtime, "disconnected"] in [each[:2] for each in one.do("states")], one)
 
 
-def test_case_p57_a_runtime_that_closes_says_bye(browser: Any, node: Node) -> None:
-    with talker("chromium", browser, node) as one, talker("chromium", browser, node) as other:
+def test_cases_p57_and_p62_a_runtime_that_closes_says_bye_its_protostub_in_a_sandbox_or_not(
+    browser: Any, node: Node
+) -> None:
+    with (
+        talker("chromium", browser, node) as one,
+        talker("chromium", browser, node, sandbox="all") as other,
+    ):
+        assert other.page.locator("iframe[sandbox]").count() == 1  # type: ignore[attr-defined]
         connect(one, other)
         other.do("close")
         until(lambda: one.do("way", other.named["runtimeURL"]) == "node", one)

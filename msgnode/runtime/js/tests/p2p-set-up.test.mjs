@@ -38,7 +38,7 @@ test("P52 neither marks nor what names a runtime enters a channel", async () => 
   assert.ok(!net.frames.some((frame) => frame.includes('"peer"') || frame.includes('"via"')));
 });
 
-test("P17 P3 a hyperty is looked up once, and its runtime dialled", async () => {
+test("P16 P17 P3 a hyperty is looked up once, and its runtime dialled", async () => {
   const [alice, bob] = [net.talker(), net.talker()];
   for (const { p2p } of [alice, bob]) p2p.start();
   const url = "hyperty://d/echo";
@@ -50,6 +50,7 @@ test("P17 P3 a hyperty is looked up once, and its runtime dialled", async () => 
   for (let n = 0; n < 10; n += 1) ask(n);
   await net.turn();
   assert.deepEqual(bob.got, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  assert.equal(net.seen.filter(({ type, to }) => type === "create" && to === bob.p2p.handler).length, 1);
   assert.equal(net.seen.filter(({ type, to }) => type === "read" && to === "domain://registry.d").length, 1);
   assert.match((await asked(ask(10))).cameBy, /\/p2prequester\//);
 });
