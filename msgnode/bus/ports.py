@@ -108,7 +108,7 @@ class Listener(Protocol):
 
 
 class Requester(Listener, Protocol):
-    """A session of this worker, which asks."""
+    """A session of this worker: it asks, and remembers P2P stubs of peers that it has invited."""
 
     def ask(self, sender: str, id_: bytes, asked: str, now: float) -> None:
         """Remember which session it asked the request `id_` (as written) as `sender`."""
@@ -118,9 +118,7 @@ class Requester(Listener, Protocol):
         """The same for all listeners of an address."""
         ...
 
-    def has_invited(self, stub: str) -> None:
-        """Remember the stub of a peer that it sets up a P2P connection with."""
-        ...
+    def has_invited(self, stub: str) -> None: ...
 
 
 class Layer(Enum):

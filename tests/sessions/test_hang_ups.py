@@ -56,7 +56,8 @@ class Place:
         return [each["body"] for each in frames]
 
 
-ORDER = {"method": "disconnect", "params": [{"peer": "runtime://localhost/alice"}]}
+PEER = {"peer": "runtime://localhost/alice"}
+ORDER = {"method": "disconnect", "params": [PEER], "auth": False}
 
 
 def test_case_p50_who_logs_out_is_hung_up_on_once() -> None:
