@@ -38,6 +38,7 @@ from .models import (
     Invitation,
     PushEndpoint,
     Revocation,
+    SentInvitation,
     Session,
     Subscription,
 )
@@ -48,6 +49,7 @@ _INCREMENTAL = 2
 CONTROL_KEPT = timedelta(hours=1)
 ALARMS_KEPT = timedelta(days=30)
 FAILURES_KEPT = timedelta(days=30)
+SENT_KEPT = timedelta(hours=1)  # so that every worker has seen that it ended
 CLEARED_ALARMS_AT_MOST = 10_000
 NOTICES_AT_MOST = 10_000
 FAILURES_AT_MOST = 100_000
@@ -112,7 +114,8 @@ def _purge() -> dict[str, int]:
         "notices": delete_in_batches(AlarmNotice.objects.filter(at__lt=now - ALARMS_KEPT))
         + delete_beyond(AlarmNotice.objects.exclude(sent_at=None), "at", NOTICES_AT_MOST),
         "invitations": delete_in_batches(Invitation.objects.filter(expires_at__lt=now))
-        + delete_in_batches(PushEndpoint.objects.filter(expires_at__lt=now)),
+        + delete_in_batches(PushEndpoint.objects.filter(expires_at__lt=now))
+        + delete_in_batches(SentInvitation.objects.filter(ends_at__lt=now - SENT_KEPT)),
         "revocations": delete_in_batches(Revocation.objects.filter(ends_at__lt=now)),
         "bindings of tokens": binding_store.purge(now, BATCH),
         "address owners": delete_in_batches(AddressOwner.objects.filter(seen_at__lt=owners_kept))

@@ -37,7 +37,8 @@ LEFT_OUT = frozenset(
         "msgnode.Revocation",  # worded by console.issuers; people who log out leave them, too
         *("msgnode.ControlMessage", "msgnode.ComponentStatus", "msgnode.Alarm"),
         *("msgnode.AlarmNotice", "msgnode.NodeSample"),
-        *("msgnode.PeerStub", "msgnode.Worker", "msgnode.WorkerClaim", "msgnode.IdentityBinding"),
+        *("msgnode.PeerStub", "msgnode.PeerSubscription", "msgnode.IdentityBinding"),
+        *("msgnode.Worker", "msgnode.WorkerClaim"),
         # written by the node and by reports
         *("policies.DecisionEntry", "policies.RuleHits", "spark.Report"),
         *("qos.Reservation", "qos.RelayAllocation", "qos.Usage"),

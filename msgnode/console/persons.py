@@ -39,6 +39,7 @@ from msgnode.models import (
     IdentityBinding,
     PushEndpoint,
     Revocation,
+    SentInvitation,
     Session,
     Subscription,
 )
@@ -132,6 +133,7 @@ def export(names: Names) -> dict[str, Any]:
         "token_bindings": _bindings(sessions),
         "address_owners": AddressOwner.objects.filter(_subjects(names)),
         "push_endpoints": _endpoints(names),
+        "sent_invitations": _invitations(names),
         "revocations": Revocation.objects.filter(_subjects(names)),
         "bans": Ban.objects.filter(kind=Ban.Kind.SUBJECT, value__in=_ban_values(names)),
         "decisions": DecisionEntry.objects.filter(_decisions(names, sessions)),
@@ -181,6 +183,7 @@ def erase(names: Names, actor: str) -> dict[str, int]:
     )  # what was carried for the customer stays
     done["sessions"] = _delete(sessions)
     done["push endpoints"] = _delete(_endpoints(names))
+    done["invitations"] = _delete(_invitations(names))
     done["address owners"] = _delete(AddressOwner.objects.filter(_subjects(names)))
     done["failed log-ins"] = _delete(AccessAttempt.objects.filter(username__in=names.user_names))
     done["registry"] = registry.person_erase(names.user_urls, names.guids)
@@ -225,9 +228,18 @@ def _bindings(sessions: QuerySet[Session]) -> QuerySet[IdentityBinding]:
 
 def _endpoints(names: Names) -> QuerySet[PushEndpoint]:
     """Where others may invite the person; the invitations go with them."""
+    return PushEndpoint.objects.filter(subject__in=_own_subjects(names))
+
+
+def _invitations(names: Names) -> QuerySet[SentInvitation]:
+    """Whom the person has invited; guests who came by them may speak no more."""
+    return SentInvitation.objects.filter(subject__in=_own_subjects(names))
+
+
+def _own_subjects(names: Names) -> list[str]:
+    """The person's subjects at this node's own provider."""
     ours = settings.PROVIDER["ISSUER"]
-    subjects = [subject for issuer, subject in names.subjects if issuer == ours]
-    return PushEndpoint.objects.filter(subject__in=subjects)
+    return [subject for issuer, subject in names.subjects if issuer == ours]
 
 
 def _alarms(names: Names, sessions: QuerySet[Session]) -> QuerySet[Alarm]:

@@ -66,12 +66,12 @@ def domain_fault(domain: str) -> str:
     >>> domain_fault("b.example"), domain_fault("b.example:8443"), domain_fault("10.0.0.1")
     ('', '', 'is a number')
     """
-    host, _, port = domain.partition(":")
+    host, colon, port = domain.partition(":")
     labels = host.split(".")
-    if port and not (port.isdigit() and 0 < int(port[:6]) < 65_536):
-        return "has no port that is one"
-    if not domain.isascii() or len(host) > 253 or not all(map(_is_label, labels)):
-        return "is no name of a domain"
+    if not domain.isascii() or len(host) > 253 or not all(map(_is_label, labels)) or "/" in port:
+        return "is no domain: one looks like b.example, or b.example:8443"
+    if colon and not (port.isdigit() and 0 < int(port[:6]) < 65_536):
+        return "has a port that is none: one is a number from 1 to 65535"
     if labels[-1].isdigit():
         return "is a number"
     if len(labels) < 2 or labels[-1] in ("localhost", "local", "internal"):

@@ -14,23 +14,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
 from msgnode.core import messages
 from msgnode.core.envelope import InvalidFrame
-from msgnode.core.errors import BadMessage, NodeError
-from msgnode.core.messages import Message
+from msgnode.core.errors import NodeError
 
-from . import pipe
+from . import pipe, stub_status
 from .back_off import BackOff
+from .held_subscriptions import HeldSubscriptions, Observed
 from .peer_exchange import PeerExchange, Refused
 from .peer_queue import PeerQueue
 from .peer_session import Opener, PeerConnection, PeerOutlet
 from .peer_stub import LinkLimits, PeerStub
 from .pipe import Loaded, LoadFailed, Posted, Said, SocketClose, SocketSend, SocketWanted
 from .sandbox import SandboxProcess
+from .session_watch import SessionWatch
 from .stub_sockets import StubSockets
+from .stub_status import GAP, StubStatus
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class PeerLink:
         domain: of this node.
         limits: of it all.
         opener: of the peer's session.
-        on_change: is called when the state has changed.
+        observed: is told what becomes of the subscriptions there.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class PeerLink:
         domain: str,
         limits: LinkLimits,
         opener: Opener,
-        on_change: Callable[[], None],
+        observed: Observed,
     ) -> None:
         self.peer = peer
         self.state = STARTING
@@ -81,13 +82,16 @@ class PeerLink:
             PeerQueue(limits.queue_messages, limits.queue_bytes),
             self._answer,
         )
+        self.subscriptions = HeldSubscriptions(
+            peer.domain, peer.runtime_url, self._post, observed, self._pump
+        )
         self.sandbox: SandboxProcess | None = None
         self._limits = limits
         self._opener = opener
-        self._on_change = on_change
         self._restarts = BackOff(1.0, 300.0)
         self._reconnects = BackOff(0.25, 30.0)
         self._sockets: StubSockets | None = None
+        self._watch = SessionWatch()
         self._connection: PeerConnection | None = None
         self._disconnected_at = 0.0
         self._loaded = asyncio.Event()
@@ -154,7 +158,7 @@ class PeerLink:
         self._loaded.clear()
         sandbox = self.sandbox = SandboxProcess(self._limits.sandbox, self._said)
         sockets = self._sockets = StubSockets(
-            self._limits.sockets, self._reconnects, sandbox.send, self._ready
+            self._limits.sockets, self._reconnects, sandbox.send, self._ready, self._watch
         )
         try:
             await sandbox.start()
@@ -224,9 +228,11 @@ class PeerLink:
         if state == LIVE:
             self.failures_in_a_row = 0
             self._restarts.succeeded()
+            if self._watch.is_new:
+                self._watch.is_new = False
+                self.subscriptions.renew()
         elif state == DISCONNECTED:
             self._disconnected_at = time.monotonic()
-        self._on_change()
 
     # --- to the peer ------------------------------------------------------------------------------
 
@@ -238,7 +244,11 @@ class PeerLink:
             return
         if message.recipients[0].startswith(self.peer.stub_url):
             return  # what the node tells the session itself
-        self.exchange.put(message)
+        kept = self.subscriptions.kept(message)
+        if kept is None:
+            self._answer(messages.reply(message, {"code": 200}))
+            return
+        self.exchange.put(kept)
         self._pump()
 
     def _pump(self) -> None:
@@ -246,11 +256,17 @@ class PeerLink:
         sandbox, sockets = self.sandbox, self._sockets
         if self.state != LIVE or sandbox is None or not sandbox.is_running or sockets is None:
             return
+        if not sandbox.is_full:
+            self.subscriptions.pump()
         while not sandbox.is_full and not sockets.is_full:
             frame = self.exchange.take()
             if frame is None:
                 return
             sandbox.send(pipe.post(frame))
+
+    def _post(self, frame: bytes) -> None:
+        if self.sandbox is not None:
+            self.sandbox.send(pipe.post(frame))
 
     def _answer(self, frame: bytes) -> None:
         """Carry a response of ours in the place of the peer."""
@@ -284,14 +300,24 @@ class PeerLink:
                 self._posted(bytes(text))
 
     def _posted(self, text: bytes) -> None:
+        address = f"{self.peer.stub_url}/status"
         try:
             message = messages.parse(text)
         except InvalidFrame as error:
-            if not self._is_status(text):
+            status = stub_status.read_without_id(text, address)
+            if status is None:
                 self._refused(f"what it posted is no message: {error.description}")
+            else:
+                self._status(status)
             return
-        if message.recipients[0] == f"{self.peer.stub_url}/status":
-            self._status(message)
+        if (status := stub_status.read(message, address)) is not None:
+            self._status(status)
+            return
+        if self.subscriptions.take(message):
+            return
+        if (of_peer := stub_status.read(message, f"{self.peer.runtime_url}/status")) is not None:
+            if of_peer.value == GAP:
+                self.subscriptions.suspect()
             return
         try:
             frame = self.exchange.taken_in(message)
@@ -307,27 +333,14 @@ class PeerLink:
             return
         connection.frame_received(frame)
 
-    def _is_status(self, text: bytes) -> bool:
-        """Whether it is what stubs tell of themselves, which often has no id."""
-        try:
-            message = messages.parse(b'{"id":0,' + text.lstrip()[1:])
-        except InvalidFrame:
-            return False
-        if message.recipients[0] != f"{self.peer.stub_url}/status":
-            return False
-        self._status(message)
-        return True
-
-    def _status(self, message: Message) -> None:
-        try:
-            value = message.fields().get("value")
-            text = str(message.fields().get("desc") or message.fields().get("description") or "")
-        except BadMessage:
-            return
-        if value == "failed":
+    def _status(self, status: StubStatus) -> None:
+        value, text = status
+        if value == GAP:
+            self.subscriptions.suspect()
+        elif value == "failed":
             if self.sandbox is not None:
                 self.sandbox.kill(f"it gave up: {text or 'it did not say why'}")
-        elif isinstance(value, str) and value in _WORDS and not self._is_stopped:
+        elif value in _WORDS and not self._is_stopped:
             self._enter(_WORDS[value], text if value == "disconnected" else "")
             self._pump()
 

@@ -32,9 +32,12 @@ from msgnode.core.errors import (
 )
 from msgnode.core.faults import FAULTS
 from msgnode.devices.safe_http import SafeHttp
+from msgnode.storage.control import Handler
 
 from . import deno, discovery, store
 from .lookups import Lookups
+from .observers import Observers
+from .peer_alarms import PeerAlarms
 from .peer_link import LIVE, PeerLink
 from .peer_session import Opener
 from .peer_stub import LinkLimits, PeerStub
@@ -44,11 +47,8 @@ log = logging.getLogger(__name__)
 
 LOOKS_EVERY = 2.0
 STOP_SECONDS = 4.0
-FAILING_AFTER = 5
-"""Ends of a sandbox in a row after which an alarm stands."""
 PENDING_ALARM = "peer-pending"
 CHANGED_ALARM = "stub-changed"
-FAILING_ALARM = "stub-failing"
 MISSING_ALARM = "sandbox-missing"
 
 Result = TypeVar("Result")
@@ -76,6 +76,7 @@ class Federation:
         writer: of the worker.
         holds_lease: whether this worker's lease runs; none serves a peer without.
         raise_alarm, clear_alarm: of the node.
+        observers: of objects of the peers.
     """
 
     def __init__(
@@ -90,7 +91,9 @@ class Federation:
         holds_lease: Callable[[], bool],
         raise_alarm: Callable[[str, str, str], None],
         clear_alarm: Callable[[str, str], None],
+        observers: Observers,
     ) -> None:
+        self.observers = observers
         self.links: dict[int, PeerLink] = {}
         self.lookups = Lookups(self._look_for)
         self._settings = settings
@@ -107,7 +110,7 @@ class Federation:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._served: dict[int, PeerRow] = {}
         self._told: dict[int, tuple[str, str]] = {}
-        self._failing: set[int] = set()
+        self._alarms = PeerAlarms(raise_alarm, clear_alarm)
         self._is_stale = asyncio.Event()
         self._is_stopped = False
 
@@ -162,6 +165,7 @@ class Federation:
                     self._is_stale.clear()
                     self._use(await self._blocking(store.read))
                 await self._serve()
+                await self.observers.sweep()
             except Exception as error:
                 self._is_stale.set()
                 log.warning("The peers could not be looked at: %s", error)
@@ -171,7 +175,11 @@ class Federation:
             except TimeoutError:
                 pass
 
-    def changed(self, payload: dict[str, Any]) -> None:
+    def handlers(self) -> dict[str, Handler]:
+        """Of the control messages."""
+        return {store.CHANGED: self._changed, **self.observers.handlers()}
+
+    def _changed(self, payload: dict[str, Any]) -> None:
         """The rows are others now."""
         self._is_stale.set()
 
@@ -201,6 +209,7 @@ class Federation:
         self._table.peers = {row.domain: _stub_url(row) for row in rows if row.is_served}
         for domain, url in self._table.peers.items():
             self._forget_learned(domain, url)
+        self.observers.peers = {row.domain: row.pk for row in rows}
         for row in rows:
             self.lookups.forget(row.domain)
 
@@ -248,8 +257,9 @@ class Federation:
             hosts,
         )
         limits = replace(self._limits, sockets=replace(self._limits.sockets, hosts=hosts))
-        link = PeerLink(stub, self._settings.domain, limits, self._opener, lambda: None)
+        link = PeerLink(stub, self._settings.domain, limits, self._opener, self.observers)
         self.links[row.pk], self._served[row.pk] = link, row
+        await self.observers.serve(row.domain, link.subscriptions)
         self._tasks[row.pk] = asyncio.create_task(self._kept(link))
 
     async def _kept(self, link: PeerLink) -> None:
@@ -263,6 +273,7 @@ class Federation:
         self._served.pop(pk, None)
         task = self._tasks.pop(pk, None)
         if link is not None and task is not None:
+            self.observers.leave(link.peer.domain)
             await link.stop()
         row = next((row for row in self._rows.values() if row.pk == pk), None)
         self._told.pop(pk, None)
@@ -274,14 +285,7 @@ class Federation:
             if self._told.get(pk) != told:
                 self._told[pk] = told
                 await self._blocking(partial(store.note_state, pk, *told))
-            domain = link.peer.domain
-            if link.failures_in_a_row >= FAILING_AFTER and pk not in self._failing:
-                self._failing.add(pk)
-                text = f"The stub of {domain} has failed {link.failures_in_a_row} times in a row: "
-                self._raise_alarm(FAILING_ALARM, domain, text + link.last_error)
-            elif link.state == LIVE and pk in self._failing:
-                self._failing.discard(pk)
-                self._clear_alarm(FAILING_ALARM, domain)
+            self._alarms.look(link)
 
     # --- discovery --------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from msgnode.devices.safe_http import Network, NotAllowed, Resolve, allowed_addr
 from . import pipe
 from .back_off import BackOff
 from .pipe import SocketClose, SocketSend, SocketWanted
+from .session_watch import SessionWatch
 
 MAX_SOCKETS = 2
 REFUSED, LOST = 1006, 1006
@@ -79,6 +80,7 @@ class StubSockets:
         back_off: of the peer.
         tell: says a line to the sandbox.
         ready: waits until the node takes more of the peer.
+        watch: reads along.
         ssl_context: for `wss`; that of the system, if it is left out.
         resolve: finds the addresses of a host; that of the system, if it is left out.
     """
@@ -89,6 +91,7 @@ class StubSockets:
         back_off: BackOff,
         tell: Callable[[bytes], None],
         ready: Callable[[], Awaitable[None]],
+        watch: SessionWatch,
         ssl_context: ssl.SSLContext | None = None,
         resolve: Resolve | None = None,
     ) -> None:
@@ -100,6 +103,7 @@ class StubSockets:
         self._back_off = back_off
         self._tell = tell
         self._ready = ready
+        self._watch = watch
         self._ssl = ssl_context
         self._resolve = resolve
         self._open: dict[int, ClientConnection] = {}
@@ -147,6 +151,7 @@ class StubSockets:
         if unsent > _UNSENT_LIMIT:
             self._drop(said.ws, "the peer does not read")
             return
+        self._watch.sent(said.data)
         queue.put_nowait(said.data)
         if unsent > _UNSENT:
             self._tell(pipe.socket_buffered(said.ws, unsent))
@@ -216,6 +221,7 @@ class StubSockets:
             self._unsent[number] = 0
             self._sends[number] = asyncio.Queue()
             self._back_off.succeeded()
+            self._watch.opened()
             self._tell(pipe.socket_open(number, link.subprotocol or ""))
             sending = asyncio.create_task(self._send(number, link))
             try:
@@ -272,6 +278,7 @@ class StubSockets:
                     await link.close(1003, "text only")
                     return
                 self.bytes_in += len(text)
+                self._watch.received(text)
                 self._tell(pipe.socket_message(number, text))
                 self._messages.left -= 1
                 self._bytes.left -= len(text)

@@ -18,6 +18,8 @@ Rules
   (`nonce`) for a subject is bound in the same way.
 - What cannot be verified because its issuer is unknown is refused, or passes as not asserted where
   the settings say so and the mode demands nothing. What is wrong is refused always.
+- Where the mode is `identified`, a guest (invitations/guests.py) needs no identity for what it was
+  invited to, and one that cannot be verified passes as not asserted.
 - A session may ask for `checks` verifications a second that are not at hand.
 """
 
@@ -42,6 +44,7 @@ from .admission_policy import AdmissionPolicy, Mode, needs_no_identity
 from .bindings import Binding, Bindings
 from .claims import key_of
 from .credentials import Credential, Rejected, Unknown, present
+from .ports import NO_GUESTS, Guests
 from .verifier import Verified, Verifier
 
 _RUNTIMES = addresses.RUNTIME_SCHEMES
@@ -82,6 +85,7 @@ class MessageAuthenticator:
         now: Callable[[], float] = time,
     ) -> None:
         self.modes = modes
+        self.guests: Guests = NO_GUESTS
         self._verifier = verifier
         self._doors = doors
         self._passes_unknown = passes_unknown
@@ -109,7 +113,7 @@ class MessageAuthenticator:
         cached = self._cache.get(session.id)
         entry = cached.get(raw) if cached is not None else None
         if entry is None or entry.base is not speaker or entry.until <= self._now():
-            entry = self._authenticate(raw, session)
+            entry = self._authenticate(raw, message, session)
         mode = self.modes.of(session.runtime_url)
         if mode is Mode.STRICT:
             self._check_via(message, session)
@@ -185,6 +189,8 @@ class MessageAuthenticator:
             return
         if mode is Mode.STRICT:
             raise NotIdentified("Log in first: this node wants to know every session's subject.")
+        if self.guests.may_say(message, session):
+            return
         raise NotIdentified("Say who you are: log in, or send an identity in `body.identity`.")
 
     def _without(self, message: Message, session: Listener, token: msgspec.Raw) -> Speaker:
@@ -211,7 +217,7 @@ class MessageAuthenticator:
             self._check_via(message, session)
         return speaker
 
-    def _authenticate(self, raw: bytes, session: Listener) -> _CachedSpeaker:
+    def _authenticate(self, raw: bytes, message: Message, session: Listener) -> _CachedSpeaker:
         """Verify an identity that is not the one of the session's last message."""
         base = session.speaker
         credential = _credential(msgspec.Raw(raw))
@@ -232,7 +238,9 @@ class MessageAuthenticator:
                 self._refund(session)
                 raise
             except Unknown:
-                if not self._passes_unknown or self.modes.of(session.runtime_url):
+                mode = self.modes.of(session.runtime_url)
+                is_guest = mode is Mode.IDENTIFIED and self.guests.may_say(message, session)
+                if not is_guest and (mode or not self._passes_unknown):
                     raise
             except Unavailable:
                 if credential.is_jwt or self.modes.of(session.runtime_url):

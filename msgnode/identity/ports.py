@@ -16,9 +16,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from msgnode.bus.ports import Listener
+from msgnode.core.messages import Message
+
 Claims = dict[str, Any]
 """Claims as JSON: `iss`, `sub` texts; `exp`, `iat` whole seconds since the epoch; `aud` text or
 list."""
+
+
+class Guests(Protocol):
+    """Who speaks without an identity because a user of this domain has invited them."""
+
+    def may_say(self, message: Message, session: Listener) -> bool:
+        """Whether a session may say this; False of one that was never invited.
+
+        Raises:
+            Pending: that is being looked up.
+            Forbidden: it is a guest, and this is not what it was invited to.
+            Unavailable: it cannot be looked up.
+        """
+        ...
+
+
+class NoGuests:
+    """A node that invites nobody. Implements Guests."""
+
+    def may_say(self, message: Message, session: Listener) -> bool:
+        return False
+
+
+NO_GUESTS = NoGuests()
 
 REVOKED = "identity.revoked"
 """Kind of the control message that ends identities at once, in every worker. Its payload has

@@ -110,7 +110,7 @@ class IdentityService:
             binds=options["BINDS_TOKENS"],
             bindings=bindings,
             log_in=self._log_in,
-            identified=self._identified,
+            identified=self.said_who,
         )
         self.connector = IdentityConnector(
             domain,
@@ -200,8 +200,8 @@ class IdentityService:
         if holder and (holder != runtime_url or any(each.is_connected for each in others)):
             raise Rejected("The token is in use by another runtime, or by another of this one's.")
 
-    def _identified(self, session: Listener) -> None:
-        """A session without a login has said who it is in a message, where that is enough."""
+    def said_who(self, session: Listener) -> None:
+        """A session without a login may speak: by an identity in a message, or as a guest."""
         live = self._sessions.sessions.get(session.id)
         if live is not None:
             self._sessions.said_who(live)

@@ -2,7 +2,7 @@
 
     subscribePush {hyperty?}    callers may invite from now on -> {endpoint, userURL, expires}
     unsubscribePush             no longer
-    sendInvitation {endpoint, user, hyperty, seconds?, resource?}
+    sendInvitation {endpoint, user, hyperty, seconds?, resource?, stay?}
                                 posted to a user's endpoint elsewhere -> {invitation, expires}
 
 All of it is for sessions that are logged in at this domain's own provider. What is sent is signed
@@ -40,7 +40,7 @@ from msgnode.devices.safe_http import NoAnswer, NotAllowed, SafeHttp
 from msgnode.identity.provider import cards
 from msgnode.storage.database_threads import DatabaseThreads
 
-from . import endpoints, wire
+from . import endpoints, sent, wire
 
 SECONDS = 10.0
 """That somebody's push endpoint has to answer."""
@@ -48,6 +48,8 @@ AT_ONCE = 64
 """Invitations that are being posted; more are answered 503."""
 MAX_ANSWER = 4_096
 DEFAULT_SECONDS = 60
+MAX_STAY = 86_400
+"""Seconds for which who accepts an invitation may stay a guest."""
 
 
 class InvitationService:
@@ -118,16 +120,15 @@ class InvitationService:
         if not endpoint:
             raise BadMessage("sendInvitation needs params.endpoint.")
         self._check_held(hyperty, caller)
-        seconds = request.params.get("seconds", DEFAULT_SECONDS)
-        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-        if not is_number or not 1 <= seconds <= wire.MAX_SECONDS:
-            raise BadMessage(f"params.seconds must be 1 to {wire.MAX_SECONDS}.")
+        seconds = _number(request, "seconds", DEFAULT_SECONDS, 1, wire.MAX_SECONDS)
+        stay = _number(request, "stay", 0, 0, MAX_STAY)
         said = {
             "invitation": secrets.token_urlsafe(24),
             "from": hyperty,
             "to": request.text("user", "to"),
         }
         if resource := request.text("resource"):
+            self._check_owned(resource, caller)
             said["resource"] = resource
         expires = int(self._clock() + seconds)
         if self._posting >= AT_ONCE:
@@ -135,6 +136,11 @@ class InvitationService:
         self._posting += 1
         try:
             body = await self._signed(who.subject, said, expires)
+            await self._threads.run(
+                lambda: sent.keep(
+                    said["invitation"], who.subject, hyperty, resource, expires, int(stay)
+                )
+            )
             await self._post(endpoint, body, int(seconds))
         finally:
             self._posting -= 1
@@ -193,6 +199,21 @@ class InvitationService:
         holder: Any = self._table.owners.get(hyperty)
         if not is_below and (holder is None or holder.id != caller.id):
             raise Forbidden("params.hyperty must be an address that this session holds.")
+
+    def _check_owned(self, resource: str, caller: Listener) -> None:
+        """Whether the session may let somebody in at an object. Raises Forbidden."""
+        holder: Any = self._table.owners.get(resource)
+        if holder is None or holder.id != caller.id:
+            raise Forbidden("params.resource must be an object that this session holds.")
+
+
+def _number(request: Execute, name: str, default: float, least: float, most: float) -> float:
+    """A number of the request. Raises BadMessage."""
+    number = request.params.get(name, default)
+    is_one = isinstance(number, int | float) and not isinstance(number, bool)
+    if not is_one or not least <= number <= most:
+        raise BadMessage(f"params.{name} must be {least} to {most}.")
+    return float(number)
 
 
 def threads() -> DatabaseThreads:

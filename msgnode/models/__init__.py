@@ -8,9 +8,9 @@ acknowledged; an operator's change in the console reaches the workers through Co
 from __future__ import annotations
 
 from .devices import DeviceOutlet, MqttTopic
-from .federation import Peer, PeerStub
+from .federation import Peer, PeerStub, PeerSubscription
 from .identities import ApiKey, IdentityBinding, Issuer, ProviderKey, Revocation
-from .invitations import Invitation, PushEndpoint
+from .invitations import Invitation, PushEndpoint, SentInvitation
 from .lengths import ADDRESS_LENGTH
 from .operations import Alarm, AlarmNotice, AlarmRule, AuditEntry, ComponentStatus, NodeSample
 from .sessions import AddressOwner, AddressPool, Allocation, Ban, PoolAddress, Session, Subscription
@@ -37,10 +37,12 @@ __all__ = [
     "NodeSample",
     "Peer",
     "PeerStub",
+    "PeerSubscription",
     "PoolAddress",
     "ProviderKey",
     "PushEndpoint",
     "Revocation",
+    "SentInvitation",
     "Session",
     "Subscription",
     "Worker",

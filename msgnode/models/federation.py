@@ -7,6 +7,8 @@ import uuid
 from django.db import models
 from django.utils import timezone
 
+from .lengths import ADDRESS_LENGTH
+
 
 class Peer(models.Model):
     """The node of another domain, and what an operator has decided about it."""
@@ -73,3 +75,24 @@ class PeerStub(models.Model):
 
     def __str__(self) -> str:
         return f"{self.peer_id} {self.digest[:12]}"
+
+
+class PeerSubscription(models.Model):
+    """An address of a peer's that this node has subscribed there, once for all who observe it here.
+
+    `is_held`: the peer has said so; until then it is asked.
+    """
+
+    peer = models.ForeignKey(Peer, on_delete=models.CASCADE, related_name="subscriptions")
+    address = models.CharField(max_length=ADDRESS_LENGTH)
+    is_held = models.BooleanField(default=False)
+    wanted_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ("id",)
+        constraints = (
+            models.UniqueConstraint(fields=["peer", "address"], name="peer_subscription_once"),
+        )
+
+    def __str__(self) -> str:
+        return self.address

@@ -1,4 +1,4 @@
-"""Where users are invited to conversations from elsewhere, and the invitations that wait there."""
+"""Where users are invited from elsewhere, what waits there, and what they have sent themselves."""
 
 from __future__ import annotations
 
@@ -50,3 +50,29 @@ class Invitation(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class SentInvitation(models.Model):
+    """An invitation of a user of this domain: whoever accepts it may speak to what it names."""
+
+    digest = models.CharField(
+        primary_key=True, max_length=64, editable=False, help_text="Of its name, a secret."
+    )
+    subject = models.CharField(
+        max_length=64, db_index=True, help_text="`sub` of the user who invites."
+    )
+    hyperty = models.CharField(max_length=ADDRESS_LENGTH, help_text="Where it is accepted.")
+    resource = models.CharField(max_length=ADDRESS_LENGTH, blank=True)
+    stay = models.PositiveIntegerField(help_text="Seconds that who accepted it may stay at least.")
+    runtime_url = models.CharField(
+        max_length=ADDRESS_LENGTH, blank=True, help_text="The runtime that accepted it."
+    )
+    session = models.CharField(max_length=64, blank=True, db_index=True)
+    expires_at = models.DateTimeField(help_text="Not accepted after that.")
+    ends_at = models.DateTimeField(db_index=True, help_text="Good for nothing after that.")
+
+    class Meta:
+        ordering = ("ends_at",)
+
+    def __str__(self) -> str:
+        return self.resource or self.hyperty

@@ -11,6 +11,7 @@ from django.conf import settings
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.table import RoutingTable
 from msgnode.devices.safe_http import SafeHttp
+from msgnode.federation.observers import Observers
 from msgnode.federation.peer_session import PeerSessions
 from msgnode.federation.peer_stub import LinkLimits
 from msgnode.federation.sandbox import SandboxLimits
@@ -80,6 +81,9 @@ def federation(
         lambda: lease.is_held,
         alarms.raise_alarm,
         alarms.clear_alarm,
+        Observers(
+            table, writer, sessions.missed, not settings.REDIS_URL, peers["LINGER_SECONDS"]
+        ),
     )
     pipeline.foreign = made
     return made

@@ -13,40 +13,60 @@ from msgnode.bus.writing import Writer
 from msgnode.identity.service import IdentityService
 from msgnode.invitations import service
 from msgnode.invitations.delivery import InvitationDelivery
+from msgnode.invitations.guests import Guests
 from msgnode.invitations.service import InvitationService
 from msgnode.sessions.manager import SessionManager
+from msgnode.subscriptions.component import SubscriptionComponent
 
 from .devices import safe_http
 
 
 class Invitations(NamedTuple):
-    """`service` answers users, `delivery` hands over what was left for them."""
+    """`service` answers users, `delivery` hands over what was left for them.
+
+    `guests` says what those may say whom they have invited.
+    """
 
     service: InvitationService
     delivery: InvitationDelivery
+    guests: Guests
 
 
 def invitations(
     identities: IdentityService,
     table: RoutingTable,
     sessions: SessionManager,
+    subscriptions: SubscriptionComponent,
     writer: Writer,
     enforcer: Enforcer,
     recorder: Recorder,
 ) -> Invitations | None:
-    """Both, joined to the identity manager and the sessions."""
+    """All three, joined to the identity manager and the sessions."""
     if not settings.INVITATIONS["ON"]:
         return None
     domain: str = settings.DOMAIN
     issuer: str = settings.PROVIDER["ISSUER"]
     voice = Notices(f"domain://idm.{domain}", identities.connector.name, enforcer, recorder)
+    threads = service.threads()
     made = Invitations(
         InvitationService(
-            domain, issuer, table, safe_http(service.SECONDS, service.MAX_ANSWER), service.threads()
+            domain, issuer, table, safe_http(service.SECONDS, service.MAX_ANSWER), threads
         ),
         InvitationDelivery(issuer, table, writer, voice),
+        Guests(
+            threads,
+            sessions.sessions,
+            subscriptions.of,
+            subscriptions.end,
+            subscriptions.addresses[0],
+            int(settings.NODE["MAX_SUBSCRIPTIONS_PER_SESSION"]),
+            identities.said_who,
+        ),
     )
     identities.connector.invitations = made.service.answer
     sessions.steps.listeners.append(made.delivery.stepped)
     sessions.on_identified.append(made.delivery.identified)
+    sessions.on_closed.append(made.guests.closed)
+    sessions.on_handed_off.append(made.guests.forget)
+    identities.authenticator.guests = made.guests
     return made

@@ -206,8 +206,9 @@ class Parts:
             self.identities.session_closed,
             self.hang_ups.session_closed,
         ]
+        told_by = (self.writer, self.enforcer, self.recorder)
         self.invitations = invitations(
-            self.identities, self.table, self.sessions, self.writer, self.enforcer, self.recorder
+            self.identities, self.table, self.sessions, self.subscriptions, *told_by
         )
         self.devices = devices.devices_without_sockets(self.sessions, self.sockets)
         self.sessions.on_identified += [
@@ -265,6 +266,8 @@ class Parts:
         kept_by = (self.writer, self.lease, self.alarms)
         self.mqtt = devices.mqtt_connector(self.epoch, *carried_by, *kept_by)
         self.federation = federation.federation(self.epoch, self.table, *carried_by, *kept_by)
+        if self.federation is not None:
+            self.subscriptions.abroad = self.federation.observers
         self.monitoring = Monitoring(
             self,
             self.me,
@@ -337,7 +340,8 @@ class Parts:
             alarm_rules.CHANGED: self.monitoring.alarm_rules.changed,
             registration_news.KIND: self.registration_news.tell,
             **self.identities.control_handlers(),
-            PEERS_CHANGED: _passed_over if self.federation is None else self.federation.changed,
+            PEERS_CHANGED: _passed_over,
+            **({} if self.federation is None else self.federation.handlers()),
             TOPICS_CHANGED: _passed_over if self.mqtt is None else self.mqtt.topics_changed,
             LEFT: _passed_over if self.invitations is None else self.invitations.delivery.left,
         }

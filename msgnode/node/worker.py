@@ -90,6 +90,8 @@ class Node:
             self._tasks.append(asyncio.create_task(parts.wakeups.run()))
         if parts.outlet_recovery is not None:
             self._tasks.append(asyncio.create_task(parts.outlet_recovery.run()))
+        if parts.invitations is not None:
+            self._tasks.append(asyncio.create_task(parts.invitations.guests.watch()))
         if parts.mqtt is not None:
             self._tasks.append(asyncio.create_task(_serve_mqtt(parts.mqtt)))
         if parts.federation is not None:

@@ -14,6 +14,8 @@ PEERS: dict[str, Any] = {
     "QUEUE_MESSAGES": env.int("FEDERATION_QUEUE_MESSAGES", default=10_000),
     "QUEUE_BYTES": env.int("FEDERATION_QUEUE_BYTES", default=16 * 1024 * 1024),
     "MESSAGES_PER_SECOND": env.int("FEDERATION_MESSAGES_PER_SECOND", default=2_000),
+    # that a subscription at a peer outlives its last observer here
+    "LINGER_SECONDS": env.float("FEDERATION_LINGER_SECONDS", default=30.0),
     "BYTES_PER_SECOND": env.int("FEDERATION_BYTES_PER_SECOND", default=20_000_000),
 }
 SANDBOX: dict[str, Any] = {

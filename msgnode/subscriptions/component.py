@@ -8,8 +8,9 @@ whole. Subscribing twice is one subscription; unsubscribing what is not subscrib
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from msgnode.bus.address_budget import AddressBudget
@@ -22,6 +23,7 @@ from msgnode.core.errors import BadMessage, Conflict, Forbidden, TooMany
 from msgnode.core.messages import Message
 
 from . import rules
+from .abroad import NOTHING_ABROAD, Abroad, granted
 from .rules import Access, Wanted
 from .store import SubscriptionStore
 
@@ -49,6 +51,7 @@ class SubscriptionComponent(Component):
         budget: AddressBudget,
     ) -> None:
         super().__init__((f"domain://msg-node.{domain}/sm",))
+        self.abroad: Abroad = NOTHING_ABROAD
         self._table = table
         self._store = store
         self._domain = domain
@@ -61,7 +64,7 @@ class SubscriptionComponent(Component):
         self._of: dict[str, dict[str, None]] = {}  # session id -> addresses
         self._pending: dict[str, dict[str, Future[Body]]] = {}  # the same, not committed yet
 
-    def answer(self, message: Message, caller: Listener) -> Body | Future[Body]:
+    def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
         match message.type:
             case "subscribe":
                 return self._subscribe(message.fields(), caller)
@@ -148,7 +151,7 @@ class SubscriptionComponent(Component):
 
     # --- requests ---------------------------------------------------------------------------------
 
-    def _subscribe(self, body: dict[str, Any], caller: Listener) -> Body | Future[Body]:
+    def _subscribe(self, body: dict[str, Any], caller: Listener) -> Body | Awaitable[Body]:
         asked = rules.wanted(body, self._max_per_session)
         session = self._on_behalf(body, caller)
         plain, claimed, taken_over = self._sorted(asked, session)
@@ -170,7 +173,12 @@ class SubscriptionComponent(Component):
         self._budget.take(session, owned)  # until the commit, from when on each counts by itself
         body = {"code": 200}
         committed = self._store.subscribed(session, new, claimed, taken_over, body)
-        return self._settle(committed, session, new, owned, taken_over, earlier)
+        settled = self._settle(committed, session, new, owned, taken_over, earlier)
+        far = self.abroad.abroad(new)
+        if not far:
+            return settled
+        take_back = partial(self._unsubscribe, {"resources": [*new, *owned]}, session)
+        return granted(settled, self.abroad, far, take_back)
 
     def _under_way(self, asked: Wanted, session: Listener) -> list[Future[Body]]:
         """Earlier requests of the session for some of these addresses that are not committed."""

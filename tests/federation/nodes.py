@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from tests.client import Client, Frame
 from tests.node import Node
@@ -19,14 +23,19 @@ SECONDS = 60.0
 
 
 class TwoNodes:
-    """Node `a` meets node `b`, whose stub it finds in b's catalogue."""
+    """Node `a` meets node `b`, whose stub it finds in b's catalogue.
 
-    def __init__(self, place: Path, template: Path, **settings: Any) -> None:
+    `settings` are those of a, `of_b` those of b.
+    """
+
+    def __init__(
+        self, place: Path, template: Path, of_b: dict[str, Any] | None = None, **settings: Any
+    ) -> None:
         shared = {"ALLOWED_HOSTS": "*"}
         for name in ("a", "b"):
             (place / name).mkdir(parents=True)
             shutil.copy(template, place / name / "node.sqlite3")
-        self.b = Node(place / "b", DOMAIN=B, **shared)
+        self.b = Node(place / "b", DOMAIN=B, **shared, **(of_b or {}))
         self.a = Node(
             place / "a", DOMAIN=A, FEDERATION="listed", FEDERATION_NETWORKS="127.0.0.0/8",
             **shared, **settings,
@@ -69,6 +78,19 @@ class TwoNodes:
     def wait_live(self) -> None:
         self.wait(lambda peer: peer["state"] == "live")
 
+    def sandboxes(self) -> list[psutil.Process]:
+        """The processes of the engine that a runs."""
+        return [
+            each
+            for each in psutil.Process(self.a.pid).children(recursive=True)
+            if "guest.js" in " ".join(each.cmdline())
+        ]
+
+    def signal_sandboxes(self, by: int) -> None:
+        for each in self.sandboxes():
+            with suppress(psutil.NoSuchProcess):
+                each.send_signal(by)
+
 
 def _own(node: Node) -> dict[str, str]:
     """The settings that a node was made with."""
@@ -97,3 +119,13 @@ async def answer_requests(client: Client) -> None:
 async def subscribe(client: Client, domain: str, address: str) -> Frame:
     """What the subscription manager of a domain answers."""
     return await client.ask("subscribe", f"domain://msg-node.{domain}/sm", {"resources": [address]})
+
+
+def subscribed_at(node: Node, address: str) -> int:
+    """How many sessions of a node have subscribed an address, by its database."""
+    with sqlite3.connect(f"file:{node.data_dir}/node.sqlite3?mode=ro", uri=True) as database:
+        found = database.execute(
+            "SELECT COUNT(*) FROM msgnode_subscription WHERE address = ?", [address]
+        ).fetchone()
+    database.close()
+    return int(found[0])

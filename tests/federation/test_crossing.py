@@ -98,3 +98,14 @@ def test_a_domain_can_be_a_peers(domain: str) -> None:
 )
 def test_a_name_of_this_network_or_none_is_no_peers(domain: str) -> None:
     assert crossing.domain_fault(domain)
+
+
+@pytest.mark.parametrize("domain", ["http://x y", "https://b.example", "b.example/x"])
+def test_what_is_no_domain_is_said_with_what_one_looks_like(domain: str) -> None:
+    assert crossing.domain_fault(domain) == (
+        "is no domain: one looks like b.example, or b.example:8443"
+    )
+
+
+def test_a_port_is_said_to_be_wrong_where_the_domain_is_one() -> None:
+    assert "1 to 65535" in crossing.domain_fault("b.example:99999")

@@ -15,6 +15,7 @@ from msgnode.checks import check_node
 from msgnode.core.errors import NodeError
 from msgnode.federation import deno, store
 from msgnode.federation.descriptor import FoundStub
+from msgnode.federation.observers import Observers
 from msgnode.federation.service import Federation, FederationSettings
 from msgnode.models import Peer
 
@@ -89,7 +90,7 @@ def federation(mode: str = "listed") -> Federation:
     nothing: Any = None
     one = Federation(
         settings, nothing, "epoch", RoutingTable(), nothing, nothing, nothing,
-        lambda: True, nothing, nothing,
+        lambda: True, nothing, nothing, Observers(RoutingTable(), nothing, nothing, True, 30.0),
     )  # fmt: skip
     one._use(store.read())
     return one

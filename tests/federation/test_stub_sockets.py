@@ -13,6 +13,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 
 from msgnode.federation import pipe
 from msgnode.federation.back_off import BackOff
+from msgnode.federation.session_watch import SessionWatch
 from msgnode.federation.stub_sockets import SocketLimits, StubSockets, url_fault
 
 from .sandboxes import Watched, needs_deno, stub
@@ -73,7 +74,9 @@ async def _ready() -> None:
 
 
 def sockets(lines: Lines, networks: Any = LOOPBACK, **more: Any) -> StubSockets:
-    return StubSockets(SocketLimits(HOSTS, networks), BackOff(0.25, 30.0), lines, _ready, **more)
+    return StubSockets(
+        SocketLimits(HOSTS, networks), BackOff(0.25, 30.0), lines, _ready, SessionWatch(), **more
+    )
 
 
 def wanted(url: str, number: int = 1) -> pipe.SocketWanted:

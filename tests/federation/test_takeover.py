@@ -12,7 +12,7 @@ from tests.client import Client, code
 from tests.e2e.pair import OwnRedis
 from tests.node import Node
 
-from .nodes import A, B, TwoNodes, answer_requests, come, subscribe
+from .nodes import A, B, TwoNodes, answer_requests, come, subscribe, subscribed_at
 from .sandboxes import needs_deno
 
 pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long, pytest.mark.any_server]
@@ -46,8 +46,20 @@ async def test_case_61_when_the_worker_that_serves_a_peer_is_killed_another_take
     assert code(await subscribe(answerer, B, to)) == 200
     answering = asyncio.create_task(answer_requests(answerer))
     await _answered(asker, to)  # by the worker that has the peer, from the other one
+    reporter = await come(nodes.b, B, "reporter")
+    changes = f"comm://{B}/room/changes"
+    assert code(await subscribe(asker, A, changes)) == 200
+    assert subscribed_at(nodes.b, changes) == 1, "by the worker that has the peer"
+    await reporter.send("update", changes, {"value": 1}, sender=f"comm://{B}/room")
+    assert (await asker.expect(type="update", to=changes))["body"]["value"] == 1
     nodes.a.kill()
     await _answered(asker, to)
+    told = await asker.expect(type="update", to=f"{asker.runtime_url}/status")
+    assert told["body"]["value"] == "gap", "what was said meanwhile did not come"
+    assert subscribed_at(nodes.b, changes) == 1
+    await reporter.send("update", changes, {"value": 2}, sender=f"comm://{B}/room")
+    update = await asker.expect(type="update", to=changes)
+    assert update["body"]["value"] == 2
     answering.cancel()
 
 

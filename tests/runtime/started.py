@@ -37,6 +37,12 @@ class Process:
         self._process.stdin.flush()
         return self._read()
 
+    def end(self) -> None:
+        """Have it say good-bye to its node, and wait until it has ended."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait(30)
+
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout
         line = self._process.stdout.readline()

@@ -36,6 +36,10 @@ class Process:
     def ask(self, address: str, times: int) -> dict[str, Any]:
         return self._process.order(ask=address, times=times)
 
+    def end(self) -> None:
+        """Close it, as its user would."""
+        self._process.end()
+
 
 class Page:
     """A runtime in Chromium."""

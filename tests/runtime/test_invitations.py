@@ -1,4 +1,4 @@
-"""Cases R70 and R71 over real nodes: Bob is invited at his endpoint, and comes to Alice's domain.
+"""Cases R70, R71 and 32 over real nodes: invited at his endpoint, Bob comes to Alice's domain.
 
 docs/reference/runtime.md, section 8.5; the media are not part of it.
 """
@@ -21,6 +21,8 @@ from msgnode.runtime.python import (
     InvitationError,
     Runtime,
     Settings,
+    SyncError,
+    Syncher,
 )
 from msgnode.runtime.python.messages import Message
 from tests.client import LIMIT, Client
@@ -59,7 +61,8 @@ async def log_in(runtime: Runtime, token: str) -> None:
 async def test_r70_a_caller_hosted_conversation_begins_with_an_invitation(
     start_node: Callable[..., Node],
 ) -> None:
-    a, b = (start_node(DOMAIN=each, **ON) for each in ("a.localhost", "b.localhost"))
+    a = start_node(DOMAIN="a.localhost", ADMISSION="identified", **ON)
+    b = start_node(DOMAIN="b.localhost", **ON)
     urls = {
         "a.localhost": f"http://localhost:{a.port}",
         "b.localhost": f"http://localhost:{b.port}",
@@ -81,11 +84,14 @@ async def test_r70_a_caller_hosted_conversation_begins_with_an_invitation(
         hyperty = f"{alice.url}/call"
         accepted: asyncio.Queue[Message] = asyncio.Queue()
         alice.bus.add_listener(hyperty, accepted.put_nowait)
-        sent = await alice.invitations.send(card, hyperty, seconds=60)
+        reporting = Syncher(alice)
+        shared, diary = [await reporting.create({"n": 1}) for _ in range(2)]
+        sent = await alice.invitations.send(card, hyperty, resource=shared.url, stay=600)
         async with asyncio.timeout(LIMIT):
             invitation = await invited.get()
         assert (invitation.hyperty, invitation.invitation) == (hyperty, sent.invitation)
         assert invitation.user == "user://a.localhost/alice@a.localhost"
+        assert invitation.resource == shared.url
         assert bob.resolver.stubs.get("a.localhost") is None  # nothing of a has run
 
         # Bob comes to a's domain with the offer; Alice's answer to it is the answer.
@@ -105,6 +111,19 @@ async def test_r70_a_caller_hosted_conversation_begins_with_an_invitation(
         assert (await asking)["body"]["value"] == answer
         entry = bob.resolver.stubs.get("a.localhost")
         assert entry is not None and entry.status == "live"
+
+        # a knows nothing of Bob, who shares what he was invited to, and nothing else.
+        observing = Syncher(bob)
+        copy = await observing.subscribe(shared.url)
+        changed: asyncio.Queue[Any] = asyncio.Queue()
+        copy.on_change(changed.put_nowait)
+        shared.data["n"] = 2
+        async with asyncio.timeout(LIMIT):
+            while copy.data["n"] != 2:
+                await changed.get()
+        with pytest.raises(SyncError) as refused:
+            await observing.subscribe(diary.url)
+        assert refused.value.code == 403
 
         # The endpoint of a node that is frozen has a time limit, and no other waits for it.
         os.kill(b.pid, signal.SIGSTOP)

@@ -108,6 +108,13 @@ def test_python_and_javascript_talk_over_one_node(
         asyncio.run(converse())
 
 
+def sessions_of(node: Node, runtime_url: str) -> int:
+    """How many sessions a runtime has at a node."""
+    rows = f"Session.objects.filter(runtime_url={runtime_url!r}).exclude(state='closed')"
+    said = node.manage("shell", "-c", f"from msgnode.models import Session; print({rows}.count())")
+    return int(said.splitlines()[-1])
+
+
 @pytest.fixture
 def domains(start_node: Callable[..., Node], tmp_path: Path) -> Iterator[tuple[Node, Node]]:
     """Two nodes of different domains."""
@@ -138,6 +145,15 @@ async def test_runtimes_of_two_domains_talk_by_protocol_on_the_fly(
         assert bob.resolver.stubs.get("d.localhost") is None
         values = [await ask(alice, f"{alice.url}/x", b, number) for number in range(50)]
         assert values == [["bob", number] for number in range(50)]
+
+        # R66: a visitor who has nothing to do there any more has no session either, until he has.
+        async with Runtime(Settings("d.localhost", catalogues=urls, idle_abroad=1.0)) as visitor:
+            assert await visitor.log_in() == "live"
+            assert await ask(visitor, f"{visitor.url}/x", b, "first") == ["bob", "first"]
+            async with asyncio.timeout(60):
+                while await asyncio.to_thread(sessions_of, f, visitor.url):
+                    pass
+            assert await ask(visitor, f"{visitor.url}/x", b, "back") == ["bob", "back"]
 
 
 @pytest.mark.long

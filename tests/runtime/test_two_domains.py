@@ -14,10 +14,16 @@ from django.test import Client
 
 from tests.accessibility import axe_faults
 from tests.node import Node, running
+from tests.runtime.test_invitations import token_of
 from tests.stubs.conftest import FLAGS
 
 DESKTOP = {"viewport": {"width": 1280, "height": 900}}
+INVITING = {"INVITATIONS": True, "CONTACT_CARDS": "*", "WEBHOOK_NETWORKS": "127.0.0.0/8,::1/128"}
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
+
+LOGGED_IN = """sessionStorage.setItem("node.tokens", JSON.stringify({
+    name: "somebody", token: "TOKEN", idToken: "", until: Date.now() + 3_600_000,
+}))"""
 
 
 @pytest.fixture(scope="module")
@@ -59,18 +65,25 @@ def two(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[tu
     """Nodes of two domains, for all of these tests."""
     place = tmp_path_factory.mktemp("two")
     with (
-        running(place / "here", template, DOMAIN="localhost") as here,
-        running(place / "there", template, DOMAIN="b.localhost") as there,
+        running(place / "here", template, DOMAIN="localhost", **INVITING) as here,
+        running(place / "there", template, DOMAIN="b.localhost", **INVITING) as there,
     ):
         yield here, there
 
 
 @contextmanager
-def visit(browser: Any, node: Node, path: str = "", **context: Any) -> Iterator[Any]:
-    """A page of a node in a browser of its own; its errors fail the test."""
+def visit(
+    browser: Any, node: Node, path: str = "", token: str = "", **context: Any
+) -> Iterator[Any]:
+    """A page of a node in a browser of its own; its errors fail the test.
+
+    With an access token somebody is logged in there, as once the page has taken up a log-in.
+    """
     opened = browser.new_context(permissions=["microphone"], **context)
     faults: list[str] = []
     try:
+        if token:
+            opened.add_init_script(LOGGED_IN.replace("TOKEN", token))
         page = opened.new_page()
         page.set_default_timeout(30_000)
         page.on("pageerror", lambda error: faults.append(str(error)))
@@ -147,3 +160,32 @@ def test_r69_a_callee_hosted_call_with_sound(two: tuple[Node, Node], browser: An
         for page in (alice, bob):
             page.wait_for_selector("#call-says:has-text('has ended')")
         assert alice.locator("iframe[sandbox]").count() == 2
+
+
+@pytest.mark.long
+def test_r70_a_caller_hosted_call_with_sound(two: tuple[Node, Node], browser: Any) -> None:
+    """Alice invites Bob by his name; he comes to her domain, which he had not been to before."""
+    here, there = two
+    alices, bobs = token_of(here, "alice", "localhost"), token_of(there, "bob", "b.localhost")
+    with ExitStack() as stack:
+        bob = stack.enter_context(visit(browser, there, named(here, "localhost"), bobs))
+        bob.wait_for_selector("#hello button:enabled")
+        bob.click("#reachable")
+        bob.wait_for_selector("#named:visible")
+        name = bob.inner_text("#my-name")
+        assert name == "bob@b.localhost"
+        alice = stack.enter_context(visit(browser, here, named(there, "b.localhost"), alices))
+        alice.wait_for_selector("#hello button:enabled")
+        for answer in ("#decline", "#accept"):
+            alice.fill("#whom", name)
+            alice.click("#dial button")
+            bob.wait_for_selector("#asked:visible")
+            assert "alice@localhost" in bob.inner_text("#question")
+            assert bob.locator("iframe[sandbox]").count() == 1  # the example's: no code of here
+            bob.click(answer)
+            bob.wait_for_selector("#asked", state="hidden")
+        talk(alice, bob)
+        assert bob.locator("iframe[sandbox]").count() == 2
+        bob.click("#hang-up")
+        for page in (alice, bob):
+            page.wait_for_selector("#call-says:has-text('has ended')")

@@ -171,15 +171,22 @@ class Invitations:
             task.cancel()
 
     async def send(
-        self, user: str | Card, hyperty: str, seconds: float = 60, resource: str = ""
+        self,
+        user: str | Card,
+        hyperty: str,
+        seconds: float = 60,
+        resource: str = "",
+        stay: float = 0,
     ) -> Sent:
         """Invite somebody of another domain.
 
         Args:
             user: bob@example.org, a user URL, or a card.
             hyperty: the address here at which he is to answer, which this session holds.
-            seconds: how long it is good, 1 to 600.
-            resource: what he is invited to.
+            seconds: how long it can be accepted, 1 to 600.
+            resource: what he is invited to: an object that this session holds.
+            stay: for how long he may stay once he has accepted, where the node knows him by nothing
+                else; at least until it expires.
 
         Raises:
             CardError: he has no card (404), or one that names no endpoint (410).
@@ -193,6 +200,7 @@ class Invitations:
         params: dict[str, Any] = {"endpoint": card.endpoint, "user": card.user_url}
         params |= {"hyperty": hyperty, "seconds": seconds}
         params |= {"resource": resource} if resource else {}
+        params |= {"stay": stay} if stay else {}
         value = await self._ask("sendInvitation", params)
         return Sent(str(value["invitation"]), float(value["expires"]))
 

@@ -6,7 +6,8 @@
 | created, in-progress, live,          | goes to the stub, which queues while it is away          |
 |   disconnected                       |   (waits if the stub's sandbox died)                     |
 | failed                               | 503 with the stub's words; connect() once `retry_at` came |
-| deployment-failed                    | the load's code until `retry_at`, then loaded again      |
+| deployment-failed                    | the load's code until `retry_at`, then loaded again; the |
+|                                      |   home stub meanwhile, if `routing` is "stub-else-node"  |
 
 Rules
 - Order of a sender's messages to one address holds through all of it.
@@ -26,7 +27,7 @@ from .destinations import Destination, NoDestination, destination
 from .inbound import InboundCheck
 from .loader import Loader, LoadError
 from .message_bus import MessageBus
-from .messages import Message
+from .messages import Message, copy_of
 from .sandbox import SandboxError
 from .settings import Settings
 from .stub_list import STATES, SYNONYMS, USABLE, StubEntry, StubList
@@ -70,6 +71,8 @@ class Resolver:
         if entry.status == "failed" and entry.stub is not None:
             return self._send_to_failed(entry, message, now)
         if entry.status == "deployment-failed" and now < entry.retry_at:
+            if self._has_node(entry):
+                return self._send_home(message, size)
             self._refuse(entry, message, entry.code, entry.desc)
             return ""
         if not entry.has_room(size):
@@ -112,6 +115,20 @@ class Resolver:
         if entry.kind == "idp-proxy" and code not in (503, 504):
             code = 404
         self.bus.refuse(message, code, text)
+
+    def _has_node(self, entry: StubEntry) -> bool:
+        """Whether the home node stands in for a stub that cannot be loaded."""
+        is_node = entry.kind == "protocolstub" and not self.is_home(entry)
+        return is_node and self.settings.routing.get(entry.domain) == "stub-else-node"
+
+    def _send_home(self, message: Message, size: int) -> str:
+        """Take a message out through the home stub, wherever it is for."""
+        home = self.settings.domain
+        try:
+            return self.send(message, size, self._entry(Destination(home, home)).url)
+        except NoDestination as error:
+            self.bus.refuse(message, error.code, str(error))
+            return ""
 
     def _let_go(self, entry: StubEntry) -> None:
         for message in entry.take_waiting():
@@ -175,7 +192,11 @@ class Resolver:
         entry.failures += 1
         self.bus.counters["loads.failed"] += 1
         self.enter(entry, "deployment-failed", text)
-        self._refuse_waiting(entry, code, text)
+        if self._has_node(entry) and not self.is_closed:
+            for message in entry.take_waiting():
+                self._send_home(message, copy_of(message)[1])
+        else:
+            self._refuse_waiting(entry, code, text)
 
     def receiver(self, entry: StubEntry, url: str) -> Callable[[Any], None]:
         """What takes the messages of a stub."""

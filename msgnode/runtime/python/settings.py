@@ -13,7 +13,7 @@ from .p2p.settings import P2PSettings
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 SANDBOX_WORDS = ("required", "best-effort")
-ROUTES = ("stub", "node")
+ROUTES = ("stub", "node", "stub-else-node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,8 @@ class Settings:
         catalogues: the catalogue of a domain, where it is not at `https://<domain>`. `http` is
             taken on the loopback only.
         hosts: hosts besides its own that the stub of a domain may connect to.
-        routing: "stub" or "node" for a domain abroad; "node" sends through the home stub.
+        routing: "stub", "node" or "stub-else-node" for a domain abroad; "node" sends through the
+            home stub, "stub-else-node" does while the domain's own cannot be loaded here.
         interworking: legacy schemes for which the home catalogue has a stub.
         sandbox: "required" refuses foreign stubs where the kernel cannot confine them,
             "best-effort" runs them with what there is and says so.

@@ -79,7 +79,8 @@ export function isP2P(address) {
  *
  * @param to an address outside the runtime
  * @param home the runtime's own domain
- * @param options {interworking: `<scheme>.<domain>` of the interworking stubs there are, routing: domain to "node"}
+ * @param options {interworking: `<scheme>.<domain>` of the interworking stubs there are, routing: domain to "node",
+ *   or to another word that changes nothing here}
  * @returns {kind: "domain" | "idp" | "legacy", key, domain}, null if no domain is in it; "legacy" without
  *   an interworking stub has no key
  */

@@ -231,7 +231,7 @@ export interface RuntimeOptions extends BusOptions {
   hosts?: Record<string, string[]>;
   digests?: Record<string, string>;
   signers?: Record<string, JsonWebKey[]>;
-  routing?: Record<string, "stub" | "node">;
+  routing?: Record<string, "stub" | "node" | "stub-else-node">;
   interworking?: string[];
   capabilities?: string[];
   stubConfig?: Record<string, Record<string, any>>;
@@ -350,7 +350,7 @@ export class Invitations {
   }>;
   stop(): Promise<void>;
   /** Rejects with a CardError as well: 404 he has no card, 410 it names no endpoint. */
-  send(user: string | Card, order: { hyperty: string; seconds?: number; resource?: string }): Promise<{
+  send(user: string | Card, order: { hyperty: string; seconds?: number; resource?: string; stay?: number }): Promise<{
     invitation: string;
     expires: number;
     /** True once, before it expires. */

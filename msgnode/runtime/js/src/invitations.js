@@ -75,14 +75,17 @@ export class Invitations {
    *
    * @param user bob@example.org, a user URL, or a card
    * @param order {hyperty: the address here at which he is to answer, which this session holds; seconds: how long it
-   *   is good, 1 to 600; resource: what he is invited to}
+   *   can be accepted, 1 to 600; resource: what he is invited to, an object that this session holds; stay: how many
+   *   seconds he may stay once he has accepted, where the node knows him by nothing else, at least until it expires}
    * @returns {invitation, expires, isAcceptedBy(message)}
    * @throws CardError 404 if he has no card, 410 if his card names no endpoint; AnswerError of the home node
    */
-  async send(user, { hyperty, seconds = 60, resource } = {}) {
+  async send(user, { hyperty, seconds = 60, resource, stay } = {}) {
     const card = typeof user === "string" ? await this.#cardOf(user) : user;
     if (!card.endpoint) throw new CardError(410, `${card.userURL} cannot be invited: no runtime of his asks for it.`);
-    const params = { endpoint: card.endpoint, user: card.userURL, hyperty, seconds, ...(resource ? { resource } : {}) };
+    const params = { endpoint: card.endpoint, user: card.userURL, hyperty, seconds };
+    if (resource) params.resource = resource;
+    if (stay) params.stay = stay;
     const { invitation, expires } = await this.#ask("sendInvitation", params);
     let isOpen = true;
     const isAcceptedBy = ({ type, body }) => {

@@ -230,7 +230,7 @@ export class Loader {
     entry.code = error.code ?? 502;
     entry.desc = `The stub of ${entry.domain} is not available: ${error.message}`;
     this.#options.onStatus?.(entry, { value: "deployment-failed", desc: entry.desc });
-    for (const message of entry.takeAll()) this.#bus.refuse(message, entry.code, entry.desc);
+    this.#bus.resolver.giveUp(entry);
   }
 
   // --- a loaded stub ----------------------------------------------------------------------------------

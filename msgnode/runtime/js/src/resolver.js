@@ -6,6 +6,7 @@
  * - The domain of `to` decides (addresses.js); `peers`, if there are any, are asked first.
  * - A stub that is loaded is named at once, connected or not: it queues by itself while it is away.
  * - While one is being loaded, all messages to its domain wait in one queue and leave it in order.
+ * - While one cannot be loaded the home stub takes them, if `routing` says `stub-else-node`.
  * - What cannot go out is answered: 400 no domain, 404 no stub, 413 too large, 502 and 501 the stub is
  *   refused, 503 refused or too much waits, 504 the catalogue does not answer.
  */
@@ -84,13 +85,31 @@ export class Resolver {
       if (!entry.wait(message)) this.#refuse(message, 503, `Too many messages wait for the stub of ${entry.domain}.`);
       return undefined;
     }
-    if (entry.status === "deployment-failed") return this.#refuse(message, entry.code, entry.desc);
+    if (entry.status === "deployment-failed") {
+      const home = this.standIn(entry);
+      return home ? this.#through(home, message) : this.#refuse(message, entry.code, entry.desc);
+    }
     const now = this.clock.now();
     if (entry.status === "failed") {
       if (now < entry.retryAt) return this.#refuse(message, 503, entry.desc || `The stub of ${entry.domain} has failed.`);
       this.loader.connect(entry);
     }
     return this.admit(entry, message) ? entry.url : undefined;
+  }
+
+  /** The entry of the home stub, if that takes what is for a stub which cannot be loaded. */
+  standIn({ kind, key, domain }) {
+    const isNode = kind === "domain" && key !== this.homeDomain && this.names.routing[domain] === "stub-else-node";
+    return isNode ? this.entryFor({ kind, key: this.homeDomain, domain: this.homeDomain }) : undefined;
+  }
+
+  /** Send what has waited for a stub that cannot be loaded through the home stub, or refuse it. */
+  giveUp(entry) {
+    const home = this.standIn(entry);
+    for (const message of entry.takeAll()) {
+      const url = home ? this.#through(home, message) : this.#refuse(message, entry.code, entry.desc);
+      if (url !== undefined) this.bus.forward(url, message);
+    }
   }
 
   /** Whether a message may leave through an entry's stub; it is noted there. */

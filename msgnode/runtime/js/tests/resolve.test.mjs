@@ -527,6 +527,27 @@ test("routing: a domain set to `node` is reached through the home stub", async (
   assert.match(world.started[0].url, /^runtime:\/\/d\//);
 });
 
+test("R72 what a stub that cannot run here would take goes through the node, in order, until it can", async () => {
+  await runtime.close();
+  begin({ routing: { f: "stub-else-node" } });
+  await catalogues.add("d");
+  await catalogues.add("f", STUB, { constraints: { windowSandbox: true } });
+  for (const number of [1, 2, 3]) bus.postMessage(create("hyperty://f/x", number));
+  await until(() => world.started[0]?.sent.length === 3, "the messages");
+  const [home] = world.started;
+  assert.match(home.url, /^runtime:\/\/d\//);
+  assert.deepEqual(sentBy(home), [["hyperty://f/x", 1], ["hyperty://f/x", 2], ["hyperty://f/x", 3]]);
+  assert.equal(runtime.stubs.get("f").code, 501);
+  bus.postMessage(create("hyperty://f/x", 4));
+  await until(() => home.sent.length === 4, "what comes later");
+  await catalogues.add("f");
+  await clock.turn(5_000);
+  bus.postMessage(create("hyperty://f/x", 5));
+  await loaded(2);
+  await until(() => world.started[1].sent.length, "the domain's own stub");
+  assert.match(world.started[1].url, /^runtime:\/\/f\//);
+});
+
 test("R73 what a node brings back for another domain is not sent out again: one delivery, and 404", async () => {
   await runtime.close();
   begin({ routing: { f: "node" } });

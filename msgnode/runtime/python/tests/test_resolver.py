@@ -247,6 +247,27 @@ async def test_r72_a_domain_routed_to_the_node_loads_no_code_of_its_own(
         assert catalogue.asked == ["POST /d/.well-known/protocolstub/default"]
 
 
+async def test_r72_what_a_stub_that_cannot_run_here_would_take_goes_through_the_node_in_order(
+    catalogue: FakeCatalogue,
+) -> None:
+    catalogue.serve(descriptor(), "d")
+    catalogue.serve(descriptor(constraints={"windowSandbox": True}))
+    async with World(catalogue, routing={"f": "stub-else-node"}, retry_load=(0.5, 0.5)) as world:
+        got: list[Any] = []
+        for number in range(5):
+            message = {"type": "create", "from": A, "to": FAR, "body": {"value": number}}
+            world.bus.post_message(message, lambda each: got.append(each["body"].get("value")))
+        await world.until(lambda: len(got) == 5)
+        assert got == list(range(5))
+        home, far = (world.resolver.stubs.get(each) for each in ("d", "f"))
+        assert home is not None and far is not None
+        assert (await world.ask())["via"] == home.url
+        assert far.status == "deployment-failed" and far.code == 501
+        catalogue.serve(descriptor())
+        await asyncio.sleep(0.55)
+        assert (await world.ask())["via"] == far.url
+
+
 async def test_r73_what_a_node_brings_back_for_another_domain_is_not_sent_out_again(
     catalogue: FakeCatalogue,
 ) -> None:

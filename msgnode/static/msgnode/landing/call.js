@@ -1,12 +1,15 @@
 /**
  * A call with audio between two browsers, each at the page of its own node.
  *
- * The caller has the callee's address, comes to his domain and sends the offer there; the callee's 200 has the answer.
+ * Hosted by the callee: the caller has his address, comes to his domain and sends the offer there; the callee's 200 has
+ * the answer. Hosted by the caller, where both are logged in: the caller invites him by his name; the callee comes to
+ * the caller's domain, accepts with the offer, and the caller's 200 has the answer.
  *
  * Nothing runs until the visitor wants to be called, or to call.
  */
 
 import { Runtime } from "../runtime/index.js";
+import { whoIsHere } from "./login.js";
 import { Media } from "./media.js";
 
 const $ = (selector) => document.querySelector(`#call ${selector}`);
@@ -15,16 +18,19 @@ const catalogues = { [domain]: location.origin, ...(otherOrigin ? { [otherDomain
 const PREFIX = "#call=";
 const RINGS = 10_000; // ms between signs of life while a person is asked
 const RINGS_MOST = 5;
+const INVITED = 60; // s for which somebody is invited
 
 let opening = null; // of the runtime
-let me; // {runtime, url}
+let me; // {runtime, url, person}
 let current = null; // {media, peer}
+let invited = null; // who was, and has not come yet: what invitations.send() gave
 
 if (location.hash.startsWith(PREFIX)) $("#whom").value = decodeURIComponent(location.hash.slice(PREFIX.length));
 $("#reachable").addEventListener("click", () => attempt(beCalled));
 $("#dial").addEventListener("submit", (event) => {
   event.preventDefault();
-  attempt(() => call($("#whom").value.trim()));
+  const whom = $("#whom").value.trim();
+  attempt(() => (isPerson(whom) ? invite(whom) : call(whom)));
 });
 $("#hang-up").addEventListener("click", () => hangUp());
 for (const each of document.querySelectorAll("#call [disabled]")) each.disabled = false;
@@ -53,35 +59,48 @@ async function start() {
   const sandboxPage = "/static/msgnode/runtime/sandbox/frame.html";
   const runtime = new Runtime({ domain, catalogues, sandboxPage });
   await runtime.logIn();
+  const person = await whoIsHere();
+  if (person) {
+    const body = { method: "login", params: { token: person.token } };
+    await runtime.bus.request({ type: "execute", from: `${runtime.url}/sm`, to: `domain://idm.${domain}`, body });
+  }
   const to = `domain://msg-node.${domain}/address-allocation`;
   const body = { scheme: "hyperty", value: { number: 1 } };
   const { value } = await runtime.bus.request({ type: "create", from: `${runtime.url}/sm`, to, body });
   const [url] = value.allocated;
   runtime.bus.addListener(url, (message) => hear(message));
-  me = { runtime, url };
+  me = { runtime, url, person };
   return me;
 }
 
 async function beCalled() {
-  const { url } = await open();
+  const { runtime, url, person } = await open();
   $("#my-address").textContent = url;
   const place = otherOrigin || location.origin;
   const from = otherOrigin ? `?with=${encodeURIComponent(`${domain}@${location.origin}`)}` : "";
   $("#my-link").href = `${place}/${from}${PREFIX}${encodeURIComponent(url)}`;
   $("#mine").hidden = false;
   say("Open the link in another browser to be called.");
+  if (person) await beInvited(runtime).catch(({ message }) => say(`You can be called, but not invited: ${message}`));
+}
+
+/** From now on callers may also invite the person by name. */
+async function beInvited(runtime) {
+  const { userURL } = await runtime.invitations.receive((invitation) => attempt(() => consider(invitation)));
+  $("#my-name").textContent = userURL.split("/").slice(3).join("/");
+  $("#named").hidden = false;
 }
 
 // --- offer and answer -------------------------------------------------------------------------------
 
-/** Send an offer to somebody's hyperty, wherever it is at home. */
-async function call(to) {
+/** Send an offer to somebody's hyperty, wherever it is at home; the name of his invitation says why. */
+async function call(to, invitation) {
   const { runtime, url } = await open();
   const media = begin(to);
   say("Asking for your microphone …");
   const connectionDescription = await media.offer();
   say(`Calling ${to} …`);
-  const body = { value: { connectionDescription } };
+  const body = { value: { ...(invitation ? { invitation } : {}), connectionDescription } };
   const answer = await runtime.bus.request({ type: "create", from: url, to, body });
   await media.take(answer.value?.connectionDescription);
 }
@@ -90,14 +109,53 @@ function hear(message) {
   const { type, from, body } = message;
   if (type === "delete") {
     if (current?.peer === from) current.media.close();
+  } else if (invited?.isAcceptedBy(message)) {
+    invited = null;
+    attempt(() => take(message));
   } else if (type === "create" && body?.value?.connectionDescription) {
     attempt(() => ring(message));
   }
 }
 
+// --- invitations ------------------------------------------------------------------------------------
+
+function isPerson(whom) {
+  return whom.startsWith("user://") || (whom.includes("@") && !whom.includes("://"));
+}
+
+/** Have somebody of another domain come here and call. */
+async function invite(user) {
+  const { runtime, url } = await open();
+  if (current) throw new Error("There is a call already.");
+  say(`Inviting ${user} …`);
+  const sent = await runtime.invitations.send(user, { hyperty: url, seconds: INVITED });
+  invited = sent;
+  say(`${user} is invited, for ${INVITED} seconds.`);
+  setTimeout(() => {
+    if (invited !== sent) return;
+    invited = null;
+    say(`${user} has not come.`);
+  }, INVITED * 1_000);
+}
+
+/** Somebody invites: the person is asked; the one who invites hears nothing of a refusal. */
+async function consider({ user, hyperty, invitation, expires }) {
+  if (isBusy()) return;
+  let close;
+  const isTaken = await new Promise((resolve) => {
+    close = setTimeout(() => resolve(false), expires * 1_000 - Date.now());
+    ask(`${user} invites you to a call.`, resolve);
+  });
+  clearTimeout(close);
+  ask("");
+  if (isTaken) await call(hyperty, invitation);
+}
+
+// --- who is called ----------------------------------------------------------------------------------
+
 /** Somebody calls: the person is asked, and the caller is told meanwhile that it rings. */
 async function ring(message) {
-  if (current) return answer(message, { code: 486, description: "Busy." });
+  if (isBusy()) return answer(message, { code: 486, description: "Busy." });
   let rings = 0;
   const tell = () => answer(message, { code: 100 });
   tell();
@@ -154,6 +212,10 @@ function hangUp() {
   const { media, peer } = current;
   me.runtime.bus.postMessage({ type: "delete", from: me.url, to: peer });
   media.close();
+}
+
+function isBusy() {
+  return Boolean(current) || !$("#asked").hidden;
 }
 
 /** Ask the person; "" asks nothing any more. */

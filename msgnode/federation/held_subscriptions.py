@@ -1,0 +1,260 @@
+"""What this node has subscribed at one peer: each address once, for all who observe it here. Pure.
+
+Rules
+- One request at a time, of at most BATCH addresses; what a batch is refused for is asked singly.
+- A request that is not answered is asked again, later each time; so is what was under way when the
+  connection was lost.
+- In a new session of the peer everything is asked again. When that is answered, whoever observes
+  what was held before may have missed something, and is to be told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from msgnode.core.errors import BadMessage
+from msgnode.core.messages import Message
+from msgnode.subscriptions import rules
+
+from .back_off import BackOff
+
+BATCH = 200
+ANSWER_SECONDS = 10.0
+RENEWAL_SECONDS = 1.0
+"""Between two renewals that the peer has asked for."""
+MAX_NAMED = 10_000
+SM = "domain://msg-node.{}/sm"
+
+
+class Answered(NamedTuple):
+    """What a peer has said to a request for some addresses."""
+
+    addresses: list[str]
+    code: int
+    description: str
+
+    @property
+    def is_held(self) -> bool:
+        return 200 <= self.code < 300
+
+
+class Observed(Protocol):
+    """Is told what becomes of the subscriptions at a peer."""
+
+    def answered(self, domain: str, answer: Answered) -> None:
+        """The peer has granted, or refused, to subscribe these addresses."""
+        ...
+
+    def missed(self, domain: str, addresses: list[str]) -> None:
+        """Who observes these addresses may have missed what was said there."""
+        ...
+
+
+class _Request(NamedTuple):
+    id: str
+    type: str
+    addresses: list[str]
+    until: float
+
+
+class HeldSubscriptions:
+    """One instance per peer that this worker serves.
+
+    Args:
+        domain: of the peer.
+        runtime_url: what this node is called there.
+        post: hands the stub a message.
+        observed: is told what becomes of it.
+        wake: is called when there is something to ask.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        domain: str,
+        runtime_url: str,
+        post: Callable[[bytes], None],
+        observed: Observed,
+        wake: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.address = f"{runtime_url}/sm"
+        self.peer_address = SM.format(domain)
+        self.held: dict[str, None] = {}
+        self._domain = domain
+        self._post = post
+        self._observed = observed
+        self._wake = wake
+        self._clock = clock
+        self._asking: dict[str, None] = {}
+        self._singly: set[str] = set()
+        self._leaving: dict[str, None] = {}
+        self._was_held: set[str] = set()  # in an earlier session of the peer
+        self._request: _Request | None = None
+        self._number = 0
+        self._retries = BackOff(1.0, 60.0, clock=clock)
+        self._next_at = 0.0
+        self._is_suspect = False
+        self._renewed_at = -RENEWAL_SECONDS
+
+    def __len__(self) -> int:
+        return len(self.held) + len(self._asking)
+
+    def want(self, addresses: Iterable[str], were_held: bool = False) -> None:
+        """See that these are subscribed; `were_held`: they were, by who served the peer before."""
+        for address in addresses:
+            self._leaving.pop(address, None)
+            if address not in self.held:
+                self._asking[address] = None
+                if were_held:
+                    self._was_held.add(address)
+        if self._asking:
+            self._wake()
+
+    def leave(self, addresses: Iterable[str]) -> None:
+        """Nobody here observes these any more."""
+        for address in addresses:
+            self._asking.pop(address, None)
+            self._was_held.discard(address)
+            self._singly.discard(address)
+            if self.held.pop(address, self) is None:
+                self._leaving[address] = None
+
+    def suspect(self) -> None:
+        """The peer, or its stub, says that something was lost: all is renewed soon."""
+        self._is_suspect = True
+
+    def renew(self) -> None:
+        """The peer has a new session of this node, which holds nothing yet."""
+        self._is_suspect = False
+        self._renewed_at = self._clock()
+        self._give_up()
+        self._was_held.update(self.held)
+        self._asking = {**self.held, **self._asking}
+        self.held.clear()
+        self._leaving.clear()
+        self._next_at = 0.0
+
+    def kept(self, message: Message) -> Message | None:
+        """A message of a runtime here as it may go to the peer, None if nothing of it may.
+
+        One that asks the peer to unsubscribe what others here observe, too, would end that for all.
+        """
+        if message.type != "unsubscribe" or message.recipients[0].rstrip("/") != self.peer_address:
+            return message
+        try:
+            asked = rules.wanted(message.fields(), MAX_NAMED)
+        except BadMessage:
+            return message  # the peer says so
+        named = (*asked.exact, *asked.optional)
+        left = [each for each in named if each not in self.held and each not in self._asking]
+        if len(left) == len(named):
+            return message
+        return message.with_body(msgspec.json.encode({"resources": left})) if left else None
+
+    def pump(self) -> None:
+        """Ask what is to be asked next, if nothing is under way. Only while the stub is live."""
+        now = self._clock()
+        if self._is_suspect and now - self._renewed_at >= RENEWAL_SECONDS:
+            self.renew()
+        if self._request is not None:
+            if now < self._request.until:
+                return
+            self._give_up()
+            self._next_at = now + self._retries.failed()
+        if now < self._next_at or not (self._leaving or self._asking):
+            return
+        if self._leaving:
+            type_, addresses = "unsubscribe", list(self._leaving)[:BATCH]
+            for address in addresses:
+                del self._leaving[address]  # one that stays subscribed ends with the session
+        else:
+            type_, addresses = "subscribe", self._next()
+        self._number += 1
+        self._request = _Request(f"sm-{self._number}", type_, addresses, now + ANSWER_SECONDS)
+        self._post(
+            msgspec.json.encode(
+                {
+                    "id": self._request.id,
+                    "type": type_,
+                    "from": self.address,
+                    "to": self.peer_address,
+                    "body": {"resources": addresses},
+                }
+            )
+        )
+
+    def take(self, response: Message) -> bool:
+        """Take a response of the peer, if it is to one of these requests; whether it was."""
+        if not response.is_response or response.recipients[0] != self.address:
+            return False
+        request = self._request
+        if (
+            request is None
+            or request.id != response.id_key
+            or response.sender.rstrip("/") != self.peer_address
+        ):
+            return True  # too late, or forged: it changes nothing
+        code, text = _said(response)
+        if code < 200:
+            return True
+        self._request = None
+        self._retries.reset()
+        if request.type == "subscribe":
+            wanted = [address for address in request.addresses if address in self._asking]
+            answer = Answered(wanted, code, text)
+            if answer.is_held:  # nobody wants some of them any more
+                self._leaving.update(dict.fromkeys(a for a in request.addresses if a not in wanted))
+            self._settle(answer)
+        self.pump()
+        return True
+
+    def _settle(self, answer: Answered) -> None:
+        if not answer.is_held and len(answer.addresses) > 1:
+            self._singly.update(answer.addresses)
+            return
+        missed = [address for address in answer.addresses if address in self._was_held]
+        for address in answer.addresses:
+            del self._asking[address]
+            self._singly.discard(address)
+            self._was_held.discard(address)
+            if answer.is_held:
+                self.held[address] = None
+        if answer.addresses:
+            self._observed.answered(self._domain, answer)
+        if missed:
+            self._observed.missed(self._domain, missed)
+
+    def _next(self) -> list[str]:
+        addresses: list[str] = []
+        for address in self._asking:
+            if address in self._singly:
+                if addresses:
+                    break
+                return [address]
+            addresses.append(address)
+            if len(addresses) == BATCH:
+                break
+        return addresses
+
+    def _give_up(self) -> None:
+        """No answer comes any more: what was asked is asked again."""
+        request, self._request = self._request, None
+        if request is not None and request.type == "unsubscribe":
+            again = (a for a in request.addresses if a not in self._asking and a not in self.held)
+            self._leaving.update(dict.fromkeys(again))
+
+
+def _said(response: Message) -> tuple[int, str]:
+    """The code and the text of a response, whatever the peer has put there."""
+    try:
+        body = response.fields()
+    except BadMessage:
+        return 502, "The answer cannot be read."
+    code = body.get("code")
+    text = str(body.get("description") or body.get("desc") or "")[:300]
+    return (code if isinstance(code, int) and 100 <= code < 600 else 502), text

@@ -1,0 +1,229 @@
+"""Those who observe objects of other domains here, and what this node subscribes there for them.
+
+Rules
+- The first subscription of an address of a peer is answered once the peer has granted it, with the
+  peer's refusal, or 504. Those that follow are answered at once.
+- The worker that serves the peer asks it, once for the observers of all workers. When nobody
+  observes an address any more for `linger` seconds, it is unsubscribed there.
+- When the peer may have said something that did not come, all who observe it, on every worker, are
+  told of a gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from msgnode.bus.table import RoutingTable
+from msgnode.bus.writing import Call, Writer, retrieve_error
+from msgnode.core import addresses
+from msgnode.core.errors import GatewayTimeout, NodeError, Unavailable
+from msgnode.storage import control
+
+from . import subscription_rows
+from .held_subscriptions import Answered, HeldSubscriptions
+from .subscription_rows import NotNoted
+
+ASKED, ANSWERED, MISSED = "peers.asked", "peers.answered", "peers.missed"
+"""Control messages: to whoever serves a peer, and from it."""
+ASK_SECONDS = 10.0
+_SWEEP_AT_MOST = 500  # a look
+
+Result = TypeVar("Result")
+
+
+class RefusedThere(NodeError):
+    """A peer does not grant a subscription."""
+
+    def __init__(self, code: int, description: str) -> None:
+        super().__init__(description)
+        self.code = code  # type: ignore[misc]  # the peer's
+
+
+class Observers:
+    """One instance per worker. Implements Observed, and the subscription manager's Abroad.
+
+    Args:
+        table: who listens to what.
+        writer: of the worker.
+        missed: tells a session of a gap.
+        is_alone: whether there are no other workers.
+        linger: seconds that a subscription at a peer outlives its last observer here.
+    """
+
+    def __init__(
+        self,
+        table: RoutingTable,
+        writer: Writer,
+        missed: Callable[[str], None],
+        is_alone: bool,
+        linger: float,
+    ) -> None:
+        self.peers: dict[str, int] = {}  # domain -> row
+        self._table = table
+        self._writer = writer
+        self._missed = missed
+        self._is_alone = is_alone
+        self._linger = linger
+        self._served: dict[str, HeldSubscriptions] = {}
+        self._waiting: dict[str, set[asyncio.Future[Answered]]] = {}
+        self._idle: dict[str, dict[str, float]] = {}  # domain -> address -> since
+        self._swept_at = 0.0
+
+    # --- for who subscribes -----------------------------------------------------------------------
+
+    def abroad(self, named: Iterable[str]) -> list[str]:
+        """Those of these addresses that a peer has to be asked for."""
+        peers = self._table.peers
+        if not peers:
+            return []
+        return [a for a in named if addresses.is_event(a) and addresses.parse(a).home in peers]
+
+    async def subscribe(self, wanted: Sequence[str]) -> None:
+        """See that the peers of these addresses say here what is said there.
+
+        Raises:
+            NodeError: one of them does not, or not in time.
+        """
+        by_domain: dict[str, list[str]] = {}
+        for address in wanted:
+            by_domain.setdefault(addresses.parse(address).home, []).append(address)
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                for domain, named in by_domain.items():
+                    await self._ask(domain, named)
+        except TimeoutError:
+            text = f"The node of {domain} has not granted the subscription in time: try again."
+            raise GatewayTimeout(text) from None
+
+    async def _ask(self, domain: str, named: list[str]) -> None:
+        peer = self.peers.get(domain)
+        if peer is None:
+            raise Unavailable(f"Messages are not exchanged with {domain} any more.")
+        answers = {address: self._wait(address) for address in named}
+        try:
+
+            def note() -> set[str] | NotNoted:
+                missing = subscription_rows.note(peer, named)
+                if missing and not isinstance(missing, NotNoted) and domain not in self._served:
+                    control.post(ASKED, domain=domain, addresses=sorted(missing))
+                return missing
+
+            missing = await self._blocking(note)
+            if isinstance(missing, NotNoted):
+                raise Unavailable(f"{domain} cannot be asked for more: {missing.value}.")
+            self.asked({"domain": domain, "addresses": sorted(missing)})
+            for address in missing:
+                answer = await answers[address]
+                if not answer.is_held:
+                    text = f"{domain} does not grant the subscription: {answer.description}"
+                    raise RefusedThere(answer.code, text)
+        finally:
+            for address, waiting in answers.items():
+                self._forget(address, waiting)
+
+    def _wait(self, address: str) -> asyncio.Future[Answered]:
+        waiting: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(address, set()).add(waiting)
+        return waiting
+
+    def _forget(self, address: str, waiting: asyncio.Future[Answered]) -> None:
+        others = self._waiting.get(address, set())
+        others.discard(waiting)
+        if not others:
+            self._waiting.pop(address, None)
+
+    # --- for who serves a peer --------------------------------------------------------------------
+
+    async def serve(self, domain: str, held: HeldSubscriptions) -> None:
+        """This worker serves the peer from now on: it asks for what is wanted there."""
+        self._served[domain] = held
+        of = partial(subscription_rows.of, self.peers.get(domain, 0))
+        rows = await self._blocking(of)
+        held.want((address for address, was_held in rows if was_held), were_held=True)
+        held.want(address for address, was_held in rows if not was_held)
+
+    def leave(self, domain: str) -> None:
+        """This worker serves the peer no more."""
+        self._served.pop(domain, None)
+        self._idle.pop(domain, None)
+
+    def answered(self, domain: str, answer: Answered) -> None:
+        peer = self.peers.get(domain, 0)
+        self.heard(answer._asdict())
+
+        def note() -> None:
+            change = subscription_rows.granted if answer.is_held else subscription_rows.refused
+            change(peer, answer.addresses)
+            if not self._is_alone:
+                control.post(ANSWERED, domain=domain, **answer._asdict())
+
+        self._writer.submit(Call(note)).add_done_callback(retrieve_error)
+
+    def missed(self, domain: str, named: list[str]) -> None:
+        if self._is_alone:
+            self.lost({"addresses": named})
+            return
+        post = Call(lambda: control.post(MISSED, addresses=named))
+        self._writer.submit(post).add_done_callback(retrieve_error)
+
+    async def sweep(self) -> None:
+        """Unsubscribe what nobody has observed for a while at the peers that this worker serves."""
+        now = time.monotonic()
+        if now - self._swept_at < self._linger / 2:
+            return
+        self._swept_at = now
+        for domain, held in list(self._served.items()):
+            peer = self.peers.get(domain, 0)
+            found = await self._blocking(partial(subscription_rows.idle, peer))
+            before = self._idle.get(domain, {})
+            since = self._idle[domain] = {each: before.get(each, now) for each in found}
+            over = [each for each, at in since.items() if now - at >= self._linger]
+            del over[_SWEEP_AT_MOST:]
+            if over:
+                end = partial(subscription_rows.end_idle, peer, over, self._linger)
+                held.leave(await self._blocking(end))
+
+    # --- what workers tell one another ------------------------------------------------------------
+
+    def handlers(self) -> dict[str, control.Handler]:
+        """Of the control messages."""
+        return {ASKED: self.asked, ANSWERED: self.heard, MISSED: self.lost}
+
+    def asked(self, payload: dict[str, Any]) -> None:
+        """Addresses of a peer are wanted, which this worker may serve."""
+        held = self._served.get(payload["domain"])
+        if held is not None:
+            held.want(payload["addresses"])
+
+    def heard(self, payload: dict[str, Any]) -> None:
+        """A peer has answered the worker that serves it."""
+        answer = Answered(payload["addresses"], payload["code"], payload["description"])
+        for address in answer.addresses:
+            for waiting in self._waiting.get(address, ()):
+                if not waiting.done():
+                    waiting.set_result(answer)
+
+    def lost(self, payload: dict[str, Any]) -> None:
+        """What was said at these addresses may not have come: tell those who observe them here."""
+        peers = set(self._table.peers.values())
+        told = {
+            session.id
+            for address in payload["addresses"]
+            for session in self._table.subscribers(address)
+            if session.is_here and session.runtime_url not in peers
+        }
+        for id_ in told:
+            self._missed(id_)
+
+    async def _blocking(self, call: Callable[[], Result]) -> Result:
+        found: list[Result] = []
+
+        def look() -> None:
+            found[:] = [call()]
+
+        await self._writer.submit(Call(look))
+        return found[0]

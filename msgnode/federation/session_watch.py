@@ -1,0 +1,71 @@
+"""Whether a peer goes on with the session that its stub had there, seen by what passes the socket.
+
+A stub does not tell. So the host reads along in the first frames of each socket: a session has gone
+on if the stub asked for that, and was given no other token. Anything else counts as a new session,
+which is never wrong, only more work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+SESSION = "mn:/session"
+LOOKS = 50
+"""Frames of a socket among which the answer to the session frame is looked for."""
+
+
+class _Body(msgspec.Struct):
+    code: Any = None
+    runtimeToken: Any = None  # noqa: N815  (the wire's)
+
+
+class _Answer(msgspec.Struct):
+    sender: str = msgspec.field(name="from", default="")
+    body: _Body | None = None
+
+
+_answers = msgspec.json.Decoder(_Answer)
+
+
+class SessionWatch:
+    """One instance per peer; it outlives sockets and sandboxes. Keeps digests of tokens alone."""
+
+    def __init__(self) -> None:
+        self.is_new = False
+        self._looks = 0
+        self._asked_again = False
+        self._digest = ""
+
+    def opened(self) -> None:
+        """A socket is open: until it says otherwise, there is a new session."""
+        self.is_new = True
+        self._looks = LOOKS
+        self._asked_again = False
+
+    def sent(self, text: str) -> None:
+        """The stub has sent something."""
+        if self._looks and '"re-open"' in text and SESSION in text:
+            self._asked_again = True
+
+    def received(self, text: str) -> None:
+        """The peer has sent something."""
+        if not self._looks:
+            return
+        self._looks -= 1
+        if SESSION not in text:
+            return
+        try:
+            answer = _answers.decode(text)
+        except (msgspec.DecodeError, RecursionError):
+            return
+        if answer.sender != SESSION or answer.body is None:
+            return
+        token = answer.body.runtimeToken
+        digest = hashlib.sha256(str(token).encode(errors="replace")).hexdigest() if token else ""
+        is_other = digest not in ("", self._digest)
+        self.is_new = not self._asked_again or answer.body.code != 200 or is_other
+        self._digest = digest or self._digest
+        self._looks = 0 if answer.body.code == 200 else self._looks

@@ -1,0 +1,93 @@
+"""The rows of invitations that users of this domain have sent; runs in threads with a database.
+
+Rules
+- Of its name, which caller and callee alone know, a digest is kept.
+- Who accepts it first, at its hyperty and before it expires, has it; from then on it is that
+  runtime's, in its newest session, until `ends_at`.
+- A user has at most MAX_PER_USER that are good for something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from msgnode.core import addresses
+from msgnode.core.digest import digest
+from msgnode.core.errors import TooMany
+from msgnode.models import SentInvitation
+
+MAX_PER_USER = 1_000
+MAX_RIGHTS = 16
+"""Of one session; the latest that it accepted count."""
+_BATCH = 500
+
+
+class Right(NamedTuple):
+    """What a session may speak to that was invited; `ends` is in seconds since the epoch."""
+
+    session: str
+    hyperty: str
+    resource: str
+    ends: float
+
+    def covers(self, address: str) -> bool:
+        """Whether it is the hyperty, the resource, or a part of the resource."""
+        is_part = bool(self.resource) and addresses.is_under(address, self.resource)
+        return is_part or address == self.hyperty
+
+
+def keep(name: str, subject: str, hyperty: str, resource: str, expires: int, stay: int) -> None:
+    """Note an invitation before it is sent. Raises TooMany."""
+    now = timezone.now()
+    if SentInvitation.objects.filter(subject=subject, ends_at__gt=now).count() >= MAX_PER_USER:
+        raise TooMany(f"More than {MAX_PER_USER} invitations of this user are good still.")
+    until = datetime.fromtimestamp(expires, UTC)
+    SentInvitation.objects.create(
+        digest=digest(name),
+        subject=subject,
+        hyperty=hyperty,
+        resource=resource,
+        stay=stay,
+        expires_at=until,
+        ends_at=until,
+    )
+
+
+def accept(name: str, hyperty: str, runtime_url: str, session: str) -> bool:
+    """Whether a session has an invitation from now on that it accepts at this hyperty."""
+    now = timezone.now()
+    it = SentInvitation.objects.filter(digest=digest(name), hyperty=hyperty)
+    row = it.filter(ends_at__gt=now).first()
+    if row is None:
+        return False
+    ends = max(row.ends_at, now + timedelta(seconds=row.stay))
+    free = it.filter(runtime_url="", expires_at__gt=now)
+    if free.update(runtime_url=runtime_url, session=session, ends_at=ends):
+        return True
+    return bool(it.filter(runtime_url=runtime_url, ends_at__gt=now).update(session=session))
+
+
+def of(sessions: Iterable[str]) -> Iterator[Right]:
+    """What these may speak to now, the latest first."""
+    ids = list(sessions)
+    good = SentInvitation.objects.filter(ends_at__gt=timezone.now())
+    for start in range(0, len(ids), _BATCH):
+        yield from _rights(good.filter(session__in=ids[start : start + _BATCH]))
+
+
+def ended(seconds: float) -> Iterator[Right]:
+    """What has ended in the last so many seconds."""
+    now = timezone.now()
+    gone = SentInvitation.objects.filter(ends_at__lte=now, ends_at__gt=now - timedelta(0, seconds))
+    yield from _rights(gone.exclude(session=""))
+
+
+def _rights(rows: QuerySet[SentInvitation]) -> Iterator[Right]:
+    found = rows.order_by("-ends_at").values_list("session", "hyperty", "resource", "ends_at")
+    for session, hyperty, resource, ends_at in found:
+        yield Right(session, hyperty, resource, ends_at.timestamp())

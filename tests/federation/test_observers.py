@@ -1,0 +1,195 @@
+"""Two real nodes: what is observed of the other domain is subscribed there once, gaps are told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client import Client, Frame, code
+from tests.node import Node
+
+from .nodes import A, B, TwoNodes, come, subscribe, subscribed_at
+from .sandboxes import needs_deno
+
+pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long, pytest.mark.any_server]
+
+MOST = 20
+"""Subscriptions that a session may have at b."""
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[TwoNodes]:
+    two = TwoNodes(
+        tmp_path_factory.mktemp("observers"),
+        template,
+        {"MAX_SUBSCRIPTIONS_PER_SESSION": MOST},
+        SANDBOX_SILENCE_SECONDS=12,
+        FEDERATION_LINGER_SECONDS=2,
+    )
+    two.start()
+    try:
+        two.introduce()
+        yield two
+    finally:
+        two.kill()
+
+
+async def reports(nodes: TwoNodes, name: str) -> tuple[Client, str]:
+    """A runtime of b with an object, and the address of its changes."""
+    await asyncio.to_thread(nodes.wait_live)
+    reporter = await come(nodes.b, B, f"reporter-{name}")
+    assert code(await subscribe(reporter, B, f"comm://{B}/{name}/subscription")) == 200
+    return reporter, f"comm://{B}/{name}/changes"
+
+
+async def unsubscribe(client: Client, domain: str, address: str) -> Frame:
+    sm = f"domain://msg-node.{domain}/sm"
+    return await client.ask("unsubscribe", sm, {"resources": [address]})
+
+
+async def tell(reporter: Client, changes: str, value: int) -> None:
+    await reporter.send(
+        "update", changes, {"value": value}, sender=changes.removesuffix("/changes")
+    )
+
+
+async def hears(observer: Client, changes: str, value: int) -> None:
+    """Wait for this update, and find that nothing else of the object came before it."""
+    update = await observer.expect(type="update", to=changes)
+    assert update["body"]["value"] == value
+
+
+async def gap(observer: Client) -> None:
+    """Wait until the observer is told of a gap."""
+    while True:
+        said = await observer.expect(type="update", to=f"{observer.runtime_url}/status")
+        if said["body"]["value"] == "gap":
+            return
+
+
+def was_told_of_a_gap(observer: Client) -> bool:
+    return any(
+        each["to"] == f"{observer.runtime_url}/status" and each["body"].get("value") == "gap"
+        for each in observer.inbox
+    )
+
+
+async def until_subscribed(node: Node, address: str, count: int) -> None:
+    until = time.monotonic() + 60
+    while subscribed_at(node, address) != count:
+        assert time.monotonic() < until, node.log()
+        await asyncio.sleep(0.1)
+
+
+async def until_answered(
+    client: Client, wanted: int, type_: str, to: str, body: Any = None
+) -> None:
+    """Ask until the other node has answered this, which may be on its way back."""
+    until = time.monotonic() + 90
+    while (found := code(await client.ask(type_, to, body))) != wanted:
+        assert time.monotonic() < until, found
+        await asyncio.sleep(0.2)
+
+
+async def test_case_47_several_observers_are_one_subscription_there_until_the_last_is_gone(
+    nodes: TwoNodes,
+) -> None:
+    reporter, changes = await reports(nodes, "room")
+    observers = [await come(nodes.a, A, f"observer{number}") for number in (1, 2)]
+    for one in observers:
+        assert code(await subscribe(one, A, changes)) == 200
+        assert subscribed_at(nodes.b, changes) == 1
+    await tell(reporter, changes, 1)
+    for one in observers:
+        await hears(one, changes, 1)
+    first, last = observers
+    for domain in (B, A):  # what one asks the other node itself does not end it for all
+        assert code(await unsubscribe(first, domain, changes)) == 200
+    await tell(reporter, changes, 2)
+    await hears(last, changes, 2)
+    assert code(await unsubscribe(last, A, changes)) == 200
+    await until_subscribed(nodes.b, changes, 0)
+
+
+async def test_case_48_what_the_other_node_refuses_the_observer_hears(nodes: TwoNodes) -> None:
+    await asyncio.to_thread(nodes.wait_live)
+    observer = await come(nodes.a, A, "greedy")
+    named = [f"comm://{B}/many{number}/changes" for number in range(MOST + 5)]
+    answer = await observer.ask("subscribe", f"domain://msg-node.{A}/sm", {"resources": named})
+    assert code(answer) == 429
+    assert B in answer["body"]["description"]
+    for each in named:  # whole or not at all, and what was granted is given back
+        await until_subscribed(nodes.a, each, 0)
+        await until_subscribed(nodes.b, each, 0)
+
+
+@pytest.mark.parametrize("lost", ["sandbox", "session"])
+async def test_case_49_after_a_new_session_all_is_subscribed_again_and_there_is_a_gap(
+    nodes: TwoNodes, lost: str
+) -> None:
+    reporter, changes = await reports(nodes, f"lost-{lost}")
+    observer = await come(nodes.a, A, f"observer-{lost}")
+    assert code(await subscribe(observer, A, changes)) == 200
+    if lost == "sandbox":
+        nodes.signal_sandboxes(signal.SIGKILL)
+    else:
+        nodes.b.manage("shell", "-c", _FORGET)
+    await gap(observer)
+    await until_subscribed(nodes.b, changes, 1)
+    await tell(reporter, changes, 7)
+    await hears(observer, changes, 7)
+
+
+@pytest.mark.parametrize("how", ["restarts", "freezes"])
+async def test_case_50_after_a_session_that_went_on_there_is_no_gap(
+    nodes: TwoNodes, how: str
+) -> None:
+    reporter, changes = await reports(nodes, f"on-{how}")
+    observer = await come(nodes.a, A, f"observer-{how}")
+    assert code(await subscribe(observer, A, changes)) == 200
+    if how == "restarts":
+        nodes.b.terminate()
+        await asyncio.to_thread(nodes.b.status)
+        await asyncio.to_thread(nodes.b.start)
+        knocks = await come(nodes.a, A, "knocks")
+        await until_answered(knocks, 404, "read", f"hyperty://{B}/nobody")
+        reporter = await come(nodes.b, B, "reporter-again")
+    else:
+        os.kill(nodes.b.pid, signal.SIGSTOP)
+        await asyncio.sleep(3)
+        os.kill(nodes.b.pid, signal.SIGCONT)
+    await tell(reporter, changes, 9)
+    await hears(observer, changes, 9)
+    assert not was_told_of_a_gap(observer)
+
+
+async def test_a_peer_that_does_not_answer_leaves_no_half_subscription(nodes: TwoNodes) -> None:
+    _, changes = await reports(nodes, "frozen")
+    observer = await come(nodes.a, A, "patient")
+    os.kill(nodes.b.pid, signal.SIGSTOP)
+    try:
+        answer = await subscribe(observer, A, changes)
+    finally:
+        os.kill(nodes.b.pid, signal.SIGCONT)
+    assert code(answer) == 504
+    assert B in answer["body"]["description"]
+    await until_subscribed(nodes.a, changes, 0)
+    await until_subscribed(nodes.b, changes, 0)
+    sm = f"domain://msg-node.{A}/sm"
+    await until_answered(observer, 200, "subscribe", sm, {"resources": [changes]})
+
+
+_FORGET = f"""
+from msgnode.console.operator_actions import end_sessions
+from msgnode.models import Session
+of_a = Session.objects.filter(runtime_url__startswith="runtime://{A}/", state="open")
+assert end_sessions(of_a, "test", "test", may_return=True)
+"""
+"""What an operator of b does: the session of a ends."""
