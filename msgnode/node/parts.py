@@ -198,28 +198,24 @@ class Parts:
             self.alarms.clear_alarm,
             None if self.record is None else self.record.note_session,
         )
-        self.hang_ups = HangUps(self.domain, self.table, self.enforcer, self.recorder)
         self.sessions.on_closed += [
             self.allocation.session_closed,
             self.subscriptions.session_closed,
             self.registries.domain.session_closed,
             self.identities.session_closed,
-            self.hang_ups.session_closed,
         ]
         told_by = (self.writer, self.enforcer, self.recorder)
         self.invitations = invitations(
             self.identities, self.table, self.sessions, self.subscriptions, *told_by
         )
         self.devices = devices.devices_without_sockets(self.sessions, self.sockets)
-        self.sessions.on_identified += [
-            self.identities.session_identified,
-            self.hang_ups.session_identified,
-        ]
+        self.sessions.on_identified.append(self.identities.session_identified)
         self.sessions.on_handed_off += [
             self.identities.session_handed_off,
             self.registries.domain.session_handed_off,
-            self.hang_ups.session_handed_off,
         ]
+        self.hang_ups = HangUps(self.domain, self.table, self.enforcer, self.recorder)
+        self.hang_ups.follow(self.sessions)
         # everything with an address on the bus, `mn:/session` apart
         self.components: list[Component] = [
             self.allocation,

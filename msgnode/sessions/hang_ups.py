@@ -25,6 +25,7 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.pending import Pending
 
+from .manager import SessionManager
 from .session import LiveSession
 
 
@@ -46,6 +47,12 @@ class HangUps:
         self._now = now
         self._ending: dict[int, dict[str, LiveSession]] = {}  # by the second that they end in
         self._ends: dict[str, int] = {}
+
+    def follow(self, sessions: SessionManager) -> None:
+        """Hear of what happens to these sessions."""
+        sessions.on_identified.append(self.session_identified)
+        sessions.on_closed.append(self.session_closed)
+        sessions.on_handed_off.append(self.session_handed_off)
 
     async def watch(self, every: float = 1.0) -> None:
         """Notice identities that end. Runs until cancelled."""
