@@ -38,6 +38,7 @@ urlpatterns = [
     path("api/asyncapi.json", asyncapi.asyncapi, name="asyncapi"),
     path("api/messages", asyncapi.page, name="messages"),
     path("api/v1/status", StatusView.as_view(), name="status"),
+    path("api/v1/", include("msgnode.console.peers_api")),
     path("api/v1/", include("spark.urls")),
     path("login/", Login.as_view(), name="login"),
     path("login/password/", PasswordChange.as_view(), name="password"),

@@ -71,7 +71,7 @@ class PeerAdmin(AuditedAdmin):
         "found_digest", "looked_at", "discovery", "approved_digest", "approved_by", "approved_at",
         "found_configuration", "found_source",
     )  # fmt: skip
-    actions = ("approve", "pause", "resume", "block", "look_again")
+    actions = ("approve", "pause", "resume", "block", "restart", "look_again")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         editable = ("url", "hosts") if obj is not None else ("domain", "url", "hosts")
@@ -117,11 +117,19 @@ class PeerAdmin(AuditedAdmin):
 
     @admin.action(description="Go on, with the stub that was approved", permissions=["change"])
     def resume(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
-        self._decide(request, peers.exclude(approved_digest=""), Peer.Decision.APPROVED)
+        self._decide(request, peers, Peer.Decision.APPROVED)
 
     @admin.action(description="Block", permissions=["change"])
     def block(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
         self._decide(request, peers, Peer.Decision.BLOCKED)
+
+    @admin.action(description="Start the stub anew", permissions=["change"])
+    def restart(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
+        for peer in peers:
+            if why := store.restart(peer):
+                messages.error(request, why)
+            else:
+                messages.success(request, f"{peer.domain}: its stub starts anew.")
 
     @admin.action(description="Look for the stub again", permissions=["change"])
     def look_again(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
@@ -130,8 +138,10 @@ class PeerAdmin(AuditedAdmin):
 
     def _decide(self, request: HttpRequest, peers: QuerySet[Peer], decision: str) -> None:
         for peer in peers:
-            store.decide(peer, decision)
-            messages.success(request, f"{peer.domain}: {peer.get_decision_display()}.")
+            if why := store.decide(peer, decision):
+                messages.error(request, why)
+            else:
+                messages.success(request, f"{peer.domain}: {peer.get_decision_display()}.")
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if settings.FEDERATION == "off":

@@ -333,6 +333,13 @@ ALARMS: Mapping[str, Explanation] = {
         "domain are answered 503 or 504.",
         "Look at the peer's last error; pause it, or ask the other domain. It clears itself.",
     ),
+    "peer-stuck": Explanation(
+        "Messages for another domain do not get there",
+        "The text says why. Requests to that domain are answered 503 or 504; who observes it is "
+        "told of a gap once it is back.",
+        "Look at the peer under Peers; start its stub anew, look for its stub again, pause it, or "
+        "ask the other domain. It clears itself.",
+    ),
     "sandbox-missing": Explanation(
         "Federation is on, and there is nothing to run protostubs",
         "Messages to other domains are refused.",

@@ -51,13 +51,17 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """The sender of a message: the session that carries it and the identity behind it, or none."""
+    """The sender of a message: the session that carries it and the identity behind it, or none.
+
+    `peer` is the foreign domain whose node it came from, "" if it came from no other node.
+    """
 
     session_id: str
     runtime_url: str
     origin: Origin = Origin.RUNTIME
     remote_address: str = ""
     identity: Identity | None = None
+    peer: str = ""
 
     def is_same_subject(self, other: Speaker) -> bool:
         """Whether both have a verified identity and it is one and the same."""

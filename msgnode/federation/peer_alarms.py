@@ -2,34 +2,84 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
-from .peer_link import LIVE, PeerLink
+from .peer_link import PeerLink
+from .stub_status import LIVE
 
 FAILING_AFTER = 5
 """Ends of a sandbox in a row after which an alarm stands."""
+STUCK_SECONDS = 60.0
+"""Without a live stub, after which an alarm stands."""
+WAITING_SECONDS = 5.0
+"""That a message waits while the stub is live, after which one stands, too."""
 FAILING_ALARM = "stub-failing"
+STUCK_ALARM = "peer-stuck"
 
 
 class PeerAlarms:
-    """One instance per worker. `raise_alarm`, `clear_alarm`: of the node."""
+    """One instance per worker.
+
+    Args:
+        raise_alarm, clear_alarm: of the node.
+        clock: seconds that only grow.
+    """
 
     def __init__(
         self,
         raise_alarm: Callable[[str, str, str], None],
         clear_alarm: Callable[[str, str], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._raise_alarm = raise_alarm
         self._clear_alarm = clear_alarm
-        self._failing: set[str] = set()
+        self._clock = clock
+        self._raised: dict[str, set[str]] = {}  # domain -> kinds
+        self._away_since: dict[str, float] = {}
+        self._well: set[str] = set()
 
     def look(self, link: PeerLink) -> None:
         """Raise, or clear, what is to be said of a peer."""
         domain = link.peer.domain
-        if link.failures_in_a_row >= FAILING_AFTER and domain not in self._failing:
-            self._failing.add(domain)
+        is_live = link.state == LIVE
+        now = self._clock()
+        if is_live:
+            self._away_since[domain] = now
+        away = now - self._away_since.setdefault(domain, now)
+        waits, oldest = len(link.exchange.queue), link.exchange.queue.oldest_seconds
+        if link.failures_in_a_row >= FAILING_AFTER and self._is_new(FAILING_ALARM, domain):
             text = f"The stub of {domain} has failed {link.failures_in_a_row} times in a row: "
             self._raise_alarm(FAILING_ALARM, domain, text + link.last_error)
-        elif link.state == LIVE and domain in self._failing:
-            self._failing.discard(domain)
-            self._clear_alarm(FAILING_ALARM, domain)
+        text = ""
+        if away >= STUCK_SECONDS:
+            text = f"The node of {domain} has been away for a minute ({link.state}), {waits} "
+            text += f"messages wait: {link.last_error}"
+        elif is_live and oldest >= WAITING_SECONDS:
+            text = f"The node of {domain} does not read what it is sent: {waits} messages wait."
+        if text and self._is_new(STUCK_ALARM, domain):
+            self._raise_alarm(STUCK_ALARM, domain, text)
+        elif not text and is_live and domain not in self._well:
+            self._clear(domain)
+
+    def forget(self, domain: str) -> None:
+        """The peer is served here no more."""
+        self._clear(domain)
+        self._well.discard(domain)
+        self._away_since.pop(domain, None)
+
+    def _is_new(self, kind: str, domain: str) -> bool:
+        """Whether this alarm does not stand yet; from now on it does."""
+        self._well.discard(domain)
+        raised = self._raised.setdefault(domain, set())
+        if kind in raised:
+            return False
+        raised.add(kind)
+        return True
+
+    def _clear(self, domain: str) -> None:
+        """Clear all, those included that another worker has raised that served it before."""
+        self._well.add(domain)
+        self._raised.pop(domain, None)
+        for kind in (FAILING_ALARM, STUCK_ALARM):
+            self._clear_alarm(kind, domain)

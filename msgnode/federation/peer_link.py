@@ -12,7 +12,6 @@ Rules
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from contextlib import suppress
 
@@ -31,19 +30,8 @@ from .pipe import Loaded, LoadFailed, Posted, Said, SocketClose, SocketSend, Soc
 from .sandbox import SandboxProcess
 from .session_watch import SessionWatch
 from .stub_sockets import StubSockets
-from .stub_status import GAP, StubStatus
+from .stub_status import DISCONNECTED, GAP, LIVE, STARTING, STATE_OF, STOPPED, WAITING, StubStatus
 
-log = logging.getLogger(__name__)
-
-STARTING, CONNECTING, LIVE = "starting", "connecting", "live"
-DISCONNECTED, WAITING, STOPPED = "disconnected", "waiting", "stopped"
-_WORDS = {
-    "created": STARTING,
-    "in-progress": CONNECTING,
-    "live": LIVE,
-    "connected": LIVE,
-    "disconnected": DISCONNECTED,
-}
 LOAD_SECONDS = 5.0
 MAX_HELD = 1_000
 """Frames of a peer that may wait because the node is held back; a stub that says more is ended."""
@@ -94,7 +82,7 @@ class PeerLink:
         self._watch = SessionWatch()
         self._connection: PeerConnection | None = None
         self._disconnected_at = 0.0
-        self._loaded = asyncio.Event()
+        self._loaded, self._hurries = asyncio.Event(), asyncio.Event()
         self._held = 0  # frames in a row that had to wait for the node
         self._is_stopped = False
         self._task: asyncio.Task[None] | None = None
@@ -128,6 +116,14 @@ class PeerLink:
         self.abort()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=_STOP_SECONDS)
+
+    def restart(self) -> None:
+        """Begin anew at once, whatever the back-offs say."""
+        self._restarts.reset()
+        self._reconnects.reset()
+        self._hurries.set()
+        if self.sandbox is not None:
+            self.sandbox.kill("an operator had it begin anew")
 
     def abort(self) -> None:
         """Serve the peer no more, at once and without a word."""
@@ -198,8 +194,12 @@ class PeerLink:
     async def _wait(self, seconds: float) -> None:
         """Wait, and see to what waits in the queue meanwhile."""
         until = time.monotonic() + seconds
+        self._hurries.clear()
         while (left := until - time.monotonic()) > 0 and not self._is_stopped:
-            await asyncio.sleep(min(_TICK, left))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(_TICK, left)):
+                    await self._hurries.wait()
+                    return
             self.exchange.expire()
 
     def _tick(self) -> None:
@@ -340,8 +340,8 @@ class PeerLink:
         elif value == "failed":
             if self.sandbox is not None:
                 self.sandbox.kill(f"it gave up: {text or 'it did not say why'}")
-        elif value in _WORDS and not self._is_stopped:
-            self._enter(_WORDS[value], text if value == "disconnected" else "")
+        elif value in STATE_OF and not self._is_stopped:
+            self._enter(STATE_OF[value], text if value == "disconnected" else "")
             self._pump()
 
     def _refused(self, why: str) -> None:

@@ -24,6 +24,7 @@ from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.runtime_urls import PEER
 
 _CLOSE_SECONDS = 1.0
+_SOURCE = "peer:"
 
 
 class PeerOutlet(AnsweringLink):
@@ -52,7 +53,8 @@ class PeerConnection(FrameConnection):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._stranger = replace(self._stranger, origin=Origin.FOREIGN)
+        domain = self._stranger.remote_address.removeprefix(_SOURCE)
+        self._stranger = replace(self._stranger, origin=Origin.FOREIGN, peer=domain)
 
 
 class Opener(Protocol):
@@ -112,7 +114,7 @@ class PeerSessions:
 
 def _source(domain: str) -> str:
     """Stands for the network address of what is behind a peer."""
-    return f"peer:{domain}"
+    return _SOURCE + domain
 
 
 def _nobody(frame: bytes) -> None:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from msgnode import models
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
 from msgnode.core import addresses
@@ -28,20 +27,20 @@ from msgnode.core.errors import (
     GatewayTimeout,
     NodeError,
     NotFound,
-    Unavailable,
 )
 from msgnode.core.faults import FAULTS
 from msgnode.devices.safe_http import SafeHttp
 from msgnode.storage.control import Handler
 
-from . import deno, discovery, store
+from . import deno, discovery, refusals, store
 from .lookups import Lookups
 from .observers import Observers
 from .peer_alarms import PeerAlarms
-from .peer_link import LIVE, PeerLink
+from .peer_link import PeerLink
 from .peer_session import Opener
 from .peer_stub import LinkLimits, PeerStub
 from .store import PeerRow
+from .stub_status import LIVE
 
 log = logging.getLogger(__name__)
 
@@ -134,21 +133,7 @@ class Federation:
             if self._settings.mode == "listed":
                 return Forbidden(f"This node does not exchange messages with {domain}.")
             return self.lookups.refusal(domain)
-        return self._refusal_of(row)
-
-    def _refusal_of(self, row: PeerRow) -> NodeError:
-        domain, decision = row.domain, models.Peer.Decision
-        if row.decision == decision.BLOCKED:
-            return Forbidden(f"This node exchanges no messages with {domain}.")
-        if row.decision == decision.PAUSED:
-            return Unavailable(f"The exchange of messages with {domain} is paused.")
-        if row.is_served:
-            if not deno.find():
-                return BadGateway(f"The stub of {domain} cannot be run: {deno.MISSING}")
-            return Unavailable(f"The node of {domain} is not connected yet: try again.")
-        if row.discovery:
-            return GatewayTimeout(f"The node of {domain} cannot be used: {row.discovery}")
-        return Unavailable(f"{domain} waits for the operator of this node.")
+        return refusals.refusal_of(row)
 
     # --- its life ---------------------------------------------------------------------------------
 
@@ -177,11 +162,21 @@ class Federation:
 
     def handlers(self) -> dict[str, Handler]:
         """Of the control messages."""
-        return {store.CHANGED: self._changed, **self.observers.handlers()}
+        return {
+            store.CHANGED: self._changed,
+            store.RESTART: self._restart,
+            **self.observers.handlers(),
+        }
 
     def _changed(self, payload: dict[str, Any]) -> None:
         """The rows are others now."""
         self._is_stale.set()
+
+    def _restart(self, payload: dict[str, Any]) -> None:
+        """An operator wants the stub of a peer to begin anew, without waiting."""
+        for link in self.links.values():
+            if link.peer.domain == payload["domain"]:
+                link.restart()
 
     async def stop(self) -> None:
         """Leave the peers to other workers."""
@@ -274,6 +269,7 @@ class Federation:
         task = self._tasks.pop(pk, None)
         if link is not None and task is not None:
             self.observers.leave(link.peer.domain)
+            self._alarms.forget(link.peer.domain)
             await link.stop()
         row = next((row for row in self._rows.values() if row.pk == pk), None)
         self._told.pop(pk, None)

@@ -16,6 +16,8 @@ from .descriptor import FoundStub
 
 CHANGED = "peers.changed"
 """The control message that rows of peers have changed."""
+RESTART = "peers.restart"
+"""The control message that the stub of a peer is to begin anew."""
 MAX_ROWS = 1_000
 """Peers that may wait for an operator; a domain beyond is looked for again once there is room."""
 
@@ -152,11 +154,22 @@ def approve(peer: models.Peer, by: str) -> str:
     return ""
 
 
-def decide(peer: models.Peer, decision: str) -> None:
-    """Block or pause a peer, or let it go on."""
+def decide(peer: models.Peer, decision: str) -> str:
+    """Block or pause a peer, or let it go on; what is in the way, if anything is."""
+    if decision == peer.Decision.APPROVED and not peer.approved_digest:
+        return f"{peer.domain}: no protostub of it was approved yet: approve one."
     peer.decision = decision
     peer.save(update_fields=["decision"])
     post(CHANGED)
+    return ""
+
+
+def restart(peer: models.Peer) -> str:
+    """Have the stub of a peer begin anew, without waiting; what is in the way, if anything is."""
+    if peer.decision != peer.Decision.APPROVED:
+        return f"{peer.domain}: its stub does not run: {peer.get_decision_display()}."
+    post(RESTART, domain=peer.domain)
+    return ""
 
 
 def look_again(peer: models.Peer) -> None:

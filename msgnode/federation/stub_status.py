@@ -9,6 +9,16 @@ from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import BadMessage
 from msgnode.core.messages import Message
 
+STARTING, CONNECTING, LIVE = "starting", "connecting", "live"
+DISCONNECTED, WAITING, STOPPED = "disconnected", "waiting", "stopped"
+STATE_OF = {
+    "created": STARTING,
+    "in-progress": CONNECTING,
+    "live": LIVE,
+    "connected": LIVE,
+    "disconnected": DISCONNECTED,
+}
+"""The states that a stub says itself."""
 GAP = "gap"
 """Messages were lost, or what the peer held for this node is gone."""
 

@@ -81,9 +81,7 @@ def federation(
         lambda: lease.is_held,
         alarms.raise_alarm,
         alarms.clear_alarm,
-        Observers(
-            table, writer, sessions.missed, not settings.REDIS_URL, peers["LINGER_SECONDS"]
-        ),
+        Observers(table, writer, sessions.missed, not settings.REDIS_URL, peers["LINGER_SECONDS"]),
     )
     pipeline.foreign = made
     return made

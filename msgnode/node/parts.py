@@ -34,6 +34,7 @@ from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
 from msgnode.devices.mqtt.connector import TOPICS_CHANGED
 from msgnode.federation.store import CHANGED as PEERS_CHANGED
+from msgnode.federation.store import RESTART as PEERS_RESTART
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.service import IdentityService
 from msgnode.invitations.endpoints import LEFT
@@ -336,7 +337,7 @@ class Parts:
             alarm_rules.CHANGED: self.monitoring.alarm_rules.changed,
             registration_news.KIND: self.registration_news.tell,
             **self.identities.control_handlers(),
-            PEERS_CHANGED: _passed_over,
+            **dict.fromkeys((PEERS_CHANGED, PEERS_RESTART), _passed_over),
             **({} if self.federation is None else self.federation.handlers()),
             TOPICS_CHANGED: _passed_over if self.mqtt is None else self.mqtt.topics_changed,
             LEFT: _passed_over if self.invitations is None else self.invitations.delivery.left,

@@ -22,6 +22,7 @@ from django.db import connection
 
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
+from msgnode.core import addresses
 from msgnode.core.identity import Identity
 from msgnode.core.pending import Pending
 from policies.engine.language import CannotEvaluate
@@ -69,6 +70,15 @@ class NodeAttributeSource:
             return
         self._ask(user_url)
         raise Pending(f"What the registry knows of {user_url}", self._asked[user_url].append)
+
+    def peer_of(self, address: str) -> str | None:
+        """The domain whose node a message to the address goes to, if it leaves this one."""
+        table = self._table
+        if not table.peers or table.listeners(address) or address in table.learned:
+            return None
+        if table.at_runtime(address) is not None or table.peer_of(address) is None:
+            return None
+        return addresses.parse(address).home
 
     def _ask(self, user_url: str) -> None:
         if user_url in self._asked:

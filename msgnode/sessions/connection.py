@@ -94,7 +94,12 @@ class Connection:
         """Who is behind this connection, as the speaker of a session."""
         known = self.speaker
         return Speaker(
-            session_id, runtime_url, known.origin, known.remote_address, identity=known.identity
+            session_id,
+            runtime_url,
+            known.origin,
+            known.remote_address,
+            known.identity,
+            known.peer,
         )
 
     def identify(self, identity: Identity, proof: str) -> None:

@@ -51,6 +51,8 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "srcSession": "session of the sender",
         "srcAddress": "IP address of the sender",
         "srcOrigin": "runtime, foreign, component or operator",
+        "peer": "the other domain whose node it comes from, or goes to",
+        "hops": "nodes it has passed before this one: 0, or 1 from a peer",
         "dstUsername": "verified e-mail address of the recipient",
         "userRegistries": "list of hyperties of the user the message names",
     },
@@ -68,7 +70,8 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
 OPEN_NAMES = {
     "body.<field>": "any field of the body, such as body.value.name",
     "rate.<key>.<window>": "messages in a second, minute, hour or day; key: srcUsername, "
-    "srcSession, srcAddress, srcIDPDomain, srcSPDomain, srcRuntime, msgFrom, msgTo, dstSPDomain",
+    "srcSession, srcAddress, srcIDPDomain, srcSPDomain, srcRuntime, msgFrom, msgTo, dstSPDomain, "
+    "peer",
 }
 OPERATORS = {
     "equals": 'the same text; "*" is any value',

@@ -63,6 +63,8 @@ PHRASES: dict[str, str] = {
     "srcSession": "the sender's session",
     "srcAddress": "the sender's IP address",
     "srcOrigin": "the sender's origin",
+    "peer": "the domain of the node it comes from or goes to",
+    "hops": "the number of nodes it has passed before",
     "dstUsername": "the recipient's user",
     "userRegistries": "the list of hyperties of the user it names",
     "time": "the time",

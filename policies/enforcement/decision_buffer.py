@@ -36,7 +36,9 @@ OF_SENDER = (
     *("srcUsername", "srcIDP", "srcIDPDomain", "srcGroups", "srcSession", "srcAddress"),
     *("srcOrigin", "srcRuntime"),
 )
-LOOKED_UP = frozenset({"dstRuntime", "dstUsername", "userRegistries", "addrAllastMin"})
+LOOKED_UP = frozenset(
+    {"dstRuntime", "dstUsername", "userRegistries", "addrAllastMin", "peer", "hops"}
+)
 MAX_FACT = 1000
 PER_SOURCE = 100
 """Entries, and obligations, of one source address between two times that they are taken away."""

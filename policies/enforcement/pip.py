@@ -5,6 +5,7 @@
     dstUsername           the verified user behind the recipient
     dstRuntime srcRuntime the runtime of a hyperty
     userRegistries        registry entries of the user a message asks about
+    peer                  the domain whose node the message goes to
 
 Rules
 - Nothing here waits. What must be fetched is asked for before a message is judged (`prepare`,
@@ -49,6 +50,10 @@ class AttributeSource(Protocol):
         """Raise Pending if a user's entries must be waited for."""
         ...
 
+    def peer_of(self, address: str) -> str | None:
+        """The domain whose node a message to the address goes to, if it leaves this one."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class NoAttributes:
@@ -68,6 +73,10 @@ class NoAttributes:
 
     def prepare(self, user_url: str) -> None:
         """Nothing is ever waited for."""
+
+    def peer_of(self, address: str) -> str | None:
+        """Nothing leaves."""
+        return None
 
 
 class InformationPoint:
@@ -103,6 +112,8 @@ class InformationPoint:
             return (identity.username or None) if identity else None
         if name == "dstRuntime":
             return self.directory.runtime_of(facts.to)
+        if name == "peer":
+            return self.directory.peer_of(facts.to)
         if name == "srcRuntime":
             return self.directory.runtime_of(facts.message.sender)
         if name == REGISTRIES:

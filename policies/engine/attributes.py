@@ -294,6 +294,8 @@ READERS: dict[str, Callable[[Facts], Any]] = {
     "srcSession": lambda f: f.speaker.session_id or None,
     "srcAddress": lambda f: f.speaker.remote_address or None,
     "srcOrigin": lambda f: f.speaker.origin.value,
+    "peer": lambda f: f.speaker.peer or f.surroundings.look_up("peer", f),
+    "hops": lambda f: 1 if f.speaker.peer else 0,
     "srcRuntime": _runtime("from", "srcRuntime"),
     "dstRuntime": _runtime("to", "dstRuntime"),
     "dstUsername": _looked_up("dstUsername"),

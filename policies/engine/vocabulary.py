@@ -55,6 +55,8 @@ ATTRIBUTES: dict[str, Kind] = {
     **dict.fromkeys(("srcUsername", "srcIDP", "srcSession", "srcAddress"), _T),
     "srcIDPDomain": _F,
     "srcOrigin": _F,
+    "peer": _F,
+    "hops": _N,
     "srcGroups": _L,
     # facts looked up
     **dict.fromkeys(("srcRuntime", "dstRuntime", "dstUsername"), _A),
@@ -73,6 +75,7 @@ ATTRIBUTES: dict[str, Kind] = {
 ALIASES = {
     "actType": "actionType",
     "idp": "srcIDP",
+    "origin": "srcOrigin",
     "srcUser": "srcUsername",
     "valueAllocate": "valueAllocated",
     "domainUrl": "domain",
@@ -126,7 +129,7 @@ OBLIGATIONS = (
 RATE = re.compile(r"rate\.([A-Za-z]+)\.(second|minute|hour|day)")
 RATE_KEYS = (
     *("srcUsername", "srcIDPDomain", "srcSession", "srcAddress", "srcSPDomain", "srcRuntime"),
-    *("msgFrom", "msgTo", "dstSPDomain"),
+    *("msgFrom", "msgTo", "dstSPDomain", "peer"),
 )
 WINDOWS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _BODY_FIELD = re.compile(r"body(\.[A-Za-z_][A-Za-z0-9_-]*)+")

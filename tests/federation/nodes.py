@@ -20,6 +20,7 @@ from tests.node import Node
 
 A, B = "a.example", "b.example"
 SECONDS = 60.0
+_NOTHING = {"effect": "deny", "condition": {"msgTo": {"equals": "x:nobody"}}}
 
 
 class TwoNodes:
@@ -77,6 +78,14 @@ class TwoNodes:
 
     def wait_live(self) -> None:
         self.wait(lambda peer: peer["state"] == "live")
+
+    def publish(self, *refused: dict[str, Any]) -> None:
+        """Publish policies at a that refuse these conditions."""
+        rules = [{"effect": "deny", "condition": each} for each in refused]
+        path = self.a.data_dir / "policies.json"
+        path.write_text(json.dumps([{"policies": [{"rules": rules or [_NOTHING]}]}]))
+        words = ("--replace", "--mode", "enforce", "--publish")
+        self.a.manage("policy_import", str(path), *words)
 
     def sandboxes(self) -> list[psutil.Process]:
         """The processes of the engine that a runs."""

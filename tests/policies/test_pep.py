@@ -102,6 +102,19 @@ def test_who_sends_is_what_the_speaker_says_and_not_the_body():
     assert not Point(deny({"srcUsername": {"in": "@bad"}})).enforce().passes
 
 
+def test_what_a_peer_brings_is_known_by_its_domain_and_its_hop():
+    theirs = replace(BOB, origin=Origin.FOREIGN, peer="b.example")
+    for condition in (
+        {"peer": {"equals": "B.example"}},
+        {"hops": {"moreThan": 0}},
+        {"origin": {"equals": "foreign"}},
+        {"rate.peer.minute": {"moreThan": 0}},
+    ):
+        point = Point(deny(condition))
+        assert point.pep.enforce(parsed(), BOB, IN).passes, condition
+        assert not point.pep.enforce(parsed(), theirs, IN).passes, condition
+
+
 def test_a_fault_of_the_engine_refuses_and_is_told(monkeypatch, caplog):
     point = Point(deny())
 

@@ -136,6 +136,20 @@ def test_the_directory_knows_who_holds_an_address():
     assert directory.runtime_of("hyperty://localhost/2") is None
 
 
+def test_the_directory_knows_which_messages_leave_for_another_node():
+    table = RoutingTable()
+    directory = NodeAttributeSource(table)
+    theirs, visitors = "hyperty://b.example/1", "hyperty://b.example/2"
+    assert directory.peer_of(theirs) is None
+    table.peers["b.example"] = BOB.runtime_url
+    assert directory.peer_of(theirs) is None, "its node is not connected"
+    table.add_runtime(BOB)
+    table.allocate(visitors, BOB)
+    assert directory.peer_of(theirs) == "b.example"
+    assert directory.peer_of(visitors) is None, "somebody here has it"
+    assert directory.peer_of("hyperty://localhost/1") is None
+
+
 USER = "user://a.com/bob"
 
 

@@ -150,7 +150,7 @@ async def test_runtimes_of_two_domains_talk_by_protocol_on_the_fly(
         async with Runtime(Settings("d.localhost", catalogues=urls, idle_abroad=1.0)) as visitor:
             assert await visitor.log_in() == "live"
             assert await ask(visitor, f"{visitor.url}/x", b, "first") == ["bob", "first"]
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 while await asyncio.to_thread(sessions_of, f, visitor.url):
                     pass
             assert await ask(visitor, f"{visitor.url}/x", b, "back") == ["bob", "back"]

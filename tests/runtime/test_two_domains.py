@@ -21,7 +21,7 @@ DESKTOP = {"viewport": {"width": 1280, "height": 900}}
 INVITING = {"INVITATIONS": True, "CONTACT_CARDS": "*", "WEBHOOK_NETWORKS": "127.0.0.0/8,::1/128"}
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 
-LOGGED_IN = """sessionStorage.setItem("node.tokens", JSON.stringify({
+LOGGED_IN = """if (window === top) sessionStorage.setItem("node.tokens", JSON.stringify({
     name: "somebody", token: "TOKEN", idToken: "", until: Date.now() + 3_600_000,
 }))"""
 

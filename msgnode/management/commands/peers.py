@@ -18,15 +18,15 @@ _DECISIONS = {
     "pause": Peer.Decision.PAUSED,
     "resume": Peer.Decision.APPROVED,
 }
-_ACTIONS = ("list", "add", "approve", *_DECISIONS, "look", "remove")
+_ACTIONS = ("list", "add", "approve", *_DECISIONS, "restart", "look", "remove")
 
 
 class Command(Tool):
     help = (
         "List the peers of this node, the nodes of other domains, or do something about one: add "
-        "it, approve the stub that was found there, block, pause, resume, look for its stub again, "
-        "remove it. A running node follows within seconds. A list exits with status 1 if a peer "
-        "waits for approval, or is approved and not live."
+        "it, approve the stub that was found there, block, pause, resume, start its stub anew "
+        "(restart), look for its stub again, remove it. A running node follows within seconds. A "
+        "list exits with status 1 if a peer waits for approval, or is approved and not live."
     )
     example = (
         "  manage.py peers\n"
@@ -64,11 +64,14 @@ class Command(Tool):
                 raise not_as_it_should_be(why)
         elif action == "look":
             store.look_again(peer)
+        elif action == "restart":
+            if why := store.restart(peer):
+                raise not_as_it_should_be(why)
         elif action == "remove":
             peer.delete()
             post(store.CHANGED)
-        else:
-            store.decide(peer, _DECISIONS[action])
+        elif why := store.decide(peer, _DECISIONS[action]):
+            raise not_as_it_should_be(why)
         self.stdout.write(f"{domain}: {action} done.")
 
     def _add(self, domain: str, options: dict[str, Any]) -> None:

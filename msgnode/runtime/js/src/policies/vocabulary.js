@@ -8,12 +8,12 @@ const names = (text, kind) => text.split(" ").map((name) => [name, kind]);
  */
 const ATTRIBUTES = new Map([
   ...names("msgFrom msgTo msgType srcHyperty dstHyperty hyperty srcUsername srcIDP srcSession srcAddress", "text"),
-  ...names("actionType srcScheme dstScheme srcSPDomain dstSPDomain direction srcIDPDomain srcOrigin domain domainRegistry", "folded"),
+  ...names("actionType srcScheme dstScheme srcSPDomain dstSPDomain direction srcIDPDomain srcOrigin peer domain domainRegistry", "folded"),
   ...names("msgId resource resourceType bodyValue valueUser valueNumber valueExpires valueDescriptor subscription", "any"),
   ...names("srcRuntime dstRuntime dstUsername", "any"),
   ...names("valueAllocated valueResources subscribeTo srcGroups userRegistries", "list"),
   ...names("auth useSSL", "flag"),
-  ...names("bytes addrAllastMin port", "number"),
+  ...names("bytes addrAllastMin hops port", "number"),
   ...names("time", "time"),
   ...names("date", "date"),
   ...names("weekday", "weekday"),
@@ -29,12 +29,13 @@ export const OBLIGATIONS = ["limitByNumberOfEntries", "limitByConditionOfEntries
 export const RATE = /^rate\.([A-Za-z]+)\.(second|minute|hour|day)$/;
 export const WINDOWS = { second: 1, minute: 60, hour: 3600, day: 86400 };
 
-const RATE_KEYS = "srcUsername srcIDPDomain srcSession srcAddress srcSPDomain srcRuntime msgFrom msgTo dstSPDomain".split(" ");
+const RATE_KEYS = "srcUsername srcIDPDomain srcSession srcAddress srcSPDomain srcRuntime msgFrom msgTo dstSPDomain peer".split(" ");
 const BODY_FIELD = /^body(\.[A-Za-z_][A-Za-z0-9_-]*)+$/;
 
 const ALIASES = {
   actType: "actionType",
   idp: "srcIDP",
+  origin: "srcOrigin",
   srcDomain: "srcIDPDomain",
   srcUser: "srcUsername",
   valueAllocate: "valueAllocated",

@@ -1,0 +1,176 @@
+"""REST interface of the peers: list them, add one, decide about one.
+
+What a person may do in the console a caller may do here: reading needs the permission to view,
+adding and removing those to add and to delete, everything else the permission to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Count
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import mixins, serializers, status, viewsets
+from rest_framework.decorators import action
+from rest_framework.pagination import PageNumberPagination
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.routers import SimpleRouter
+
+from msgnode.federation import crossing, store
+from msgnode.models import Peer
+from msgnode.storage.control import post
+
+from .peers import url_of_node_fault
+
+_RIGHTS = {"list": "view", "retrieve": "view", "create": "add", "destroy": "delete"}
+
+
+class Pages(PageNumberPagination):
+    """Pages of a list."""
+
+    page_size = 50
+    page_size_query_param = "page_size"
+    max_page_size = 200
+
+
+class MayDoTheSameInTheConsole(BasePermission):
+    """Who has the permission that the console asks for."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        right = _RIGHTS.get(view.action, "change")
+        return bool(request.user.has_perm(f"msgnode.{right}_peer"))
+
+
+class PeerLine(serializers.ModelSerializer):
+    """A peer: what was decided, and how it is."""
+
+    subscriptions = serializers.IntegerField(
+        source="subscribed",
+        read_only=True,
+        help_text="Addresses that this node has subscribed there.",
+    )
+
+    class Meta:
+        model = Peer
+        fields = (
+            "domain", "url", "hosts", "decision", "state", "state_at", "last_error",
+            "found_digest", "looked_at", "discovery", "approved_digest", "approved_by",
+            "approved_at", "subscriptions",
+        )  # fmt: skip
+        read_only_fields = tuple(name for name in fields if name not in ("domain", "url", "hosts"))
+
+    def validate_domain(self, domain: str) -> str:
+        domain = domain.strip().lower()
+        if self.instance is not None and domain != self.instance.domain:
+            raise serializers.ValidationError(
+                "A peer keeps its domain: remove it, and add another."
+            )
+        if fault := crossing.domain_fault(domain):
+            raise serializers.ValidationError(f"{domain} {fault}.")
+        if domain == settings.DOMAIN:
+            raise serializers.ValidationError("It is this node's own domain.")
+        return domain
+
+    def validate_url(self, url: str) -> str:
+        if fault := url_of_node_fault(url.strip()):
+            raise serializers.ValidationError(f"It {fault}.")
+        return url.strip()
+
+
+class Approval(serializers.Serializer):
+    """Which stub is approved."""
+
+    digest = serializers.CharField(
+        required=False, default="", help_text="Approve only if the stub that was found has it."
+    )
+
+
+class PeerViews(
+    mixins.CreateModelMixin,
+    mixins.DestroyModelMixin,
+    mixins.ListModelMixin,
+    mixins.RetrieveModelMixin,
+    mixins.UpdateModelMixin,
+    viewsets.GenericViewSet,
+):
+    """The nodes of other domains."""
+
+    permission_classes = (MayDoTheSameInTheConsole,)
+    pagination_class = Pages
+    serializer_class = PeerLine
+    queryset = Peer.objects.annotate(subscribed=Count("subscriptions")).order_by("domain")
+    lookup_field = "domain"
+    lookup_value_regex = "[^/]+"
+    http_method_names = ("get", "post", "patch", "delete", "head", "options")
+
+    def perform_create(self, serializer: Any) -> None:
+        super().perform_create(serializer)
+        post(store.CHANGED)
+
+    def perform_update(self, serializer: Any) -> None:
+        serializer.save(looked_at=None)  # its stub is looked for there
+        post(store.CHANGED)
+
+    def perform_destroy(self, instance: Peer) -> None:
+        super().perform_destroy(instance)
+        post(store.CHANGED)
+
+    @extend_schema(request=Approval, responses={200: PeerLine, 409: OpenApiTypes.OBJECT})
+    @action(detail=True, methods=["post"])
+    def approve(self, request: Request, domain: str) -> Response:
+        """The stub that was found may run, and messages pass."""
+        asked = Approval(data=request.data)
+        asked.is_valid(raise_exception=True)
+        digest: str = asked.validated_data["digest"]
+
+        def approve(peer: Peer) -> str:
+            if digest and not peer.found_digest.startswith(digest.lower()):
+                return f"{peer.domain} offers {peer.found_digest or 'no stub'}."
+            return store.approve(peer, request.user.get_username())
+
+        return self._done(approve)
+
+    @extend_schema(request=None, responses={200: PeerLine})
+    @action(detail=True, methods=["post"])
+    def pause(self, request: Request, domain: str) -> Response:
+        """Nothing passes for now: 503."""
+        return self._done(lambda peer: store.decide(peer, Peer.Decision.PAUSED))
+
+    @extend_schema(request=None, responses={200: PeerLine, 409: OpenApiTypes.OBJECT})
+    @action(detail=True, methods=["post"])
+    def resume(self, request: Request, domain: str) -> Response:
+        """Messages pass again, through the stub that was approved."""
+        return self._done(lambda peer: store.decide(peer, Peer.Decision.APPROVED))
+
+    @extend_schema(request=None, responses={200: PeerLine})
+    @action(detail=True, methods=["post"])
+    def block(self, request: Request, domain: str) -> Response:
+        """Nothing passes: 403."""
+        return self._done(lambda peer: store.decide(peer, Peer.Decision.BLOCKED))
+
+    @extend_schema(request=None, responses={200: PeerLine, 409: OpenApiTypes.OBJECT})
+    @action(detail=True, methods=["post"])
+    def restart(self, request: Request, domain: str) -> Response:
+        """Its stub begins anew, without waiting."""
+        return self._done(store.restart)
+
+    @extend_schema(request=None, responses={200: PeerLine})
+    @action(detail=True, methods=["post"])
+    def look(self, request: Request, domain: str) -> Response:
+        """Its stub is looked for again."""
+        return self._done(store.look_again)
+
+    def _done(self, do: Callable[[Peer], str | None]) -> Response:
+        if why := do(self.get_object()):
+            return Response({"detail": why}, status=status.HTTP_409_CONFLICT)
+        return Response(self.get_serializer(self.get_object()).data)
+
+
+router = SimpleRouter()
+router.register("peers", PeerViews, basename="peer")
+urlpatterns = router.urls

@@ -1,0 +1,108 @@
+"""When an alarm stands for a peer, and when it is cleared."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from msgnode.federation.peer_alarms import (
+    FAILING_AFTER,
+    FAILING_ALARM,
+    STUCK_ALARM,
+    STUCK_SECONDS,
+    WAITING_SECONDS,
+    PeerAlarms,
+)
+
+B = "b.example"
+
+
+class Place:
+    """The alarms that stand, and a peer whose state is set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.standing: dict[str, str] = {}
+        self.raised = 0
+        self.alarms = PeerAlarms(self._raise, self._clear, lambda: self.now)
+        self.link: Any = SimpleNamespace(
+            peer=SimpleNamespace(domain=B), state="live", failures_in_a_row=0, last_error="why",
+            exchange=SimpleNamespace(queue=_Queue()),
+        )  # fmt: skip
+
+    def _raise(self, kind: str, subject: str, text: str) -> None:
+        assert subject == B
+        self.standing[kind] = text
+        self.raised += 1
+
+    def _clear(self, kind: str, subject: str) -> None:
+        self.standing.pop(kind, None)
+
+    def look(self, seconds: float = 0.0) -> set[str]:
+        self.now += seconds
+        self.alarms.look(self.link)
+        return set(self.standing)
+
+
+class _Queue:
+    oldest_seconds = 0.0
+
+    def __len__(self) -> int:
+        return 3
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place()
+
+
+def test_a_peer_that_is_away_for_a_minute_is_stuck_until_it_is_live(place: Place) -> None:
+    place.look()
+    place.link.state = "disconnected"
+    assert place.look(STUCK_SECONDS / 2) == set()
+    place.link.state = "connecting"
+    assert place.look(STUCK_SECONDS / 2) == {STUCK_ALARM}
+    assert "3 messages wait: why" in place.standing[STUCK_ALARM]
+    place.look(100)
+    assert place.raised == 1
+    place.link.state = "live"
+    assert place.look() == set()
+
+
+def test_a_peer_that_comes_and_goes_is_not_stuck(place: Place) -> None:
+    for _ in range(20):
+        place.link.state = "live"
+        place.look(STUCK_SECONDS - 1)
+        place.link.state = "connecting"
+        assert place.look(STUCK_SECONDS - 1) == set()
+
+
+def test_a_peer_that_does_not_read_is_stuck_though_it_is_live(place: Place) -> None:
+    place.look()
+    place.link.exchange.queue.oldest_seconds = WAITING_SECONDS
+    assert place.look() == {STUCK_ALARM}
+    place.link.exchange.queue.oldest_seconds = 0.0
+    assert place.look() == set()
+
+
+def test_case_34_a_stub_that_fails_again_and_again_stands_until_it_is_live(place: Place) -> None:
+    place.link.state, place.link.failures_in_a_row = "waiting", FAILING_AFTER
+    assert place.look() == {FAILING_ALARM}
+    place.link.state, place.link.failures_in_a_row = "live", 0
+    assert place.look() == set()
+
+
+def test_alarms_of_the_worker_before_are_cleared_by_the_one_that_is_live(place: Place) -> None:
+    place.standing = {STUCK_ALARM: "by another worker"}
+    assert place.look() == set()
+
+
+def test_alarms_go_with_the_peer(place: Place) -> None:
+    place.link.state = "waiting"
+    place.look()
+    assert place.look(STUCK_SECONDS) == {STUCK_ALARM}
+    place.alarms.forget(B)
+    assert not place.standing
+    assert place.look() == set(), "the minute begins anew"
