@@ -35,6 +35,7 @@ class HangUps:
     def __init__(
         self,
         domain: str,
+        sessions: SessionManager,
         table: RoutingTable,
         enforcer: Enforcer,
         recorder: Recorder,
@@ -47,9 +48,6 @@ class HangUps:
         self._now = now
         self._ending: dict[int, dict[str, LiveSession]] = {}  # by the second that they end in
         self._ends: dict[str, int] = {}
-
-    def follow(self, sessions: SessionManager) -> None:
-        """Hear of what happens to these sessions."""
         sessions.on_identified.append(self.session_identified)
         sessions.on_closed.append(self.session_closed)
         sessions.on_handed_off.append(self.session_handed_off)

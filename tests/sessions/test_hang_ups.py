@@ -15,9 +15,11 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import Unavailable
 from msgnode.core.identity import Identity, Speaker
 from msgnode.sessions.hang_ups import HangUps
+from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import Event, State
 from msgnode.sessions.serialization import SessionState, session_of, state_of
 from msgnode.sessions.session import MAX_INVITED, LiveSession
+from msgnode.sessions.session_factory import SessionSettings
 from tests.fakes import FakeRecorder, FakeSession
 
 ALICE = Identity("https://idp.example", "s-1", "alice@example.org", expires=100.0)
@@ -31,8 +33,11 @@ class Place:
         self.now = 0.0
         self.table = RoutingTable()
         self.recorder = FakeRecorder()
+        nothing: Any = None
+        settings = SessionSettings("always", True, True, 1, 1000, 1, 1, "domain://d")
+        sessions = SessionManager(settings, self.table, nothing, nothing)
         self.hang_ups = HangUps(
-            "localhost", self.table, NoPolicies(), self.recorder, now=lambda: self.now
+            "localhost", sessions, self.table, NoPolicies(), self.recorder, now=lambda: self.now
         )
         url = "runtime://localhost/alice"
         self.alice = LiveSession(
