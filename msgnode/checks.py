@@ -17,7 +17,6 @@ W001 PING_TIMEOUT is longer than a reader may be behind
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
 
+from msgnode.core.networks import not_networks
 from msgnode.federation import checks as federation_checks
 from msgnode.sessions.session import READER_PATIENCE
 
@@ -239,15 +239,12 @@ def _webhooks() -> Iterator[CheckMessage]:
             hint="A webhook belongs to a session over HTTP: set DEVICE_HTTP=true too.",
             id="msgnode.E018",
         )
-    for each in settings.WEBHOOK_NETWORKS:
-        try:
-            ipaddress.ip_network(each)
-        except ValueError:
-            yield Error(
-                f"WEBHOOK_NETWORKS names {each!r}.",
-                hint="Networks, such as 10.1.0.0/16, separated by commas.",
-                id="msgnode.E018",
-            )
+    for each in not_networks(settings.WEBHOOK_NETWORKS):
+        yield Error(
+            f"WEBHOOK_NETWORKS names {each!r}.",
+            hint="Networks, such as 10.1.0.0/16, separated by commas.",
+            id="msgnode.E018",
+        )
 
 
 def _push() -> Iterator[CheckMessage]:

@@ -12,11 +12,13 @@ from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 import pytest
+import pytest_django
 from django.conf import settings as django_settings
 from hypothesis import settings
 
 from tests.client import Client, runtime
 from tests.node import Node, running
+from tests.restored import put_back_after_commits
 from tests.template import migrated_database
 
 Come = Callable[..., Awaitable[Client]]
@@ -50,6 +52,18 @@ def django_db_modify_db_settings(
     if _is_sqlite():
         own = django_settings.DATABASES["default"]["TEST"]["NAME"]
         shutil.copy(request.getfixturevalue("template"), own)
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(
+    django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker
+) -> Iterator[None]:
+    """pytest-django's, and what a test has committed is undone by a copy of the database."""
+    with ExitStack() as stack:
+        if _is_sqlite():
+            with django_db_blocker.unblock():
+                stack.enter_context(put_back_after_commits())
+        yield
 
 
 def _is_sqlite() -> bool:

@@ -43,8 +43,10 @@ def _is_json(value: object) -> bool:
 
 
 class AuditedAdmin(ConsoleAdmin):
-    """An admin class whose changes, audited like all (auditing.py), are made known to the workers
-    by `publish`."""
+    """An admin class whose changes are made known to the workers by `publish`.
+
+    They are audited like all (auditing.py).
+    """
 
     def publish(self) -> None:
         """Tell the workers that the rows have changed. Takes part in the transaction."""

@@ -58,6 +58,7 @@ HIDDEN = "•••"
 
 
 def is_audited(model: type[Model]) -> bool:
+    """Whether changes of a model's rows are in the audit log."""
     label = model._meta.label
     if label in LEFT_OUT:
         return False

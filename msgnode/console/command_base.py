@@ -32,8 +32,10 @@ class Tool(BaseCommand):
 
 
 def not_as_it_should_be(text: str) -> CommandError:
+    """What a command raises that has looked, and found something wrong: status 1."""
     return CommandError(text, returncode=1)
 
 
 def could_not_be_done(text: str) -> CommandError:
+    """What a command raises that could not do what it was told: status 2."""
     return CommandError(text, returncode=2)

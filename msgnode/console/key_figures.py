@@ -31,8 +31,10 @@ def is_heard(status: ComponentStatus | Worker, now: datetime) -> bool:
 
 
 def links(now: datetime) -> list[dict[str, Any]]:
-    """One line a worker: its state, its sessions, how long its lease still runs (negative: it has
-    ended), its links to others."""
+    """One line per worker: its state, its sessions, its lease, its links to others.
+
+    The lease is in seconds that it still runs; negative: it has ended.
+    """
     return [
         {
             "worker": row.name,

@@ -205,6 +205,7 @@ def erase(names: Names, actor: str) -> dict[str, int]:
 
 
 def sessions_of(names: Names) -> QuerySet[Session]:
+    """The sessions that were bound to one of a person's names."""
     return Session.objects.filter(_subjects(names)).order_by("pk")
 
 

@@ -19,8 +19,11 @@ class HeldBySessions(WrittenByTheNode):
         raise NotImplementedError
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """The sessions in a query of their own: joined, a database without statistics (after a
-        restore) may put all rows together to show fifty."""
+        """The sessions in a query of their own.
+
+        Joined, a database without statistics (after a restore) may put all rows together to show
+        fifty.
+        """
         return super().get_queryset(request).prefetch_related("session")
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:

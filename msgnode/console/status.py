@@ -36,6 +36,7 @@ class StatusView(APIView):
 
 
 def node_status() -> dict[str, Any]:
+    """How the node is: sessions, components, workers, alarms."""
     now = timezone.now()
     components = key_figures.components(now)
     in_force = Ban.objects.exclude(expires_at__lte=now)

@@ -12,9 +12,10 @@ import msgspec
 from msgnode.bus import delivery
 from msgnode.core import messages
 from msgnode.core.envelope import InvalidFrame
-from msgnode.core.errors import GatewayTimeout, NodeError, TooMany, Unavailable
+from msgnode.core.errors import GatewayTimeout, NodeError, NotIdentified, TooMany, Unavailable
 from msgnode.core.messages import Message
 from msgnode.sessions.connection import Connection
+from msgnode.sessions.rules import CloseCode
 
 from .answering_link import AnsweringLink, key_of
 from .link import DeviceLink
@@ -50,6 +51,25 @@ class FrameConnection(Connection):
     """A connection whose frames are handed to it one by one, and whose session frames are ours."""
 
     link: AnsweringLink
+
+    async def begin_session(self, sender: str, type_: str = "open") -> dict[str, Any]:
+        """Open a session, or go on with one by `re-open`; the body of the answer.
+
+        A connection that gets no session ends.
+
+        Raises:
+            NotIdentified: the session has ended meanwhile.
+            NodeError: a refusal.
+        """
+        try:
+            body = await self.session_frame(type_, sender)
+            if self.session is None:
+                raise NotIdentified("The session has ended.")
+        except BaseException:
+            self.end(CloseCode.NORMAL, "no session")
+            self.lost()
+            raise
+        return body
 
     async def session_frame(self, type_: str, sender: str) -> dict[str, Any]:
         """Have a session frame carried; the body of its answer. Raises NodeError for a refusal."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import Listener, Proof
@@ -65,15 +64,15 @@ class DeviceSessions:
         connection = self._connect(source, self.devices.link())
         if found is not None:
             connection.identify(found.identity, found.digest)
-        answer = await self._session_frame(connection, "open", runtime_url)
-        self._enter(connection, source)
+        answer = await connection.begin_session(runtime_url)
+        self.devices.enter(connection, source)
         return SessionKey(connection.last_runtime_url, str(answer["runtimeToken"]))
 
     async def replace(self, key: SessionKey, source: str) -> SessionKey:
         """A fresh session in the place of one that has ended, as `re-open` gives it."""
         connection = self._connect(source, self.devices.link())
-        answer = await self._session_frame(connection, "re-open", f"{key.runtime_url}/{key.token}")
-        self._enter(connection, source)
+        answer = await connection.begin_session(f"{key.runtime_url}/{key.token}", "re-open")
+        self.devices.enter(connection, source)
         return SessionKey(connection.last_runtime_url, str(answer.get("runtimeToken", key.token)))
 
     async def device(self, listener: Listener, key: SessionKey, source: str) -> Device:
@@ -97,34 +96,15 @@ class DeviceSessions:
 
     async def _resume(self, listener: Listener, key: SessionKey, source: str) -> Device:
         connection = self._connect(source, self.devices.link(listener))
-        answer = await self._session_frame(connection, "re-open", f"{key.runtime_url}/{key.token}")
+        answer = await connection.begin_session(f"{key.runtime_url}/{key.token}", "re-open")
         if answer.get("runtimeToken", key.token) != key.token:  # it ended meanwhile
             connection.end(CloseCode.NORMAL, "the session has ended")
             connection.lost()
             raise NotIdentified(ENDED)
-        return self._enter(connection, source)
+        return self.devices.enter(connection, source)
 
     def _connect(self, source: str, link: DeviceLink) -> DeviceConnection:
         self._sockets.check(source)
         return DeviceConnection(
             link, source, self._sessions, self._pipeline.carry, self._connection_settings
         )
-
-    async def _session_frame(
-        self, connection: DeviceConnection, type_: str, sender: str
-    ) -> dict[str, Any]:
-        """Open or resume by a frame; a connection that gets no session is closed."""
-        try:
-            return await connection.session_frame(type_, sender)
-        except BaseException:
-            connection.end(CloseCode.NORMAL, "no session")
-            connection.lost()
-            raise
-
-    def _enter(self, connection: DeviceConnection, source: str) -> Device:
-        try:
-            return self.devices.enter(connection, source)
-        except NotIdentified:
-            connection.end(CloseCode.NORMAL, "the session has ended")
-            connection.lost()
-            raise

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error
+
+from msgnode.core.networks import not_networks
 
 from . import deno
 
@@ -42,15 +43,12 @@ def faults() -> Iterator[CheckMessage]:
             hint="Install bubblewrap and allow user namespaces, or set auto.",
             id="msgnode.E022",
         )
-    for each in settings.FEDERATION_NETWORKS:
-        try:
-            ipaddress.ip_network(each)
-        except ValueError:
-            yield Error(
-                f"FEDERATION_NETWORKS names {each!r}.",
-                hint="Networks, such as 10.1.0.0/16, separated by commas.",
-                id="msgnode.E022",
-            )
+    for each in not_networks(settings.FEDERATION_NETWORKS):
+        yield Error(
+            f"FEDERATION_NETWORKS names {each!r}.",
+            hint="Networks, such as 10.1.0.0/16, separated by commas.",
+            id="msgnode.E022",
+        )
     numbers = [*settings.PEERS.items(), *settings.SANDBOX.items()]
     for name, value in numbers:
         if isinstance(value, (int, float)) and not value > 0:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from msgnode.bus.pipeline import Pipeline
-from msgnode.core.errors import NodeError, NotIdentified
+from msgnode.core.errors import NodeError
 from msgnode.core.identity import Origin
 from msgnode.devices.answering_link import AnsweringLink, nothing
 from msgnode.devices.connection import FrameConnection
@@ -90,14 +90,7 @@ class PeerSessions:
         connection = PeerConnection(
             outlet, source, self._sessions, self._pipeline.carry, self._settings
         )
-        try:
-            await connection.session_frame("open", stub_url)
-            if connection.session is None:
-                raise NotIdentified("The session has ended.")
-        except BaseException:
-            connection.end(CloseCode.NORMAL, "no session")
-            connection.lost()
-            raise
+        await connection.begin_session(stub_url)
         self._sockets.add(connection, source)
         return connection
 

@@ -33,6 +33,7 @@ class Make:
             self.is_watched = False
 
     def is_stopping(self) -> bool:
+        """Whether make was interrupted, or has gone."""
         if not self.is_watched:
             return False
         if os.getppid() != self.pid:

@@ -42,6 +42,7 @@ class Program:
 
     @property
     def has_failed(self) -> bool:
+        """Whether supervisord has lost it, or tries again."""
         return self.state in ("BACKOFF", "EXITED", "FATAL", "UNKNOWN")
 
 
@@ -64,6 +65,12 @@ class Programs:
             self._socket = Path(folder) / "supervisord.sock"
 
     def start(self, environment: Mapping[str, str], lock: IO[str]) -> None:
+        """Start supervisord, which starts them.
+
+        Args:
+            environment: of all of them.
+            lock: kept open by them, so that no second node starts beside what is left of this one.
+        """
         self._socket.unlink(missing_ok=True)
         for log in (self.data_dir / "logs").glob("*.log"):
             self._offsets[log.stem] = log.stat().st_size
@@ -121,6 +128,7 @@ class Programs:
         return xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport)
 
     def log(self, name: str) -> Path:
+        """Where a program writes."""
         return self.data_dir / "logs" / f"{name}.log"
 
     def cause(self, program: Program) -> str:

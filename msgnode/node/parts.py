@@ -215,7 +215,7 @@ class Parts:
             self.identities.session_handed_off,
             self.registries.domain.session_handed_off,
         ]
-        self.hang_ups = HangUps(self.domain, self.sessions, self.table, self.enforcer, self.recorder)
+        self.hangups = HangUps(self.domain, self.sessions, self.table, self.enforcer, self.recorder)
         # everything with an address on the bus, `mn:/session` apart
         self.components: list[Component] = [
             self.allocation,
@@ -311,7 +311,7 @@ class Parts:
             Directory(settings.REDIS_URL, transport.node[:12]),
         )
         cluster.homes.serve(self.pipeline, self.authorizer, self.locator, self.qos.notifier)
-        cluster.homes.serve(self.hang_ups)
+        cluster.homes.serve(self.hangups)
         self.replies.barrier, self.replies.findable = cluster.names.barriers
         self.handshake.findable = cluster.names.findable
         self.locator.fetch = cluster.moves.fetch

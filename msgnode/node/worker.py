@@ -76,7 +76,7 @@ class Node:
             parts.policy.watch(),
             parts.policy.write(),
             parts.identities.watch(),
-            parts.hang_ups.watch(),
+            parts.hangups.watch(),
             *parts.registries.jobs(),
             *parts.qos.jobs(),
             watch_reports(),

@@ -7,7 +7,8 @@ The event loop pays for each row, so a row becomes columns where it is noted, in
 has at hand, and nothing of it is kept: what repeats from row to row (who speaks, what was decided,
 addresses) is one number, looked up once; all numbers of a row are packed at once. Texts are stored
 from these numbers too: nothing is written out for each row, neither in memory nor for Parquet to
-search for what repeats. A flush is Arrow's work, which leaves the interpreter to the event loop.
+search for what repeats. Until a flush a RowBuffer holds the rows, within bounds; the flush is
+Arrow's work, which leaves the interpreter to the event loop.
 
 Tokens are cut out of addresses at the first sight of each, and out of ids at the flush.
 
@@ -16,6 +17,7 @@ Arrow is given buffers, never Python values: to look at one it loads pandas (45 
 
 from __future__ import annotations
 
+import logging
 import time
 from array import array
 from collections.abc import Sequence
@@ -31,6 +33,9 @@ from msgspec.structs import astuple
 from msgnode.core.record import SessionRecord, TrafficRecord
 from msgnode.core.redaction import PLAIN, cut, cut_id
 
+logger = logging.getLogger(__name__)
+
+_NOTE_SECONDS = 0.000_2
 _FROM_RECORD = pa.schema(
     [
         pa.field("at", pa.float64()),
@@ -163,6 +168,66 @@ class Columns:
             shown = self._repeated.senders if name == "sender" else values
             columns[name] = _spread(shown, _FROM_RECORD.field(name).type, repeated)
         return pa.table({name: columns[name] for name in STORED.names})
+
+
+class RowBuffer:
+    """Rows in memory, which one thread notes and another takes away whole.
+
+    To note a row never waits or fails, nor touches a disk.
+
+    Args:
+        most: rows held at once, with those that were taken and not `released`; others are lost.
+    """
+
+    def __init__(self, most: int) -> None:
+        # Each of these is changed by one thread alone: two by the one that notes.
+        self.noted = 0
+        self.turned_away = 0
+        self._may_note = most  # so many rows altogether, for now
+        self._columns = Columns()
+        self._sessions: list[SessionRecord] = []
+        self._is_noting = False
+
+    def __len__(self) -> int:
+        return len(self._columns) + len(self._sessions)
+
+    def note(self, record: TrafficRecord) -> None:
+        """Take a row of a message."""
+        noted = self.noted
+        if noted >= self._may_note:
+            self.turned_away += 1
+            return
+        self._is_noting = True
+        try:
+            self._columns.add(record)
+            self.noted = noted + 1
+        except DOES_NOT_FIT:
+            self.turned_away += 1
+            logger.exception("a traffic row does not fit the record")
+        finally:
+            self._is_noting = False
+
+    def note_session(self, record: SessionRecord) -> None:
+        """Take a row of a session."""
+        if self.noted >= self._may_note:
+            self.turned_away += 1
+            return
+        self._is_noting = True
+        self._sessions.append(record)
+        self.noted += 1
+        self._is_noting = False
+
+    def take(self) -> tuple[Columns, list[SessionRecord]]:
+        """All rows there are, no one half in; later ones go elsewhere."""
+        columns, self._columns = self._columns, Columns()
+        sessions, self._sessions = self._sessions, []
+        while self._is_noting:  # a row that is being noted may go to either
+            time.sleep(_NOTE_SECONDS)
+        return columns, sessions
+
+    def released(self, rows: int) -> None:
+        """So many rows that were taken are written, or lost."""
+        self._may_note += rows
 
 
 def sessions_table(rows: Sequence[SessionRecord], node: str, worker: str) -> pa.Table:

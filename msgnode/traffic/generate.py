@@ -59,6 +59,7 @@ class Plan:
 
     @property
     def start(self) -> datetime:
+        """When the first row may be."""
         return self.end - timedelta(days=self.days)
 
     @property

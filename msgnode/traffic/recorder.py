@@ -22,8 +22,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from msgnode.core.record import SessionRecord, TrafficRecord
-from msgnode.traffic.columns import DOES_NOT_FIT, Columns, hours_of, sessions_table
+from msgnode.traffic.columns import DOES_NOT_FIT, RowBuffer, hours_of, sessions_table
 from msgnode.traffic.files import RecordFiles
 from msgnode.traffic.pseudonyms import pseudonymised
 
@@ -31,7 +30,6 @@ logger = logging.getLogger(__name__)
 
 ALARM = "record-not-written"
 _LOOK_SECONDS = 0.5
-_NOTE_SECONDS = 0.000_2
 _ALARM_EVERY = 30.0
 
 
@@ -70,9 +68,9 @@ class ParquetRecorder:
         self._files = RecordFiles(
             options.url, worker or "worker", max_bytes=options.max_bytes, min_free=options.min_free
         )
-        self._columns = Columns()
-        self._sessions: list[SessionRecord] = []
-        self._is_noting = False
+        self._buffer = RowBuffer(options.buffer_rows)
+        self.note = self._buffer.note  # the way in, of the thread that carries messages
+        self.note_session = self._buffer.note_session
         self._unwritten: dict[int, pa.Table] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traffic-record", daemon=True)
@@ -82,59 +80,29 @@ class ParquetRecorder:
         self._lost_seen = 0
         self._files_seen = 0
         self._works = False  # a file was written since the last fault
-        # Each of these is changed by one thread alone: the first two by the one that notes, the
-        # others by the recorder's.
-        self._noted = 0
-        self._turned_away = 0
         self._dropped = 0
         self.written = 0
-        self._may_note = options.buffer_rows  # so many rows altogether, for now
         self.files = 0
         self.fault = ""
-
-    # --- the message path ---------------------------------------------------------------------
-    def note(self, record: TrafficRecord) -> None:
-        """Called by one thread."""
-        noted = self._noted
-        if noted >= self._may_note:
-            self._turned_away += 1
-            return
-        self._is_noting = True
-        try:
-            self._columns.add(record)
-            self._noted = noted + 1
-        except DOES_NOT_FIT:
-            self._turned_away += 1
-            logger.exception("a traffic row does not fit the record")
-        finally:
-            self._is_noting = False
-
-    def note_session(self, record: SessionRecord) -> None:
-        """Take a row of a session, from the thread that notes messages. Never waits or raises."""
-        if self._noted >= self._may_note:
-            self._turned_away += 1
-            return
-        self._is_noting = True
-        self._sessions.append(record)
-        self._noted += 1
-        self._is_noting = False
 
     # --- anybody ------------------------------------------------------------------------------
     @property
     def lost(self) -> int:
         """Rows that were noted and will never be in the record."""
-        return self._turned_away + self._dropped
+        return self._buffer.turned_away + self._dropped
 
     @property
     def held(self) -> int:
         """Rows noted and not yet written."""
-        return self._noted - self.written - self._dropped
+        return self._buffer.noted - self.written - self._dropped
 
     @property
     def used_bytes(self) -> int:
+        """What the record takes on the disk or store."""
         return self._files.used()
 
     def start(self) -> None:
+        """Start the thread."""
         self._thread.start()
 
     def close(self, timeout: float = 10.0) -> None:
@@ -152,8 +120,7 @@ class ParquetRecorder:
         flushed_at = time.monotonic()
         while not self._stop.wait(look_seconds):
             is_due = time.monotonic() + look_seconds > flushed_at + options.flush_seconds
-            waiting = len(self._columns) + len(self._sessions)
-            if is_due or waiting > options.buffer_rows // 2:
+            if is_due or len(self._buffer) > options.buffer_rows // 2:
                 self.flush()
                 flushed_at = time.monotonic()
         self.flush()
@@ -175,10 +142,7 @@ class ParquetRecorder:
 
     def _collect(self) -> None:
         """Add what was noted since the last time to the tables that are to be written."""
-        columns, self._columns = self._columns, Columns()
-        sessions, self._sessions = self._sessions, []
-        while self._is_noting:  # a row that is being noted may go to either
-            time.sleep(_NOTE_SECONDS)
+        columns, sessions = self._buffer.take()
         if columns:
             self._add(len(columns), columns.table)
         if sessions:
@@ -212,14 +176,14 @@ class ParquetRecorder:
                 continue
             del self._unwritten[hour]
             self.written += rows
-            self._may_note += rows
+            self._buffer.released(rows)
             self.files += 1
         if fault is not None:
             raise fault
 
     def _drop(self, rows: int) -> None:
         self._dropped += rows
-        self._may_note += rows
+        self._buffer.released(rows)
 
     def _tell(self) -> None:
         """Raise, repeat or clear the alarm. What goes wrong with that must not end the thread."""

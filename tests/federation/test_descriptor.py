@@ -87,9 +87,11 @@ def test_case_5_what_describes_no_stub_says_why(text: bytes, told: str) -> None:
                     ]
                 ),
                 inner,
+                max_size=4,
             )
             | st.lists(inner, max_size=3)
         ),
+        max_leaves=20,
     )
 )
 def test_any_json_is_read_or_refused(value: Any) -> None:

@@ -54,6 +54,17 @@ def test_an_interval_has_both_its_ends(
 
 
 @pytest.mark.parametrize(
+    ("limit", "above", "below"), [(3, True, False), (5, False, False), (7, False, True)]
+)
+def test_a_number_is_compared_with_that_of_another_attribute(
+    limit: int, above: bool, below: bool
+) -> None:
+    msg = {"id": 5, "body": {"limit": limit}}
+    assert holds({"msgId": {"moreThan": "<body.limit>"}}, msg=msg) is above
+    assert holds({"msgId": {"lessThan": "<body.limit>"}}, msg=msg) is below
+
+
+@pytest.mark.parametrize(
     ("intervals", "inside", "outside"),
     [
         ("23:00 01:00", ("23:00", "23:30", "00:00", "01:00"), ("01:01", "22:59")),

@@ -62,6 +62,11 @@ AT = "$[0].policies[0].rules[0]"
         ({"msgTo": {"equals": {"a": 1}}}, ".condition.msgTo.equals", "expected a text"),
         ({"rate.colour.minute": {"moreThan": 1}}, ".condition.rate.colour.minute", "no attribute"),
         ({"sumOf msgId colour": {"moreThan": 1}}, ".condition.sumOf msgId colour", "no attribute"),
+        ({"total msgId": {"moreThan": 1}}, ".condition.total msgId", "no attribute 'total msgId'"),
+        ({"msgTo": {"contains": [None]}}, ".condition.msgTo.contains[0]", "expected a text"),
+        ({"time": {"moreThan": 6}}, ".condition.time.moreThan", "06:00"),
+        ({"srcUsername": {"equals": ["*", {}]}}, ".condition.srcUsername.equals[1]", "a text"),
+        ({"srcUsername": {"equals": ["<msgTo>", {}]}}, ".condition.srcUsername.equals[1]", "text"),
     ],
 )
 def test_a_fault_in_a_condition_is_told_with_its_path(condition, path, expected):
@@ -83,6 +88,11 @@ def test_a_fault_in_a_condition_is_told_with_its_path(condition, path, expected)
         ([{"id": "a"}, {"id": "a"}], "$", "'a' stands twice"),
         ([{"obligations": {"log": "x"}}], "$[0].obligations", "by decision"),
         ([{"advice": {"log": "x"}}], "$[0].advice", "by decision"),
+        (
+            [{"policies": [{"obligations": {"log": "x"}}]}],
+            "$[0].policies[0].obligations",
+            "by decision",
+        ),
         (document(effect="allow"), f"{AT}.effect", "permit or deny"),
         (document(obligations={"mail": "x"}), f"{AT}.obligations.mail", "emailto"),
         (document(obligations={"emailto": "x"}), f"{AT}.obligations.emailto", "e-mail"),
@@ -93,6 +103,11 @@ def test_a_fault_in_a_condition_is_told_with_its_path(condition, path, expected)
             document(obligations={"rateLimit": {"rate.msgTo.week": 1}}),
             f"{AT}.obligations.rateLimit.rate.msgTo.week",
             "second|minute|hour|day",
+        ),
+        (
+            document(obligations={"limitByNumberOfEntries": 1}),
+            f"{AT}.obligations.limitByNumberOfEntries",
+            "expected a map {attribute: limit}",
         ),
         (
             document(obligations={"limitByNumberOfEntries": {"msgTo": 1}}),

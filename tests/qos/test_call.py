@@ -20,8 +20,8 @@ import pytest
 
 from tests.node import ROOT, Node
 from tests.redis.servers import running as redis_running
-from tests.runtime.pages import served
-from tests.stubs.conftest import FLAGS
+from tests.runtime.started import page
+from tests.stubs.conftest import launched
 
 from .coturn import Coturn, running
 
@@ -49,13 +49,8 @@ print([(row.name, row.used, row.days.aggregate(s=Sum("received") + Sum("sent"))[
 @pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Any]:
     """A Chromium that uses the loopback for calls, which is all there may be."""
-    from playwright.sync_api import sync_playwright
-
-    flags = [*FLAGS, "--allow-loopback-in-peer-connection"]
-    with sync_playwright() as play:
-        opened = play.chromium.launch(executable_path=chromium, args=flags)
+    with launched(chromium, "--allow-loopback-in-peer-connection") as opened:
         yield opened
-        opened.close()
 
 
 class Caller:
@@ -106,15 +101,8 @@ def callee(options: dict[str, Any]) -> Iterator[str]:
 
 @contextmanager
 def caller(browser: Any, options: dict[str, Any]) -> Iterator[Caller]:
-    with served(ROOT) as url:
-        context = browser.new_context(permissions=["microphone"])
-        try:
-            page = context.new_page()
-            page.goto(f"{url}/msgnode/runtime/js/tests/browser/index.html")
-            page.evaluate(OPEN, options)
-            yield Caller(page)
-        finally:
-            context.close()
+    with page(browser, OPEN, options, permissions=["microphone"]) as (opened, _):
+        yield Caller(opened)
 
 
 class Place:

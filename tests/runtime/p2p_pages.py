@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
-from tests.node import ROOT, Node
-from tests.runtime.pages import served
-from tests.stubs.conftest import FLAGS
+from tests.node import Node
+from tests.runtime.started import Process, page, process
+from tests.stubs.conftest import launched
 
 LIMIT = 60.0
 OPEN = """async (options) => {
@@ -37,47 +32,33 @@ class Talker(Protocol):
     def do(self, name: str, *words: Any) -> Any: ...
 
 
-class Page:
+class InChromium:
     """A runtime in Chromium."""
 
-    def __init__(self, page: Any, options: dict[str, Any]) -> None:
+    def __init__(self, page: Any, named: dict[str, Any]) -> None:
         self.page = page
-        self.named = dict(page.evaluate(OPEN, options))
+        self.named = named
 
     def do(self, name: str, *words: Any) -> Any:
         return self.page.evaluate("([name, words]) => talker[name](...words)", [name, list(words)])
 
 
-class Process:
+class InPython:
     """A runtime in Python."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: Process) -> None:
         self._process = process
-        self.named = self._read()
+        self.named = process.first
 
     def do(self, name: str, *words: Any) -> Any:
-        assert self._process.stdin
-        self._process.stdin.write(json.dumps({"do": name, "with": words}) + "\n")
-        self._process.stdin.flush()
-        return self._read()["result"]
-
-    def _read(self) -> dict[str, Any]:
-        assert self._process.stdout
-        line = self._process.stdout.readline()
-        assert line, "the runtime has ended"
-        return dict(json.loads(line))
+        return self._process.order(**{"do": name, "with": words})["result"]
 
 
 @pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Any]:
     """A Chromium that uses the loopback for channels, which is all there may be."""
-    from playwright.sync_api import sync_playwright
-
-    flags = [*FLAGS, "--allow-loopback-in-peer-connection"]
-    with sync_playwright() as play:
-        opened = play.chromium.launch(executable_path=chromium, args=flags)
+    with launched(chromium, "--allow-loopback-in-peer-connection") as opened:
         yield opened
-        opened.close()
 
 
 @contextmanager
@@ -101,36 +82,14 @@ def talker(
         p2p: dict[str, Any] = {"timers": {name: 1000 * each for name, each in chosen.items()}}
         if relay:
             p2p |= {"iceServers": [relay], "relayOnly": True}
-        with _page(browser, {**home, "p2p": p2p, **options}) as page:
-            yield page
+        options = {**home, "p2p": p2p, **options}
+        with page(browser, OPEN, options, permissions=["microphone"]) as (opened, named):
+            yield InChromium(opened, named)
         return
     names = {"setUp": "set_up"}
     given = {names.get(name, name): seconds for name, seconds in chosen.items()}
-    script = Path(__file__).parent / "p2p_talker.py"
-    with subprocess.Popen(
-        [sys.executable, str(script), json.dumps({**home, "timers": given, "relay": relay})],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as started:
-        try:
-            yield Process(started)
-        finally:
-            started.kill()
-
-
-@contextmanager
-def _page(browser: Any, options: dict[str, Any]) -> Iterator[Page]:
-    with served(ROOT) as url:
-        context = browser.new_context(permissions=["microphone"])
-        try:
-            page = context.new_page()
-            page.goto(f"{url}/msgnode/runtime/js/tests/browser/index.html")
-            yield Page(page, options)
-        finally:
-            context.close()
+    with process("p2p_talker", "python", {**home, "timers": given, "relay": relay}) as started:
+        yield InPython(started)
 
 
 def until(is_so: Callable[[], bool], *shown: Talker) -> None:

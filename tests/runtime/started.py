@@ -70,10 +70,15 @@ def process(script: str, kind: str, options: Options, **environment: str) -> Ite
 
 
 @contextmanager
-def page(browser: Any, script: str, options: Options) -> Iterator[tuple[Any, Any]]:
-    """A page in Chromium, and what `script`, a function of the options, returned there."""
+def page(
+    browser: Any, script: str, options: Options, **context_options: Any
+) -> Iterator[tuple[Any, Any]]:
+    """A page in Chromium, and what `script`, a function of the options, returned there.
+
+    `context_options` are playwright's, of its context.
+    """
     with served(ROOT) as url:
-        context = browser.new_context(ignore_https_errors=True)
+        context = browser.new_context(**{"ignore_https_errors": True, **context_options})
         try:
             opened = context.new_page()
             opened.goto(f"{url}/msgnode/runtime/js/tests/browser/index.html")

@@ -6,6 +6,7 @@ Playwright holds the thread's event loop while it is open: no module that uses i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -16,12 +17,18 @@ FLAGS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Any]:
-    """The system's Chromium, headless."""
+@contextmanager
+def launched(chromium: str, *flags: str) -> Iterator[Any]:
+    """The system's Chromium, headless, with flags of a test's own."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:
-        opened = play.chromium.launch(executable_path=chromium, args=FLAGS)
+        opened = play.chromium.launch(executable_path=chromium, args=[*FLAGS, *flags])
         yield opened
         opened.close()
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Any]:
+    with launched(chromium) as opened:
+        yield opened

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from msgnode.bus.pipeline import Pipeline
-from msgnode.core.errors import NotIdentified
 from msgnode.core.identity import BROKER_ISSUER, Identity
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.manager import SessionManager
-from msgnode.sessions.rules import CloseCode
 
 from .link import BrokerLink
 from .session import BrokerConnection
@@ -44,14 +42,7 @@ class BrokerSessions:
             link, SOURCE, self._sessions, self._pipeline.carry, self._settings
         )
         connection.set_identity(identity_of(name), "")
-        try:
-            await connection.session_frame("open", runtime_url)
-            if connection.session is None:
-                raise NotIdentified("The session has ended.")
-        except BaseException:
-            connection.end(CloseCode.NORMAL, "no session")
-            connection.lost()
-            raise
+        await connection.begin_session(runtime_url)
         self._sockets.add(connection, SOURCE)
         return connection
 

@@ -305,8 +305,13 @@ class Bus:
             log.exception("The error hook raised.")
 
     def bind(self, out_address: str, in_address: str, target: Bus) -> Binding:
-        """Hand what comes to `out_address` here to another bus, and what comes to `in_address`
-        there back to this one."""
+        """Hand what comes to `out_address` to another bus, and what comes to `in_address` back.
+
+        Args:
+            out_address: listened to on this bus.
+            in_address: listened to on the other one.
+            target: the other bus.
+        """
         return Binding(
             self.add_listener(out_address, lambda message: target.post_message(message)),
             target.add_listener(in_address, lambda message: self.post_message(message)),

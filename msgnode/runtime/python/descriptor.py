@@ -95,6 +95,9 @@ def check_descriptor(
 
     Args:
         raw: decoded JSON.
+        domain: whose stub it must be.
+        settings: what the runtime allows.
+        kind: of its entry in the catalogue, such as "protocolstub".
         base: URL the descriptor came from, which relative URLs in it are relative to.
 
     Raises:

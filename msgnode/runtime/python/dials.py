@@ -22,7 +22,13 @@ _KEPT_WORDS = 300  # characters of a refusal
 
 
 class Dials:
-    """The connections of one sandbox."""
+    """The connections of one sandbox.
+
+    Args:
+        dial: connects to host and port, or raises OSError.
+        spawn: starts a task that ends with the sandbox.
+        on_failure: told why the sandbox cannot go on.
+    """
 
     def __init__(
         self,
@@ -30,12 +36,6 @@ class Dials:
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         on_failure: Callable[[str], None],
     ) -> None:
-        """
-        Args:
-            dial: connects to host and port, or raises OSError.
-            spawn: starts a task that ends with the sandbox.
-            on_failure: told why the sandbox cannot go on.
-        """
         self._dial = dial
         self._spawn = spawn
         self._on_failure = on_failure

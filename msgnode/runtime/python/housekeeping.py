@@ -79,8 +79,10 @@ async def _revalidate(resolver: Resolver, entry: StubEntry, now: float) -> None:
 
 
 async def unload(resolver: Resolver, entry: StubEntry) -> None:
-    """Disconnect a stub that is not used; the entry stays, the next message loads it again. What
-    comes while it goes waits: the next one has the same URL."""
+    """Disconnect a stub that is not used; the entry stays, the next message loads it again.
+
+    What comes while it goes waits: the next one has the same URL.
+    """
     stub = entry.stub
     if stub is None or entry.task is not None:
         return
@@ -95,8 +97,13 @@ async def unload(resolver: Resolver, entry: StubEntry) -> None:
 
 
 async def replace(resolver: Resolver, entry: StubEntry, url: str) -> None:
-    """Start the entry's (new) descriptor under another URL and let it take over when nothing
-    is unanswered, or after a while. Raises LoadError; the old stub then stays."""
+    """Start the entry's (new) descriptor under another URL and let it take over.
+
+    It does when nothing is unanswered, or after a while.
+
+    Raises:
+        LoadError: it does not start; the old stub stays.
+    """
     old, old_url = entry.stub, entry.url
     descriptor = entry.descriptor
     if descriptor is None:

@@ -17,11 +17,16 @@ MAX_LISTENER_QUEUED = 1_000  # messages that wait for one coroutine listener
 class Listened(Protocol):
     """A bus as its listeners need it."""
 
-    def removed(self, listening: Listening) -> None: ...
-    def undeliverable(self, message: Message, code: int, text: str) -> None: ...
+    def removed(self, listening: Listening) -> None:
+        """A listener was removed."""
+
+    def undeliverable(self, message: Message, code: int, text: str) -> None:
+        """A message could not be given to its listener: its sender is answered."""
+
     def report(
         self, reason: str, text: str, message: Message | None, error: BaseException | None
-    ) -> None: ...
+    ) -> None:
+        """Something went wrong that has nobody else to tell."""
 
 
 class Listening:
@@ -62,6 +67,7 @@ class InOrder:
         self._task: asyncio.Task[None] | None = None
 
     def __call__(self, message: Message) -> None:
+        """Queue a message for the listener."""
         if len(self._queue) >= MAX_LISTENER_QUEUED:
             text = (
                 f"More than {MAX_LISTENER_QUEUED} messages wait for a listener of {message['to']}."

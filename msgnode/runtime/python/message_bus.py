@@ -41,8 +41,16 @@ class Outside(Protocol):
     """The way to other runtimes."""
 
     def send(self, message: Message, size: int, stub: str) -> str:
-        """Take a message out, through `stub` if one is named. Returns the URL of the stub it went
-        or will go through, "" if it was refused (and answered)."""
+        """Take a message out.
+
+        Args:
+            message: the message.
+            size: of it in characters, about.
+            stub: URL of the stub that it must go through; "" for any.
+
+        Returns:
+            The URL of the stub it went or will go through, "" if it was refused (and answered).
+        """
         ...
 
 
@@ -117,8 +125,11 @@ class MessageBus(Bus):
         return [each for each in self._listeners if addresses.parse(each).scheme == scheme]
 
     def is_local(self, address: str) -> bool:
-        """Whether an address belongs to this runtime alone: below its URL, or listened to here and
-        not published, itself or the object it is a part of."""
+        """Whether an address belongs to this runtime alone.
+
+        It is below its URL, or listened to here and not published, itself or the object it is a
+        part of.
+        """
         if any(addresses.is_under(address, own) for own in self._own):
             return True
         return any(
@@ -161,8 +172,11 @@ class MessageBus(Bus):
             self._to_outside(message, size)
 
     def _take_answer(self, answer: Message, via: str) -> bool:
-        """Many runtimes answer through the node of the asker's domain: what the home stub brings is
-        an answer, too, if it is from whom was asked."""
+        """Give an answer to who waits for it; whether somebody did.
+
+        Many runtimes answer through the node of the asker's domain: what the home stub brings is
+        an answer, too, if it is from whom was asked.
+        """
         if via and via == self.home_stub:
             wait = self._answers.waits.get((answer["to"], str(answer.get("id"))))
             if wait is not None and answer["from"] == wait.request["to"]:

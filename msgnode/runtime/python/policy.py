@@ -76,7 +76,18 @@ class _Read:
 
 
 class PolicyEngine:
-    """Policies of one runtime, compiled."""
+    """Policies of one runtime, compiled.
+
+    Args:
+        document: policy sets, decoded or as JSON text.
+        domain: what the attribute `domain` says.
+        lists: named lists that conditions refer to.
+        defaults: what holds where no rule decides.
+        now: the clock that conditions on time look at.
+
+    Raises:
+        PolicyError: naming each fault of the document and where it is.
+    """
 
     def __init__(
         self,
@@ -86,15 +97,6 @@ class PolicyEngine:
         defaults: Defaults | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """
-        Args:
-            document: policy sets, decoded or as JSON text.
-            domain: what the attribute `domain` says.
-            lists: named lists that conditions refer to.
-
-        Raises:
-            PolicyError: naming each fault of the document and where it is.
-        """
         sets = _decoded(document) if isinstance(document, str) else document
         self._snapshot = make_snapshot(sets, lists or {})
         self._defaults = defaults or Defaults()
@@ -111,6 +113,7 @@ class PolicyEngine:
         """Judge a message to one recipient.
 
         Args:
+            message: the message.
             direction: "out" of this runtime, or "in".
             identity: the verified identity of the sender, if there is one.
             given: attributes whose values are taken as they are, instead of found out.
@@ -173,8 +176,10 @@ def policy_handler(engine: PolicyEngine, identify: Identify | None = None) -> Ha
 
 
 def identity_of(said: Any) -> Identity | None:
-    """The identity in a body, or the one that was given at log_in(). Trusting it is the caller's
-    affair."""
+    """The identity in a body, or the one that was given at log_in().
+
+    Trusting it is the caller's affair.
+    """
     if not isinstance(said, dict):
         return None
     profile = said.get("userProfile")

@@ -53,8 +53,11 @@ _OVERHEAD = 64  # characters a waiting message counts besides its text
 class Bus(Protocol):
     """The runtime's bus as the stub needs it."""
 
-    def add_listener(self, address: str, listener: Callable[[Message], None]) -> object: ...
-    def post_message(self, message: Message) -> None: ...
+    def add_listener(self, address: str, listener: Callable[[Message], None]) -> object:
+        """Have the messages to an address; "*" for those to other runtimes."""
+
+    def post_message(self, message: Message) -> None:
+        """Hand over a message that came from the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +159,15 @@ class Protostub:
         self._enter("created")
 
     async def connect(self, identity: Any = None) -> str:
-        """Open the session, now. Returns the state that follows: live, failed (a status event says
-        why), or disconnected if disconnect() came first."""
+        """Open the session, now.
+
+        Args:
+            identity: to open it with from now on; None leaves it as it is.
+
+        Returns:
+            The state that follows: live, failed (a status event says why), or disconnected if
+            disconnect() came first.
+        """
         if identity is not None:
             self._identity = identity
         self._begin()

@@ -269,6 +269,7 @@ class Qos:
         """The configuration of a connection that is relayed only where it must be; never refused.
 
         Args:
+            media_types: of the call: "audio", "video", "data".
             fallback: ICE servers to use besides, or alone where none can be reserved.
             order: as `reserve` takes it.
         """

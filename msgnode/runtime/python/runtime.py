@@ -40,7 +40,16 @@ CLOSE_SECONDS = 3.0
 
 
 class Runtime:
-    """One runtime; needs the running event loop."""
+    """One runtime; needs the running event loop.
+
+    Args:
+        settings: its domain, catalogues and limits.
+        url: kept by the caller from one start to the next, or made anew.
+        on_error: told what went wrong and had nobody else to tell.
+        policies: the user's own, for what goes out and comes in.
+        storage: texts by key, such as a `shelve` or a `dbm`: keeps contacts, and data objects for
+            resume().
+    """
 
     def __init__(
         self,
@@ -50,13 +59,6 @@ class Runtime:
         policies: PolicyEngine | None = None,
         storage: Storage | None = None,
     ) -> None:
-        """
-        Args:
-            url: kept by the caller from one start to the next, or made anew.
-            policies: the user's own, for what goes out and comes in.
-            storage: texts by key, such as a `shelve` or a `dbm`: keeps contacts, and data objects
-                for resume().
-        """
         self.settings = settings
         self.url = url or f"runtime://{settings.domain}/{uuid.uuid4()}"
         self.bus = MessageBus(self.url)

@@ -33,7 +33,13 @@ class Contact:
 
 
 class Contacts:
-    """The contacts of one runtime, in the order in which they were added."""
+    """The contacts of one runtime, in the order in which they were added.
+
+    Args:
+        key: in the storage.
+        storage: None keeps them in memory only.
+        on_failure: told when the storage refuses.
+    """
 
     def __init__(
         self,
@@ -41,12 +47,6 @@ class Contacts:
         storage: MutableMapping[str, str] | None,
         on_failure: Callable[[str, Exception], None],
     ) -> None:
-        """
-        Args:
-            key: in the storage.
-            storage: None keeps them in memory only.
-            on_failure: told when the storage refuses.
-        """
         self._key = key
         self._storage = storage
         self._on_failure = on_failure

@@ -57,6 +57,8 @@ class GlobalRecords:
         """Store a record.
 
         Args:
+            guid: whose it is.
+            jwt: the record, signed with the person's key.
             previous: digest of the record that it replaces, "" if there was none, None if that is
                 not known. A registry that knows the condition refuses with 409 if it has another.
 

@@ -213,8 +213,10 @@ class GraphConnector:
         return person
 
     async def _base(self, keys: Keys) -> tuple[Record, str | None]:
-        """The record that changes are made to; the digest of the one that the registry has, "" if
-        it has none, None if it does not say."""
+        """The record that changes are made to, and the digest of the one that the registry has.
+
+        The digest is "" if it has none, None if it does not say.
+        """
         try:
             _, record, jwt = await self._records.read(self._guid)
         except GraphError as error:
@@ -246,7 +248,9 @@ class GraphConnector:
         """The person's hyperties in all domains that he names, found by protocol on the fly.
 
         Args:
-            resources, data_schemes: what they must have, such as "chat" and "comm".
+            guid: the person's.
+            resources: what they must have, such as "chat".
+            data_schemes: of the data objects that they must handle, such as "comm".
 
         Returns:
             One for each user id, in his order. A domain that fails or lies fails for itself.

@@ -83,7 +83,9 @@ class Link:
         """Send a message in its turn.
 
         Args:
+            message: the message.
             size: of the message in characters, about.
+            now: by the monotonic clock.
             is_for_node: it must go through the node, as an answer does whose request came there.
         """
         if self.way is Way.NODE or (is_for_node and self.way is Way.CHANNEL and not self._held):
@@ -155,10 +157,8 @@ class Link:
         if self.way is not Way.NODE:
             self.way = Way.RESUMING
             self._due["resume"] = now + self._timers.resume
-        said = {"epoch": self.epoch, "received": self._incoming.received}
-        if reason in BYES:  # it may be there before the channel's own
-            said["bye"] = reason
-        self._outlet.ask("resume", said)
+        bye = {"bye": reason} if reason in BYES else {}  # it may be there before the channel's
+        self._outlet.ask("resume", {"epoch": self.epoch, "received": self._incoming.received, **bye})
 
     def _end_channel(self, reason: str) -> None:
         self.is_open = False

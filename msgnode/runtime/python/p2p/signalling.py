@@ -43,7 +43,17 @@ class SetUpError(Exception):
 
 
 class ConnectionObject:
-    """One side's connection object, from its announcement to the end of the set-up."""
+    """One side's connection object, from its announcement to the end of the set-up.
+
+    Args:
+        talk: asks and answers through the node.
+        url: of the object.
+        epoch: of the channel to be, new with each.
+        stub: whose it is.
+        to: the other side's stub, which alone may read it.
+        runtime: the other side's.
+        described: what this side says of its connection.
+    """
 
     def __init__(
         self,
@@ -55,11 +65,6 @@ class ConnectionObject:
         runtime: str,
         described: Description,
     ) -> None:
-        """
-        Args:
-            stub: whose it is.      to: the other side's stub, which alone may read it.
-            runtime: the other side's.
-        """
         self.url = url
         self.epoch = epoch
         self._talk = talk

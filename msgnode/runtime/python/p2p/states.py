@@ -164,6 +164,7 @@ class Redials:
         """Seconds until the next try, which counts from now on; None if there were too many.
 
         Args:
+            now: by the monotonic clock.
             jitter: from 0 to 1, at random.
         """
         while self._made and self._made[0] <= now - self.span:
@@ -189,7 +190,9 @@ class Invitations:
         """Count an invitation; whether it is one too many (429).
 
         Args:
+            peer: URL of the runtime that invites.
             connections: that there are already, to other runtimes.
+            now: by the monotonic clock.
         """
         came = self._came.setdefault(peer, deque())
         self._came.move_to_end(peer)

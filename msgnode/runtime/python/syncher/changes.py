@@ -29,7 +29,9 @@ def plain(value: Any, is_ours: bool = True, depth: int = 0) -> Any:
     """A copy of a value that JSON can say.
 
     Args:
+        value: the value.
         is_ours: also look at names: one with a dot in it could not be told from a path.
+        depth: how deep the value lies in its object.
 
     Raises:
         TypeError: naming what cannot be in a data object.

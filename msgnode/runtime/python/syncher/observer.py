@@ -76,7 +76,9 @@ class DataObjectObserver:
 
     def on_change(self, listener: Callable[[Body], object]) -> Item:
         """Hear of changes: `attribute`, and `value` unless it was removed; for lists `operation`.
-        With `attribute` "" all was read anew."""
+
+        With `attribute` "" all was read anew.
+        """
         return self._changes.add(listener)
 
     def on_child(self, listener: Callable[[ChildEvent], object]) -> Item:

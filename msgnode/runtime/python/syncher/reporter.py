@@ -35,6 +35,14 @@ Judge = Callable[[Body], bool | None | Awaitable[bool | None]]
 class DataObjectReporter:
     """One object that this hyperty reports; made by `Syncher.create`.
 
+    Args:
+        hyperty: URL of the hyperty.
+        bus: of its runtime.
+        manager: address of the runtime's sync manager.
+        end: called when the object is deleted.
+        stored: `resource`, `schema`, `value` (name, data, version, children, …), and the
+            `observers` of before.
+
     Attributes:
         data: the object. Change it as any dict.
         version: of the last change.
@@ -48,8 +56,6 @@ class DataObjectReporter:
         end: Callable[[], Awaitable[None]],
         stored: Body,
     ) -> None:
-        """`stored` has `resource`, `schema`, `value` (name, data, version, children, …), and the
-        `observers` of before."""
         value: Body = dict(stored["value"])
         self._raw: dict[str, Any] = value.pop("data")
         self._children = Children()
@@ -86,9 +92,13 @@ class DataObjectReporter:
         return self._children.all()
 
     def on_subscription(self, judge: Judge) -> None:
-        """Judge who subscribes: `judge({"hyperty", "identity", "isAsserted"})` returns False or
-        raises to refuse; it may be a coroutine function. `isAsserted`: the node that brought it
-        vouches for the identity."""
+        """Judge who subscribes.
+
+        Args:
+            judge: `judge({"hyperty", "identity", "isAsserted"})` returns False or raises to refuse;
+                it may be a coroutine function. `isAsserted`: the node that brought it vouches for
+                the identity.
+        """
         self._judge = judge
 
     def on_read(self, judge: Judge) -> None:

@@ -1,5 +1,4 @@
-"""Reported objects that are kept for resume(): in memory, and where there is a storage, over a
-restart.
+"""Reported objects that are kept for resume(): in memory and, with a storage, over a restart.
 
 The copy follows the object's changes as any observer's does. It is written to the storage a quarter
 of a second after a change; a storage that refuses is told to the error hook.

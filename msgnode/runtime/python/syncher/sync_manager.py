@@ -1,5 +1,4 @@
-"""The sync manager of a runtime, `<runtime URL>/sm`: claims the addresses of data objects at nodes,
-subscribes for observers, and asks reporters about who wants to subscribe.
+"""The sync manager, `<runtime URL>/sm`: claims addresses, subscribes, and asks reporters who may.
 
 | message to it, from a hyperty here            |                                              |
 |-----------------------------------------------|----------------------------------------------|

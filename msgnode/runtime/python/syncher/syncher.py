@@ -78,9 +78,11 @@ class Syncher:
 
         Args:
             data: what JSON can say.
+            name: shown to those who are invited.
             schema: URL of a schema; its name decides the scheme of the address.
             url: an address to use again.
             store: keep the object for resume().
+            scheme: of the address, in the place of the schema's.
             more: `resources`, `domain_registration`, `domain_routing`, ….
 
         Raises:
@@ -126,14 +128,23 @@ class Syncher:
         return await asyncio.shield(self._subscribing[url])
 
     async def on_invitation(self, judge: Judge) -> None:
-        """Take invitations: `judge({"url", "schema", "name", "from", "identity"})` returns False or
-        raises to decline. Who accepts subscribes then. Returns once the hyperty can be reached."""
+        """Take invitations. Returns once the hyperty can be reached.
+
+        Args:
+            judge: `judge({"url", "schema", "name", "from", "identity"})` returns False or raises to
+                decline. Who accepts subscribes then.
+        """
         self._invited = judge
         await self._ask("execute", {"method": "claim"})
 
     async def resume(self, **criteria: str) -> list[DataObjectReporter]:
-        """Go on with objects that this hyperty reported before, in this runtime or (created with
-        `store`) before its last start. Criteria: `resource`, `schema`, `name`."""
+        """Go on with objects that this hyperty reported before.
+
+        In this runtime or (created with `store`) before its last start.
+
+        Args:
+            criteria: `resource`, `schema`, `name`.
+        """
 
         def made(told: Body) -> list[DataObjectReporter]:
             known = self._reporters

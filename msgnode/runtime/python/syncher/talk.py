@@ -134,8 +134,16 @@ class InTime:
 
 
 async def ask(bus: Bus, message: Message, then: Callable[[Body], Any] | None = None) -> Any:
-    """Post a request; its final answer's body, or what `then` makes of it before any other message
-    comes. Raises SyncError."""
+    """Post a request; its final answer's body.
+
+    Args:
+        bus: of the runtime.
+        message: the request.
+        then: makes something else of the body, before any other message comes.
+
+    Raises:
+        SyncError: it was refused.
+    """
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def take(answer: Message) -> None:
