@@ -157,8 +157,8 @@ class Link:
         if self.way is not Way.NODE:
             self.way = Way.RESUMING
             self._due["resume"] = now + self._timers.resume
-        bye = {"bye": reason} if reason in BYES else {}  # it may be there before the channel's
-        self._outlet.ask("resume", {"epoch": self.epoch, "received": self._incoming.received, **bye})
+        said = {"epoch": self.epoch, "received": self._incoming.received}
+        self._outlet.ask("resume", said | ({"bye": reason} if reason in BYES else {}))
 
     def _end_channel(self, reason: str) -> None:
         self.is_open = False
