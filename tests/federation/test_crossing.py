@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from msgnode.bus import routes
+from msgnode.bus.routes import ComponentBook
+from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
 from msgnode.core.messages import Message
 from msgnode.federation import crossing
+from tests.fakes import FakeSession
 
 A, B = "a.example", "b.example"
 
@@ -82,6 +86,17 @@ def test_what_only_this_node_says_of_a_sender_stays_here() -> None:
         "id": 1, "type": "read", "from": f"hyperty://{A}/1", "to": f"hyperty://{B}/1",
         "body": {"v": [1]},
     }  # fmt: skip
+
+
+def test_case_53_what_a_peer_says_never_goes_back_to_it() -> None:
+    table, peer = RoutingTable(), FakeSession(f"runtime://{B}/mn-1")
+    table.add_runtime(peer)
+    table.peers[B] = peer.runtime_url
+    to = f"comm://{B}/1/changes"
+    update = message(f"comm://{B}/1", to, "update")
+    nothing = ComponentBook(())
+    assert routes.choose(update, to, nothing, table, A, None) == routes.ToSessions((peer,))
+    assert isinstance(routes.choose(update, to, nothing, table, A, peer), routes.Nowhere)
 
 
 @pytest.mark.parametrize("domain", ["b.example", "b.example:8443", "xn--bcher-kva.example"])

@@ -187,6 +187,25 @@ async def test_case_29_a_real_stub_that_comes_back_at_once_is_held_back(peer: Pe
     await one.end()
 
 
+@pytest.mark.asyncio
+async def test_case_58_a_peer_that_floods_is_read_no_faster_than_it_may() -> None:
+    async def floods(link: ServerConnection) -> None:
+        for number in range(600):
+            await link.send(str(number))
+        await link.wait_closed()
+
+    async with serve(floods, "127.0.0.1", 0) as server:
+        lines = Lines()
+        limits = SocketLimits(HOSTS, LOOPBACK, messages_per_second=200.0)
+        one = StubSockets(limits, BackOff(0.25, 30.0), lines, _ready, SessionWatch())
+        began = asyncio.get_running_loop().time()
+        one.want(wanted(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"))
+        for number in range(600):
+            assert (await lines.next("message"))["data"] == str(number)
+        assert asyncio.get_running_loop().time() - began > 1.5  # 600, of which 200 at once
+        await one.end()
+
+
 def test_delays_double_up_to_the_longest_and_begin_anew_after_a_while_of_success() -> None:
     now = [0.0]
     one = BackOff(1.0, 60.0, stable=60.0, clock=lambda: now[0])

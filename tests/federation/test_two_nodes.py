@@ -123,6 +123,26 @@ async def test_case_37_an_error_of_the_other_domain_comes_unchanged(nodes: TwoNo
     assert answer["from"] == f"hyperty://{B}/nobody"
 
 
+async def test_case_42_a_token_that_is_not_for_the_other_domain_stays_here(
+    nodes: TwoNodes,
+) -> None:
+    asker, other = await come(nodes.a, A, "tokens"), await come(nodes.b, B, "tokens")
+    to = f"hyperty://{B}/tokens"
+    assert code(await subscribe(other, B, to)) == 200
+    await asker.send("execute", to, {"accessToken": "secret", "value": 1})
+    assert "accessToken" not in (await other.expect(type="execute", to=to))["body"]
+
+
+async def test_case_52_what_one_says_to_another_comes_in_order(nodes: TwoNodes) -> None:
+    asker, other = await come(nodes.a, A, "order"), await come(nodes.b, B, "order")
+    to = f"hyperty://{B}/order"
+    assert code(await subscribe(other, B, to)) == 200
+    for number in range(1_000):
+        await asker.send("execute", to, {"value": number})
+    for number in range(1_000):
+        assert (await other.expect(type="execute", to=to))["body"]["value"] == number
+
+
 async def test_policies_know_the_peer_of_a_message_and_its_hops(nodes: TwoNodes) -> None:
     ours, theirs = f"hyperty://{A}/guarded", f"hyperty://{B}/guarded"
     asker, other = await come(nodes.a, A, "guarded"), await come(nodes.b, B, "guarded")
