@@ -25,8 +25,8 @@ from tests.production import database, settings
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
-# The oldest whose workers speak the protocol of this one's.
-PREVIOUS = "f6aa7930c53c43c33e772d2ca93f2e9d0c0168b9"
+# A version before whose workers speak the protocol of this one's.
+PREVIOUS = "6dc5dc9832de7d71eebe830bb66e88e4678d5c45"
 # The last whose workers speak the protocol before.
 OTHER_PROTOCOL = "b803ca869728ca84fa730b325691c245ee64d83e"
 PAIRS = 10
