@@ -64,6 +64,8 @@ class FakeSession:
     def ask(self, sender: str, id_: bytes, asked: str, now: float) -> None:
         self.requests.add(sender, id_, asked, now)
 
+    def has_invited(self, stub: str) -> None: ...
+
     def ask_group(self, sender: str, id_: bytes, asked: frozenset[str], now: float) -> None:
         self.requests.add_group(sender, id_, asked, now)
 

@@ -35,12 +35,18 @@ class Notices:
         self._recorder = recorder
         self._ids = itertools.count(1)
 
-    def send(self, to: str, body: Mapping[str, Any], listeners: tuple[Listener, ...]) -> None:
-        """One `update` to an address, handed to these who listen there."""
+    def send(
+        self,
+        to: str,
+        body: Mapping[str, Any],
+        listeners: tuple[Listener, ...],
+        type_: str = "update",
+    ) -> None:
+        """One message to an address, handed to these who listen there; nobody answers it."""
         frame = msgspec.json.encode(
             {
                 "id": next(self._ids),
-                "type": "update",
+                "type": type_,
                 "from": self._sender,
                 "to": to,
                 "body": body,

@@ -53,7 +53,7 @@ from .replies import Replies
 from .response_guard import ResponseGuard
 from .return_paths import ReturnPath
 from .routes import ComponentBook, Nowhere, ToComponent, ToSessions
-from .signalling import check_invited
+from .signalling import invite
 from .table import RoutingTable
 from .trace import MessageTracer
 
@@ -253,7 +253,7 @@ class Pipeline:
             match route:
                 case ToSessions(found):
                     if "/p2p" in to and message.type == "create" and addresses.is_p2p_stub(to):
-                        check_invited(to, found)
+                        invite(session, to, found)
                     asserted = speaker.identity is not None
                     frame = message.forwarded(to, decision.auth, asserted, out.body)
                     path = None

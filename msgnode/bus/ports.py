@@ -108,7 +108,7 @@ class Listener(Protocol):
 
 
 class Requester(Listener, Protocol):
-    """A session of this worker, which asks."""
+    """A session of this worker: it asks, and remembers P2P stubs of peers that it has invited."""
 
     def ask(self, sender: str, id_: bytes, asked: str, now: float) -> None:
         """Remember which session it asked the request `id_` (as written) as `sender`."""
@@ -117,6 +117,8 @@ class Requester(Listener, Protocol):
     def ask_group(self, sender: str, id_: bytes, asked: frozenset[str], now: float) -> None:
         """The same for all listeners of an address."""
         ...
+
+    def has_invited(self, stub: str) -> None: ...
 
 
 class Layer(Enum):

@@ -1,14 +1,14 @@
-"""Invitations to a P2P connection: for runtimes that are there, and no others."""
+"""Invitations to a P2P connection: for runtimes that are there, and remembered with who invites."""
 
 from __future__ import annotations
 
 from msgnode.core.errors import Unavailable
 
-from .ports import Listener
+from .ports import Listener, Requester
 
 
-def check_invited(to: str, found: tuple[Listener, ...]) -> None:
-    """Refuse an invitation that would wait for its runtime's return.
+def invite(session: Requester, to: str, found: tuple[Listener, ...]) -> None:
+    """Note an invitation, unless it would wait for its runtime's return.
 
     What it offers is of no use by then, and who invites waits for an answer.
 
@@ -17,3 +17,4 @@ def check_invited(to: str, found: tuple[Listener, ...]) -> None:
     """
     if not any(listener.is_connected for listener in found):
         raise Unavailable(f"{to} is not connected at the moment; an invitation does not wait.")
+    session.has_invited(to)

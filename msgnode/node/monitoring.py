@@ -12,7 +12,9 @@ from django.conf import settings
 
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import Component, ComponentInfo
+from msgnode.bus.recording import CountingRecorder
 from msgnode.core.faults import FAULTS
+from msgnode.core.record import Outcome
 from msgnode.devices.mqtt.connector import MqttConnector
 from msgnode.monitoring import peer_queries
 from msgnode.monitoring.alarm_rules import AlarmRules
@@ -89,7 +91,8 @@ class Monitoring:
             settings.DATA_DIR,
         )
         self.tail = Tail(settings.DATA_DIR, me.name, partial(taps.put, "tail"))
-        self._status = StatusReport(writer, me.name, cards)
+        set_ups = SetUpsCard(node.recorder)
+        self._status = StatusReport(writer, me.name, lambda: [*cards(), set_ups.update()])
         self._faults = FaultAlarms(FAULTS, me.name, alarms.raise_alarm, alarms.clear_alarm)
 
     @property
@@ -122,6 +125,22 @@ class Monitoring:
         for samples in others.values():
             told += samples or ()
         return told, None not in others.values()
+
+
+class SetUpsCard:
+    """Set-ups of P2P connections: invitations that reached a runtime, and those that did not."""
+
+    def __init__(self, recorder: CountingRecorder) -> None:
+        self._recorder = recorder
+        address = f"domain://msg-node.{settings.DOMAIN}/p2p"
+        self._card = ComponentInfo("P2P set-ups", "component", address)
+
+    def update(self) -> ComponentInfo:
+        """Its line in the console, as it is now."""
+        counts = self._recorder.invitations
+        self._card.answered = counts.get(Outcome.DELIVERED, 0)
+        self._card.failed = sum(counts.values()) - self._card.answered
+        return self._card
 
 
 def cards(

@@ -47,6 +47,7 @@ from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.closed import ClosedSessions
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.handshake import SessionHandshake
+from msgnode.sessions.hang_ups import HangUps
 from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.locator import SessionLocator
 from msgnode.sessions.manager import SessionManager
@@ -214,6 +215,7 @@ class Parts:
             self.identities.session_handed_off,
             self.registries.domain.session_handed_off,
         ]
+        self.hangups = HangUps(self.domain, self.sessions, self.table, self.enforcer, self.recorder)
         # everything with an address on the bus, `mn:/session` apart
         self.components: list[Component] = [
             self.allocation,
@@ -309,6 +311,7 @@ class Parts:
             Directory(settings.REDIS_URL, transport.node[:12]),
         )
         cluster.homes.serve(self.pipeline, self.authorizer, self.locator, self.qos.notifier)
+        cluster.homes.serve(self.hangups)
         self.replies.barrier, self.replies.findable = cluster.names.barriers
         self.handshake.findable = cluster.names.findable
         self.locator.fetch = cluster.moves.fetch

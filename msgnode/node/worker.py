@@ -76,6 +76,7 @@ class Node:
             parts.policy.watch(),
             parts.policy.write(),
             parts.identities.watch(),
+            parts.hangups.watch(),
             *parts.registries.jobs(),
             *parts.qos.jobs(),
             watch_reports(),

@@ -37,6 +37,7 @@ class SessionState(msgspec.Struct):
     has_said_who: bool = False
     requests: RequestState | None = None
     history: bytes = b""
+    invited: dict[str, bool] = {}
 
 
 def state_of(session: LiveSession) -> SessionState:
@@ -54,6 +55,7 @@ def state_of(session: LiveSession) -> SessionState:
         session.has_said_who,
         _requests_of(session),
         session.history(),
+        session.invited,
     )
 
 
@@ -88,6 +90,7 @@ def session_of(
     session.outbox.has_gap = state.has_gap
     session.withdrawn = frozenset(state.withdrawn)
     session.history = partial(bytes, state.history)
+    session.invited = state.invited
     return session
 
 

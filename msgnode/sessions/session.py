@@ -17,6 +17,8 @@ from .flow_control import FlowControl
 from .outbox import Link, Outbox
 from .rules import SESSION, CloseCode, Event, State, after, opens
 
+MAX_INVITED = 256
+"""Peers' stubs that are remembered of one session, the newest."""
 READER_PATIENCE = 5.0
 """Seconds that a reader may hold back its senders."""
 
@@ -78,6 +80,7 @@ class LiveSession:
         "has_said_who",
         "history",
         "id",
+        "invited",
         "learned",
         "outbox",
         "proof",
@@ -92,6 +95,7 @@ class LiveSession:
         "token",
         "_token_hash",
         "__weakref__",
+        "was_ended",
         "withdrawn",
     )
 
@@ -128,6 +132,8 @@ class LiveSession:
         self.detached_at = time.monotonic()
         self.learned: dict[str, None] = {}
         self.withdrawn: frozenset[str] = frozenset()
+        self.invited: dict[str, bool] = {}  # stub of a peer -> whether that was with an identity
+        self.was_ended = False  # by the node, not by itself or by its absence
         self.requests: OpenRequests | None = None
         self.ask: Callable[[str, bytes, str, float], None] = self._ask_first
         self.ask_group: Callable[[str, bytes, frozenset[str], float], None] = self._ask_first_group
@@ -206,6 +212,13 @@ class LiveSession:
             LocalProtocolError: the table has none; nothing has changed.
         """
         self.state = after(SESSION, self.state, event)
+        self.was_ended = event is Event.END
+
+    def has_invited(self, stub: str) -> None:
+        self.invited.pop(stub, None)
+        self.invited[stub] = self.speaker.identity is not None
+        if len(self.invited) > MAX_INVITED:
+            del self.invited[next(iter(self.invited))]
 
     def attach(self, socket: Socket) -> None:
         """Take a socket; what waited in the outbox is written to it, in order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgnode.bus.recording import CountingRecorder
 from msgnode.core.record import Outcome, TrafficRecord
+from msgnode.node.monitoring import SetUpsCard
 from tests.fakes import FakeRecorder
 
 
@@ -47,6 +48,8 @@ def test_invitations_to_p2p_connections_are_counted_by_outcome() -> None:
     ]:
         counting.note(TrafficRecord(0.0, "s", "1", type_, "a", to, 1, 1, outcome))
     assert counting.invitations == {Outcome.DELIVERED: 2, Outcome.BLOCKED: 1}
+    card = SetUpsCard(counting).update()
+    assert (card.answered, card.failed) == (2, 1)
 
 
 def test_bytes_are_counted_once_in_and_once_for_each_listener_out() -> None:

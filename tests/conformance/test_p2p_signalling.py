@@ -133,3 +133,27 @@ async def test_no_runtime_has_the_address_of_a_part_of_another(idnode: Node, par
     async with idnode.ws() as client:
         answer = await client.ask("open", "mn:/session", sender=f"{runtime()}/{part}")
         assert code(answer) == 400
+
+
+async def test_cases_p7_and_p8_nobody_else_has_a_part_in_a_set_up(idnode: Node) -> None:
+    alice, bob, eve = [await come(idnode, "anonymous") for _ in range(3)]
+    handler = f"{bob.runtime_url}/p2phandler/{uuid.uuid4()}"
+    requester = f"runtime://localhost/p2prequester/{uuid.uuid4()}"
+    object_ = f"connection://localhost/{uuid.uuid4()}"
+    named = [requester, object_, f"{object_}/subscription"]
+    assert code(await bob.ask("subscribe", SM, {"subscribe": [handler]})) == 200
+    assert code(await alice.ask("subscribe", SM, {"resources": named})) == 200
+    for each in (handler, *named):
+        assert code(await eve.ask("subscribe", SM, {"subscribe": [each]})) == 403, each
+        assert code(await eve.ask("subscribe", SM, {"resources": [each]})) == 403, each
+        for to in (handler, requester):
+            assert code(await eve.ask("create", to, {}, sender=each)) == 403, (each, to)
+    for sender in (eve.runtime_url, object_):
+        changed = await eve.ask("update", f"{object_}/changes", {"value": 1}, sender=sender)
+        assert code(changed) == 403, sender
+    for each in (alice, bob):
+        assert await each.settled() == []
+    await alice.close_session()
+    assert code(await eve.ask("subscribe", SM, {"resources": [requester]})) == 200
+    await eve.hang_up()
+    await bob.hang_up()

@@ -244,3 +244,28 @@ async def test_signalling_to_a_runtime_of_the_other_worker_needs_an_identity(
     assert code(await login(sender, token)) == 200
     await sender.send("create", handler, {}, id="invitation")
     assert (await receiver.expect(id="invitation"))["body"]["assertedIdentity"] is True
+
+
+@pytest.mark.parametrize("how", ["revoked", "logged out", "revoked after a move"])
+async def test_case_p50_peers_at_the_other_worker_are_ordered_to_hang_up(
+    pair: Pair, issuer: Issuer, how: str
+) -> None:
+    user = runtime("u").rpartition("/")[2]
+    alice, bob = await pair.come(pair.one), await pair.come(pair.other)
+    assert code(await login(alice, issuer.token(user))) == 200
+    handler = f"{bob.runtime_url}/p2phandler/1"
+    await bob.subscribe(handler)
+    await alice.send("create", handler, {"p2p": False}, id="invitation")
+    await bob.expect(id="invitation")
+    if how == "logged out":
+        assert code(await logout(alice)) == 200
+    else:
+        if how == "revoked after a move":
+            alice.cut()
+            alice = await pair.back(pair.other, alice)
+        await asyncio.to_thread(_revoke, pair.one, issuer.url, f"sub-{user}", True)
+    order = await bob.expect(type="execute", to=handler)
+    assert order["from"] == "domain://msg-node.localhost/p2p"
+    assert order["body"]["method"] == "disconnect"
+    assert order["body"]["params"] == [{"peer": alice.runtime_url}]
+    assert [each["type"] for each in await bob.settled()] == []

@@ -262,12 +262,13 @@ def test_what_comes_with_the_node_is_in_order_and_described(name):
 
 
 def test_what_comes_with_the_node_does_what_it_says():
-    for name in ("blocked-users", "known-users", "quotas", "rate-limits"):
+    for name in presets.names():
         call_command("policy_import", readymade=name, mode="enforce")
     NamedList.objects.filter(name="blocked-users").update(members="eve@a.com")
     call_command("policy_import", readymade="blocked-users", mode="enforce")
     snapshot = pap.check_draft().snapshot.enforced
     hyperty, registry = "hyperty://b.com/2", "domain://registry.b.com"
+    handler, known = "runtime://b.com/2/p2phandler/1", {"user": "b@a.com"}
     for given, to, type_, expected in (
         ({"user": "eve@a.com"}, hyperty, "create", "deny"),  # the list was kept
         ({"user": "bob@a.com"}, hyperty, "create", "notApplicable"),
@@ -275,6 +276,8 @@ def test_what_comes_with_the_node_does_what_it_says():
         ({}, hyperty, "response", "notApplicable"),
         ({}, registry, "read", "notApplicable"),
         ({}, "mn:/session", "open", "notApplicable"),
+        (known, handler, "create", "deny"),  # P13
+        (known, handler, "execute", "notApplicable"),
         ({"user": "b@a.com", "pip": {"rate.srcUsername.day": 100001}}, hyperty, "read", "deny"),
         ({"user": "b@a.com", "pip": {"rate.srcSession.minute": 6001}}, hyperty, "read", "deny"),
     ):

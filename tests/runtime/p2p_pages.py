@@ -67,20 +67,28 @@ def talker(
     browser: Any,
     node: Node,
     timers: dict[str, float] | None = None,
+    relay: dict[str, str] | None = None,
     **options: Any,
 ) -> Iterator[Talker]:
-    """A runtime of a kind: "chromium" or "python"; `timers` are in seconds."""
+    """A runtime of a kind: "chromium" or "python".
+
+    Args:
+        timers: in seconds.
+        relay: the ICE server that is its only way.
+    """
     chosen = {**PATIENT, **(timers or {})}
     home = {"domain": "localhost", "catalogues": {"localhost": f"http://127.0.0.1:{node.port}"}}
     if kind == "chromium":
-        p2p = {"timers": {name: seconds * 1000 for name, seconds in chosen.items()}}
+        p2p: dict[str, Any] = {"timers": {name: 1000 * each for name, each in chosen.items()}}
+        if relay:
+            p2p |= {"iceServers": [relay], "relayOnly": True}
         options = {**home, "p2p": p2p, **options}
         with page(browser, OPEN, options, permissions=["microphone"]) as (opened, named):
             yield InChromium(opened, named)
         return
     names = {"setUp": "set_up"}
     given = {names.get(name, name): seconds for name, seconds in chosen.items()}
-    with process("p2p_talker", "python", {**home, "timers": given}) as started:
+    with process("p2p_talker", "python", {**home, "timers": given, "relay": relay}) as started:
         yield InPython(started)
 
 
@@ -111,3 +119,10 @@ def connect(one: Talker, other: Talker) -> float:
     told = [each for each in one.do("states") if each[0] == other.named["runtimeURL"]]
     assert [word for _, word, _ in told] == ["created", "in-progress", "live"]
     return float(told[-1][2] - told[0][2])
+
+
+def count_of(node: Node) -> float:
+    """Messages of the type that is asked with; a node's own probes are of others."""
+    lines = node.text("/metrics").splitlines()
+    named = [each for each in lines if each.startswith("msgnode_messages_total{")]
+    return sum(float(each.split()[-1]) for each in named if 'type="create"' in each)

@@ -1,6 +1,7 @@
 """A Python runtime with direct connections as a process: the other end for pages.
 
-Usage: p2p_talker.py OPTIONS    (JSON: domain, catalogues; `timers` in seconds)
+Usage: p2p_talker.py OPTIONS
+OPTIONS are JSON: domain, catalogues; `timers` in seconds; `relay`, the only ICE server and way.
 Writes a line of JSON {url, runtimeURL, handler}. Reads lines {do, with} and answers each with
 {result}; what can be done is what `p2p.mjs` can.
 """
@@ -118,7 +119,8 @@ class Talker:
 async def main() -> None:
     options = json.loads(sys.argv[1])
     aioice.ice.get_host_addresses = lambda use_ipv4, use_ipv6: ["127.0.0.1"]
-    p2p = P2PSettings(timers=P2PTimers(**options.pop("timers", {})))
+    timers, relay = P2PTimers(**options.pop("timers", {})), options.pop("relay", None)
+    p2p = P2PSettings(ice_servers=(relay,) if relay else (), relay_only=bool(relay), timers=timers)
     async with Runtime(Settings(home_in_process=True, p2p=p2p, **options)) as runtime:
         assert await runtime.log_in() == "live"
         talker = Talker(runtime)

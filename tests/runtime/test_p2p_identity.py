@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from msgnode.runtime.python import Runtime, Settings
 from msgnode.runtime.python.messages import Message
+from msgnode.runtime.python.p2p.link import Way
 from msgnode.runtime.python.p2p.settings import P2PSettings, P2PTimers
 from tests.issuer import Issuer, enter
 from tests.node import Node, running
@@ -66,3 +68,22 @@ async def test_case_p11_who_is_not_logged_in_sets_nothing_up(strict: Node, issue
         assert answer["code"] == 401
         await mallory.until(lambda: (alice.runtime.url, "failed") in mallory.states)
         assert not alice.p2p.peers and not alice.states
+
+
+async def test_case_p50_whose_identity_is_revoked_is_hung_up_on(
+    strict: Node, issuer: Issuer
+) -> None:
+    async with (
+        talker(strict, issuer.identity("alice")) as alice,
+        talker(strict, issuer.identity("bob")) as bob,
+    ):
+        await connect(alice, bob)
+        revoke = f"revoke(issuer={issuer.url!r}, subject='sub-alice')"
+        text = f"from msgnode.identity.revocation_store import revoke; {revoke}"
+        await asyncio.to_thread(strict.manage, "shell", "-c", text)
+        for one, other in ((bob, alice), (alice, bob)):
+            await one.until(lambda: one.way_to(other) is Way.NODE)  # noqa: B023
+            assert (other.runtime.url, "disconnected") in one.states
+        assert bob.runtime.bus.counters["p2p.ordered-to-hang-up"] == 1
+        assert (await alice.ask(bob, 1, p2p=True))["code"] in (401, 503)
+        assert bob.by_channel == 0

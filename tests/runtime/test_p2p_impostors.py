@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 import uuid
 from typing import Any
 
 import pytest
 
-from msgnode.runtime.python.p2p.settings import P2PSettings
+from msgnode.runtime.python.p2p.settings import P2PSettings, P2PTimers
 from tests.client import SM, Client, Frame, code
 from tests.node import Node
 
@@ -84,3 +85,26 @@ async def test_case_p10_an_unknown_handler_of_a_live_runtime_is_404(node: Node) 
         await client.open()
         to = f"{bob.runtime.url}/p2phandler/{uuid.uuid4()}"
         assert code(await client.ask("create", to, {"p2p": False})) == 404
+
+
+@pytest.mark.long
+async def test_case_p51_an_answer_whose_fingerprint_was_changed_on_the_way_opens_nothing(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brief = P2PSettings(timers=P2PTimers(answer=30.0, set_up=8.0))
+    async with talkers(node, brief, brief) as (alice, bob):
+        talk = alice.p2p._talk
+        described = talk.described
+
+        async def changed(url: str, own: str) -> Any:
+            found = await described(url, own)
+            sdp = re.sub(r"(a=fingerprint:\S+ )\S\S:\S\S", r"\g<1>00:FF", found["sdp"])
+            assert sdp != found["sdp"]
+            return {**found, "sdp": sdp}
+
+        monkeypatch.setattr(talk, "described", changed)
+        assert (await alice.ask(bob, 1, p2p=True))["value"] == 1
+        for one, other in ((alice, bob), (bob, alice)):
+            await one.until(lambda: (other.runtime.url, "failed") in one.states)  # noqa: B023
+            assert (other.runtime.url, "live") not in one.states
+        assert (await alice.ask(bob, 2))["value"] == 2 and bob.by_channel == 0

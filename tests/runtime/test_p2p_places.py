@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
-import signal
-import subprocess
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,10 +13,18 @@ import pytest
 from msgnode.runtime.python.p2p.link import Way
 from msgnode.runtime.python.p2p.settings import P2PSettings, P2PTimers
 from tests.e2e.pair import OwnRedis
-from tests.node import Node, free_port
-from tests.qos.coturn import _answers
+from tests.node import Node
+from tests.qos.coturn import running as coturn_running
+from tests.redis.servers import running as redis_running
 
-from .p2p_talkers import connect, numbered, on_loopback, talkers  # noqa: F401 (a fixture for all)
+from .p2p_relay import relay
+from .p2p_talkers import (  # noqa: F401 (a fixture for all)
+    SECONDS,
+    connect,
+    numbered,
+    on_loopback,
+    talkers,
+)
 
 pytestmark = [pytest.mark.long, pytest.mark.any_server, pytest.mark.xdist_group("p2p")]
 
@@ -62,39 +67,22 @@ async def test_case_p30_numbers_keep_their_order_over_two_workers(
         await numbered(alice, bob, end)
 
 
-@contextmanager
-def relay(place: Path, *more: str) -> Iterator[dict[str, str]]:
-    """A TURN server on the loopback, as the ICE server of a connection."""
-    if shutil.which("turnserver") is None:
-        pytest.skip("There is no turnserver on this machine.")
-    port = free_port()
-    words = [
-        *("turnserver", "-n", "--listening-ip=127.0.0.1", "--relay-ip=127.0.0.1", "--no-cli"),
-        *(f"--listening-port={port}", "--lt-cred-mech", "--user=u:p", "--realm=localhost"),
-        *("--no-tls", "--no-dtls", "--no-rfc5780", "--min-port=48100", "--max-port=48900"),
-        *(f"--pidfile={place}/turn.pid", f"--userdb={place}/turn.db", "--log-file=stdout", *more),
-    ]
-    with (place / "turn.log").open("wb") as log:
-        server = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    try:
-        limit = time.monotonic() + 20
-        while not _answers(port):
-            said = (place / "turn.log").read_text(errors="replace")
-            assert server.poll() is None and time.monotonic() < limit, said
-        yield {"urls": f"turn:127.0.0.1:{port}", "username": "u", "credential": "p"}
-    finally:
-        server.send_signal(signal.SIGKILL)
-        server.wait()
-
-
-async def test_case_p22_with_a_relay_alone_two_runtimes_come_together(
-    node: Node, tmp_path: Path
+async def test_case_p22_over_a_relay_alone_which_is_reserved_and_given_back(
+    start_node: Callable[..., Node], tmp_path: Path
 ) -> None:
-    with relay(tmp_path, "--allow-loopback-peers") as server:
-        chosen = P2PSettings(ice_servers=(server,), relay_only=True, timers=PATIENT)
+    with redis_running(tmp_path) as store, coturn_running(tmp_path, store.port) as turn:
+        node = start_node(QOS_BROKER="embedded", QOS_TURN_REDIS_URL=store.url, QOS_POLL_SECONDS=1)
+        node.manage("shell", "-c", turn.row())
+        chosen = P2PSettings(reserve=True, relay_only=True, timers=PATIENT)
         async with talkers(node, chosen, chosen) as (alice, bob):
             await connect(alice, bob)
             assert "/p2prequester/" in (await alice.ask(bob, 1))["cameBy"]
+            both = (alice.runtime.qos, bob.runtime.qos)
+            assert [len(await each.reservations()) for each in both] == [1, 1]
+            alice.p2p.peers[bob.runtime.url].bye("idle")
+            async with asyncio.timeout(SECONDS):
+                while any([await each.reservations() for each in both]):  # noqa: ASYNC110 (untold)
+                    await asyncio.sleep(0.1)
 
 
 async def test_case_p22_without_a_way_the_node_carries_everything(

@@ -203,11 +203,24 @@ export interface P2POptions {
   };
 }
 
+export interface P2PConnection {
+  /** The other's URL. */
+  runtime: string;
+  /** Ours, whose `/status` tells of it. */
+  stub: string;
+  /** The last that was told. */
+  state: "" | "created" | "in-progress" | "live" | "disconnected" | "failed" | "ended";
+  /** Of what is sent now. */
+  way: "node" | "fencing" | "channel" | "resuming";
+}
+
 /** A runtime's direct connections. */
 export interface PeerToPeer {
   readonly handler: string;
   /** What registrations of this runtime's hyperties say besides. */
   readonly registration: { p2pHandler: string; p2pRequester: string };
+  /** An entry for each other runtime that there is, or was lately, a connection with. */
+  readonly connections: readonly P2PConnection[];
 }
 
 export interface RuntimeOptions extends BusOptions {

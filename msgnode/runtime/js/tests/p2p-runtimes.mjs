@@ -1,5 +1,6 @@
 /** Runtimes with direct connections, a node between them, and WebRTC that a test can break. */
 
+import assert from "node:assert/strict";
 import { MessageBus } from "../src/messagebus.js";
 import { answerTo, errorBody, isAnswerable } from "../src/messages.js";
 import { PeerToPeer } from "../src/p2p/peer-to-peer.js";
@@ -29,6 +30,7 @@ export class Net {
   }
 
   received(talker, message) {
+    if (talker.isGone) return;
     this.seen.push(message);
     const { to, type, body = {} } = message;
     const answer = (said) => talker.bring(answerTo(message, said));
@@ -45,7 +47,7 @@ export class Net {
       const value = this.registered[body.resource];
       answer(value ? { code: 200, value } : errorBody(404, "There is no such entry."));
     } else {
-      const found = this.claimed.get(to) ?? this.talkers.find(({ url }) => to.startsWith(`${url}/`));
+      const found = this.claimed.get(to) ?? this.talkers.find(({ url, isGone }) => !isGone && to.startsWith(`${url}/`));
       if (found) found.bring(message);
       else if (isAnswerable(message)) answer(errorBody(404, `Nobody listens to ${to}.`));
     }
@@ -62,6 +64,34 @@ export class Net {
     await this.clock.turn(milliseconds);
     await settled();
   }
+
+  /** What a request is answered, after a turn. */
+  async asked(answer) {
+    await this.turn();
+    return answer;
+  }
+
+  /** Two runtimes whose channel is in use in both directions. */
+  async connected(options, others = options) {
+    const [alice, bob] = [this.talker(options), this.talker(others)];
+    for (const { p2p } of [alice, bob]) p2p.start();
+    await this.turn();
+    assert.equal((await this.asked(alice.want(bob))).value.n, -1);
+    assert.deepEqual([alice.wayTo(bob), bob.wayTo(alice)], ["channel", "channel"]);
+    return [alice, bob];
+  }
+
+  /** All runtimes close, and nothing is left of them. */
+  async end() {
+    const closing = this.talkers.map(({ p2p }) => p2p?.close());
+    await this.turn(5_000);
+    await Promise.all(closing);
+    assert.equal(this.connections.size, 0, "no connection is left");
+    const left = [...this.claimed.keys()].filter((each) => each.startsWith("connection:"));
+    assert.deepEqual(left, [], "no connection object is left");
+    for (const { bus } of this.talkers) bus.close();
+    assert.equal(this.clock.timers, 0, "no timer is left");
+  }
 }
 
 /** A runtime with a hyperty that answers, and keeps what it is told. */
@@ -70,9 +100,11 @@ class Talker {
   got = []; // numbers, in their order
   byChannel = 0;
   states = [];
+  reasons = []; // of states, where one was given
   p2p = null;
+  isGone = false; // without a word to anybody
 
-  constructor(net, number, { hasP2P = true, timers, url = `runtime://d/${number}` }) {
+  constructor(net, number, { hasP2P = true, timers, handlerId, url = `runtime://d/${number}` }) {
     this.net = net;
     this.url = url;
     this.app = `${this.url}/app`;
@@ -84,18 +116,22 @@ class Talker {
     const stubs = { ofURL: (found) => (found === this.stub ? entry : undefined), get: () => entry };
     this.resolver = new Resolver(this.bus, { loads: 0 }, stubs, { homeDomain: "d", clock: net.clock });
     this.bus.resolver = this.resolver;
-    this.bus.addListener(`${this.url}/status`, ({ body }) => body.peer && this.states.push(body.value));
+    this.bus.addListener(`${this.url}/status`, ({ body }) => {
+      if (!body.peer) return;
+      this.states.push(body.value);
+      if (body.desc) this.reasons.push(body.desc);
+    });
     this.bus.addListener(this.app, (message) => this.heard(message));
     const RTCPeerConnection = class extends FakeConnection {
       constructor(configuration) {
         super(net, configuration);
       }
     };
-    if (hasP2P) this.p2p = new PeerToPeer(this.resolver, { timers }, { RTCPeerConnection });
+    if (hasP2P) this.p2p = new PeerToPeer(this.resolver, { timers, handlerId }, { RTCPeerConnection });
   }
 
   bring(message) {
-    this.bus.postFrom(this.stub, structuredClone(message));
+    if (!this.isGone) this.bus.postFrom(this.stub, structuredClone(message));
   }
 
   heard({ id, type, from, to, body }) {

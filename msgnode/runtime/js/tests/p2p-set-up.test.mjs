@@ -10,33 +10,10 @@ let net;
 beforeEach(() => {
   net = new Net();
 });
-afterEach(async () => {
-  const closing = net.talkers.map(({ p2p }) => p2p?.close());
-  await net.turn(5_000);
-  await Promise.all(closing);
-  assert.equal(net.connections.size, 0, "no connection is left");
-  const left = [...net.claimed.keys()].filter((each) => each.startsWith("connection:"));
-  assert.deepEqual(left, [], "no connection object is left");
-  for (const { bus } of net.talkers) bus.close();
-  assert.equal(net.clock.timers, 0, "no timer is left");
-});
+afterEach(() => net.end());
 
-/** Two runtimes whose channel is in use in both directions. */
-async function connected(options) {
-  const [alice, bob] = [net.talker(options), net.talker(options)];
-  for (const { p2p } of [alice, bob]) p2p.start();
-  await net.turn();
-  const answer = alice.want(bob);
-  await net.turn();
-  assert.equal((await answer).value.n, -1);
-  assert.deepEqual([alice.wayTo(bob), bob.wayTo(alice)], ["channel", "channel"]);
-  return [alice, bob];
-}
-
-async function asked(answer) {
-  await net.turn();
-  return answer;
-}
+const connected = (options) => net.connected(options);
+const asked = (answer) => net.asked(answer);
 
 test("P15 the first message goes by node and the next by channel; the node hears no more", async () => {
   const [alice, bob] = await connected();
@@ -61,7 +38,7 @@ test("P52 neither marks nor what names a runtime enters a channel", async () => 
   assert.ok(!net.frames.some((frame) => frame.includes('"peer"') || frame.includes('"via"')));
 });
 
-test("P17 P3 a hyperty is looked up once, and its runtime dialled", async () => {
+test("P16 P17 P3 a hyperty is looked up once, and its runtime dialled", async () => {
   const [alice, bob] = [net.talker(), net.talker()];
   for (const { p2p } of [alice, bob]) p2p.start();
   const url = "hyperty://d/echo";
@@ -73,6 +50,7 @@ test("P17 P3 a hyperty is looked up once, and its runtime dialled", async () => 
   for (let n = 0; n < 10; n += 1) ask(n);
   await net.turn();
   assert.deepEqual(bob.got, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  assert.equal(net.seen.filter(({ type, to }) => type === "create" && to === bob.p2p.handler).length, 1);
   assert.equal(net.seen.filter(({ type, to }) => type === "read" && to === "domain://registry.d").length, 1);
   assert.match((await asked(ask(10))).cameBy, /\/p2prequester\//);
 });

@@ -54,7 +54,7 @@ class Side {
   ask(method, params) {
     this.node.push(() => {
       const { link, world } = this.other;
-      const received = method === "fence" ? (link.fenceAsked(params.epoch, params.k) ? 0 : null) : link.resumeAsked(params.epoch, params.received);
+      const received = method === "fence" ? (link.fenceAsked(params.epoch, params.k) ? 0 : null) : link.resumeAsked(params.epoch, params.received, params.bye);
       this.other.node.push(() => this.link.answered(method, params, received, world.now));
     });
   }

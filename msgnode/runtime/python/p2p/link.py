@@ -23,7 +23,7 @@ from typing import Any
 
 from msgnode.runtime.python.messages import Message
 
-from .frames import BadFrame, Data, Piece, Sign, read, sign, write
+from .frames import BYES, BadFrame, Data, Piece, Sign, read, sign, write
 from .incoming import Incoming
 from .outlet import Outlet
 from .settings import P2PTimers
@@ -157,7 +157,8 @@ class Link:
         if self.way is not Way.NODE:
             self.way = Way.RESUMING
             self._due["resume"] = now + self._timers.resume
-        self._outlet.ask("resume", {"epoch": self.epoch, "received": self._incoming.received})
+        said = {"epoch": self.epoch, "received": self._incoming.received}
+        self._outlet.ask("resume", said | ({"bye": reason} if reason in BYES else {}))
 
     def _end_channel(self, reason: str) -> None:
         self.is_open = False
@@ -259,15 +260,15 @@ class Link:
 
     # --- from the channel to the node -------------------------------------------------------------
 
-    def resume_asked(self, epoch: str, received: int) -> int | None:
-        """The other side has lost the channel and got `received` of us.
+    def resume_asked(self, epoch: str, received: int, bye: object = None) -> int | None:
+        """The other side has lost the channel, or left it with a `bye`, and got `received` of us.
 
         Returns:
             What has arrived here, for the answer; None if the epoch is unknown (410).
         """
         if epoch == self.epoch:
             if self.is_open:
-                self._end_channel("closing")
+                self._end_channel(bye if isinstance(bye, str) and bye in BYES else "closing")
             if self.way is not Way.NODE:
                 self._settle(received)
         return self._ended.get(epoch)

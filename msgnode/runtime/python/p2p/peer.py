@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgnode.core import addresses
 from msgnode.runtime.python.listeners import Listening
@@ -18,6 +18,22 @@ from .settings import P2PTimers
 from .states import HANDLER, REQUESTER, Event, Redials, State, after
 
 MAX_WRAPS = 10_000  # requests that came on the channel and are not answered
+
+
+class Connection(NamedTuple):
+    """What the runtime knows of its connection with one other.
+
+    Attributes:
+        runtime: the other's URL.
+        stub: ours, whose `/status` tells of it.
+        state: the last that was told.
+        way: of what is sent now, "node" or "channel"; "fencing" and "resuming" in between.
+    """
+
+    runtime: str
+    stub: str
+    state: str
+    way: str
 
 
 class Owner(Protocol):
@@ -141,6 +157,14 @@ class Peer:
     def bye(self, reason: str) -> None:
         """Leave the channel in good order."""
         self._do(self.link.bye, reason)
+
+    def forbid(self) -> None:
+        """There must be no connection: end the set-up that runs, or the channel."""
+        if self.dialling is not None:
+            self.dialling.cancel()
+        if self.state is not State.LIVE:  # else the end of the channel says so
+            self.enter(Event.FORBIDDEN, "forbidden")
+        self.bye("forbidden")
 
     def wrap(self, key: tuple[str, str]) -> None:
         """The request came on the channel: the node does not expect the answer."""

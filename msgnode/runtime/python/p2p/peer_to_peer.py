@@ -24,16 +24,18 @@ from msgnode.runtime.python.destinations import NoDestination, destination
 from msgnode.runtime.python.listeners import Listening
 from msgnode.runtime.python.message_bus import Outside
 from msgnode.runtime.python.messages import Message, body_of, code_of
+from msgnode.runtime.python.qos import Qos
 from msgnode.runtime.python.resolver import Resolver
 
 from .arrivals import Arrivals
 from .known_peers import KnownPeers, StubTaken, plain
-from .peer import Peer
+from .peer import Connection, Peer
 from .senders import Whereabouts, is_for_node, without_peer
 from .set_up import SetUps
 from .settings import P2PSettings
-from .signalling import Invited, SetUpError, Talk, asked_of, count
+from .signalling import Invited, SetUpError, Talk, count
 from .states import NO_RETURN, Event, runtime_of_handler
+from .stub_requests import StubRequests
 
 REQUESTER_STUB = "hyperty-catalogue://catalogue.{}/.well-known/protocolstub/p2p-requester"
 
@@ -41,7 +43,7 @@ REQUESTER_STUB = "hyperty-catalogue://catalogue.{}/.well-known/protocolstub/p2p-
 class PeerToPeer:
     """The direct connections of one runtime. It takes the resolver's place on the bus."""
 
-    def __init__(self, settings: P2PSettings, resolver: Resolver, qos: Any = None) -> None:
+    def __init__(self, settings: P2PSettings, resolver: Resolver, qos: Qos | None = None) -> None:
         self.settings = settings
         self._bus = bus = resolver.bus
         self.handler = f"{bus.runtime_url}/p2phandler/{settings.handler_id or uuid.uuid4()}"
@@ -52,6 +54,7 @@ class PeerToPeer:
         self._whereabouts = Whereabouts(self._bus)
         self._set_ups = SetUps(self, settings, self._bus, self._talk, qos)
         self._arrivals = Arrivals(bus, self._whereabouts)
+        self._requests = StubRequests(bus, self._talk, self._known, self._set_ups, self._arrivals)
         self._working: set[asyncio.Task[None]] = set()
         self._listening: Listening = self._bus.add_listener(self.handler, self._signalled)
         self._sweep: asyncio.TimerHandle | None = None
@@ -62,6 +65,14 @@ class PeerToPeer:
     def peers(self) -> Mapping[str, Peer]:
         """The other runtimes that are known, by runtime URL."""
         return self._known.by_runtime
+
+    @property
+    def connections(self) -> list[Connection]:
+        """An entry for each other runtime that there is, or was lately, a connection with."""
+        return [
+            Connection(each.runtime, self._stub_of(each), str(each.state), str(each.link.way))
+            for each in self.peers.values()
+        ]
 
     @property
     def registration(self) -> dict[str, str]:
@@ -160,36 +171,11 @@ class PeerToPeer:
                 peer = self._known.of_stub(invited.stub)
                 self._set_ups.announced(peer, message, invited)
             elif message["type"] == "execute":
-                self._executed(message)
+                self._requests.take(message)
             else:
                 raise SetUpError(405, "A P2P stub takes create and execute.")
         except SetUpError as error:
             self._talk.answer(message, error.code, str(error))
-
-    def _executed(self, message: Message) -> None:
-        method, said = asked_of(message)
-        if method == "confirm":
-            self._set_ups.confirm(message, said)
-            return
-        peer = self._known.of_stub(message["from"])
-        if peer is None:
-            raise SetUpError(410, "There is no connection with that stub.")
-        match method:
-            case "fence":
-                if not peer.link.fence_asked(str(said.get("epoch")), count(said.get("k"))):
-                    raise SetUpError(410, "The epoch is unknown.")
-                self._talk.answer(message, 200)
-            case "resume":
-                got = peer.link.resume_asked(str(said.get("epoch")), count(said.get("received")))
-                if got is None:
-                    raise SetUpError(410, "The epoch is unknown.")
-                self._talk.answer(message, 200, "", {"epoch": said["epoch"], "received": got})
-            case "deliver":
-                if said.get("type") != "response" or not self.take(peer, said):
-                    raise SetUpError(403, "Only answers to what was asked are delivered so.")
-                self._talk.answer(message, 200)
-            case _:
-                raise SetUpError(405, "A P2P stub knows confirm, deliver, fence and resume.")
 
     # --- what peers need of us --------------------------------------------------------------------
 
@@ -228,13 +214,16 @@ class PeerToPeer:
 
     def tell_status(self, peer: Peer, desc: str) -> None:
         """Tell the runtime of a change of the peer's state."""
-        stub = peer.via if peer.is_requester else self.handler
+        stub = self._stub_of(peer)
         body = {"value": str(peer.state), "resource": peer.runtime}
         body |= {"desc": desc} if desc else {}
         self._bus.tell({"type": "update", "from": stub, "to": f"{stub}/status", "body": body})
         runtime = self._bus.runtime_url
         told = {"type": "update", "from": runtime, "to": f"{runtime}/status"}
         self._bus.tell({**told, "body": {**body, "resource": stub, "peer": peer.runtime}})
+
+    def _stub_of(self, peer: Peer) -> str:
+        return peer.via if peer.is_requester else self.handler
 
     def lost(self, peer: Peer, event: Event) -> None:
         """Dial a lost connection again, unless that is of no use."""

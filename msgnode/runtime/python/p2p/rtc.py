@@ -28,7 +28,10 @@ class BadDescription(ValueError):
 
 
 class RtcConnection:
-    """A peer connection; `on_open`, `on_frame`, `on_low` and `on_close` are set by who uses it."""
+    """A peer connection; `on_open`, `on_frame`, `on_low` and `on_close` are set by who uses it.
+
+    So is `on_end`, which is called once, when `close` has ended it.
+    """
 
     def __init__(
         self, ice_servers: Sequence[Mapping[str, Any]] = (), relay_only: bool = False
@@ -49,6 +52,7 @@ class RtcConnection:
         self.on_frame: Callable[[Any], None] = _nothing_with
         self.on_low: Callable[[], None] = _nothing
         self.on_close: Callable[[], None] = _nothing
+        self.on_end: Callable[[], None] = _nothing
         self._connection.on("datachannel", self._announced)
         self._connection.on("connectionstatechange", self._changed)
 
@@ -131,6 +135,7 @@ class RtcConnection:
                 while self._channel is not None and self._channel.bufferedAmount:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)  # aiortc says of no channel that it is empty
         await self._connection.close()
+        self.on_end()
 
 
 def _nothing() -> None:

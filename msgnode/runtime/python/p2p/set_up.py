@@ -12,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from msgnode.runtime.python.message_bus import MessageBus
 from msgnode.runtime.python.messages import Message
+from msgnode.runtime.python.qos import IceServers, Qos, QosRefused
 
 from .known_peers import plain
 from .peer import Peer
@@ -63,7 +65,7 @@ class SetUps:
     """
 
     def __init__(
-        self, peers: Peers, settings: P2PSettings, bus: MessageBus, talk: Talk, qos: Any
+        self, peers: Peers, settings: P2PSettings, bus: MessageBus, talk: Talk, qos: Qos | None
     ) -> None:
         self._peers = peers
         self._settings = settings
@@ -92,12 +94,14 @@ class SetUps:
         timers, talk = self._settings.timers, self._talk
         peer.begin(True, peer.via, peer.handler)
         began, epoch = time.time(), secrets.token_hex(8)
-        rtc, opened = await self._new_rtc(peer, epoch)
+        rtc: RtcConnection | None = None
+        opened = asyncio.Event()
         answered = self._answers[epoch] = asyncio.get_running_loop().create_future()
         made: ConnectionObject | None = None
         try:
             async with asyncio.timeout(timers.set_up):
                 self._peers.signals(peer, peer.handler)
+                rtc = await self._new_rtc(peer, epoch, opened)
                 described = await rtc.offer()
                 await self._peers.claim(peer)
                 url = talk.new_object(peer.via)
@@ -139,20 +143,24 @@ class SetUps:
             peer.enter(Event.BROKEN, text)
 
     def _end_set_up(
-        self, made: ConnectionObject | None, rtc: RtcConnection, opened: asyncio.Event
+        self, made: ConnectionObject | None, rtc: RtcConnection | None, opened: asyncio.Event
     ) -> None:
         if made is not None:
             self._objects.pop(made.url, None)
             made.free()
-        if not opened.is_set():
+        if rtc is not None and not opened.is_set():
             rtc.close()
 
-    async def _new_rtc(self, peer: Peer, epoch: str) -> tuple[RtcConnection, asyncio.Event]:
-        servers = self._settings.ice_servers
+    async def _new_rtc(self, peer: Peer, epoch: str, opened: asyncio.Event) -> RtcConnection:
+        """A connection; what is reserved for it is given back when it is closed."""
+        servers: Sequence[Mapping[str, Any]] = self._settings.ice_servers
+        reserved: IceServers | None = None
         if self._settings.reserve and self._qos is not None:
-            servers = tuple((await self._qos.ice_servers(["data"], servers)).ice_servers)
+            reserved = await self._qos.ice_servers(["data"], servers)
+            servers = reserved.configuration["iceServers"]
         rtc = RtcConnection(servers, self._settings.relay_only)
-        opened = asyncio.Event()
+        if reserved is not None:
+            rtc.on_end = partial(self._give_back, reserved)
 
         def open_() -> None:
             opened.set()
@@ -160,7 +168,16 @@ class SetUps:
             peer.opened(rtc, epoch)
 
         rtc.on_open = open_
-        return rtc, opened
+        return rtc
+
+    def _give_back(self, reserved: IceServers) -> None:
+        async def release() -> None:
+            try:
+                await reserved.release()
+            except QosRefused as refusal:
+                self._bus.report("qos.not-released", f"A reservation stays for its time: {refusal}")
+
+        self._peers.spawn(release())
 
     # --- being dialled ----------------------------------------------------------------------------
 
@@ -199,7 +216,7 @@ class SetUps:
                     raise SetUpError(429, "This runtime knows too many others at the moment.")
                 self._peers.signals(peer, invited.stub)
                 peer.begin(False, talk.handler, invited.stub)
-                rtc, opened = await self._new_rtc(peer, invited.epoch)
+                rtc = await self._new_rtc(peer, invited.epoch, opened)
                 offered = await talk.described(invited.url, talk.handler)
                 described = await rtc.answer(offered)
                 url = talk.new_object(talk.handler)
@@ -221,8 +238,7 @@ class SetUps:
             if peer is not None and peer.state in (State.CREATED, State.IN_PROGRESS):
                 peer.enter(Event.BROKEN, str(error))
         finally:
-            if rtc is not None:
-                self._end_set_up(made, rtc, opened)
+            self._end_set_up(made, rtc, opened)
 
     def announced(self, peer: Peer | None, message: Message, invited: Invited) -> None:
         """The other side has answered our invitation. Raises SetUpError."""

@@ -83,7 +83,7 @@ class Side:
             answer = ("fence", what, 0 if is_known else None)
             self.other.to_node_queue.append(("answer", answer))
         elif kind == "resume":
-            received = link.resume_asked(what["epoch"], what["received"])
+            received = link.resume_asked(what["epoch"], what["received"], what.get("bye"))
             self.other.to_node_queue.append(("answer", ("resume", what, received)))
         elif kind == "answer":
             method, params, received = what

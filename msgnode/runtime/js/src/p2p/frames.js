@@ -11,7 +11,7 @@
 export const PIECE = 16_384; // characters of one piece
 const MAX_MESSAGE = 1024 * 1024;
 const MAX_PIECES = (2 * MAX_MESSAGE) / PIECE;
-const BYES = ["idle", "closing", "forbidden"];
+export const BYES = ["idle", "closing", "forbidden"];
 const SIGNS = ["fenceAck", "ack", "ping", "pong"];
 
 /** A frame that cannot be read; the text names what is wrong. */

@@ -15,7 +15,7 @@
  * - Time is passed in; `due()` is when `tick()` is needed next.
  */
 
-import { BadFrame, read, sign, write } from "./frames.js";
+import { BYES, BadFrame, read, sign, write } from "./frames.js";
 import { Incoming } from "./incoming.js";
 import { Queue } from "./queue.js";
 import { TIMERS } from "./settings.js";
@@ -171,7 +171,8 @@ export class Link {
       this.way = "resuming";
       this.#due.set("resume", now + this.#timers.resume);
     }
-    this.#outlet.ask("resume", { epoch: this.epoch, received: this.#incoming.received });
+    const bye = BYES.includes(reason) ? { bye: reason } : {}; // it may be there before the channel's own
+    this.#outlet.ask("resume", { epoch: this.epoch, received: this.#incoming.received, ...bye });
   }
 
   #endChannel(reason) {
@@ -273,9 +274,9 @@ export class Link {
    *
    * @returns what has arrived here, for the answer; null if the epoch is unknown (410)
    */
-  resumeAsked(epoch, received) {
+  resumeAsked(epoch, received, bye = null) {
     if (epoch === this.epoch) {
-      if (this.isOpen) this.#endChannel("closing");
+      if (this.isOpen) this.#endChannel(BYES.includes(bye) ? bye : "closing");
       if (this.way !== "node") this.#settle(received);
     }
     return this.#ended.get(epoch) ?? null;

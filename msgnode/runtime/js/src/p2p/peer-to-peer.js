@@ -21,8 +21,9 @@ import { Peer } from "./peer.js";
 import { Whereabouts, isForNode, withoutPeer } from "./senders.js";
 import { SetUps } from "./set-up.js";
 import { settingsOf } from "./settings.js";
-import { SetUpError, Talk, askedOf, countOf, invitedBy } from "./signalling.js";
-import { NO_RETURN, Redials, plain, runtimeOfHandler } from "./states.js";
+import { SetUpError, Talk, countOf, invitedBy } from "./signalling.js";
+import { NO_RETURN, plain, runtimeOfHandler } from "./states.js";
+import { StubRequests } from "./stub-requests.js";
 
 const CLOSE_TIME = 1_000; // ms in which what was sent may arrive before the channels are closed
 
@@ -37,6 +38,7 @@ export class PeerToPeer {
   #talk;
   #whereabouts;
   #arrivals;
+  #requests;
   #setUps;
   #listening;
   #sweep = null;
@@ -58,8 +60,14 @@ export class PeerToPeer {
     this.#whereabouts = new Whereabouts(this.#bus);
     this.#arrivals = new Arrivals(this.#bus, this.#whereabouts);
     this.#setUps = new SetUps(this, this.#settings, this.#bus, this.#talk, platform);
+    this.#requests = new StubRequests(this.#bus, { talk: this.#talk, known: this.known, setUps: this.#setUps, arrivals: this.#arrivals });
     this.#listening = this.#bus.addListener(this.handler, (message) => this.#signalled(message));
     resolver.peers = this;
+  }
+
+  /** An entry for each other runtime that there is, or was lately, a connection with. */
+  get connections() {
+    return [...this.known].map((peer) => ({ runtime: peer.runtime, stub: this.#stubOf(peer), state: peer.state, way: peer.link.way }));
   }
 
   /** What the registrations of this runtime's hyperties and data objects say besides. */
@@ -153,34 +161,12 @@ export class PeerToPeer {
       else if (message.type === "create") {
         const invited = invitedBy(message);
         this.#setUps.announced(this.known.ofStub(invited.stub), message, invited);
-      } else if (message.type === "execute") this.#executed(message);
+      } else if (message.type === "execute") this.#requests.take(message);
       else throw new SetUpError(405, "A P2P stub takes create and execute.");
     } catch (error) {
       if (!(error instanceof SetUpError)) throw error;
       this.#talk.answer(message, error.code, error.message);
     }
-  }
-
-  #executed(message) {
-    const { method, said } = askedOf(message);
-    if (method === "confirm") {
-      this.#setUps.confirm(message, said);
-      return;
-    }
-    const peer = this.known.ofStub(message.from);
-    if (!peer) throw new SetUpError(410, "There is no connection with that stub.");
-    const epoch = String(said.epoch);
-    if (method === "fence") {
-      if (!peer.fenceAsked(epoch, countOf(said.k))) throw new SetUpError(410, "The epoch is unknown.");
-      this.#talk.answer(message, 200);
-    } else if (method === "resume") {
-      const received = peer.resumeAsked(epoch, countOf(said.received));
-      if (received === null) throw new SetUpError(410, "The epoch is unknown.");
-      this.#talk.answer(message, 200, "", { epoch, received });
-    } else if (method === "deliver") {
-      if (said.type !== "response" || !this.take(peer, said)) throw new SetUpError(403, "Only answers to what was asked are delivered so.");
-      this.#talk.answer(message, 200);
-    } else throw new SetUpError(405, "A P2P stub knows confirm, deliver, fence and resume.");
   }
 
   // --- what peers need of us ----------------------------------------------------------------------
@@ -216,11 +202,15 @@ export class PeerToPeer {
 
   /** Tell the runtime of a change of the peer's state. */
   tellStatus(peer, desc) {
-    const stub = peer.isRequester ? peer.via : this.handler;
+    const stub = this.#stubOf(peer);
     const runtime = this.#bus.runtimeURL;
     const said = { value: peer.state, ...(desc ? { desc } : {}) };
     this.#tell(stub, { ...said, resource: peer.runtime });
     this.#tell(runtime, { ...said, resource: stub, peer: peer.runtime });
+  }
+
+  #stubOf(peer) {
+    return peer.isRequester ? peer.via : this.handler;
   }
 
   #tell(from, body) {

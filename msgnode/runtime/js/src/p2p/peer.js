@@ -115,8 +115,8 @@ export class Peer {
     return this.link.fenceAsked(epoch, k);
   }
 
-  resumeAsked(epoch, received) {
-    const got = this.link.resumeAsked(epoch, received);
+  resumeAsked(epoch, received, bye) {
+    const got = this.link.resumeAsked(epoch, received, bye);
     this.#arm();
     return got;
   }
@@ -124,6 +124,14 @@ export class Peer {
   /** Leave the channel in good order. */
   bye(reason) {
     this.#do((now) => this.link.bye(reason, now));
+  }
+
+  /** There must be no connection: end the set-up that runs, or the channel. */
+  forbid() {
+    this.dialling?.cancel();
+    this.dialling = null;
+    if (this.state !== "live") this.enter("forbidden", "forbidden"); // else the end of the channel says so
+    this.bye("forbidden");
   }
 
   /** The request came on the channel: the node does not expect the answer. */
