@@ -35,8 +35,6 @@ def peers(federation: Federation) -> Iterator[Metric]:
     for link in links:
         restarts.add_metric((link.peer.domain,), link.exchange.counters.restarts)
     yield restarts
-    text = "Addresses that are subscribed at a peer, or asked for, for those who observe them here."
-    yield _gauge("subscriptions", text, {each: len(each.subscriptions) for each in links})
     text = "Messages that wait for a peer."
     yield _gauge("queue", text, {each: len(each.exchange.queue) for each in links})
     text = "How long the first of them has waited."
