@@ -19,6 +19,8 @@ _BESIDES = (
     ("last answer", "last_answer_s", " s", 2),
     ("processor time of each", "cpu_ms_each", " ms", 2),
     ("processor time of each", "us_per_update", " µs", 0),
+    ("batches between workers", "batches_of_an_answer", "", 1),
+    ("sessions of others known", "sessions_known", "", 0),
     ("held back", "held_back", "", 0),
     ("memory", "memory_mb", " MB", 0),
     ("files", "files", "", 0),

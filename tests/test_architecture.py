@@ -8,9 +8,6 @@ MAX_LINES = 350
 LONGER = {
     "msgnode/core/explanations.py": "one table of texts",
     "msgnode/runtime/python/protostub.py": "one file, as the catalogue serves it",
-    "msgnode/workers/cluster.py": "to be cut",
-    "msgnode/workers/replication.py": "to be cut",
-    "msgnode/workers/transport.py": "to be cut",
 }
 """Files that may have more lines, and why."""
 

@@ -1,8 +1,9 @@
-"""What a subscription costs the other workers: told to all of them, or to those that send there.
+"""What an answer of 200 costs the other workers, and what they cost one that comes.
 
 The workers' own code (transport, replicator, interest, directory) of 2 to 40 workers in one
-process, on a Redis of the bench's own. Told to all is how it was until decision 0004: all
-acknowledge. To every other address another worker sends something.
+process, on a Redis of the bench's own. A subscription is told to those that send there, an
+allocation to nobody: it is entered in the directory. Told to all is how both were until decisions
+0004 and 0005: all acknowledge. To every other address another worker sends something.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ from .workers import redis_of
 
 WORKERS, QUICK = (2, 10, 40), (2, 10)
 ALL, SENDERS = "told to all workers", "told to those that send there"
+ALLOCATED = "an allocation, told to nobody"
 SUBSCRIPTIONS = 100
 CHANGES = 2_000  # a second, of other sessions; every worker is told of each
 MOST_BESIDE = 10  # workers of one process that can be
-REMOTE = 20_000  # sessions of others
+REMOTE = 20_000  # sessions of others, all of which are watched
+THERE, QUICK_THERE = 100_000, 2_000  # sessions of others beside which a worker comes
 _TIMEOUT = 10.0
 
 
@@ -80,12 +83,16 @@ class _Worker:
         self.names = OwnNames(
             self.directory, self.table, self.transport, lambda epoch: False, lambda epoch: False
         )
-        self.replicator = TableReplicator(self.table, self.transport, self, self.names)  # type: ignore[arg-type]
         self.interest = Interest(self.directory, self.table, self.transport, self.names)
-        self.interest.copies = self.replicator
+        self.replicator = TableReplicator(
+            self.table,
+            self.transport,
+            self,  # type: ignore[arg-type]
+            self.names,
+            self.interest,
+        )
         self.names.begin(HOLDS, ())
-        self.replicator.interest = self.interest
-        self.replicator.moves = Moves()  # type: ignore[assignment]
+        self.replicator.move_by(Moves())  # type: ignore[arg-type]
         self.homes = Homes(
             self.directory,
             self.transport,
@@ -128,11 +135,12 @@ class _Worker:
 
 
 def measure(plan: Plan) -> PartResult:
-    result = PartResult("subscription", "A subscription, until it is answered", unit="ms",
-                        headline="p50_ms")  # fmt: skip
+    title = "A subscription or allocation, until it is answered"
+    result = PartResult("subscription", title, unit="ms", headline="p50_ms")
     with redis_of(plan) as url:
         for workers in QUICK if plan.quick else WORKERS:
             asyncio.run(_answers(plan, url, workers, result))
+        asyncio.run(_comes(plan, url, QUICK_THERE if plan.quick else THERE, result))
     asyncio.run(_memory(result))
     return result
 
@@ -148,14 +156,16 @@ async def _answers(plan: Plan, url: str, workers: int, result: PartResult) -> No
     for beside in (0, CHANGES) if workers <= MOST_BESIDE else (0,):
         title = f"{workers} workers, {beside:,} changes a second beside it"
         busy = asyncio.create_task(_change(there, beside))
-        for turn in plan.rotations((ALL, SENDERS)):
+        for turn in plan.rotations(tuple(_WAYS)):
             for name in turn:
-                say = _told_to_all if name == ALL else _told_to_senders
-                result.case(title, name).samples.append(await _timed(one, sender, there, say))
+                sample = await _timed(one, sender, there, _WAYS[name])
+                result.case(title, name).samples.append(sample)
         busy.cancel()
-        senders, everybody = (result.case(title, name) for name in (SENDERS, ALL))
-        result.ratios.append(ratio(senders, everybody, key="p50_ms", wants="at most"))
-        plan.say(f"{title}: {senders.samples[-1]} {everybody.samples[-1]}")
+        everybody = result.case(title, ALL)
+        for name in (SENDERS, ALLOCATED):
+            case = result.case(title, name)
+            result.ratios.append(ratio(case, everybody, key="p50_ms", wants="at most"))
+        plan.say(f"{title}: {[result.case(title, name).samples[-1] for name in _WAYS]}")
     await asyncio.gather(*(each.close() for each in there))
 
 
@@ -221,6 +231,46 @@ async def _told_to_senders(worker: _Worker, session: _Session, address: str) -> 
     worker.table.subscribe(address, session)  # type: ignore[arg-type]
     if (heard := worker.names.barrier()) is not None:
         await heard
+
+
+async def _allocated(worker: _Worker, session: _Session, address: str) -> None:
+    worker.table.allocate(address, session)  # type: ignore[arg-type]
+    if (entered := worker.names.entered()) is not None:
+        await entered
+
+
+_WAYS = {ALL: _told_to_all, SENDERS: _told_to_senders, ALLOCATED: _allocated}
+
+
+async def _comes(plan: Plan, url: str, sessions: int, result: PartResult) -> None:
+    """A worker comes that is to be ready beside so many sessions of three others."""
+    secret = uuid.uuid4().hex
+    there: list[_Worker] = []
+    for _ in range(3):
+        worker = _Worker(url, secret)
+        await worker.start(there)
+        there.append(worker)
+    for number in range(sessions):
+        worker = there[number % 3]
+        session = worker.enter()
+        worker.table.allocate(f"hyperty://example.org/{uuid.uuid4()}", session)  # type: ignore[arg-type]
+        if number % 1_000 == 999:
+            for each in there:
+                if (entered := each.names.entered()) is not None:
+                    await entered
+    title = f"beside {sessions:,} sessions of others"
+    for _ in range(plan.rounds):
+        comes = _Worker(url, secret)
+        began = time.perf_counter()
+        await comes.start(there)
+        sample = {"p50_ms": 1000 * (time.perf_counter() - began)}
+        sample["sessions_known"] = float(len(comes.replicator.remotes))
+        result.case(title, "a worker that comes, until it is ready").samples.append(sample)
+        await comes.close()
+        for each in there:
+            each.transport.forget(each.transport.peers[comes.transport.me.epoch])
+        plan.say(f"{title}: {sample}")
+    await asyncio.gather(*(each.close() for each in there))
 
 
 async def _memory(result: PartResult) -> None:

@@ -18,7 +18,7 @@ from msgnode.launch.redis import own_redis
 HERE, ACROSS = "one worker", "two workers over Redis"
 LOADS = ((1, 1, 100), (10, 10, 100), (10, 10, 1_000), (10, 10, 10_000))
 QUICK = ((10, 10, 100),)
-TARGETS = {(10, 10, 100): 0.3}
+TARGETS = {(10, 10, 100): 0.7, (10, 10, 1_000): 0.65, (10, 10, 10_000): 0.65}
 SESSIONS = 1_000
 
 

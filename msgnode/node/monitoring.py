@@ -77,7 +77,7 @@ class Monitoring:
             export.sent if export is not None else None,
         )
         if cluster is not None:
-            cluster.replicator.traces = self.tracer
+            cluster.replicator.frames.traces = self.tracer
         taps = Taps(pipeline.watch)
         talkers = Talkers(partial(taps.put, "talkers"))
         sessions = node.sessions.sessions

@@ -13,7 +13,6 @@ from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.session_factory import SessionSettings
 from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
 from msgnode.traffic.retention import raw_url
-from msgnode.workers.cluster import ClusterLimits
 
 from .alarms import Alarms
 
@@ -85,15 +84,4 @@ def record(domain: str, worker: str, alarms: Alarms) -> ParquetRecorder | None:
         worker=worker,
         raise_alarm=alarms.raise_from_thread,
         clear_alarm=alarms.clear_from_thread,
-    )
-
-
-def cluster_limits() -> ClusterLimits:
-    """Of what workers do for one another."""
-    limits: dict[str, Any] = settings.NODE
-    return ClusterLimits(
-        timeout=limits["WORKER_TIMEOUT"],
-        outbox_bytes=limits["OUTBOX_BYTES"],
-        stores=settings.STORE_FOR_DETACHED,
-        requests=request_limits(),
     )

@@ -295,7 +295,7 @@ class Parts:
         """Join the rooms, which are complete, to the other workers."""
         cluster = Cluster(
             transport,
-            options.cluster_limits(),
+            options.session_settings(),
             self.table,
             self.sessions,
             self.allocation,

@@ -6,7 +6,8 @@ from typing import Any
 
 from django.conf import settings
 
-from msgnode.workers.transport import PeerTransport, channel_layer
+from msgnode.workers.inbox import channel_layer
+from msgnode.workers.transport import PeerTransport
 from msgnode.workers.worker_process import WorkerId
 
 from .alarms import Alarms

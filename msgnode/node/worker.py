@@ -24,9 +24,9 @@ from msgnode.sessions.store import SessionStore
 from msgnode.storage import alarms
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers.fencing import note_fencing
+from msgnode.workers.inbox import LAYER_AWAY, LAYER_FULL
 from msgnode.workers.lone import register_alone
 from msgnode.workers.membership_store import READY, STARTING, retire
-from msgnode.workers.transport import LAYER_AWAY, LAYER_FULL
 from spark.freshness import watch_reports
 
 from .parts import Parts

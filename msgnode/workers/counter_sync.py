@@ -1,7 +1,7 @@
-"""Counters common to the workers of a node, as G-counters: each worker counts for itself, at once,
-and sends the others its own sums, which they add up.
+"""Counters common to the workers of a node, as G-counters.
 
 Rules
+- Each worker counts for itself, at once, and sends the others its own sums, which they add up.
 - Every SYNC_INTERVAL seconds a worker sends the counters that changed. So the count that a decision
   sees lacks at most what other workers took in within SYNC_INTERVAL and the way to it.
 - A worker that is new, or was unreachable, is sent everything; also what ended workers counted.
@@ -35,8 +35,10 @@ _NUMBERS = 32  # bytes of a report beside its key
 
 @dataclass(slots=True)
 class _Pending:
-    """What a peer is still to be told, in the stream it is to be told in; the counters marked with
-    True with what ended workers counted."""
+    """What a peer is still to be told, in the stream it is to be told in.
+
+    Counters that are marked with True are told with what ended workers counted.
+    """
 
     stream: int
     counters: dict[str, dict[Counter, bool]] = field(default_factory=dict)

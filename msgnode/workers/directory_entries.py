@@ -31,7 +31,9 @@ class Holdings(Protocol):
     """The sessions of this worker, and what they hold."""
 
     @property
-    def sessions(self) -> Mapping[str, Listener]: ...
+    def sessions(self) -> Mapping[str, Listener]:
+        """By id."""
+        ...
 
     def holdings(self, session_id: str) -> tuple[list[str], list[str], list[str]]:
         """The addresses a session owns, has subscribed, has learned."""

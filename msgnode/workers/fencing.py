@@ -22,8 +22,13 @@ _AT_ONCE = 500
 
 
 def note_fencing(me: WorkerId, why: str, missed: Iterable[str]) -> None:
-    """Retire the epoch, raise an alarm, and name the sessions of other workers that miss something.
-    Blocks until the database takes it."""
+    """Retire the epoch and raise an alarm. Blocks until the database takes it.
+
+    Args:
+        me: the worker, by its epoch that has ended.
+        why: its lease is lost.
+        missed: the sessions of other workers that miss something, which are told so.
+    """
     while True:
         try:
             membership_store.retire(me.epoch)

@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 from msgnode.bus.ports import DeliveryResult, Response
+from msgnode.bus.return_paths import ReturnPaths
 from msgnode.core.faults import FAULTS
 
 from . import protocol
@@ -83,8 +84,12 @@ class HandoverHost(Protocol):
         """Frames for the session were lost: tell it."""
         ...
 
-    async def take_over(self, session_id: str) -> None:
-        """Take a session from the database, if the lease of its worker has ended."""
+
+class Successor(Protocol):
+    """What is done when the worker that has a session has ended."""
+
+    async def take_over(self, epochs: list[str], ids: list[str]) -> None:
+        """Take sessions from the database, if the lease of their worker has ended."""
         ...
 
     def has_died(self, peer: Peer) -> bool:
@@ -125,26 +130,30 @@ class Handover:
         transport: PeerTransport,
         replicator: TableReplicator,
         host: HandoverHost,
-        seconds: float,
+        successor: Successor,
         limit: int,
+        return_paths: ReturnPaths,
     ) -> None:
         self._transport = transport
         self._replicator = replicator
         self._host = host
-        self._seconds = seconds
+        self._successor = successor
+        self._seconds = transport.timeout
         self._limit = limit
+        self._return_paths = return_paths
         self._arrivals: dict[str, _IncomingSession] = {}
         self._leaving: dict[str, Peer] = {}
         self._wanted: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        replicator.moves = self
-        replicator.announcements.is_leaving = self.is_leaving
+        replicator.move_by(self)
 
     # --- receiving --------------------------------------------------------------------------------
 
     async def fetch(self, session_id: str) -> None:
-        """Have a session of another worker come here, if it can be had at all; one that leaves for
-        another worker comes back once it is there."""
+        """Have a session of another worker come here, if it can be had at all.
+
+        One that leaves for another worker comes back once it is there.
+        """
         limit = monotonic() + 2 * self._seconds
         while (
             session_id in self._replicator.remotes
@@ -158,18 +167,19 @@ class Handover:
             wanted = self._wanted.setdefault(session_id, asyncio.get_running_loop().create_future())
             is_settled = session_id not in self._arrivals and session_id not in self._leaving
             if remote is not None and is_settled:
-                if not remote.peer.is_up or self._host.has_died(remote.peer):
+                if not remote.peer.is_up or self._successor.has_died(remote.peer):
                     self._wanted.pop(session_id, None)
-                    await self._host.take_over(session_id)
+                    await self._successor.take_over([], [session_id])
                     await asyncio.sleep(_TRY_AGAIN)
                     continue
                 remote.peer.out.put(RequestSession(session_id))
             done, _ = await asyncio.wait([wanted], timeout=self._seconds)
             if not done:
                 self._wanted.pop(session_id, None)
-                await self._host.take_over(session_id)
+                await self._successor.take_over([], [session_id])
 
     def take(self, peer: Peer, session_id: str, message: AnyFrame) -> bool:
+        """A frame for a session that is not here; whether it was taken."""
         arrival = self._arrivals.get(session_id)
         if arrival is not None:
             (arrival.put if peer is arrival.giver else arrival.hold)(message.frame)
@@ -177,10 +187,11 @@ class Handover:
         remote = self._replicator.remotes.get(session_id)
         if remote is None:
             return False
-        self._replicator.forward(remote, message)  # maybe to the very worker that sent it
+        self._replicator.frames.forward(remote, message)  # maybe to the very worker that sent it
         return True
 
     def take_response(self, peer: Peer, session_id: str, frame: bytes, response: Response) -> None:
+        """A response for a session that is not here."""
         arrival = self._arrivals.get(session_id)
         remote = self._replicator.remotes.get(session_id)
         if arrival is not None and self._host.has_asked(arrival.session, response):
@@ -189,6 +200,7 @@ class Handover:
             remote.deliver_response(frame, response)
 
     def heard(self, peer: Peer, message: protocol.AnyMessage) -> None:
+        """Do what a peer has said of sessions that change their worker."""
         match message:
             case RequestSession(session):
                 self._start(self._give(session, peer))
@@ -198,12 +210,13 @@ class Handover:
                 self._replicator.announcements.taken_in(session, {*told, peer.epoch})
                 self._arrives(session, state, peer)
             case TransferEnd(session, paths):
-                self._replicator.take_return_paths(session, paths)
+                for path in paths:
+                    self._return_paths.remember(path, session)
                 self._has_arrived(session)
             case SessionMoved(sessions, epoch):
                 self._moved(peer, sessions, epoch)
             case Goodbye():
-                self._host.left(peer)
+                self._successor.left(peer)
 
     def _arrives(self, session_id: str, state: bytes, peer: Peer) -> None:
         remote = self._replicator.remotes.pop(session_id, None)
@@ -299,8 +312,10 @@ class Handover:
             if settled is not None:
                 await settled
             if peer.is_up:
-                paths = self._replicator.return_paths(session_id)
+                paths = self._return_paths.of(session_id)
                 peer.out.put(TransferEnd(session_id, paths), 256 * len(paths))
+            if (arrived := self._transport.done_by(peer.epoch)) is not None:
+                await arrived  # until then who looks for the session may ask here
         finally:
             del self._leaving[session_id]
             self._settle(session_id)

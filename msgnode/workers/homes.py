@@ -1,7 +1,7 @@
 """Who holds or hears an address on other workers: asked where the address is at home.
 
 The homes of a name are the workers that have sessions at it. They are in the directory
-(interest.py), and each says itself which sessions these are (replication.py).
+(interest.py), and each says itself which sessions these are (announcements.py).
 
 Rules
 - Before a message is judged, all that are at the names of its recipients (the address, and what is

@@ -3,7 +3,7 @@
 Rules
 - Before a message is routed the names of its recipient are watched: every worker that is entered
   there (own_names.py) has said which of its sessions are, and says every change. They stand in the
-  routing table then (replication.py).
+  routing table then (copies.py).
 - What is not watched any more, because so much else is, is taken out of the table.
 - Of a message to listeners that could not be found out, those miss something that are found later
   and were not known then: they are told of a gap.
@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Protocol
 
 from msgnode.bus.table import RoutingTable
 from msgnode.core.addresses import names_of
 from msgnode.redis.directory import Directory, Kind
 
-from .own_names import WATCHES, OwnNames, Sessions, in_parts
+from .own_names import WATCHES, OwnNames, in_parts
 from .peer import Peer
 from .protocol import Unwatch
 from .remote import RemoteSession
@@ -30,8 +30,12 @@ MOST_WATCHED = 50_000
 MOST_MISSED = 10_000
 
 
-class Copies(Sessions, Protocol):
+class Copies(Protocol):
     """The sessions of other workers that are in the routing table."""
+
+    def remotes_at(self, name: str) -> Iterator[RemoteSession]:
+        """The sessions of other workers at a name."""
+        ...
 
     def evict(self, name: str) -> dict[Peer, list[str]]:
         """Take out who is at a name; the sessions that are not in the table any more."""

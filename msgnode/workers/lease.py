@@ -81,10 +81,12 @@ class Lease:
 
     @property
     def is_lost(self) -> bool:
+        """Whether this worker serves nothing more."""
         return bool(self.why_lost)
 
     @property
     def is_held(self) -> bool:
+        """Whether it runs, by the clock."""
         return not self.why_lost and now() < self._until
 
     def begin(self, sent: float) -> None:
@@ -180,9 +182,8 @@ class Lease:
     # --- who waits for it -------------------------------------------------------------------------
 
     def _when_held(self, then: Callable[[], None]) -> None:
-        """Call back once the lease is held again; a worker that has lost it calls nobody back: its
-        sockets are closed."""
-        if not self.why_lost:
+        """Call back once the lease is held again."""
+        if not self.why_lost:  # else the sockets of who asks are closed
             self._waiting.append(then)
             asyncio.ensure_future(self.renew())  # noqa: RUF006  (kept by the lease itself)
 

@@ -35,17 +35,22 @@ def register(me: WorkerId, lease: float) -> list[models.Worker]:
 
 
 def renew(epoch: str, lease: float, **figures: Any) -> bool:
-    """Have the lease run for so many seconds from now, and note how the worker is; False if the
-    epoch is retired."""
+    """Have the lease run for so many seconds from now, and note how the worker is.
+
+    Returns:
+        False if the epoch is retired.
+    """
     row = models.Worker.objects.filter(epoch=epoch)
     return bool(row.update(seen_at=Now(), lease_until=_from_now(lease), **figures))
 
 
 def is_registered(epoch: str) -> bool:
+    """Whether nobody has retired a worker."""
     return models.Worker.objects.filter(epoch=epoch).exists()
 
 
 def list_others(me: WorkerId) -> list[models.Worker]:
+    """The workers besides this one that nobody has retired."""
     return list(models.Worker.objects.exclude(epoch=me.epoch))
 
 

@@ -127,11 +127,15 @@ class OwnNames:
                         watched.discard(name)
 
     def gone(self, held: Collection[str], heard: Collection[str], epoch: str) -> None:
-        """A session that is there is with another worker now."""
+        """A session that is there is with another worker now, which may not have heard of it yet.
+
+        Until it has, who looks for the session finds this worker as well, and is told where it is.
+        """
         for kind, names in ((HOLDS, held), (LISTENS, heard)):
             for name in names:
                 self._directory.claim(Kind.NAME, name, kind + epoch)
-        self.left({*held, *heard})
+        gone = {*held, *heard}
+        after_barrier(lambda: self._transport.done_by(epoch), lambda: self.left(gone))
 
     def holds(self, name: str) -> bool:
         """Whether a session of this worker holds exactly this name, or has spoken as it."""

@@ -8,6 +8,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
+from .protocol import BarrierRequest
 from .window import ReceiveWindow, SendWindow
 
 
@@ -64,9 +65,22 @@ class Peer:
 
     @property
     def is_known(self) -> bool:
-        """Whether all that it has is known here: its snapshot has come whole, and it has not begun
-        another stream since."""
+        """Whether all that it has is known here."""
+        # Its snapshot has come whole, and it has not begun another stream since.
         return self.known_stream == self.told_stream
+
+    def figures(self) -> dict[str, Any]:
+        """The link as it is, for the operator."""
+        return {
+            "to": self.name,
+            "state": "up" if self.is_up else "down",
+            "waiting_bytes": self.out.bytes,
+            "batches": self.out.batches,
+            "resent": self.out.resent,
+            "gaps": self.incoming.gaps,
+            "missed": self.incoming.missed,
+            "lost": self.given_up,
+        }
 
     def settle(self, mark: int) -> None:
         """The peer has done everything up to this change."""
@@ -93,6 +107,27 @@ class Peer:
             relieved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.out.when_writable(partial(_done, relieved))
             await relieved
+
+
+def acknowledged_by(late: list[tuple[Peer, int]]) -> asyncio.Future[None] | None:
+    """Ask these peers to say when they have done what they were told until a change.
+
+    Args:
+        late: the peers that have not said so yet, each with the change.
+
+    Returns:
+        Done when all have, or are down; None for nobody.
+    """
+    if not late:
+        return None
+    acknowledgement = Acknowledgement(len(late))
+    now = monotonic()
+    for peer, mark in late:
+        if peer.asked < mark and peer.is_synced:  # else its snapshot ends with the question
+            peer.asked = mark
+            peer.out.put(BarrierRequest(mark))
+        peer.waiting.append((mark, now, acknowledgement))
+    return acknowledgement.future
 
 
 def _done(future: asyncio.Future[None]) -> None:

@@ -22,7 +22,9 @@ from .protocol import (
 class SessionHandover(Protocol):
     """What is to be done with the words about sessions that change their worker."""
 
-    def heard(self, peer: Peer, message: protocol.AnyMessage) -> None: ...
+    def heard(self, peer: Peer, message: protocol.AnyMessage) -> None:
+        """Do what a peer has said of them."""
+        ...
 
     def take(self, peer: Peer, session_id: str, message: AnyFrame) -> bool:
         """A frame for a session that is not here; whether it was taken."""
@@ -36,7 +38,9 @@ class SessionHandover(Protocol):
         """A peer has a session that we have as well: theirs counts."""
         ...
 
-    def down(self, peer: Peer) -> None: ...
+    def down(self, peer: Peer) -> None:
+        """A peer is not heard of."""
+        ...
 
     def is_leaving(self, session_id: str) -> bool:
         """Whether a session is being given to another worker."""
@@ -47,7 +51,9 @@ class LocalSessions(Protocol):
     """The sessions of this worker, and what they hold."""
 
     @property
-    def sessions(self) -> Mapping[str, Listener]: ...
+    def sessions(self) -> Mapping[str, Listener]:
+        """By id."""
+        ...
 
     def withdraw(self, address: str, session: Listener) -> None:
         """The session does not own the address any more."""

@@ -39,8 +39,10 @@ class PlainFrame(Frame, tag=0):
 
 
 class SessionUp(PeerMessage, tag=1):
-    """A session of mine is there, or something about it has changed; `is_new`: you were not told
-    of it before."""
+    """A session of mine is there, or something about it has changed.
+
+    `is_new`: you were not told of it before.
+    """
 
     session: str
     runtime_url: str
@@ -74,8 +76,10 @@ class AddressRemoved(PeerMessage, tag=4):
 
 
 class SessionsAt(PeerMessage, tag=5):
-    """All sessions of mine at a name, by what they have there; those whose runtime's URL it is were
-    told before. I say the changes to who watches it."""
+    """All sessions of mine at a name, by what they have there.
+
+    Those whose runtime's URL it is were told before. I say the changes to who watches it.
+    """
 
     name: str
     owned: list[str]
@@ -133,9 +137,11 @@ class RequestRefused(PeerMessage, tag=15):
 
 
 class TransferBegin(PeerMessage, tag=16):
-    """A session becomes yours. Its queue follows as frames, then `TransferEnd`; keep until then
-    what comes from others. `state` is the session room's own; `told` are the workers (epochs) that
-    know of the session."""
+    """A session becomes yours.
+
+    Its queue follows as frames, then `TransferEnd`; keep until then what comes from others. `state`
+    is the session room's own; `told` are the workers (epochs) that know of the session.
+    """
 
     session: str
     state: bytes
@@ -143,8 +149,10 @@ class TransferBegin(PeerMessage, tag=16):
 
 
 class TransferEnd(PeerMessage, tag=17):
-    """That was all of the session's queue, whoever it came from. `return_paths` are those of what
-    it may still answer."""
+    """That was all of the session's queue, whoever it came from.
+
+    `return_paths` are those of what it may still answer.
+    """
 
     session: str
     return_paths: list[ReturnPath]
@@ -162,8 +170,10 @@ class Goodbye(PeerMessage, tag=19):
 
 
 class CounterReport(PeerMessage, tag=20):
-    """What a worker has counted in all, under the keys of one set of counters. `epoch` is that
-    worker's if it is not me: one that has ended."""
+    """What a worker has counted in all, under the keys of one set of counters.
+
+    `epoch` is that worker's if it is not me: one that has ended.
+    """
 
     counters: str
     epoch: str
@@ -179,15 +189,17 @@ class RpcRequest(PeerMessage, tag=21):
 
 
 class RpcResponse(PeerMessage, tag=22):
-    """The answer to `Question`."""
+    """The answer to `RpcRequest`."""
 
     number: int
     text: bytes
 
 
 class ResponseFrame(Frame, tag=23):
-    """A response for one session of the peer, which takes it only if it has asked the session
-    `responder`; `to` and `id` name the request."""
+    """A response for one session of the peer, which takes it only if it has asked `responder`.
+
+    `to` and `id` name the request, `responder` is a session.
+    """
 
     to: str
     id: str
@@ -202,8 +214,10 @@ class CheckSocket(PeerMessage, tag=24):
 
 
 class SocketChecked(PeerMessage, tag=25):
-    """The socket of a session of mine has answered (true), or has not and is dropped (false), or
-    that cannot be told (none)."""
+    """The socket of a session of mine has answered (true), or has not and is dropped (false).
+
+    None if that cannot be told.
+    """
 
     session: str
     outcome: bool | None
@@ -220,16 +234,20 @@ class RequestFrame(Frame, tag=26):
 
 
 class NamesRequest(PeerMessage, tag=27):
-    """Who is at these names? I watch them from now on. Answer with SessionsAt for each where you
-    have or had somebody, then NamesResponse."""
+    """Who is at these names? I watch them from now on.
+
+    Answer with SessionsAt for each where you have or had somebody, then NamesResponse.
+    """
 
     number: int
     names: list[str]
 
 
 class NamesResponse(PeerMessage, tag=28):
-    """I have told all I know of the names. `elsewhere` are the workers (epochs) to which sessions
-    have gone from me that were at one."""
+    """I have told all I know of the names.
+
+    `elsewhere` are the workers (epochs) to which sessions have gone from me that were at one.
+    """
 
     number: int
     elsewhere: dict[str, list[str]]
@@ -264,9 +282,14 @@ _decoder = msgspec.msgpack.Decoder(list[AnyMessage])
 
 
 def encode(words: list[PeerMessage]) -> bytes:
+    """A batch of these messages."""
     return _encoder.encode(words)
 
 
 def decode(batch: bytes) -> list[AnyMessage]:
-    """Raises msgspec.DecodeError for what no worker of this version says."""
+    """The messages of a batch.
+
+    Raises:
+        msgspec.DecodeError: no worker of this version says that.
+    """
     return _decoder.decode(batch)

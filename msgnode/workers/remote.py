@@ -63,32 +63,33 @@ class RemoteSession:
         redaction.remember(token_hash, self)
 
     def deliver(self, frame: bytes) -> DeliveryResult:
-        """Hand a frame to the link. What finds no room is dropped, and the session is told of the
-        gap."""
+        """Hand a frame to the link; of what finds no room the session is told as of a gap."""
         peer = self.peer
         return self._taken(peer.is_up and peer.out.put_frame(self.id, frame))
 
     def deliver_request(self, frame: bytes, path: ReturnPath) -> DeliveryResult:
         """Hand over a request whose answer must find one of several sessions."""
         peer = self.peer
-        return self._taken(peer.is_up and peer.out.put_request(self.id, frame, path))
+        return self._taken(peer.is_up and peer.out.put_beside(self.id, frame, path))
 
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
         """Hand over a response; the session's worker knows whether it was asked for."""
         peer = self.peer
-        return self._taken(peer.is_up and peer.out.put_response(self.id, frame, response))
+        return self._taken(peer.is_up and peer.out.put_beside(self.id, frame, response))
 
     def deliver_traced(
         self, frame: bytes, beside: Response | ReturnPath | None, traceparent: str
     ) -> DeliveryResult:
         """Hand over a frame that is traced; its trace context goes along in the header."""
         peer = self.peer
-        return self._taken(peer.is_up and peer.out.put_traced(self.id, frame, beside, traceparent))
+        return self._taken(peer.is_up and peer.out.put_beside(self.id, frame, beside, traceparent))
 
     def has_asked(self, sender: str, id_: str, responder: str, now: float) -> bool:
+        """Only the worker that has the session knows that."""
         return False
 
     def has_forgotten(self) -> bool:
+        """Nor that."""
         return False
 
     def _taken(self, is_taken: bool) -> DeliveryResult:
@@ -107,8 +108,10 @@ class RemoteSession:
         self.peer.lost.add(self.id)
 
     def when_writable(self, callback: Callable[[], None]) -> None:
-        """Call back once the reader has caught up, or the link has; the worker that has the session
-        ends a reader that takes too long."""
+        """Call back once the reader has caught up, or the link has.
+
+        The worker that has the session ends a reader that takes too long.
+        """
         if self.is_behind:
             self._on_resume.append(callback)
         elif self.peer.is_up and self.peer.out.is_behind:

@@ -1,14 +1,15 @@
-"""Questions from one worker to all others: what they know only of themselves (figures, messages
-that pass), for a page or a scrape; and calls to one of them, which has what a request is about.
-Never on the path of a message.
+"""What workers ask one another, never on the path of a message.
+
+A question goes to all others (figures, messages that pass: for a page or a scrape), a call to the
+one that has what a request is about.
 
 Rules
 - A question of a kind is asked once at a time; who asks it meanwhile gets the same answers.
-- Every wait has an end: who has not answered by then is left out, with None.
-- At most MOST answers are worked on at once; what is asked beyond is not answered. An answer longer
-  than MAX_BYTES is not sent: a link is for messages.
-- A call has bounds of its own: MOST_CALLS under way, MAX_CALL_BYTES each way. It is sent once the
-  link has room. It ends without an answer when the other worker is down.
+- Every wait has an end: who has not answered by then is left out, with None. A call ends without an
+  answer when the other worker is down. Either is sent once the link has room.
+- At most MOST questions and MOST_CALLS calls are worked on at once; beyond that the answer is empty
+  at once, as it is after a fault. An answer is at most MAX_BYTES long, a call MAX_CALL_BYTES each
+  way: a link is for messages.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import dataclass, field
 
 from msgnode.core.faults import FAULTS
 
@@ -38,39 +38,33 @@ Answers = dict[str, bytes | None]
 """By the name of the worker; None if it did not answer in time."""
 
 
-@dataclass(slots=True)
-class _PendingCall:
-    """A question whose answers are waited for, by epoch."""
-
-    waited_for: set[str]
-    answers: dict[str, bytes] = field(default_factory=dict)
-    done: asyncio.Event = field(default_factory=asyncio.Event)
+Answer = Callable[[bytes], Awaitable[bytes]]
 
 
 class PeerRpc:
     """One instance per worker.
 
     `answers` by the kind of question, `calls` by the kind of call; both are given on the event
-    loop."""
+    loop.
+    """
 
     def __init__(self, transport: PeerTransport) -> None:
-        self.answers: dict[str, Callable[[bytes], Awaitable[bytes]]] = {}
-        self.calls: dict[str, Callable[[bytes], Awaitable[bytes]]] = {}
+        self.answers: dict[str, Answer] = {}
+        self.calls: dict[str, Answer] = {}
         self.loop: asyncio.AbstractEventLoop | None = None
         self._transport = transport
         self._numbers = itertools.count(1)
-        self._asked: dict[int, _PendingCall] = {}
-        self._rpc: dict[tuple[str, bytes], asyncio.Task[Answers]] = {}
+        self._asked: dict[tuple[str, bytes], asyncio.Task[Answers]] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._called: set[asyncio.Task[None]] = set()
 
     async def ask(self, kind: str, text: bytes = b"", seconds: float = 1.0) -> Answers:
         """What the other workers answer within so many seconds."""
-        task = self._rpc.get((kind, text))
+        task = self._asked.get((kind, text))
         if task is None:
             task = asyncio.create_task(self._ask(kind, text, seconds))
-            self._rpc[kind, text] = task
-            task.add_done_callback(lambda _: self._rpc.pop((kind, text)))
+            self._asked[kind, text] = task
+            task.add_done_callback(lambda _: self._asked.pop((kind, text)))
         return await asyncio.shield(task)
 
     async def call(self, peer: Peer, kind: str, text: bytes, seconds: float) -> bytes | None:
@@ -105,65 +99,34 @@ class PeerRpc:
 
     def heard(self, peer: Peer, message: RpcRequest | RpcResponse) -> None:
         """Another worker asks, or answers."""
-        if isinstance(message, RpcResponse) and message.number in peer.calls:
-            answer = peer.calls.pop(message.number)
-            if not answer.done():
-                answer.set_result(message.text)
-        elif isinstance(message, RpcResponse):
-            asked = self._asked.get(message.number)
-            if asked is not None and peer.epoch in asked.waited_for:
-                asked.answers[peer.epoch] = message.text
-                if len(asked.answers) == len(asked.waited_for):
-                    asked.done.set()
-        elif message.kind in self.calls:
-            self._take_call(peer, message)
-        elif message.kind in self.answers and len(self._answering) < MOST:
-            task = asyncio.create_task(self._answer(peer, message))
-            self._answering.add(task)
-            task.add_done_callback(self._answering.discard)
+        if isinstance(message, RpcResponse):
+            waiting = peer.calls.pop(message.number, None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(message.text)
+            return
+        is_call = message.kind in self.calls
+        answer = (self.calls if is_call else self.answers).get(message.kind)
+        under_way, most = (self._called, MOST_CALLS) if is_call else (self._answering, MOST)
+        if answer is None or len(under_way) >= most:
+            peer.out.put(RpcResponse(message.number, b""))
+            return
+        longest = MAX_CALL_BYTES if is_call else MAX_BYTES
+        task = asyncio.create_task(self._answer(peer, message, answer, longest))
+        under_way.add(task)
+        task.add_done_callback(under_way.discard)
 
     async def _ask(self, kind: str, text: bytes, seconds: float) -> Answers:
         peers = list(self._transport.peers.values())
-        up = [peer for peer in peers if peer.is_up]
-        asked = _PendingCall({peer.epoch for peer in up})
-        if up:
-            number = next(self._numbers)
-            self._asked[number] = asked
-            for peer in up:
-                peer.out.put(RpcRequest(number, kind, text), len(text))
-            try:
-                async with asyncio.timeout(seconds):
-                    await asked.done.wait()
-            except TimeoutError:
-                late = [peer.name for peer in up if peer.epoch not in asked.answers]
-                log.info("Workers did not answer in time: %s", ", ".join(late))
-            finally:
-                del self._asked[number]
-        return {peer.name: asked.answers.get(peer.epoch) for peer in peers}
+        answers = await asyncio.gather(*(self.call(each, kind, text, seconds) for each in peers))
+        return {peer.name: answer or None for peer, answer in zip(peers, answers, strict=True)}
 
-    def _take_call(self, peer: Peer, message: RpcRequest) -> None:
-        if len(self._called) >= MOST_CALLS:
-            peer.out.put(RpcResponse(message.number, b""))
-            return
-        task = asyncio.create_task(self._answer_call(peer, message))
-        self._called.add(task)
-        task.add_done_callback(self._called.discard)
-
-    async def _answer_call(self, peer: Peer, message: RpcRequest) -> None:
+    async def _answer(self, peer: Peer, asked: RpcRequest, answer: Answer, longest: int) -> None:
         text = b""
         with FAULTS.kept_to("worker link"):
-            text = await self.calls[message.kind](message.text)
+            text = await answer(asked.text)
+        if len(text) > longest:
+            log.warning("An answer to another worker is too long.", extra={"kind": asked.kind})
+            text = b""
         await peer.room()
         if peer.is_up:
-            peer.out.put(RpcResponse(message.number, text), len(text))
-
-    async def _answer(self, peer: Peer, message: RpcRequest) -> None:
-        try:
-            text = await self.answers[message.kind](message.text)
-        except Exception:
-            log.exception("A question of another worker could not be answered.")
-            return
-        if len(text) > MAX_BYTES:
-            log.warning("An answer to another worker is too long.", extra={"kind": message.kind})
-        elif peer.is_up:
-            peer.out.put(RpcResponse(message.number, text), len(text))
+            peer.out.put(RpcResponse(asked.number, text), len(text))

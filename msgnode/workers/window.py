@@ -35,6 +35,11 @@ from .protocol import (
 BATCH_BYTES = 256 * 1024
 _WORD = 96  # bytes of memory a waiting word costs besides its text
 _SESSION = 40  # and each further session of a frame
+_KINDS: dict[type, Callable[..., Frame]] = {
+    type(None): PlainFrame,
+    Response: ResponseFrame,
+    ReturnPath: RequestFrame,
+}
 
 
 class Batch(NamedTuple):
@@ -75,50 +80,39 @@ class SendWindow:
         """Send a frame; False if there is no room. A frame for many sessions is sent once."""
         last = self._words[-1] if self._words else None
         if last.__class__ is PlainFrame and last.frame is frame:
-            last.sessions.append(session)
-            self.bytes += _SESSION
-            self._words_bytes += _SESSION
+            self._also_for(session, last)
             return True
         if self.bytes + len(frame) > self._limit:
             return False
         self.put(PlainFrame(frame, [session]), len(frame))
         return True
 
-    def put_request(self, session: str, frame: bytes, path: ReturnPath) -> bool:
-        """Send a request with its return path; as put_frame."""
-        last = self._words[-1] if self._words else None
-        if last.__class__ is RequestFrame and last.frame is frame:
-            last.sessions.append(session)
-            self.bytes += _SESSION
-            self._words_bytes += _SESSION
-            return True
-        size = len(frame) + sum(map(len, path))
-        if self.bytes + size > self._limit:
-            return False
-        self.put(RequestFrame(frame, [session], *path), size)
-        return True
-
-    def put_response(self, session: str, frame: bytes, response: Response) -> bool:
-        """Send a response; False if there is no room."""
-        if self.bytes + len(frame) > self._limit:
-            return False
-        self.put(ResponseFrame(frame, [session], *response), len(frame))
-        return True
-
-    def put_traced(
-        self, session: str, frame: bytes, beside: Response | ReturnPath | None, trace: str
+    def put_beside(
+        self, session: str, frame: bytes, beside: Response | ReturnPath | None, trace: str = ""
     ) -> bool:
-        """Send a frame that is traced, with what goes beside it; False if there is no room."""
+        """Send a frame and what goes beside it; as put_frame.
+
+        Args:
+            session: that the frame is for.
+            frame: as it came.
+            beside: what it answers, or the return path of a request.
+            trace: the trace context of a frame that is traced.
+        """
+        last = self._words[-1] if self._words else None
+        is_plain_request = isinstance(beside, ReturnPath) and not trace
+        if is_plain_request and isinstance(last, RequestFrame) and last.frame is frame:
+            self._also_for(session, last)
+            return True
         size = len(frame) + len(trace) + sum(map(len, beside or ()))
         if self.bytes + size > self._limit:
             return False
-        if beside is None:
-            self.put(PlainFrame(frame, [session], trace), size)
-        elif isinstance(beside, Response):
-            self.put(ResponseFrame(frame, [session], *beside, trace), size)
-        else:
-            self.put(RequestFrame(frame, [session], *beside, trace), size)
+        self.put(_KINDS[type(beside)](frame, [session], *(beside or ()), trace), size)
         return True
+
+    def _also_for(self, session: str, message: Frame) -> None:
+        message.sessions.append(session)
+        self.bytes += _SESSION
+        self._words_bytes += _SESSION
 
     @property
     def is_behind(self) -> bool:
@@ -127,6 +121,7 @@ class SendWindow:
 
     @property
     def has_room(self) -> bool:
+        """Whether less waits than half of that quarter."""
         return self.bytes <= self._limit // 8
 
     def when_writable(self, callback: Callable[[], None]) -> None:
@@ -134,6 +129,7 @@ class SendWindow:
         self._on_resume.append(callback)
 
     def resume(self) -> None:
+        """Call back all who wait for room."""
         callbacks, self._on_resume = self._on_resume, []
         for callback in callbacks:
             with FAULTS.kept_to("sender"):
@@ -152,8 +148,10 @@ class SendWindow:
         return batch
 
     def rewind(self, number: int) -> bool:
-        """Publish again from this batch on; False if there is none. What is acknowledged already is
-        not asked for any more: the request came late, or twice."""
+        """Publish again from this batch on; False if there is none.
+
+        What is acknowledged already is not asked for any more: the request came late, or twice.
+        """
         first = self._kept[0].number if self._kept else self._number
         if number > self._number:
             return False
@@ -177,8 +175,11 @@ class SendWindow:
             self.resume()
 
     def begin(self) -> set[str]:
-        """Give up what is not acknowledged and begin a new stream; the sessions that miss frames
-        by it."""
+        """Give up what is not acknowledged and begin a new stream.
+
+        Returns:
+            The sessions that miss frames by it.
+        """
         lost = {session for batch in self._kept for session in batch.sessions}
         lost.update(*(each.sessions for each in self._words if isinstance(each, Frame)))
         self._kept.clear()
@@ -218,8 +219,11 @@ def _size(message: PeerMessage) -> int:
 
 
 class ReceiveWindow:
-    """What comes from a peer. `gaps` and `missed` count the losses that were noticed, and what
-    was to be sent again: what came after a loss is not kept."""
+    """What comes from a peer.
+
+    `gaps` and `missed` count the losses that were noticed, and what was to be sent again: what came
+    after a loss is not kept.
+    """
 
     def __init__(self) -> None:
         self.stream = -1
@@ -244,8 +248,11 @@ class ReceiveWindow:
         return True
 
     def hears_of(self, stream: int, until: int) -> bool:
-        """The peer says that it has published the batches before `until`; whether one is new to be
-        missed."""
+        """The peer says that it has published the batches before `until`.
+
+        Returns:
+            Whether one is missed that was not before.
+        """
         if stream > self.stream:
             self.stream, self.next, self._known, self.is_missing = stream, 0, 0, False
         if stream < self.stream or until <= max(self.next, self._known):

@@ -28,8 +28,10 @@ def this_host() -> str:
 
 
 def has_ended(me: WorkerId, host: str, pid: int) -> bool:
-    """Whether a worker's process has ended for certain: it ran on this machine and is not there, or
-    it was an earlier life of this very process."""
+    """Whether a worker's process has ended for certain.
+
+    It ran on this machine and is not there, or it was an earlier life of this very process.
+    """
     return host == me.host and (pid == me.pid or not _runs(pid))
 
 

@@ -4,6 +4,7 @@ sessions and the other worker see. Two real workers, a real Redis and a real Pos
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import time
@@ -15,13 +16,16 @@ import psycopg
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from tests.client import code
+from tests.client import address, code
 from tests.e2e.pair import Pair
 from tests.node import Node, eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
+log = logging.getLogger(__name__)
+
 LEASE = 3.0
+FROZEN = 12.0
 
 
 @pytest.fixture
@@ -46,6 +50,49 @@ async def ready_again(node: Node) -> None:
     async with asyncio.timeout(60):
         while await asyncio.to_thread(node.get, "/health/ready") != 200:
             await eventually()
+
+
+async def test_w1_frozen_beyond_its_lease_a_worker_is_fenced_and_comes_back(pair: Pair) -> None:
+    live, frozen = pair.one, pair.other
+    stays = [await pair.come(live) for _ in range(3)]
+    caught = [await pair.come(frozen) for _ in range(10)]
+    held = [(await client.allocate())[0] for client in caught]
+    pid = frozen.pid
+    os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(60):
+            while "of its sessions may have missed messages" not in live.log():
+                await eventually()
+        assert time.monotonic() - began >= LEASE, "taken over before the lease had ended"
+        for own in held:
+            await stays[0].send("create", own, {"value": "waits"})
+        await stays[0].ask("create", address())  # its answer comes behind what waits
+        await asyncio.sleep(FROZEN - (time.monotonic() - began))  # the freeze itself
+        for number, client in enumerate(caught):  # said to a worker that does not know it yet
+            await client.send("create", held[number - 1], {"value": "into the freeze"})
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    woken = time.monotonic()
+    codes = await asyncio.wait_for(asyncio.gather(*(client.close_code() for client in caught)), 60)
+    fenced = time.monotonic() - woken
+    assert set(codes) == {3001}
+    await ready_again(frozen)
+    serving = time.monotonic() - woken
+    log.info("fenced %.2f s after it woke, serving again after %.2f s", fenced, serving)
+    assert frozen.pid == pid, "the process is the same: no supervisor had to do anything"
+    assert frozen.is_running()
+    returned = await asyncio.gather(*(pair.back(frozen, client) for client in caught))
+    for client, own in zip(returned, held, strict=True):
+        gap = await client.expect(type="update", to=f"{client.runtime_url}/status")
+        assert gap["body"]["value"] == "gap"
+        assert (await client.expect(type="create"))["body"]["value"] == "waits"
+        await stays[1].send("create", own, {"value": own})
+        assert (await client.expect(type="create"))["body"]["value"] == own
+    (late,) = await returned[0].allocate()
+    await stays[2].send("create", late, {"value": "both know it"})
+    assert (await returned[0].expect(type="create"))["to"] == late
+    assert '"worker-fenced"' in await asyncio.to_thread(live.manage, "node_status", "--json")
 
 
 async def test_frozen_for_less_than_its_lease_nothing_happens(pair: Pair) -> None:

@@ -26,7 +26,7 @@ from tests.production import database, settings
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 # The oldest whose workers speak the protocol of this one's.
-PREVIOUS = "6de5cacacffe8edcb4add0b65ac0929f27fddc07"
+PREVIOUS = "f6aa7930c53c43c33e772d2ca93f2e9d0c0168b9"
 # The last whose workers speak the protocol before.
 OTHER_PROTOCOL = "b803ca869728ca84fa730b325691c245ee64d83e"
 PAIRS = 10

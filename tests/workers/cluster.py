@@ -58,7 +58,7 @@ class SharedDirectory:
 
 
 class Fellow:
-    """One worker. Implements LocalSessions and HandoverHost over sessions that are fakes."""
+    """One worker: LocalSessions, HandoverHost and Successor over sessions that are fakes."""
 
     directories: ClassVar[dict[str, SharedDirectory]] = {}  # by the secret of the node
     packed: ClassVar[
@@ -89,18 +89,25 @@ class Fellow:
         self.names = OwnNames(
             directory, self.table, self.transport, has_ended, self.ended.__contains__
         )
-        self.replicator = TableReplicator(self.table, self.transport, self, self.names)
         self.interest = Interest(directory, self.table, self.transport, self.names)
-        self.interest.copies = self.replicator
+        self.replicator = TableReplicator(
+            self.table, self.transport, self, self.names, self.interest
+        )
         self.names.begin(HOLDS, ())
-        self.replicator.interest = self.interest
         self.homes = Homes(
             directory, self.transport, self.names, self.interest, lambda: True, has_ended
         )
         self.rates = Rates()
         self.counts = CounterSync(self.transport, {"test": self.rates})
         self.rpc = PeerRpc(self.transport)
-        self.moves = Handover(self.transport, self.replicator, self, PATIENCE, 1024 * 1024)
+        self.moves = Handover(
+            self.transport,
+            self.replicator,
+            self,
+            self,
+            1024 * 1024,
+            self.table.return_paths,
+        )
 
     def directory(self, secret: str) -> Any:
         return self.directories.setdefault(secret, SharedDirectory())
@@ -224,7 +231,7 @@ class Fellow:
             return None
         owned, subscribed, _ = self._holdings(session)
         self.packed[session_id] = session.requests, owned, subscribed
-        return session.runtime_url.encode()
+        return f"{session_id} {session.runtime_url}".encode()
 
     def next_frame(self, session_id: str) -> bytes | None:
         frames = self.sessions[session_id].frames
@@ -243,11 +250,14 @@ class Fellow:
         self.interest.handed_off(held, subscribed, remote.peer.epoch)
 
     def unpack(self, state: bytes, remote: RemoteSession | None) -> FakeSession:
-        assert remote is not None
-        session = FakeSession(state.decode())
-        session.id = remote.id
-        session.requests, owned, subscribed = self.packed[remote.id]
-        self.table.replace(remote, session, remote.owned, remote.subscribed)
+        id_, _, runtime_url = state.decode().partition(" ")
+        session = FakeSession(runtime_url)
+        session.id = id_
+        session.requests, owned, subscribed = self.packed[id_]
+        if remote is None:
+            self.table.add_runtime(session)
+        else:
+            self.table.replace(remote, session, remote.owned, remote.subscribed)
         for address in owned:
             self.table.allocate(address, session)
         for address in subscribed:
@@ -260,7 +270,7 @@ class Fellow:
         self.sessions[session.id] = session
         self.replicator.announcements.announce(session)
 
-    async def take_over(self, session_id: str) -> None:
+    async def take_over(self, epochs: list[str], ids: list[str]) -> None:
         """There is no database here."""
 
     def has_died(self, peer: Peer) -> bool:
@@ -268,7 +278,7 @@ class Fellow:
 
     def left(self, peer: Peer) -> None:
         self.transport.forget(peer)
-        self.replicator.forget(peer)
+        self.replicator.copies.forget(peer)
 
 
 class LossyLayer:

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.bus.return_paths import ReturnPath
+from msgnode.core.pending import Pending
 from msgnode.redis.channel_layer import StreamChannelLayer
+from msgnode.redis.directory import Kind
 from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import PROTOCOL, Backpressure
 from tests.node import eventually
@@ -115,7 +117,7 @@ async def test_a_worker_that_speaks_another_protocol_is_named_once_and_no_peer(
     one, other = await meet(2)
     beat = {"type": "worker.beat", "epoch": "another", "name": "of another version", **protocol}
     for _ in range(3):
-        await layer.group_send(one.transport._group, beat)
+        await layer.group_send(one.transport.inbox.group, beat)
     await _until(lambda: "worker-protocol" in one.alarms)
     await one.settled()
     assert one.alarms == ["worker-protocol"]
@@ -346,6 +348,35 @@ async def test_a_session_moves_with_its_queue_and_no_frame_overtakes_another(mee
     await other.settled()
     assert one.seen() == other.seen() == third.seen()
     assert other.table.owners["hyperty://d/1"] is here
+
+
+async def test_w6_a_runtime_that_comes_to_where_its_session_is_going_to_finds_it(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    """The directory may name the new worker before that has heard of the session."""
+    one, other = await meet(2)
+    session = one.enter()
+    await one.settled()
+    await _until(lambda: all(peer.takes for peer in _peers(one)))
+    epoch = one.transport.me.epoch
+    layer.loses = lambda message: "words" in message and message["epoch"] == epoch
+    leaving = asyncio.create_task(one.moves.give_all([session.id], 10))
+    await _until(lambda: session.id not in one.sessions)
+    known = asyncio.Event()
+    with pytest.raises(Pending) as fact:
+        other.homes.find_runtime("comes", session.runtime_url)
+    fact.value.when_known(known.set)
+    for _ in range(20):  # time enough to be found out by the directory alone
+        await asyncio.sleep(0)
+    layer.loses = lambda message: False
+    await asyncio.wait_for(known.wait(), 10)
+    other.homes.find_runtime("comes", session.runtime_url)
+    assert [each.id for each in other.table.runtimes[session.runtime_url]] == [session.id]
+    await leaving
+    assert session.id in other.sessions
+    entered = other.names._directory.sets[Kind.NAME, session.runtime_url]  # type: ignore[attr-defined]
+    assert f"={epoch}" not in entered
+    assert f"={other.transport.me.epoch}" in entered
 
 
 async def test_the_answer_finds_the_session_that_asked_and_nobody_else_is_told(meet: Meet) -> None:

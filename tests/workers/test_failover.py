@@ -169,9 +169,7 @@ async def test_a_session_is_not_taken_from_a_worker_that_holds_its_lease(start: 
     caught = await Runtime(silent).open()
     (peer,) = live.parts.cluster.transport.peers.values()
     live.parts.cluster.transport.down(peer, "is tested")
-    await live.parts.cluster.take_over(
-        silent.parts.sessions.sessions[caught.connection.session.id].id
-    )
+    await live.parts.cluster.failover.take_over([], [caught.connection.session.id])
     assert not live.parts.sessions.sessions
     row = await models.Session.objects.aget(runtime_url=caught.url)
     assert row.epoch == silent.parts.epoch

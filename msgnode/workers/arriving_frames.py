@@ -1,0 +1,94 @@
+"""Frames from other workers: handed to our sessions, or on to where these have gone.
+
+Rules
+- A frame for a session that is not here any more is answered, and whoever sent it told that the
+  session is gone.
+- A session that is behind with its reading holds back the senders of all workers.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from msgnode.bus.ports import DeliveryResult, Listener, Response
+from msgnode.bus.return_paths import ReturnPath
+from msgnode.bus.table import RoutingTable
+from msgnode.core.faults import FAULTS
+
+from .peer import Peer
+from .ports import ArrivalTracer, LocalSessions, SessionHandover
+from .protocol import AnyFrame, Backpressure, RequestFrame, ResponseFrame, SessionDown
+from .remote import RemoteSession
+from .transport import PeerTransport
+
+
+class ArrivingFrames:
+    """One instance per worker. `moves` is set before the start."""
+
+    def __init__(self, table: RoutingTable, transport: PeerTransport, local: LocalSessions) -> None:
+        self.moves: SessionHandover
+        self.traces: ArrivalTracer | None = None
+        self._table = table
+        self._transport = transport
+        self._local = local
+        self._behind: set[str] = set()
+
+    def take(self, peer: Peer, message: AnyFrame) -> None:
+        """A frame has come for sessions of this worker."""
+        if isinstance(message, RequestFrame):
+            answerer = message.sessions[0] if len(message.sessions) == 1 else ""
+            self._table.return_paths.remember(_path_of(message), answerer)
+        for id_ in message.sessions:
+            session = self._local.sessions.get(id_) or self._own_probe(id_)
+            try:
+                self._hand(id_, session, peer, message)
+            except Exception as error:
+                FAULTS.note("listener", error)
+                if session is not None:
+                    session.missed()
+
+    def forward(self, remote: RemoteSession, message: AnyFrame) -> None:
+        """A frame came for a session that has moved on."""
+        path = _path_of(message) if isinstance(message, RequestFrame) else None
+        if message.trace:
+            remote.deliver_traced(message.frame, path, message.trace)
+        elif path is not None:
+            remote.deliver_request(message.frame, path)
+        else:
+            remote.deliver(message.frame)
+
+    def _own_probe(self, id_: str) -> Listener | None:
+        for probe in self._table.probes.values():
+            if probe.is_here and probe.id == id_:
+                return probe
+        return None
+
+    def _hand(self, id_: str, session: Listener | None, peer: Peer, message: AnyFrame) -> None:
+        if isinstance(message, ResponseFrame):
+            response = Response(message.to, message.id, message.responder)
+            if session is None:
+                self.moves.take_response(peer, id_, message.frame, response)
+                return
+            taken = self._local.respond(session, message.frame, response)
+        elif session is None:
+            if not self.moves.take(peer, id_, message):
+                peer.out.put(SessionDown(id_))
+                if len(message.sessions) == 1:
+                    self._local.undeliverable(message.frame)
+            return
+        else:
+            taken = session.deliver(message.frame)
+        if message.trace and self.traces is not None:
+            self.traces.arrived(message.trace, message.frame, session, taken, peer.name)
+        if taken is DeliveryResult.BEHIND and id_ not in self._behind:
+            self._behind.add(id_)
+            self._transport.tell(Backpressure(id_, True))
+            session.when_writable(partial(self._caught_up, id_))
+
+    def _caught_up(self, id_: str) -> None:
+        self._behind.discard(id_)
+        self._transport.tell(Backpressure(id_, False))
+
+
+def _path_of(message: RequestFrame) -> ReturnPath:
+    return ReturnPath(message.sender, message.id_key, message.asker, message.runtime_url)

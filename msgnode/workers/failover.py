@@ -1,0 +1,263 @@
+"""Finds out which workers have ended, and takes over their sessions.
+
+Rules
+- A worker has died if its process has ended on this machine, or if its lease ended some time ago
+  and was not renewed for as long as we have watched it, while ours was. Its epoch is retired; then
+  all that are left take its sessions, each row by one of them. The sessions come back with a gap,
+  because their queues are lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from msgnode import models
+from msgnode.allocation.store import AllocationStore
+from msgnode.core.faults import FAULTS
+from msgnode.sessions.manager import SessionManager
+from msgnode.sessions.store import SessionStore
+from msgnode.subscriptions.store import SubscriptionStore
+from msgnode.workers import membership_store
+from msgnode.workers.lease import Lease, margin_of, now
+from msgnode.workers.moving_sessions import MovingSessions
+from msgnode.workers.own_names import OwnNames
+from msgnode.workers.peer import Peer
+from msgnode.workers.replication import TableReplicator
+from msgnode.workers.transport import PeerTransport
+from msgnode.workers.worker_process import has_ended
+
+log = logging.getLogger(__name__)
+
+_LOOK_INTERVAL = 2.0  # seconds between two looks at the leases of the others
+
+
+class Failover:
+    """One instance per worker.
+
+    Attributes:
+        expected: the workers (epochs) that were registered at the start, and have not ended since.
+        ready: those that take sessions, by the database.
+    """
+
+    def __init__(
+        self,
+        transport: PeerTransport,
+        lease: Lease,
+        names: OwnNames,
+        replicator: TableReplicator,
+        moving: MovingSessions,
+        sessions: SessionManager,
+        store: SessionStore,
+        raise_alarm: Callable[[str, str, str], None],
+    ) -> None:
+        self.expected: set[str] = set()
+        self.ready: set[str] = set()
+        self._me = transport.me
+        self._transport = transport
+        self._lease = lease
+        self._timeout = transport.timeout
+        self._names = names
+        self._replicator = replicator
+        self._moving = moving
+        self._sessions = sessions
+        self._store = store
+        self._raise_alarm = raise_alarm
+        self._unseen: dict[str, tuple[Any, float]] = {}  # epoch -> the end of its lease, since when
+        self._failed = 0  # renewals of our own
+        self._registered: set[str] = set()  # epochs of others, by the database
+        self._dead: set[str] = set()
+        self._takeovers: set[asyncio.Task[None]] = set()
+
+    def register(self) -> list[models.Session]:
+        """Enter the register. Blocks: for the start.
+
+        Returns:
+            The sessions that are ours by it.
+        """
+        sent = now()
+        others = membership_store.register(self._me, self._lease.seconds)
+        self._lease.begin(sent)
+        for worker in others:
+            if has_ended(self._me, worker.host, worker.pid):
+                membership_store.retire(worker.epoch)
+            elif not membership_store.retire_expired(worker.epoch, margin_of(self._lease.seconds)):
+                self.expected.add(worker.epoch)
+        self._registered = set(self.expected)
+        taken = self._store.take_over(None)
+        return [row for rows in taken for row in rows]
+
+    def deregister(self) -> None:
+        """Leave the register. Blocks."""
+        _closing(membership_store.retire, self._me.epoch)
+
+    def stop(self) -> list[asyncio.Task[None]]:
+        """Take nothing over any more; what is to be waited for."""
+        for task in self._takeovers:
+            task.cancel()
+        return [*self._takeovers]
+
+    def is_retired(self, epoch: str) -> bool:
+        """Whether a worker has ended and what it had was taken."""
+        # One that comes is known as a peer before it takes sessions.
+        heard_of = self._transport.peers.keys() | {self._me.epoch}
+        return epoch not in heard_of | self._registered | self._dead
+
+    def is_dead(self, epoch: str) -> bool:
+        """Whether a worker has ended and what it had is being taken."""
+        return epoch in self._dead
+
+    def has_died(self, peer: Peer) -> bool:
+        """Whether it is certain that the process of a peer has ended."""
+        if has_ended(self._me, peer.host, peer.pid):
+            self._handle_dead(peer.epoch)
+            return True
+        return False
+
+    def left(self, peer: Peer) -> None:
+        """The peer has said good-bye."""
+        self._handle_dead(peer.epoch)
+
+    # --- who has ended ----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Look for those who have ended, until cancelled."""
+        looked = 0.0
+        while True:
+            await asyncio.sleep(min(0.5, self._timeout / 5))
+            try:
+                for peer in tuple(self._transport.peers.values()):
+                    with FAULTS.kept_to("worker link"):
+                        self.has_died(peer)
+                if monotonic() - looked >= min(_LOOK_INTERVAL, self._timeout / 3):
+                    looked = monotonic()
+                    heard_of = set(self._transport.peers)
+                    rows = await asyncio.to_thread(_closing, membership_store.list_others, self._me)
+                    if self._lease.is_held:
+                        await self._look(rows, heard_of)
+            except Exception as error:
+                log.warning("The other workers could not be looked after: %s", error)
+
+    async def _look(self, rows: Sequence[models.Worker], heard_of: set[str]) -> None:
+        """Find out who has ended.
+
+        Args:
+            rows: of the workers that have not, or not for certain.
+            heard_of: the peers that were known before the rows were read.
+        """
+        moment = now()
+        if self._lease.failed != self._failed:  # who could not renew itself looks anew
+            self._failed = self._lease.failed
+            self._unseen.clear()
+        registered = {row.epoch: row for row in rows}
+        self._registered = set(registered)
+        self.ready = {row.epoch for row in rows if row.state == membership_store.READY}
+        self.expected.intersection_update(registered)
+        for epoch in heard_of - registered.keys():
+            self._handle_dead(epoch)
+        margin = margin_of(self._lease.seconds)
+        for epoch, row in registered.items():
+            seen, since = self._unseen.get(epoch, (None, moment))
+            if has_ended(self._me, row.host, row.pid):
+                self._handle_dead(epoch)
+            elif row.lease_until != seen:
+                self._unseen[epoch] = (row.lease_until, moment)
+            elif moment - since > self._lease.seconds and await asyncio.to_thread(
+                _closing, membership_store.retire_expired, epoch, margin
+            ):
+                self._handle_dead(epoch)
+        for epoch in tuple(self._unseen):
+            if epoch not in registered:
+                del self._unseen[epoch]
+
+    # --- what they had ----------------------------------------------------------------------------
+
+    def _handle_dead(self, epoch: str) -> None:
+        """A worker has ended: take what it had, then forget it."""
+        if epoch in self._dead:
+            return
+        self._dead.add(epoch)
+        peer = self._transport.peers.get(epoch)
+        if peer is not None:
+            self._transport.forget(peer)
+            self._replicator.peer_down(peer)
+        task = asyncio.create_task(self._take_over_dead(epoch, peer))
+        self._takeovers.add(task)
+        task.add_done_callback(self._takeovers.discard)
+
+    async def _take_over_dead(self, epoch: str, peer: Peer | None) -> None:
+        name = peer.name if peer else epoch
+        log.info("A worker has ended.", extra={"worker": name})
+        while True:
+            try:
+                if await asyncio.to_thread(_closing, membership_store.retire, epoch):
+                    text = f"The worker {name} has ended without taking leave."
+                    self._raise_alarm("unclean-stop", epoch, text)
+                await self.take_over([epoch], [])
+                break
+            except Exception as error:
+                log.warning("The sessions of a worker could not be taken over yet: %s", error)
+                await asyncio.sleep(1.0)
+        await asyncio.sleep(self._timeout)  # the others say what they took meanwhile
+        if peer is not None:
+            self._replicator.copies.forget(peer)
+        self._dead.discard(epoch)
+
+    async def take_over(self, epochs: list[str] | None, ids: list[str]) -> None:
+        """Take sessions from the database, some at a time.
+
+        Args:
+            epochs: of the workers that had them; None: all whose worker has ended.
+            ids: of single sessions, whose worker's lease has ended.
+        """
+        with_gap = 0
+        taking = self._store.take_over(epochs, ids)
+        while (rows := await asyncio.to_thread(_closing, next, taking, None)) is not None:
+            keys = [row.id for row in rows]
+            owned, subscribed = await asyncio.to_thread(_closing, _holdings, keys)
+            for row in rows:
+                id_ = row.id.hex
+                if id_ not in self._sessions.sessions:
+                    with_gap += bool(row.epoch)
+                    with FAULTS.kept_to("session"):
+                        self._restore_one(row, owned.get(id_, {}), subscribed.get(id_, []))
+        if with_gap:
+            text = f"A worker has ended: {with_gap} of its sessions may have missed messages."
+            self._raise_alarm("unclean-stop", epochs[0] if epochs else "", text)
+
+    def _restore_one(
+        self, row: models.Session, owned: dict[str, str], subscribed: list[str]
+    ) -> None:
+        session = self._sessions.restored(row)
+        remote = self._replicator.remotes.pop(session.id, None)
+        self._moving.put_in_place(session, remote, owned, subscribed)
+        if row.epoch:
+            held = (session.runtime_url, *owned)
+            self._names.taken(held, subscribed, str(row.epoch))
+        self._sessions.adopt(session)
+        self._replicator.announcements.announce(session)
+
+
+def _holdings(keys: Sequence[UUID]) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
+    """By session: the addresses it owns with their keys, and those it has subscribed. Blocks."""
+    owned: dict[str, dict[str, str]] = {}
+    for row in AllocationStore.load(keys):
+        owned.setdefault(row.session, {})[row.address] = row.key
+    subscribed: dict[str, list[str]] = {}
+    for address, session in SubscriptionStore.load(keys):
+        subscribed.setdefault(session, []).append(address)
+    return owned, subscribed
+
+
+def _closing(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call in a thread that is not ours to keep a connection in."""
+    try:
+        return call(*arguments)
+    finally:
+        connection.close()

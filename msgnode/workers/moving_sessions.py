@@ -1,0 +1,169 @@
+"""What the rooms of this worker do for a session that leaves for another worker, or comes."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from msgnode.allocation.component import AllocationComponent
+from msgnode.bus.ports import Response
+from msgnode.bus.response_guard import ResponseGuard
+from msgnode.bus.table import RoutingTable
+from msgnode.identity.service import IdentityService
+from msgnode.sessions.manager import SessionManager
+from msgnode.sessions.serialization import SessionState, session_of, state_of
+from msgnode.sessions.session import LiveSession
+from msgnode.sessions.session_factory import SessionSettings
+from msgnode.sessions.store import SessionStore
+from msgnode.subscriptions.component import SubscriptionComponent
+from msgnode.workers.interest import Interest
+from msgnode.workers.own_names import HOLDS, LISTENS, OwnNames
+from msgnode.workers.remote import RemoteSession
+from msgnode.workers.replication import TableReplicator
+
+
+class SessionTransfer(msgspec.Struct):
+    """A session and what it holds: addresses with their allocation keys, subscribed addresses."""
+
+    session: SessionState
+    owned: dict[str, str]
+    subscribed: list[str]
+
+
+class MovingSessions:
+    """One instance per worker. Implements HandoverHost."""
+
+    def __init__(
+        self,
+        settings: SessionSettings,
+        table: RoutingTable,
+        sessions: SessionManager,
+        allocation: AllocationComponent,
+        subscriptions: SubscriptionComponent,
+        store: SessionStore,
+        identities: IdentityService,
+        guard: ResponseGuard,
+        names: OwnNames,
+        interest: Interest,
+        replicator: TableReplicator,
+    ) -> None:
+        self._settings = settings
+        self._table = table
+        self._sessions = sessions
+        self._allocation = allocation
+        self._subscriptions = subscriptions
+        self._store = store
+        self._identities = identities
+        self._guard = guard
+        self._names = names
+        self._interest = interest
+        self._replicator = replicator
+
+    # --- leaving ----------------------------------------------------------------------------------
+
+    def pack(self, session_id: str) -> bytes | None:
+        """The state of a session, its socket ended; None if there is no such session."""
+        session = self._sessions.sessions.get(session_id)
+        if session is None:
+            return None
+        self._sessions.release(session)
+        owned = self._allocation.holdings(session_id)
+        subscribed = self._subscriptions.holdings(session_id)
+        return msgspec.msgpack.encode(SessionTransfer(state_of(session), owned, subscribed))
+
+    def next_frame(self, session_id: str) -> bytes | None:
+        """Take the next frame out of the session's queue."""
+        session = self._sessions.sessions.get(session_id)
+        return session.outbox.take() if session is not None else None
+
+    def keep(self, session_id: str) -> None:
+        """A session that was to leave stays, and has missed frames."""
+        session = self._sessions.sessions.get(session_id)
+        if session is not None:
+            session.outbox.has_gap = True
+            self._sessions.adopt(session)
+
+    def send_off(self, session_id: str, remote: RemoteSession) -> None:
+        """The session is remote from now on."""
+        session = self._sessions.sessions.get(session_id)
+        if session is None:
+            return
+        remote.runtime_url = session.runtime_url
+        remote.token_hash = session.token_hash
+        remote.speaker = session.speaker
+        remote.bound_at = session.bound_at
+        remote.owned = set(self._allocation.holdings(session_id))
+        remote.subscribed = set(self._subscriptions.holdings(session_id))
+        self._sessions.release(session)
+        self._table.replace(session, remote, remote.owned, remote.subscribed)
+        held = {session.runtime_url, *remote.owned}
+        self._interest.handed_off(held, remote.subscribed, remote.peer.epoch)
+        self._sessions.hand_off(session_id)
+        self._allocation.hand_off(session_id)
+        self._subscriptions.hand_off(session_id)
+        self._identities.remote_entered(remote)
+
+    # --- coming -----------------------------------------------------------------------------------
+
+    def unpack(self, state: bytes, remote: RemoteSession | None) -> LiveSession:
+        """Set a session up in the place of a remote one; it is not answerable yet."""
+        transfer = msgspec.msgpack.decode(state, type=SessionTransfer)
+        settings = self._settings
+        session = session_of(
+            transfer.session, settings.outbox_bytes, settings.stores, settings.request_limits
+        )
+        self.put_in_place(session, remote, transfer.owned, transfer.subscribed)
+        return session
+
+    def welcome(self, session: Any) -> None:
+        """The session is one of this worker's."""
+        self._sessions.adopt(session)
+        self._store.moved(session)
+        self._replicator.announcements.announce(session)
+
+    def has_asked(self, session: Any, response: Response) -> bool:
+        """Whether a session that arrives has asked for a response; counted if not."""
+        return self._guard.has_asked(session, response, perf_counter())
+
+    def missed(self, session_id: str) -> None:
+        """Frames for the session were lost: tell it."""
+        self._sessions.missed(session_id)
+
+    def put_in_place(
+        self,
+        session: LiveSession,
+        remote: RemoteSession | None,
+        owned: dict[str, str],
+        subscribed: list[str],
+    ) -> None:
+        """Let the routing table name a session of ours where it named a remote one.
+
+        Args:
+            session: that is here from now on.
+            remote: the same as it stood in the table until now, if it did.
+            owned: its addresses with their allocation keys.
+            subscribed: the addresses it listens to.
+        """
+        table = self._table
+        had_owned = remote.owned if remote is not None else set()
+        had_subscribed = remote.subscribed if remote is not None else set()
+        if remote is not None:
+            self._replicator.copies.forget_learned(remote)
+            table.replace(remote, session, had_owned, had_subscribed)
+            remote.resume()
+        else:
+            table.add_runtime(session)
+        for address in had_owned.difference(owned):
+            table.release(address, session)
+        for address in had_subscribed.difference(subscribed):
+            table.unsubscribe(address, session)
+        for address in set(owned) - had_owned:
+            table.allocate(address, session)
+        for address in set(subscribed) - had_subscribed:
+            table.subscribe(address, session)
+        self._names.arrived(HOLDS, (session.runtime_url, *owned))
+        self._names.arrived(LISTENS, subscribed)
+        self._allocation.adopt(session, dict(owned))
+        self._subscriptions.adopt(session, subscribed)
