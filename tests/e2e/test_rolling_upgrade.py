@@ -26,7 +26,7 @@ from tests.production import database, settings
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 # A version before whose workers speak the protocol of this one's.
-PREVIOUS = "6dc5dc9832de7d71eebe830bb66e88e4678d5c45"
+PREVIOUS = "1779512048ef30c91fb98012eddbc97d82d8b7d6"
 # The last whose workers speak the protocol before.
 OTHER_PROTOCOL = "b803ca869728ca84fa730b325691c245ee64d83e"
 PAIRS = 10
