@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import subprocess
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 
+import redis
+
+from tests import waiting
 from tests.client import Client, code, runtime
 from tests.node import Node, free_port
 from tests.services import redis_program
+
+_STARTED_WITHIN = 20.0  # seconds until a Redis answers
 
 
 class Pair:
@@ -60,6 +65,8 @@ class OwnRedis:
             ],
             stdout=subprocess.DEVNULL,
         )
+        with closing(redis.Redis(port=self.port, socket_timeout=1)) as client:
+            waiting.until(lambda: _answers(client), _STARTED_WITHIN, every=0.02)
 
     @property
     def pid(self) -> int:
@@ -71,3 +78,9 @@ class OwnRedis:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+
+def _answers(client: redis.Redis) -> bool:
+    with suppress(redis.RedisError):
+        return bool(client.ping())
+    return False
