@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from msgnode.invitations.wire import LEAST_SECONDS
 from msgnode.runtime.python import (
     Invitation,
     InvitationError,
@@ -25,6 +26,7 @@ from msgnode.runtime.python import (
     Syncher,
 )
 from msgnode.runtime.python.messages import Message
+from tests import waiting
 from tests.client import LIMIT, Client
 from tests.node import Node
 
@@ -205,9 +207,11 @@ async def test_r71_a_detached_runtime_gets_it_when_it_is_back_and_not_after_its_
         assert heard["to"] == runtime_url
         assert heard["body"]["value"]["invitation"] == "here"
     assert await leave(url, "short", 0) == 201
+    is_over = time.monotonic() + LEAST_SECONDS
     assert await leave(url, "away", 60) == 201
     await asyncio.to_thread(node.kill)  # what was left is on disk
     await asyncio.to_thread(node.start)
+    await asyncio.to_thread(waiting.until, lambda: time.monotonic() > is_over, LIMIT)
     async with node.ws() as bob:
         assert (await bob.reopen(runtime_url, session))["body"]["code"] == 200
         heard = await bob.expect(sender="domain://idm.localhost", type="update")
