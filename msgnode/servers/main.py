@@ -18,6 +18,7 @@ from contextlib import suppress
 
 import uvloop
 
+from msgnode.servers.affinity import keep_to_one_processor
 from msgnode.servers.collector import Collector
 from msgnode.servers.start import listening_socket, serving
 
@@ -46,6 +47,7 @@ def main() -> int:
     from django.conf import settings
 
     if settings.ROLE == "web":
+        keep_to_one_processor(settings.PORT)  # first: threads inherit it
         from msgnode.servers.web import WebProcess
 
         return WebProcess().run()
