@@ -319,7 +319,7 @@ ALARMS: Mapping[str, Explanation] = {
         "The node of another domain waits for approval",
         "Somebody here has sent a message there, and its protostub was found. Nothing of it runs, "
         "and such messages are answered 503.",
-        "Look at its source under Peers and approve it, which clears the alarm, or block the domain "
+        "Look at its source under Peers; approve it, which clears the alarm, or block the domain "
         "and clear the alarm.",
     ),
     "stub-changed": Explanation(

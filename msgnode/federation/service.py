@@ -191,6 +191,7 @@ class Federation:
             stops = [asyncio.create_task(link.stop()) for link in links.values()]
             await asyncio.wait(stops, timeout=STOP_SECONDS)
             for pk in links:
+                await self._waiting.forget(pk)
                 await self._blocking(partial(store.release_claim, self._epoch, pk))
         await self._http.close()
 
