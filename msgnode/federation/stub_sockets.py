@@ -8,6 +8,7 @@ Rules
   back-off first, however fast the stub asks; of those that wait the newest counts.
 - Only text passes, of at most `max_frame` bytes, so many messages and bytes a second: above, the
   socket is not read. Of a socket that it closed, or was refused, the stub hears `close`.
+- A peer that does not read is given some time, then its socket ends, without its consent.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from urllib.parse import urlsplit
 
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.protocol import State
 
 from msgnode.core.faults import FAULTS
 from msgnode.core.token_bucket import TokenBucket
@@ -35,6 +37,8 @@ from .session_watch import SessionWatch
 MAX_SOCKETS = 2
 REFUSED, LOST = 1006, 1006
 """The code by which browsers tell a stub that there is, or was, no connection."""
+UNREAD_SECONDS = 30.0
+"""That a peer may read nothing while something is sent to it; then its socket ends."""
 _CONNECT_SECONDS = 10.0
 _CLOSE_SECONDS = 1.0
 _HEARTBEAT_SECONDS = 5.0
@@ -43,6 +47,7 @@ _SILENCE_SECONDS = 10.0
 _UNSENT = 1024 * 1024
 """Bytes that may wait to be sent; above, the stub is told by `bufferedAmount`."""
 _UNSENT_LIMIT = 8 * 1024 * 1024
+_UNREAD = "the peer does not read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +158,7 @@ class StubSockets:
             return
         unsent = self._unsent[said.ws] = self._unsent[said.ws] + len(said.data)
         if unsent > _UNSENT_LIMIT:
-            self._drop(said.ws, "the peer does not read")
+            self._drop(said.ws, _UNREAD)
             return
         self._watch.sent(said.data)
         queue.put_nowait(said.data)
@@ -233,9 +238,7 @@ class StubSockets:
             finally:
                 sending.cancel()
         finally:
-            with suppress(Exception):
-                async with asyncio.timeout(1.0):
-                    await link.close()
+            await _end(link)
         return link.close_code or LOST, link.close_reason or ""
 
     async def _connect(self, wanted: SocketWanted) -> ClientConnection:
@@ -282,7 +285,7 @@ class StubSockets:
                 text = await link.recv()
                 if not isinstance(text, str):
                     self.last_error = "The peer sent a binary frame."
-                    await link.close(1003, "text only")
+                    await _end(link, 1003, "text only")
                     return
                 self.bytes_in += len(text)
                 self._watch.received(text)
@@ -301,9 +304,25 @@ class StubSockets:
         with suppress(websockets.exceptions.ConnectionClosed):
             while True:
                 text = await queue.get()
-                await link.send(text)
+                try:
+                    async with asyncio.timeout(UNREAD_SECONDS):
+                        await link.send(text)
+                except TimeoutError:
+                    self._drop(number, _UNREAD)
+                    return
                 self.bytes_out += len(text)
                 was_behind = self._unsent[number] > _UNSENT
                 self._unsent[number] -= len(text)
                 if was_behind and self._unsent[number] <= _UNSENT:
                     self._tell(pipe.socket_buffered(number, self._unsent[number]))
+
+
+async def _end(link: ClientConnection, code: int = 1000, reason: str = "") -> None:
+    """Close a connection, at once if the peer does not take its part in that."""
+    try:
+        with suppress(Exception):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await link.close(code, reason)
+    finally:
+        if link.state is not State.CLOSED:
+            link.transport.abort()
