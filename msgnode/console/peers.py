@@ -10,6 +10,7 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.template.defaultfilters import filesizeformat
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -70,9 +71,9 @@ class PeerAdmin(AuditedAdmin):
         "what_was_decided",
         "state",
         "waits",
-        "stub",
+        "traffic",
+        "sandbox",
         "last_error",
-        "approved_by",
     )
     list_filter = ("decision",)
     search_fields = ("domain",)
@@ -80,6 +81,7 @@ class PeerAdmin(AuditedAdmin):
     ordering = ("domain",)
     fields = (
         "domain", "url", "hosts", "what_was_decided", "state", "state_at", "last_error", "waits",
+        "traffic", "sandbox",
         "found_digest", "looked_at", "discovery", "approved_digest", "approved_by", "approved_at",
         "found_configuration", "found_source",
     )  # fmt: skip
@@ -102,9 +104,23 @@ class PeerAdmin(AuditedAdmin):
     def what_was_decided(self, peer: Peer) -> str:
         return decision_word(peer)
 
-    @admin.display(description="stub")
-    def stub(self, peer: Peer) -> str:
-        return (peer.approved_digest or peer.found_digest)[:12]
+    @admin.display(description="to it, from it")
+    def traffic(self, peer: Peer) -> str:
+        """Messages a second, and how long the last response took."""
+        lately = store.figures_of(peer)
+        if not lately:
+            return ""
+        took = f", {lately['round_trip_ms']:,} ms" if lately["round_trip_ms"] else ""
+        return f"{lately['sent_per_second']:,}/s, {lately['received_per_second']:,}/s{took}"
+
+    @admin.display(description="its sandbox")
+    def sandbox(self, peer: Peer) -> str:
+        """Memory, share of a processor, and how often it was started anew."""
+        lately = store.figures_of(peer)
+        if not lately:
+            return ""
+        size, share = filesizeformat(lately["sandbox_bytes"]), lately["sandbox_cpu_percent"]
+        return f"{size}, {share} %, restarts: {lately['restarts']}"
 
     @admin.display(description="configuration that was found")
     def found_configuration(self, peer: Peer) -> str:

@@ -60,14 +60,22 @@ class PeerLine(serializers.ModelSerializer):
         help_text="Addresses that this node has subscribed there.",
     )
 
+    figures = serializers.SerializerMethodField(
+        help_text="Of the last ten seconds: messages a second to and from it, what waits, what the "
+        "sandbox uses. Empty if no worker has told for half a minute."
+    )
+
     class Meta:
         model = Peer
         fields = (
             "domain", "url", "hosts", "decision", "state", "state_at", "last_error",
             "found_digest", "looked_at", "discovery", "approved_digest", "approved_by",
-            "approved_at", "subscriptions",
+            "approved_at", "subscriptions", "figures",
         )  # fmt: skip
         read_only_fields = tuple(name for name in fields if name not in ("domain", "url", "hosts"))
+
+    def get_figures(self, peer: Peer) -> dict[str, float]:
+        return store.figures_of(peer)
 
     def validate_domain(self, domain: str) -> str:
         domain = domain.strip().lower()

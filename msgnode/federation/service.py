@@ -33,6 +33,7 @@ from msgnode.devices.safe_http import SafeHttp
 from msgnode.storage.control import Handler
 
 from . import deno, discovery, refusals, store
+from .link_figures import LinkFigures
 from .lookups import Lookups
 from .observers import Observers
 from .peer_alarms import PeerAlarms
@@ -111,6 +112,7 @@ class Federation:
         self._served: dict[int, PeerRow] = {}
         self._told: dict[int, tuple[str, str]] = {}
         self._alarms = PeerAlarms(raise_alarm, clear_alarm)
+        self._figures = LinkFigures(self.links, self._blocking)
         self._waiting = WaitingMessages(self.links, shown, self._blocking)
         self._is_stale = asyncio.Event()
         self._is_stopped = False
@@ -154,6 +156,7 @@ class Federation:
                 await self._serve()
                 await self.observers.sweep()
                 await self._waiting.follow()
+                await self._figures.follow()
             except Exception as error:
                 self._is_stale.set()
                 log.warning("The peers could not be looked at: %s", error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
@@ -20,6 +21,7 @@ CHANGED = "peers.changed"
 RESTART = "peers.restart"
 """The control message that the stub of a peer is to begin anew."""
 PENDING_ALARM, CHANGED_ALARM = "peer-pending", "stub-changed"
+_LATELY = timedelta(seconds=30)
 MAX_ROWS = 1_000
 """Peers that may wait for an operator; a domain beyond is looked for again once there is room."""
 
@@ -142,6 +144,21 @@ def note_state(pk: int, state: str, error: str) -> None:
     models.Peer.objects.filter(pk=pk).update(
         state=state, state_at=timezone.now(), last_error=error[:300]
     )
+
+
+def note_figures(figures: dict[int, dict[str, Any]]) -> None:
+    """What has passed to and from peers lately, by the keys of their rows."""
+    now = timezone.now()
+    with transaction.atomic():
+        for pk, each in figures.items():
+            models.Peer.objects.filter(pk=pk).update(figures=each, figures_at=now)
+
+
+def figures_of(peer: models.Peer) -> dict[str, Any]:
+    """What has passed to and from a peer lately; nothing if that is long ago."""
+    if peer.figures_at is None or timezone.now() - peer.figures_at > _LATELY:
+        return {}
+    return dict(peer.figures)
 
 
 def approve(peer: models.Peer, by: str) -> str:

@@ -46,6 +46,11 @@ def peers(federation: Federation) -> Iterator[Metric]:
     text = "Memory of a peer's sandbox."
     memory = {each: each.sandbox.memory_bytes if each.sandbox else 0 for each in links}
     yield _gauge("sandbox_bytes", text, memory)
+    text = "Processor time of a peer's sandbox, in seconds, since it was started."
+    cpu = {each: each.sandbox.cpu_seconds if each.sandbox else 0.0 for each in links}
+    yield _gauge("sandbox_cpu_seconds", text, cpu)
+    text = "Addresses that are subscribed at a peer, or asked for."
+    yield _gauge("subscriptions", text, {each: len(each.subscriptions) for each in links})
 
 
 def _gauge(name: str, text: str, values: Mapping[PeerLink, float]) -> Metric:

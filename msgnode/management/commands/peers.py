@@ -163,4 +163,4 @@ def _is_wrong(peer: Peer) -> bool:
 def _fields(peer: Peer) -> dict[str, Any]:
     names = ["domain", "url", "hosts", "decision", "approved_digest", "approved_by", "approved_at"]
     names += ["found_digest", "looked_at", "discovery", "state", "state_at", "last_error"]
-    return {name: getattr(peer, name) for name in names}
+    return {name: getattr(peer, name) for name in names} | {"figures": store.figures_of(peer)}

@@ -1,0 +1,97 @@
+"""What an operator is told of each peer: rates of the last seconds, and nothing that is old."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from msgnode.federation import store
+from msgnode.federation.link_figures import EVERY, LinkFigures
+from msgnode.federation.peer_exchange import PeerCounters
+from msgnode.federation.peer_queue import PeerQueue
+from msgnode.models import Peer
+
+pytestmark = pytest.mark.django_db
+
+
+class Place:
+    """A worker that serves one peer, and its clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.peer = Peer.objects.create(domain="b.example")
+        self.counters = PeerCounters()
+        self.sandbox: Any = SimpleNamespace(cpu_seconds=1.0, memory_bytes=5 << 20, is_running=True)
+        queue = PeerQueue(10, 10_000, lambda: self.now)
+        exchange = SimpleNamespace(queue=queue, counters=self.counters)
+        self.link: Any = SimpleNamespace(exchange=exchange, sandbox=self.sandbox)
+        self.links: dict[int, Any] = {self.peer.pk: self.link}
+        self.written = 0
+        self.figures = LinkFigures(self.links, self._blocking, lambda: self.now)
+
+    def follow(self, seconds: float) -> dict[str, Any]:
+        self.now += seconds
+        follow: Coroutine[Any, Any, None] = self.figures.follow()
+        with pytest.raises(StopIteration):  # it waits for nothing here
+            follow.send(None)
+        self.peer.refresh_from_db()
+        return store.figures_of(self.peer)
+
+    async def _blocking(self, call: Callable[[], None]) -> None:
+        self.written += 1
+        call()
+
+
+@pytest.fixture
+def place(db: None) -> Place:
+    return Place()
+
+
+def test_rates_are_of_the_time_since_the_row_before(place: Place) -> None:
+    place.counters.sent = 1_000
+    assert place.follow(0) == {}
+    place.counters.sent, place.counters.received = 1_050, 20
+    place.sandbox.cpu_seconds = 1.5
+    told = place.follow(EVERY)
+    assert (told["sent_per_second"], told["received_per_second"]) == (5.0, 2.0)
+    assert (told["sandbox_cpu_percent"], told["sandbox_bytes"]) == (5.0, 5 << 20)
+    place.counters.received = 120
+    assert place.follow(2 * EVERY)["received_per_second"] == 5.0
+
+
+def test_a_row_is_written_once_in_ten_seconds(place: Place) -> None:
+    for _ in range(21):
+        place.follow(1.0)
+    assert place.written == 2
+
+
+def test_a_sandbox_that_was_started_anew_has_used_nothing_less_than_nothing(place: Place) -> None:
+    place.follow(0)
+    place.sandbox.cpu_seconds = 0.2
+    assert place.follow(EVERY)["sandbox_cpu_percent"] == 0.0
+    place.link.sandbox = None
+    told = place.follow(EVERY)
+    assert (told["sandbox_bytes"], told["sandbox_cpu_percent"]) == (0, 0.0)
+
+
+def test_a_peer_that_is_served_here_again_begins_anew(place: Place) -> None:
+    place.follow(0)
+    del place.links[place.peer.pk]
+    place.follow(EVERY)
+    place.counters.sent = 10_000
+    place.links[place.peer.pk] = place.link
+    assert place.follow(EVERY) == {}, "how long that took is not known"
+    assert place.follow(EVERY)["sent_per_second"] == 0.0
+
+
+def test_what_was_told_half_a_minute_ago_is_told_no_more(place: Place) -> None:
+    place.follow(0)
+    assert place.follow(EVERY)
+    Peer.objects.update(figures_at=timezone.now() - timedelta(seconds=31))
+    place.peer.refresh_from_db()
+    assert store.figures_of(place.peer) == {}
