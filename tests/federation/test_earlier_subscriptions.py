@@ -45,9 +45,9 @@ def test_the_addresses_of_a_domain_are_found_part_by_part(monkeypatch: pytest.Mo
     assert parts == 3
 
 
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[TwoNodes]:
-    two = TwoNodes(tmp_path_factory.mktemp("earlier"), template, SANDBOX_SILENCE_SECONDS=12)
+@pytest.fixture
+def nodes(tmp_path: Path, template: Path) -> Iterator[TwoNodes]:
+    two = TwoNodes(tmp_path / "nodes", template, SANDBOX_SILENCE_SECONDS=12)
     two.start()
     try:
         yield two
@@ -96,6 +96,7 @@ async def test_what_was_subscribed_while_the_domain_was_no_peer_is_found_after_a
     nodes: TwoNodes,
 ) -> None:
     """And nobody else is told of a gap; what nobody observes any more is not subscribed."""
+    await asyncio.to_thread(nodes.introduce)
     await asyncio.to_thread(nodes.a.manage, "peers", "pause", B)
     await asyncio.to_thread(nodes.wait, lambda peer: peer["state"] == "stopped")
     many = [f"comm://{B}/many{number}/changes" for number in range(MANY)]
