@@ -16,6 +16,7 @@ from msgnode.console import (  # noqa: F401
     issuers,
     keys,
     mqtt_topics,
+    peer_messages,
     peers,
     pools,
     push_endpoints,

@@ -14,9 +14,11 @@ from unfold.contrib.filters.admin import DropdownFilter
 from unfold.decorators import action, display
 
 from msgnode.core.explanations import ALARMS
+from msgnode.federation.peer_alarms import STUCK_ALARM
 from msgnode.models import Alarm
 
 from .lists import WrittenByTheNode
+from .peer_messages import list_of
 
 
 class StandingFilter(DropdownFilter):
@@ -36,9 +38,10 @@ class StandingFilter(DropdownFilter):
 class AlarmAdmin(WrittenByTheNode):
     list_display = (
         *("text", "kind_explained", "subject", "state_label"),
-        *("count", "raised_at", "last_at"),
+        *("count", "raised_at", "last_at", "leads_to"),
     )
     list_filter = (StandingFilter,)
+    readonly_fields = ("leads_to",)
     ordering = ("-last_at",)
     sortable_by = ("raised_at", "last_at", "kind")
     search_fields = ("subject",)
@@ -56,6 +59,14 @@ class AlarmAdmin(WrittenByTheNode):
             return alarm.kind
         page = reverse("problem", args=["alarms", alarm.kind])
         return format_html('<a href="{}">{}</a>', page, alarm.kind)
+
+    @display(description="to be looked at")
+    def leads_to(self, alarm: Alarm) -> str:
+        """Where one sees what is wrong, and acts."""
+        if alarm.kind != STUCK_ALARM:
+            return ""
+        text = "What waits for it"
+        return format_html('<a class="text-link" href="{}">{}</a>', list_of(alarm.subject), text)
 
     @action(description="Clear the selected alarms", permissions=["clear"])
     def clear(self, request: HttpRequest, queryset: QuerySet[Alarm]) -> None:

@@ -8,14 +8,18 @@ from urllib.parse import urlsplit
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from msgnode.federation import crossing, store
 from msgnode.models import Peer
 from msgnode.storage.control import post
 
 from .audit import AuditedAdmin
+from .confirm import ask, too_many
+from .peer_messages import discard_all, list_of
 
 
 def url_of_node_fault(url: str) -> str:
@@ -61,21 +65,38 @@ class PeerForm(forms.ModelForm):
 @admin.register(Peer)
 class PeerAdmin(AuditedAdmin):
     form = PeerForm
-    list_display = ("domain", "what_was_decided", "state", "stub", "last_error", "approved_by")
+    list_display = (
+        "domain",
+        "what_was_decided",
+        "state",
+        "waits",
+        "stub",
+        "last_error",
+        "approved_by",
+    )
     list_filter = ("decision",)
     search_fields = ("domain",)
     search_help_text = "Domain (its beginning)"
     ordering = ("domain",)
     fields = (
-        "domain", "url", "hosts", "what_was_decided", "state", "state_at", "last_error",
+        "domain", "url", "hosts", "what_was_decided", "state", "state_at", "last_error", "waits",
         "found_digest", "looked_at", "discovery", "approved_digest", "approved_by", "approved_at",
         "found_configuration", "found_source",
     )  # fmt: skip
-    actions = ("approve", "pause", "resume", "block", "restart", "look_again")
+    actions = ("approve", "pause", "resume", "block", "restart", "look_again", "discard")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         editable = ("url", "hosts") if obj is not None else ("domain", "url", "hosts")
         return tuple(name for name in self.fields if name not in editable)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Peer]:
+        return super().get_queryset(request).annotate(number_waiting=Count("messages"))
+
+    @admin.display(description="waits for it")
+    def waits(self, peer: Peer) -> SafeString:
+        number = peer.number_waiting  # type: ignore[attr-defined]  # annotated
+        text = f"{number} message{'' if number == 1 else 's'}"
+        return format_html('<a class="text-link" href="{}">{}</a>', list_of(peer.domain), text)
 
     @admin.display(description="decision")
     def what_was_decided(self, peer: Peer) -> str:
@@ -135,6 +156,25 @@ class PeerAdmin(AuditedAdmin):
     def look_again(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
         for peer in peers:
             store.look_again(peer)
+
+    @admin.action(description="Discard all that waits", permissions=["change"])
+    def discard(self, request: HttpRequest, peers: QuerySet[Peer]) -> HttpResponse | None:
+        if too_many(request, peers):
+            return None
+        if request.POST.get("confirmed") != "yes":
+            return ask(
+                self,
+                request,
+                peers,
+                action="discard",
+                title="Discard all that waits",
+                warning="Who sent a request is answered 503. Nothing else is told.",
+                form=forms.Form(),
+            )
+        for peer in peers:
+            discard_all(peer, request.user.get_username())
+            messages.success(request, f"{peer.domain}: nothing waits for it any more.")
+        return None
 
     def _decide(self, request: HttpRequest, peers: QuerySet[Peer], decision: str) -> None:
         for peer in peers:

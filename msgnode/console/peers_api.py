@@ -1,4 +1,4 @@
-"""REST interface of the peers: list them, add one, decide about one.
+"""REST interface of the peers: list them, add one, decide about one and what waits for it.
 
 What a person may do in the console a caller may do here: reading needs the permission to view,
 adding and removing those to add and to delete, everything else the permission to change.
@@ -21,13 +21,18 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
-from msgnode.federation import crossing, store
-from msgnode.models import Peer
+from msgnode.federation import crossing, store, waiting_rows
+from msgnode.models import Peer, PeerMessage
 from msgnode.storage.control import post
 
+from . import peer_messages
 from .peers import url_of_node_fault
 
-_RIGHTS = {"list": "view", "retrieve": "view", "create": "add", "destroy": "delete"}
+_RIGHTS = {
+    "list": "view", "retrieve": "view", "queue": "view", "create": "add", "destroy": "delete",
+}  # fmt: skip
+MOST = 500
+"""Messages that one order names."""
 
 
 class Pages(PageNumberPagination):
@@ -87,6 +92,42 @@ class Approval(serializers.Serializer):
 
     digest = serializers.CharField(
         required=False, default="", help_text="Approve only if the stub that was found has it."
+    )
+
+
+class MessageLine(serializers.ModelSerializer):
+    """A message that waits for a peer."""
+
+    class Meta:
+        model = PeerMessage
+        fields = ("id", "kind", "type", "sender", "to", "size", "since", "until", "text")
+        read_only_fields = fields
+
+
+class Order(serializers.Serializer):
+    """Which of the messages that wait."""
+
+    messages = serializers.ListField(
+        child=serializers.IntegerField(min_value=1), allow_empty=False, max_length=MOST,
+        help_text="Their ids.",
+    )  # fmt: skip
+
+
+class Discard(Order):
+    """Which of the messages that wait, or all."""
+
+    messages = serializers.ListField(
+        child=serializers.IntegerField(min_value=1), allow_empty=False, max_length=MOST,
+        required=False, help_text="Their ids; without it, all that waits.",
+    )  # fmt: skip
+
+
+class Ordered(serializers.Serializer):
+    """What was ordered. It is done within a second; what has left by then is not touched."""
+
+    messages = serializers.ListField(child=serializers.IntegerField())
+    left = serializers.ListField(
+        child=serializers.IntegerField(), help_text="Those that did not wait any more."
     )
 
 
@@ -164,6 +205,40 @@ class PeerViews(
     def look(self, request: Request, domain: str) -> Response:
         """Its stub is looked for again."""
         return self._done(store.look_again)
+
+    @extend_schema(responses={200: MessageLine(many=True)})
+    @action(detail=True, methods=["get"])
+    def queue(self, request: Request, domain: str) -> Response:
+        """What has waited for a second or longer, the first 500: the oldest first."""
+        rows = waiting_rows.waiting().filter(peer=self.get_object()).order_by("id")
+        page = self.paginate_queryset(rows)
+        return self.get_paginated_response(MessageLine(page, many=True).data)
+
+    @extend_schema(request=Order, responses={202: Ordered})
+    @action(detail=True, methods=["post"], url_path="queue/retry")
+    def retry(self, request: Request, domain: str) -> Response:
+        """The peer is tried at once, and these messages have their whole time again."""
+        return self._order(waiting_rows.RETRY, Order(data=request.data))
+
+    @extend_schema(request=Discard, responses={202: Ordered})
+    @action(detail=True, methods=["post"], url_path="queue/discard")
+    def discard(self, request: Request, domain: str) -> Response:
+        """These messages wait no longer, or all: who sent a request is answered 503."""
+        asked = Discard(data=request.data)
+        asked.is_valid(raise_exception=True)
+        if "messages" not in asked.validated_data:
+            peer_messages.discard_all(self.get_object(), request.user.get_username())
+            return Response({"messages": [], "left": []}, status=status.HTTP_202_ACCEPTED)
+        return self._order(waiting_rows.DISCARD, asked)
+
+    def _order(self, kind: str, asked: Order) -> Response:
+        asked.is_valid(raise_exception=True)
+        ids = set(asked.validated_data["messages"])
+        rows = list(waiting_rows.waiting().filter(peer=self.get_object(), pk__in=ids))
+        peer_messages.order(kind, rows, self.request.user.get_username())
+        found = {row.pk for row in rows}
+        said = {"messages": sorted(found), "left": sorted(ids - found)}
+        return Response(said, status=status.HTTP_202_ACCEPTED)
 
     def _done(self, do: Callable[[Peer], str | None]) -> Response:
         if why := do(self.get_object()):

@@ -319,13 +319,14 @@ ALARMS: Mapping[str, Explanation] = {
         "The node of another domain waits for approval",
         "Somebody here has sent a message there, and its protostub was found. Nothing of it runs, "
         "and such messages are answered 503.",
-        "Look at its source under Peers; approve it, or block the domain. Clear the alarm.",
+        "Look at its source under Peers; approve it, which clears the alarm, or block the domain "
+        "and clear the alarm.",
     ),
     "stub-changed": Explanation(
         "A peer offers another protostub",
         "The one that was approved goes on.",
-        "Look at the new source under Peers and approve it, or ask the other domain. Clear the "
-        "alarm.",
+        "Look at the new source under Peers and approve it, which clears the alarm, or ask the "
+        "other domain.",
     ),
     "stub-failing": Explanation(
         "The protostub of a peer fails again and again",
@@ -337,8 +338,8 @@ ALARMS: Mapping[str, Explanation] = {
         "Messages for another domain do not get there",
         "The text says why. Requests to that domain are answered 503 or 504; who observes it is "
         "told of a gap once it is back.",
-        "Look at the peer under Peers; start its stub anew, look for its stub again, pause it, or "
-        "ask the other domain. It clears itself.",
+        "Look at what waits for it; have that tried again or discard it. Under Peers start its "
+        "stub anew, look for its stub again, pause it, or ask the other domain. It clears itself.",
     ),
     "sandbox-missing": Explanation(
         "Federation is on, and there is nothing to run protostubs",

@@ -13,7 +13,7 @@ FAILING_AFTER = 5
 STUCK_SECONDS = 60.0
 """Without a live stub, after which an alarm stands."""
 WAITING_SECONDS = 5.0
-"""That a message waits while the stub is live, after which one stands, too."""
+"""That a message waits, after which one stands, too."""
 FAILING_ALARM = "stub-failing"
 STUCK_ALARM = "peer-stuck"
 
@@ -55,8 +55,9 @@ class PeerAlarms:
         if away >= STUCK_SECONDS:
             text = f"The node of {domain} has been away for a minute ({link.state}), {waits} "
             text += f"messages wait: {link.last_error}"
-        elif is_live and oldest >= WAITING_SECONDS:
-            text = f"The node of {domain} does not read what it is sent: {waits} messages wait."
+        elif oldest >= WAITING_SECONDS:
+            why = "does not read what it is sent" if is_live else f"is away ({link.state})"
+            text = f"The node of {domain} {why}: {waits} messages wait."
         if text and self._is_new(STUCK_ALARM, domain):
             self._raise_alarm(STUCK_ALARM, domain, text)
         elif not text and is_live and domain not in self._well:

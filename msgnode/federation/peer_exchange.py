@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,6 +38,7 @@ class PeerCounters:
     expired: int = 0
     full: int = 0
     failed: int = 0  # requests that ended with the way to the peer, or the session there
+    discarded: int = 0  # by an operator
     restarts: int = 0
     round_trip: float = 0.0  # of the last response, in seconds
 
@@ -107,6 +108,14 @@ class PeerExchange:
         before = self._clock() - ASKED_SECONDS
         while self._asked and next(iter(self._asked.values())).at < before:
             self._asked.popitem(last=False)
+
+    def discard(self, numbers: Collection[int] | None) -> None:
+        """An operator wants these to wait no longer, or all: answer them."""
+        found = self.queue.clear() if numbers is None else self.queue.remove(numbers)
+        for one in found:
+            self.counters.discarded += 1
+            text = f"An operator has taken it out of the queue for {self._peer}."
+            self._refuse(one.message, Unavailable(text))
 
     def fail_asked(self, text: str) -> None:
         """The way to the peer, or the session there, is over: answer what has no response."""

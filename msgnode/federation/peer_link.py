@@ -64,20 +64,15 @@ class PeerLink:
         self.since = time.time()
         self.last_error = ""
         self.failures_in_a_row = 0
-        self.exchange = PeerExchange(
-            domain,
-            peer.domain,
-            PeerQueue(limits.queue_messages, limits.queue_bytes),
-            self._answer,
-        )
+        queue = PeerQueue(limits.queue_messages, limits.queue_bytes)
+        self.exchange = PeerExchange(domain, peer.domain, queue, self._answer)
         self.subscriptions = HeldSubscriptions(
             peer.domain, peer.runtime_url, self._post, observed, self._pump
         )
         self.sandbox: SandboxProcess | None = None
         self._limits = limits
         self._opener = opener
-        self._restarts = BackOff(1.0, 300.0)
-        self._reconnects = BackOff(0.25, 30.0)
+        self._restarts, self._reconnects = BackOff(1.0, 300.0), BackOff(0.25, 30.0)
         self._sockets: StubSockets | None = None
         self._watch = SessionWatch()
         self._connection: PeerConnection | None = None
@@ -117,11 +112,16 @@ class PeerLink:
         if self._task is not None:
             await asyncio.wait([self._task], timeout=_STOP_SECONDS)
 
-    def restart(self) -> None:
-        """Begin anew at once, whatever the back-offs say."""
+    def hurry(self) -> None:
+        """Try at once to be live, whatever the back-offs say."""
         self._restarts.reset()
         self._reconnects.reset()
+        self._disconnected_at = 0.0
         self._hurries.set()
+
+    def restart(self) -> None:
+        """Begin anew at once."""
+        self.hurry()
         if self.sandbox is not None:
             self.sandbox.kill("an operator had it begin anew")
 
@@ -224,7 +224,7 @@ class PeerLink:
             self.last_error = error[: pipe.SHOWN]
         if state == LIVE and self._watch.is_new:
             self._watch.is_new = False
-            self.exchange.fail_asked(f"The node of {self.peer.domain} has begun a new session.")
+            self.exchange.fail_asked(f"The session at {self.peer.domain} began anew.")
             self.subscriptions.renew()
         if state == self.state:
             return

@@ -11,9 +11,11 @@ When there is no room for a message the oldest ephemeral ones make room, then it
 from __future__ import annotations
 
 import time
+import uuid
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import StrEnum
+from itertools import islice
 from typing import NamedTuple
 
 from msgnode.core import addresses
@@ -76,6 +78,7 @@ class PeerQueue:
     def __init__(
         self, max_messages: int, max_bytes: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        self.id = uuid.uuid4().hex
         self.bytes = 0
         self.dropped = 0
         self._max_messages = max_messages
@@ -128,6 +131,32 @@ class PeerQueue:
         over = [number for number, one in self._waiting.items() if one.until <= now]
         self.dropped += len(over)
         return [self._remove(number) for number in over]
+
+    def longest(self, seconds: float, at_most: int) -> dict[int, Waiting]:
+        """Those that have waited so long, by number, the first ones first."""
+        before = self._clock() - seconds
+        first = islice(self._waiting.items(), at_most)
+        return {number: one for number, one in first if one.since <= before}
+
+    def left(self, one: Waiting) -> float:
+        """Seconds until the time of a message is over."""
+        return one.until - self._clock()
+
+    def renew(self, numbers: Collection[int]) -> int:
+        """Give these their whole time again, in their place; how many are still here."""
+        now, found = self._clock(), 0
+        for number in numbers:
+            one = self._waiting.get(number)
+            if one is not None:
+                self._waiting[number] = one._replace(until=now + SECONDS[one.class_])
+                found += 1
+        return found
+
+    def remove(self, numbers: Collection[int]) -> list[Waiting]:
+        """Take these out, as far as they are still here."""
+        found = [self._remove(number) for number in numbers if number in self._waiting]
+        self.dropped += len(found)
+        return found
 
     def clear(self) -> list[Waiting]:
         """Take out all."""

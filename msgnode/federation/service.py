@@ -41,13 +41,12 @@ from .peer_session import Opener
 from .peer_stub import LinkLimits, PeerStub
 from .store import PeerRow
 from .stub_status import LIVE
+from .waiting_messages import WaitingMessages
 
 log = logging.getLogger(__name__)
 
 LOOKS_EVERY = 2.0
 STOP_SECONDS = 4.0
-PENDING_ALARM = "peer-pending"
-CHANGED_ALARM = "stub-changed"
 MISSING_ALARM = "sandbox-missing"
 
 Result = TypeVar("Result")
@@ -76,6 +75,7 @@ class Federation:
         holds_lease: whether this worker's lease runs; none serves a peer without.
         raise_alarm, clear_alarm: of the node.
         observers: of objects of the peers.
+        shown: a message's body as people may see it.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class Federation:
         raise_alarm: Callable[[str, str, str], None],
         clear_alarm: Callable[[str, str], None],
         observers: Observers,
+        shown: Callable[[Any], Any],
     ) -> None:
         self.observers = observers
         self.links: dict[int, PeerLink] = {}
@@ -110,6 +111,7 @@ class Federation:
         self._served: dict[int, PeerRow] = {}
         self._told: dict[int, tuple[str, str]] = {}
         self._alarms = PeerAlarms(raise_alarm, clear_alarm)
+        self._waiting = WaitingMessages(self.links, shown, self._blocking)
         self._is_stale = asyncio.Event()
         self._is_stopped = False
 
@@ -151,6 +153,7 @@ class Federation:
                     self._use(await self._blocking(store.read))
                 await self._serve()
                 await self.observers.sweep()
+                await self._waiting.follow()
             except Exception as error:
                 self._is_stale.set()
                 log.warning("The peers could not be looked at: %s", error)
@@ -166,6 +169,7 @@ class Federation:
             store.CHANGED: self._changed,
             store.RESTART: self._restart,
             **self.observers.handlers(),
+            **self._waiting.handlers(),
         }
 
     def _changed(self, payload: dict[str, Any]) -> None:
@@ -187,6 +191,7 @@ class Federation:
             stops = [asyncio.create_task(link.stop()) for link in links.values()]
             await asyncio.wait(stops, timeout=STOP_SECONDS)
             for pk in links:
+                await self._waiting.forget(pk)
                 await self._blocking(partial(store.release_claim, self._epoch, pk))
         await self._http.close()
 
@@ -273,6 +278,7 @@ class Federation:
             await link.stop()
         row = next((row for row in self._rows.values() if row.pk == pk), None)
         self._told.pop(pk, None)
+        await self._waiting.forget(pk)
         await self._blocking(partial(store.note_state, pk, "stopped" if row else "", ""))
 
     async def _note_states(self) -> None:
@@ -309,10 +315,10 @@ class Federation:
         what = await self._blocking(partial(store.note_found, domain, found, url, is_open))
         if what == "new":
             text = f"The node of {domain} waits for approval: its stub is {found.digest[:12]}."
-            self._raise_alarm(PENDING_ALARM, domain, text)
+            self._raise_alarm(store.PENDING_ALARM, domain, text)
         elif what == "changed":
             text = f"{domain} offers another stub, {found.digest[:12]}; the approved one goes on."
-            self._raise_alarm(CHANGED_ALARM, domain, text)
+            self._raise_alarm(store.CHANGED_ALARM, domain, text)
         return None
 
     async def _blocking(self, call: Callable[[], Result]) -> Result:

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from msgnode import models
 from msgnode.storage import claims
+from msgnode.storage.alarms import clear_alarm
 from msgnode.storage.control import post
 
 from .descriptor import FoundStub
@@ -18,6 +19,7 @@ CHANGED = "peers.changed"
 """The control message that rows of peers have changed."""
 RESTART = "peers.restart"
 """The control message that the stub of a peer is to begin anew."""
+PENDING_ALARM, CHANGED_ALARM = "peer-pending", "stub-changed"
 MAX_ROWS = 1_000
 """Peers that may wait for an operator; a domain beyond is looked for again once there is room."""
 
@@ -150,6 +152,8 @@ def approve(peer: models.Peer, by: str) -> str:
     peer.approved_digest, peer.approved_by = peer.found_digest, by[:150]
     peer.approved_at = timezone.now()
     peer.save()
+    for kind in (PENDING_ALARM, CHANGED_ALARM):
+        clear_alarm(kind, peer.domain)
     post(CHANGED)
     return ""
 

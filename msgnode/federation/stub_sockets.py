@@ -41,6 +41,9 @@ UNREAD_SECONDS = 30.0
 """That a peer may read nothing while something is sent to it; then its socket ends."""
 _CONNECT_SECONDS = 10.0
 _CLOSE_SECONDS = 1.0
+_HEARTBEAT_SECONDS = 5.0
+_SILENCE_SECONDS = 10.0
+"""Without an answer to a heartbeat, after which the peer counts as away."""
 _UNSENT = 1024 * 1024
 """Bytes that may wait to be sent; above, the stub is told by `bufferedAmount`."""
 _UNSENT_LIMIT = 8 * 1024 * 1024
@@ -267,6 +270,9 @@ class StubSockets:
                 max_size=self._limits.max_frame,
                 max_queue=16,
                 open_timeout=_CONNECT_SECONDS,
+                ping_interval=_HEARTBEAT_SECONDS,
+                ping_timeout=_SILENCE_SECONDS,
+                close_timeout=_CLOSE_SECONDS,
                 user_agent_header="messaging-node",
                 proxy=None,
             )

@@ -8,7 +8,7 @@ acknowledged; an operator's change in the console reaches the workers through Co
 from __future__ import annotations
 
 from .devices import DeviceOutlet, MqttTopic
-from .federation import Peer, PeerStub, PeerSubscription
+from .federation import Peer, PeerMessage, PeerStub, PeerSubscription
 from .identities import ApiKey, IdentityBinding, Issuer, ProviderKey, Revocation
 from .invitations import Invitation, PushEndpoint, SentInvitation
 from .lengths import ADDRESS_LENGTH
@@ -36,6 +36,7 @@ __all__ = [
     "MqttTopic",
     "NodeSample",
     "Peer",
+    "PeerMessage",
     "PeerStub",
     "PeerSubscription",
     "PoolAddress",

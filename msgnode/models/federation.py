@@ -77,6 +77,36 @@ class PeerStub(models.Model):
         return f"{self.peer_id} {self.digest[:12]}"
 
 
+class PeerMessage(models.Model):
+    """A message that waits for a peer, as the worker that holds it has last said.
+
+    The message itself is in that worker's memory: `queue` and `number` name it there.
+    """
+
+    peer = models.ForeignKey(Peer, on_delete=models.CASCADE, related_name="messages")
+    queue = models.CharField(max_length=32, editable=False)
+    number = models.PositiveBigIntegerField(editable=False)
+    kind = models.CharField("class", max_length=16)
+    type = models.CharField(max_length=32)
+    sender = models.CharField("from", max_length=ADDRESS_LENGTH)
+    to = models.CharField(max_length=ADDRESS_LENGTH)
+    size = models.PositiveIntegerField(help_text="Bytes.")
+    since = models.DateTimeField("waits since")
+    until = models.DateTimeField("waits until")
+    text = models.TextField("message", blank=True)
+
+    class Meta:
+        verbose_name = "message that waits"
+        verbose_name_plural = "messages that wait for peers"
+        ordering = ("id",)
+        constraints = (
+            models.UniqueConstraint(fields=["queue", "number"], name="peer_message_once"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.sender} → {self.to}"
+
+
 class PeerSubscription(models.Model):
     """An address of a peer's that this node has subscribed there, once for all who observe it here.
 

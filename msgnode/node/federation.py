@@ -10,6 +10,7 @@ from django.conf import settings
 
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.table import RoutingTable
+from msgnode.core.redaction import without_tokens
 from msgnode.devices.safe_http import SafeHttp
 from msgnode.federation.observers import Observers
 from msgnode.federation.peer_session import PeerSessions
@@ -22,6 +23,7 @@ from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.manager import SessionManager
 from msgnode.storage.writer import GroupWriter
 from msgnode.workers.lease import Lease
+from policies.enforcement.decision_buffer import masked
 
 from .alarms import Alarms
 
@@ -82,6 +84,7 @@ def federation(
         alarms.raise_alarm,
         alarms.clear_alarm,
         Observers(table, writer, sessions.missed, not settings.REDIS_URL, peers["LINGER_SECONDS"]),
+        masked if settings.POLICY["LOG_MASKS_BODIES"] else without_tokens,
     )
     pipeline.foreign = made
     return made

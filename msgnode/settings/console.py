@@ -71,6 +71,13 @@ def unfold(domain: str) -> dict[str, Any]:
                     ],
                 },
                 {
+                    "title": "Other domains",
+                    "items": [
+                        _item("Peers", "hub", "msgnode_peer"),
+                        _item("What waits for them", "pending_actions", "msgnode_peermessage"),
+                    ],
+                },
+                {
                     "title": "Reports",
                     "items": [
                         _page(

@@ -23,6 +23,8 @@ from msgnode.models import (
     Ban,
     ControlMessage,
     MqttTopic,
+    Peer,
+    PeerMessage,
     Revocation,
     Session,
     Subscription,
@@ -52,6 +54,12 @@ def fill() -> None:
         issuer="https://idp.example", subject="eve", ends_at=now + timedelta(days=1)
     )
     ControlMessage.objects.create(kind="session.end", payload={"sessions": ["a"]})
+    peer = Peer.objects.create(domain="b.example", state="disconnected", last_error="It is away.")
+    PeerMessage.objects.create(
+        peer=peer, queue="q" * 32, number=1, kind="request", type="read", size=100, since=now,
+        sender="hyperty://localhost/a", to="hyperty://b.example/1", text='{"type": "read"}',
+        until=now + timedelta(days=1),
+    )  # fmt: skip
     note("operator", "ban.add", "runtime://localhost/b", {}, {"id": 1})
     video = TrafficClass.objects.get_or_create(name="video", defaults={"bitrate": 2_500_000})[0]
     TurnServer.objects.create(

@@ -136,5 +136,6 @@ def test_the_openapi_document_has_every_action() -> None:
     paths = as_role(VIEWER).get("/api/schema?format=json").json()["paths"]
     told = {path.removeprefix("/api/v1/peers/") for path in paths if "/peers/" in path}
     actions = {f"{{domain}}/{each}/" for each in
-               ("approve", "pause", "resume", "block", "restart", "look")}  # fmt: skip
+               ("approve", "pause", "resume", "block", "restart", "look",
+                "queue", "queue/retry", "queue/discard")}  # fmt: skip
     assert told == {"", "{domain}/", *actions}

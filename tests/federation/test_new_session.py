@@ -93,7 +93,7 @@ async def test_case_49_requests_of_a_session_that_the_other_node_has_ended_are_a
     await asyncio.to_thread(nodes.b.manage, "shell", "-c", _FORGET)
     ended = time.monotonic()
     for text in await one.answered(503):
-        assert "new session" in text
+        assert "began anew" in text
     assert time.monotonic() - ended < 20
     await one.answer(one.silent)  # too late
     answering = asyncio.create_task(answer_requests(one.silent))
@@ -139,5 +139,5 @@ async def test_requests_at_a_node_that_comes_back_without_its_memory_are_answere
     shutil.copy(template, nodes.b.data_dir / "node.sqlite3")
     await asyncio.to_thread(nodes.b.start)
     for text in await one.answered(503):
-        assert "new session" in text
+        assert "began anew" in text
     await one.hears_nothing_more()

@@ -87,6 +87,18 @@ def test_a_peer_that_does_not_read_is_stuck_though_it_is_live(place: Place) -> N
     assert place.look() == set()
 
 
+def test_messages_that_wait_for_a_peer_that_is_away_are_told_before_the_minute(
+    place: Place,
+) -> None:
+    place.look()
+    place.link.state = "disconnected"
+    place.link.exchange.queue.oldest_seconds = WAITING_SECONDS
+    assert place.look(WAITING_SECONDS) == {STUCK_ALARM}
+    assert "is away (disconnected): 3 messages wait" in place.standing[STUCK_ALARM]
+    place.link.state, place.link.exchange.queue.oldest_seconds = "live", 0.0
+    assert place.look() == set()
+
+
 def test_case_34_a_stub_that_fails_again_and_again_stands_until_it_is_live(place: Place) -> None:
     place.link.state, place.link.failures_in_a_row = "waiting", FAILING_AFTER
     assert place.look() == {FAILING_ALARM}

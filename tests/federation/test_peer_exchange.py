@@ -134,3 +134,27 @@ def test_what_is_remembered_of_requests_is_bounded(
     with pytest.raises(Refused):
         place.exchange.taken_in(response(0))
     place.exchange.taken_in(response(4))
+
+
+def test_what_an_operator_discards_is_answered_once_and_the_rest_goes_on(place: Place) -> None:
+    place.exchange.put(message(OURS, THEIRS, id_=1))
+    place.exchange.put(message(OURS, f"comm://{B}/1/changes", "update", id_=2))
+    place.exchange.put(message(OURS, THEIRS, id_=3))
+    first, change, last = place.exchange.queue.longest(0.0, 5)
+    place.exchange.discard([first, change, first])
+    place.exchange.discard([first])
+    assert [(each["id"], each["body"]["code"]) for each in place.answers] == [(1, 503)]
+    assert place.exchange.counters.discarded == 2
+    assert list(place.exchange.queue.longest(0.0, 5)) == [last]
+    place.exchange.discard(None)
+    assert [each["id"] for each in place.answers] == [1, 3]
+    assert place.exchange.take() is None
+
+
+def test_a_request_that_has_left_is_not_discarded(place: Place) -> None:
+    place.exchange.put(message(OURS, THEIRS, id_=1))
+    (number,) = place.exchange.queue.longest(0.0, 5)
+    assert place.exchange.take() is not None
+    place.exchange.discard([number])
+    assert place.answers == []
+    place.exchange.taken_in(response(1))

@@ -82,8 +82,46 @@ def test_case_56_what_is_ephemeral_makes_room_first_and_then_nothing_is_taken() 
     assert waiting.dropped == 2
 
 
+def test_what_has_waited_is_told_oldest_first_and_stays() -> None:
+    clock = Clock()
+    waiting = queue(clock)
+    for number in range(3):
+        waiting.put(message(value=number))
+        clock.now += 1.0
+    told = waiting.longest(2.0, 10)
+    assert [one.message.fields()["v"] for one in told.values()] == [0, 1]
+    assert list(waiting.longest(0.0, 2)) == list(told)
+    assert len(waiting) == 3
+
+
+def test_a_renewed_message_has_its_whole_time_again_in_its_place() -> None:
+    clock = Clock()
+    waiting = queue(clock)
+    for number in range(2):
+        waiting.put(message(value=number))
+    clock.now = 9.0
+    first, second = waiting.longest(0.0, 10)
+    assert waiting.renew([first, 99]) == 1
+    clock.now = 18.0
+    assert [one.message.fields()["v"] for one in waiting.expire()] == [1]
+    assert waiting.left(waiting.longest(0.0, 1)[first]) == 1.0
+    assert waiting.renew([second]) == 0, "it has gone"
+
+
+def test_what_is_removed_leaves_room_and_is_counted() -> None:
+    waiting = queue(messages_=2)
+    waiting.put(message(value=0))
+    waiting.put(message("update", "hyperty://b.example/1/status"))
+    numbers = list(waiting.longest(0.0, 10))
+    assert [one.message.type for one in waiting.remove([*numbers, *numbers])] == ["read", "update"]
+    assert (len(waiting), waiting.bytes, waiting.dropped) == (0, 0, 2)
+    assert waiting.put(message("update", "hyperty://b.example/1/status"))
+
+
 @given(
-    st.lists(st.sampled_from(["put", "status", "change", "take", "wait", "expire"]), max_size=60),
+    st.lists(
+        st.sampled_from(["put", "status", "change", "take", "wait", "expire", "first"]), max_size=60
+    ),
     st.integers(1, 6),
     st.integers(300, 3_000),
 )
@@ -104,6 +142,10 @@ def test_a_queue_is_never_larger_than_it_may_be(steps: list[str], most: int, siz
                 clock.now += 7.0
             case "expire":
                 waiting.expire()
+            case "first":
+                first = list(waiting.longest(0.0, 2))
+                waiting.renew(first[:1])
+                waiting.remove(first[1:])
         assert len(waiting) <= most
         assert 0 <= waiting.bytes <= size
         assert (waiting.bytes == 0) == (len(waiting) == 0)

@@ -6,10 +6,12 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandParser
+from django.utils import timezone
 
+from msgnode.console import peer_messages
 from msgnode.console.command_base import Tool, could_not_be_done, not_as_it_should_be
 from msgnode.console.peers import decision_word, url_of_node_fault
-from msgnode.federation import crossing, store
+from msgnode.federation import crossing, store, waiting_rows
 from msgnode.models import Peer
 from msgnode.storage.control import post
 
@@ -18,14 +20,27 @@ _DECISIONS = {
     "pause": Peer.Decision.PAUSED,
     "resume": Peer.Decision.APPROVED,
 }
-_ACTIONS = ("list", "add", "approve", *_DECISIONS, "restart", "look", "remove")
+_ACTIONS = (
+    "list",
+    "add",
+    "approve",
+    *_DECISIONS,
+    "restart",
+    "look",
+    "remove",
+    "queue",
+    "retry",
+    "discard",
+)
 
 
 class Command(Tool):
     help = (
         "List the peers of this node, the nodes of other domains, or do something about one: add "
         "it, approve the stub that was found there, block, pause, resume, start its stub anew "
-        "(restart), look for its stub again, remove it. A running node follows within seconds. A "
+        "(restart), look for its stub again, remove it; list what waits for it (queue), have some "
+        "of that, or all, tried again (retry) or wait no longer (discard). A running "
+        "node follows within seconds. A "
         "list exits with status 1 if a peer waits for approval, or is approved and not live."
     )
     example = (
@@ -40,6 +55,9 @@ class Command(Tool):
         parser.add_argument("domain", nargs="?", default="")
         parser.add_argument("--url", default="", help="of its node, if not https://<domain>")
         parser.add_argument("--hosts", default="", help="further hosts its stub may connect to")
+        parser.add_argument(
+            "--messages", type=int, nargs="+", help="to retry or discard, by id; without it all"
+        )
         parser.add_argument("--digest", default="", help="approve only if the stub has this digest")
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -67,6 +85,12 @@ class Command(Tool):
         elif action == "restart":
             if why := store.restart(peer):
                 raise not_as_it_should_be(why)
+        elif action == "queue":
+            self._queue(peer, options["json"])
+            return
+        elif action in ("retry", "discard"):
+            self._order(peer, action, options["messages"])
+            return
         elif action == "remove":
             peer.delete()
             post(store.CHANGED)
@@ -89,6 +113,30 @@ class Command(Tool):
         self.stdout.write(
             f"{domain}: its stub is looked for; then: manage.py peers approve {domain}"
         )
+
+    def _queue(self, peer: Peer, as_json: bool) -> None:
+        rows = waiting_rows.waiting().filter(peer=peer).order_by("id")
+        if as_json:
+            names = ("id", "kind", "type", "sender", "to", "size", "since", "until", "text")
+            self.say_json([{name: getattr(row, name) for name in names} for row in rows])
+            return
+        for row in rows:
+            waits = (timezone.now() - row.since).total_seconds()
+            self.stdout.write(f"{row.pk:8} {waits:5.0f} s {row.kind:10} {row.size:9,} B  {row}")
+
+    def _order(self, peer: Peer, action: str, ids: list[int] | None) -> None:
+        if ids is None and action == "discard":
+            peer_messages.discard_all(peer, "command line")
+            self.stdout.write(f"{peer.domain}: nothing waits for it any more.")
+            return
+        rows = waiting_rows.waiting().filter(peer=peer)
+        found = list(rows if ids is None else rows.filter(pk__in=ids))
+        kind = waiting_rows.RETRY if action == "retry" else waiting_rows.DISCARD
+        peer_messages.order(kind, found, "command line")
+        left = sorted(set(ids or ()) - {row.pk for row in found})
+        if left:
+            raise not_as_it_should_be(f"Of {peer.domain} wait no more: {left}.")
+        self.stdout.write(f"{peer.domain}: {action} done, {len(found)} messages.")
 
     def _list(self, as_json: bool) -> None:
         peers = list(Peer.objects.all())

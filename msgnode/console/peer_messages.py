@@ -1,0 +1,135 @@
+"""What waits for peers, in the console: look at a message, have it retried, or discard it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import ChoicesDropdownFilter, RelatedDropdownFilter
+from unfold.decorators import action, display
+
+from msgnode.federation import waiting_rows
+from msgnode.federation.peer_queue import MessageClass
+from msgnode.models import Peer, PeerMessage
+
+from .audit import note
+from .confirm import ask, too_many
+from .lists import WrittenByTheNode, begins_with, link
+
+_AUDITED = {waiting_rows.RETRY: "peer.retry", waiting_rows.DISCARD: "peer.discard"}
+_NAMED = 20
+"""Messages that an entry of the audit log names."""
+
+
+def order(kind: str, rows: Iterable[PeerMessage], actor: str) -> int:
+    """Have the worker retry or discard messages, and note who wanted it; how many."""
+    chosen = list(rows)
+    with transaction.atomic():
+        for peer in dict.fromkeys(row.peer for row in chosen):
+            mine = [str(row) for row in chosen if row.peer_id == peer.pk]
+            after = {"messages": len(mine), "first": mine[:_NAMED]}
+            note(actor, _AUDITED[kind], peer, {}, after)
+        waiting_rows.order(kind, chosen)
+    return len(chosen)
+
+
+def discard_all(peer: Peer, actor: str) -> None:
+    """Have all that waits for a peer be discarded, and note who wanted it."""
+    with transaction.atomic():
+        note(actor, _AUDITED[waiting_rows.DISCARD], peer, {}, {"messages": "all"})
+        waiting_rows.discard_all(peer)
+
+
+def list_of(domain: str) -> str:
+    """The path of the list of what waits for a domain."""
+    return f"{reverse('admin:msgnode_peermessage_changelist')}?peer__domain={domain}"
+
+
+@admin.register(PeerMessage)
+class PeerMessageAdmin(WrittenByTheNode):
+    list_display = (
+        *("what", "peer_link", "kind_label", "sender", "to", "size", "since", "until"),
+        "why",
+    )
+    list_filter = (
+        ("peer", RelatedDropdownFilter),
+        ("kind", ChoicesDropdownFilter),
+    )
+    list_select_related = ("peer",)
+    ordering = ("id",)
+    sortable_by = ("since", "size")
+    search_fields = ("to",)
+    search_help_text = "To, or from (its beginning)"
+    fields = (
+        "peer_link", "why", "kind_label", "type", "sender", "to", "size", "since", "until", "text",
+    )  # fmt: skip
+    readonly_fields = fields
+    actions = ("retry", "discard")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[PeerMessage]:
+        return waiting_rows.waiting()
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest) -> bool:
+        return lookup == "peer__domain" or super().lookup_allowed(lookup, value, request)
+
+    def search_filter(self, term: str) -> Any:
+        return begins_with("to", term) | begins_with("sender", term)
+
+    def has_order_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("msgnode.change_peer")
+
+    @display(description="message")
+    def what(self, message: PeerMessage) -> str:
+        return message.type
+
+    @display(description="peer", ordering="peer__domain")
+    def peer_link(self, message: PeerMessage) -> SafeString:
+        return link(message.peer, message.peer.domain)
+
+    @display(
+        description="class", ordering="kind", label={each.value: "info" for each in MessageClass}
+    )
+    def kind_label(self, message: PeerMessage) -> str:
+        return message.kind
+
+    @display(description="why it waits")
+    def why(self, message: PeerMessage) -> str:
+        """What the peer is doing, and what went wrong there last."""
+        peer = message.peer
+        return ": ".join(filter(None, (peer.state or "not served", peer.last_error)))
+
+    @action(description="Try again now, for their whole time", permissions=["order"])
+    def retry(self, request: HttpRequest, queryset: QuerySet[PeerMessage]) -> None:
+        if not too_many(request, queryset):
+            done = order(waiting_rows.RETRY, queryset, request.user.get_username())
+            text = f"{done} are tried again. What has left meanwhile is not touched."
+            messages.success(request, text)
+
+    @action(description="Discard", permissions=["order"])
+    def discard(
+        self, request: HttpRequest, queryset: QuerySet[PeerMessage]
+    ) -> TemplateResponse | None:
+        if too_many(request, queryset):
+            return None
+        if request.POST.get("confirmed") != "yes":
+            return ask(
+                self,
+                request,
+                queryset,
+                action="discard",
+                title="Discard messages",
+                warning="Who sent a request is answered 503. Nothing else is told.",
+                form=forms.Form(),
+            )
+        done = order(waiting_rows.DISCARD, queryset, request.user.get_username())
+        text = f"{done} wait no longer. What has left meanwhile is not touched."
+        messages.success(request, text)
+        return None

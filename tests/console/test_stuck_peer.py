@@ -1,0 +1,105 @@
+"""The node of another domain hangs: what an operator sees of it in a browser, and does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import waiting
+from tests.accessibility import axe_faults
+from tests.federation.nodes import A, B, TwoNodes, come
+from tests.federation.sandboxes import needs_deno
+
+from . import window
+from .browser import log_in, operated
+from .test_operator_tasks import Console
+from .traffic import Traffic, talking
+
+pytestmark = [needs_deno, pytest.mark.long, pytest.mark.any_server]
+
+SEEN_WITHIN = 45_000  # ms; ten seconds of silence and five of waiting are the node's own
+THEIRS = f"hyperty://{B}/one"
+OURS, KEPT = f"hyperty://{A}/x", f"hyperty://{A}/kept"
+LIMIT = 30.0
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[TwoNodes]:
+    two = TwoNodes(tmp_path_factory.mktemp("stuck"), template, **operated())
+    two.start()
+    try:
+        two.introduce()
+        log_in(two.a)
+        yield two
+    finally:
+        os.kill(two.b.pid, signal.SIGCONT)
+        two.kill()
+
+
+@pytest.fixture
+def traffic(nodes: TwoNodes) -> Iterator[Traffic]:
+    with talking(nodes.a) as traffic:
+        yield traffic
+
+
+def test_a_peer_that_is_stuck_is_found_with_two_clicks_and_what_waits_is_seen_to(
+    nodes: TwoNodes, traffic: Traffic, chromium_window: Any
+) -> None:
+    from playwright.sync_api import expect
+
+    asker = traffic.do(come(nodes.a, A, "asker"))
+    page = window.operator_page(chromium_window, nodes.a.port)
+    console = Console(page)
+    os.kill(nodes.b.pid, signal.SIGSTOP)
+    traffic.send(asker, 2, "read", THEIRS, {}, sender=OURS)
+
+    alarm = page.locator("#alarms a", has_text="The node of b.example is away").first
+    alarm.wait_for(timeout=SEEN_WITHIN)
+    alarm.click()
+    console.click("a", has_text="What waits for it")
+    row = page.locator("#result_list tbody tr").first
+    expect(row).to_contain_text("disconnected: The connection was lost.")
+    expect(row).to_contain_text(THEIRS)
+    assert console.clicks == 2
+    assert axe_faults(page, "serious", "critical") == []
+
+    traffic.do(asker.send("read", THEIRS, sender=KEPT, id="kept"))
+    before = waiting.until(lambda: waits_until(nodes), LIMIT)
+    choose_all(page, "retry")
+    page.get_by_text("are tried again").first.wait_for()
+    waiting.until(lambda: waits_until(nodes) > before, LIMIT)
+
+    choose_all(page, "discard")
+    page.get_by_role("button", name="Discard messages", exact=True).click()
+    page.get_by_text("wait no longer").first.wait_for()
+    answer = traffic.do(asker.answer("kept"))
+    assert answer["body"]["code"] == 503
+    assert "operator" in answer["body"]["description"]
+
+    os.kill(nodes.b.pid, signal.SIGCONT)
+    page.goto("/admin/")
+    stuck = page.locator("#alarms a", has_text="The node of b.example is away")
+    expect(stuck).to_have_count(0, timeout=SEEN_WITHIN)
+    assert page.faults == []
+    page.close()
+
+
+def choose_all(page: Any, action: str) -> None:
+    """Have an action done to all messages on the page."""
+    page.goto(f"/admin/msgnode/peermessage/?peer__domain={B}")
+    page.locator("#result_list tbody tr", has_text=KEPT).first.wait_for()
+    page.check("#action-toggle")
+    page.select_option("select[name=action]", action)
+    page.locator("button[name=index]").first.click()
+
+
+def waits_until(nodes: TwoNodes) -> str:
+    """When the time of the message is over that is to be kept, "" if nobody sees it."""
+    rows = json.loads(nodes.a.manage("peers", "queue", B, "--json"))
+    return next((row["until"] for row in rows if row["sender"] == KEPT), "")
