@@ -5,6 +5,8 @@ Rules
   peer's refusal, or 504. Those that follow are answered at once.
 - The worker that serves the peer asks it, once for the observers of all workers. When nobody
   observes an address any more for `linger` seconds, it is unsubscribed there.
+- What was subscribed here before the domain was a peer, or while it was paused, is subscribed there
+  once the peer is served.
 - When the peer may have said something that did not come, all who observe it, on every worker, are
   told of a gap.
 """
@@ -12,6 +14,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -27,10 +30,16 @@ from . import subscription_rows
 from .held_subscriptions import Answered, HeldSubscriptions
 from .subscription_rows import NotNoted
 
+log = logging.getLogger(__name__)
+
 ASKED, ANSWERED, MISSED = "peers.asked", "peers.answered", "peers.missed"
 """Control messages: to whoever serves a peer, and from it."""
 ASK_SECONDS = 10.0
 _SWEEP_AT_MOST = 500  # a look
+_EARLIER_AFTER = (0.0, 10.0)
+"""Seconds after which what was subscribed earlier is looked for: until the later moment another
+worker may not have heard yet of the peer."""
+_NOTE_AT_MOST = 500
 
 Result = TypeVar("Result")
 
@@ -72,6 +81,7 @@ class Observers:
         self._waiting: dict[str, set[asyncio.Future[Answered]]] = {}
         self._idle: dict[str, dict[str, float]] = {}  # domain -> address -> since
         self._swept_at = 0.0
+        self._earlier_at: dict[str, list[float]] = {}  # domain -> moments to look
 
     # --- for who subscribes -----------------------------------------------------------------------
 
@@ -141,6 +151,7 @@ class Observers:
     async def serve(self, domain: str, held: HeldSubscriptions) -> None:
         """This worker serves the peer from now on: it asks for what is wanted there."""
         self._served[domain] = held
+        self._earlier_at[domain] = [time.monotonic() + after for after in _EARLIER_AFTER]
         of = partial(subscription_rows.of, self.peers.get(domain, 0))
         rows = await self._blocking(of)
         held.want((address for address, was_held in rows if was_held), were_held=True)
@@ -150,6 +161,7 @@ class Observers:
         """This worker serves the peer no more."""
         self._served.pop(domain, None)
         self._idle.pop(domain, None)
+        self._earlier_at.pop(domain, None)
 
     def answered(self, domain: str, answer: Answered) -> None:
         peer = self.peers.get(domain, 0)
@@ -171,8 +183,12 @@ class Observers:
         self._writer.submit(post).add_done_callback(retrieve_error)
 
     async def sweep(self) -> None:
-        """Unsubscribe what nobody has observed for a while at the peers that this worker serves."""
+        """See to the peers that this worker serves: to what is observed, and what is no more."""
         now = time.monotonic()
+        for domain, moments in list(self._earlier_at.items()):
+            if moments and moments[0] <= now:
+                await self._want_earlier(domain)
+                del moments[0]
         if now - self._swept_at < self._linger / 2:
             return
         self._swept_at = now
@@ -186,6 +202,28 @@ class Observers:
             if over:
                 end = partial(subscription_rows.end_idle, peer, over, self._linger)
                 held.leave(await self._blocking(end))
+
+    async def _want_earlier(self, domain: str) -> None:
+        """Ask the peer for what was subscribed here before, and so not at the peer."""
+        part = 0
+        while True:
+            look = partial(subscription_rows.observed, domain, part)
+            found, part = await self._blocking(look)
+            for start in range(0, len(found), _NOTE_AT_MOST):
+                await self._want_noted(domain, found[start : start + _NOTE_AT_MOST])
+            if not part:
+                return
+
+    async def _want_noted(self, domain: str, named: list[str]) -> None:
+        held, peer = self._served.get(domain), self.peers.get(domain)
+        if held is None or peer is None:
+            return
+        missing = await self._blocking(partial(subscription_rows.note, peer, named))
+        if isinstance(missing, NotNoted):
+            log.warning("%s is not asked for %d addresses: %s", domain, len(named), missing.value)
+            self.missed(domain, named)
+        else:  # whoever observes them has missed what was said until now
+            held.want(sorted(missing), were_held=True)
 
     # --- what workers tell one another ------------------------------------------------------------
 

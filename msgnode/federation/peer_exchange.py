@@ -37,7 +37,7 @@ class PeerCounters:
     refused: int = 0  # what came and was not carried
     expired: int = 0
     full: int = 0
-    failed: int = 0  # requests that ended with the way to the peer
+    failed: int = 0  # requests that ended with the way to the peer, or the session there
     discarded: int = 0  # by an operator
     restarts: int = 0
     round_trip: float = 0.0  # of the last response, in seconds
@@ -118,7 +118,7 @@ class PeerExchange:
             self._refuse(one.message, Unavailable(text))
 
     def fail_asked(self, text: str) -> None:
-        """The way to the peer has ended: answer what has left and has no response."""
+        """The way to the peer, or the session there, is over: answer what has no response."""
         asked, self._asked = self._asked, OrderedDict()
         for each in asked.values():
             self.counters.failed += 1

@@ -222,16 +222,16 @@ class PeerLink:
     def _enter(self, state: str, error: str = "") -> None:
         if error:
             self.last_error = error[: pipe.SHOWN]
+        if state == LIVE and self._watch.is_new:
+            self._watch.is_new = False
+            self.exchange.fail_asked(f"The session at {self.peer.domain} began anew.")
+            self.subscriptions.renew()
         if state == self.state:
             return
         self.state, self.since = state, time.time()
         if state == LIVE:
             self.failures_in_a_row = 0
             self._restarts.succeeded()
-            if self._watch.is_new:
-                self._watch.is_new = False
-                self.exchange.fail_asked(f"The session at {self.peer.domain} began anew.")
-                self.subscriptions.renew()
         elif state == DISCONNECTED:
             self._disconnected_at = time.monotonic()
 

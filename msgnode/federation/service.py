@@ -261,8 +261,8 @@ class Federation:
         )
         limits = replace(self._limits, sockets=replace(self._limits.sockets, hosts=hosts))
         link = PeerLink(stub, self._settings.domain, limits, self._opener, self.observers)
-        self.links[row.pk], self._served[row.pk] = link, row
         await self.observers.serve(row.domain, link.subscriptions)
+        self.links[row.pk], self._served[row.pk] = link, row
         self._tasks[row.pk] = asyncio.create_task(self._kept(link))
 
     async def _kept(self, link: PeerLink) -> None:

@@ -13,10 +13,13 @@ from enum import Enum
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
+from msgnode.core.addresses import is_event, parse
 from msgnode.models import Peer, PeerSubscription, Subscription
 
 MAX_ROWS = 20_000
 """Addresses of one peer."""
+_PART = 5_000
+"""Subscriptions that are looked at together; other writes go in between."""
 
 _OBSERVED = Subscription.objects.filter(address=OuterRef("address"))
 
@@ -42,6 +45,23 @@ def note(peer: int, addresses: Sequence[str]) -> set[str] | NotNoted:
         [PeerSubscription(peer_id=peer, address=address) for address in new]
     )
     return {address for address in addresses if not known.get(address)}
+
+
+def observed(domain: str, after: int) -> tuple[list[str], int]:
+    """What sessions here observe of a domain, by a part of their subscriptions.
+
+    Args:
+        domain: whose addresses.
+        after: where the part begins: 0, or what was returned for the part before.
+
+    Returns:
+        The addresses, and where to go on, 0 after the last part.
+    """
+    rows = Subscription.objects.filter(pk__gt=after).order_by("pk").values_list("pk", "address")
+    part = list(rows[:_PART])
+    named = [address for _, address in part if domain in address.lower() and is_event(address)]
+    found = [address for address in named if parse(address).home == domain]
+    return found, part[-1][0] if len(part) == _PART else 0
 
 
 def of(peer: int) -> list[tuple[str, bool]]:
