@@ -12,6 +12,7 @@ from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import DeliveryResult, Listener
 from msgnode.bus.return_paths import ReturnPath
 from msgnode.core import messages
+from msgnode.core.faults import FAULTS
 from msgnode.core.record import Outcome
 from tests.bus.scene import ONE, TOKEN, TWO, Scene
 from tests.fakes import FakeCaller, FakeSession
@@ -130,3 +131,11 @@ def test_updates_of_objects_and_states_are_not_answered(
     frame = {"id": 1, "type": type_, "from": ONE, "to": to, "body": {}}
     message = messages.parse(json.dumps(frame).encode())
     assert expects_answer(message, to) is is_expected
+
+
+def test_a_listener_that_breaks_is_counted_as_one() -> None:
+    scene = Scene()
+    scene.table.add_runtime(Broken("runtime://localhost/broken"))
+    before = FAULTS.counts["listener"]
+    scene.say("update", "runtime://localhost/broken")
+    assert FAULTS.counts["listener"] == before + 1

@@ -11,8 +11,11 @@ from msgnode.bus.replies import Replies
 from msgnode.bus.writing import Findable
 from msgnode.core import messages
 from msgnode.core.errors import Conflict
+from msgnode.core.faults import FAULTS
 from tests.fakes import DOMAIN, FakeCaller, FakeComponent, FakeSession
 from tests.node import eventually
+
+from .scene import Scene
 
 OK = {"code": 200}
 
@@ -129,3 +132,33 @@ async def test_an_answer_that_is_given_up_is_503_and_not_silence() -> None:
     answer.cancel()
     await turns()
     assert [each["body"]["code"] for each in caller.answers] == [503]
+
+
+async def test_a_component_that_cannot_take_back_is_counted_and_stops_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def breaks(*_: object) -> None:
+        raise RuntimeError("it is broken")
+
+    monkeypatch.setattr(FakeComponent, "revoke", breaks)
+    before = FAULTS.counts["session"]
+    answer: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
+    caller = FakeCaller()
+    monkeypatch.setattr(FakeComponent, "tells_workers", False)
+    replies = Replies(NoPolicies(), 0.05, Workers().barrier)
+    replies.ask(FakeComponent(answer), request(), FakeSession("one"), caller)
+    async with asyncio.timeout(10):
+        while not caller.answers:
+            await eventually(0.01)
+    assert [each["body"]["code"] for each in caller.answers] == [504]
+    answer.set_result(OK)
+    await turns()
+    assert FAULTS.counts["session"] == before + 1
+    assert len(caller.answers) == 1
+
+
+@pytest.mark.parametrize("code", [200, 404])
+async def test_what_a_component_answers_is_the_code_that_is_noted(code: int) -> None:
+    scene = Scene(FakeComponent({"code": code}))
+    scene.say(to=f"domain://fake.{DOMAIN}")
+    assert (scene.codes, scene.row().code) == ([code], code)

@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from msgnode.bus.ports import Layer
 from msgnode.bus.return_paths import MAX_RETURNS, ReturnPath, ReturnPaths
 from msgnode.bus.table import RoutingTable
 from msgnode.core import addresses
@@ -214,6 +215,27 @@ def test_who_stands_in_for_a_session_has_all_that_it_had_and_nothing_of_others()
     assert table.runtimes == {url: [after, other]}
     assert table.listeners(unknown) == ()
     assert watcher.heard == []
+
+
+def test_who_watches_hears_of_each_layer_what_a_session_of_this_worker_has_or_has_no_more() -> None:
+    table, mine, theirs = RoutingTable(), FakeSession("runtime://d/1"), FakeSession("runtime://d/2")
+    theirs.is_here = False
+    table.watcher = watcher = Watcher()  # type: ignore[assignment]
+    for session in (mine, theirs):
+        table.allocate("hyperty://d/1", session)
+        table.learn("hyperty://d/2", session)
+        table.forget("hyperty://d/2", session)
+        table.subscribe("comm://d/1", session)
+        table.unsubscribe("comm://d/1", session)
+        table.release("hyperty://d/1", session)
+    assert watcher.heard == [
+        ("changed", Layer.OWNED, "hyperty://d/1", mine, True),
+        ("changed", Layer.LEARNED, "hyperty://d/2", mine, True, None),
+        ("changed", Layer.LEARNED, "hyperty://d/2", mine, False),
+        ("changed", Layer.SUBSCRIBED, "comm://d/1", mine, True),
+        ("changed", Layer.SUBSCRIBED, "comm://d/1", mine, False),
+        ("changed", Layer.OWNED, "hyperty://d/1", mine, False),
+    ]
 
 
 def test_listeners_are_one_tuple_as_long_as_they_are_the_same() -> None:

@@ -132,3 +132,20 @@ def test_a_failed_look_up_cannot_be_told():
 def test_every_question_about_an_untold_value_fails(ask):
     with pytest.raises(CannotEvaluate):
         ask(Untold("why"))
+
+
+def test_the_runtime_of_each_end_is_its_own():
+    told = facts(msg={"from": "runtime://a.com/1/sm", "to": "runtime://b.com/2/sm"})
+    assert (told["srcRuntime"], told["dstRuntime"]) == ("runtime://a.com/1", "runtime://b.com/2")
+
+
+@pytest.mark.parametrize("type_", ["subscribe", "unsubscribe"])
+def test_what_is_subscribed_is_told_of_both_ends_of_a_subscription(type_):
+    body = {"resources": ["comm://d/1", "comm://d/1"], "resource": "comm://d/2"}
+    told = facts(msg={"type": type_, "body": body})
+    assert told["subscribeTo"] == ["comm://d/2", "comm://d/1"]
+    assert facts(msg={"type": "create", "body": body})["subscribeTo"] is None
+
+
+def test_a_given_value_is_taken_as_its_text():
+    assert facts(pip={"msgFrom": 7})["msgFrom"] == "7"

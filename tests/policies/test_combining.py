@@ -144,3 +144,28 @@ def test_an_attribute_that_cannot_be_told_makes_indexed_rules_indeterminate():
     facts["=dstUsername"] = facts["dstUsername"] = Untold("not at hand")
     snapshot = compile_sets(read_document([{"policies": [{"rules": rules}]}]))
     assert snapshot.decide(facts).effect == "indeterminate"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "effect"), [("blockOverrides", "permit"), ("allowOverrides", "deny")]
+)
+def test_a_decision_that_an_unclear_rule_could_not_have_changed_stands_with_its_error(
+    algorithm, effect
+):
+    rules = [rule(effect, obligations={"log": "a"}), rule(effect, BROKEN)]
+    found = outcome(rules=rules, alg=algorithm)
+    assert found.effect == effect
+    assert [obligation.value for obligation in found.obligations] == ["a"]
+    assert found.errors
+
+
+def test_where_an_indexed_fact_is_not_known_every_rule_is_looked_at():
+    by_group = [rule("deny", {"srcGroups": {"equals": f"g{n}"}}) for n in range(5)]
+    by_address = [rule("permit", {"msgTo": {"equals": f"hyperty://b.com/{n}"}}) for n in range(5)]
+    document = [{"policies": [{"rules": [*by_group, *by_address]}]}]
+    facts = facts_of({"pip": {"srcGroups": Untold("the directory is away")}})
+    sets = read_document(document)
+    found = [compile_sets(sets, indexed=each).decide(facts) for each in (True, False)]
+    assert found[0] == found[1]
+    assert found[0].effect == "indeterminate"
+    assert len(found[0].errors) == 5

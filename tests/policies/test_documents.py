@@ -33,6 +33,7 @@ AT = "$[0].policies[0].rules[0]"
     ("condition", "path", "expected"),
     [
         ({"srcDomains": {"equals": "a"}}, ".condition.srcDomains", "did you mean"),
+        ({"qqqq": {"equals": "a"}}, ".condition.qqqq", "see the list of attributes"),
         ({"and": []}, ".condition.and", "must not be empty"),
         (["or"], ".condition.anyOf", "must not be empty"),
         (
