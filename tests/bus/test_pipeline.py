@@ -20,6 +20,7 @@ from msgnode.core.record import Outcome, without_tokens
 from msgnode.traffic.columns import Columns
 from tests.bus.scene import ONE, TOKEN, TWO, Scene
 from tests.fakes import (
+    DOMAIN,
     FakeCaller,
     FakeComponent,
     FakeDoor,
@@ -365,3 +366,14 @@ def test_the_only_listener_that_fails_is_said_to_the_sender() -> None:
     scene.say()
     assert scene.codes == [503]
     assert scene.target.has_missed
+
+
+@pytest.mark.parametrize(("to", "sender"), [(TWO, TWO), ("mn:/session", None), ("", None)])
+def test_what_is_no_message_is_answered_from_where_it_was_meant_for_but_not_from_the_session(
+    to: str, sender: str | None
+) -> None:
+    scene = Scene()
+    scene.pipeline.carry(json.dumps({"id": 7, "from": ONE, "to": to}).encode(), scene.caller)
+    (answer,) = scene.caller.answers
+    assert (answer["id"], answer["to"], answer["body"]["code"]) == (7, ONE, 400)
+    assert answer["from"] == (sender or f"domain://msg-node.{DOMAIN}")

@@ -79,6 +79,12 @@ def test_an_interval_of_times_may_pass_midnight_and_has_both_its_ends(
     assert not any(holds(raw, now=f"2017-03-15T{time}:00") for time in outside)
 
 
+def test_an_interval_of_times_is_exact_to_the_second() -> None:
+    raw = {"time": {"between": "11:59:50 12:00:10"}}
+    assert all(holds(raw, now=f"2017-03-15T{time}") for time in ("11:59:50", "12:00:10"))
+    assert not any(holds(raw, now=f"2017-03-15T{time}") for time in ("11:59:49", "12:00:11"))
+
+
 @pytest.mark.parametrize(
     ("test", "inside", "outside"),
     [
@@ -120,6 +126,7 @@ def test_of_an_attribute_with_several_values_one_that_is_meant_is_enough() -> No
         ("*@a.com", ("bob@a.com",), ("bob@b.com", "bob@a.comx")),
         ("bob*", ("bob@a.com",), ("eve-bob@a.com",)),
         ("b*@*.com", ("bob@a.com",), ("bob@a.org", "eve@a.com")),
+        ("b*@a*a.com", ("bob@a.a.com",), ("bob@a.com",)),  # what matches the end is matched once
         (["*@b.com", "bob*"], ("bob@a.com", "eve@b.com"), ("eve@a.com",)),
         (["*@b.com", "eve*"], ("bob@b.com", "eve@a.com"), ("bob@a.com",)),
     ],
