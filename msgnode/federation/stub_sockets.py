@@ -42,7 +42,7 @@ UNREAD_SECONDS = 30.0
 _CONNECT_SECONDS = 10.0
 _CLOSE_SECONDS = 1.0
 _HEARTBEAT_SECONDS = 5.0
-_SILENCE_SECONDS = 10.0
+_SILENCE_SECONDS = 20.0
 """Without an answer to a heartbeat, after which the peer counts as away."""
 _UNSENT = 1024 * 1024
 """Bytes that may wait to be sent; above, the stub is told by `bufferedAmount`."""
