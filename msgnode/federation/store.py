@@ -20,7 +20,8 @@ CHANGED = "peers.changed"
 """The control message that rows of peers have changed."""
 RESTART = "peers.restart"
 """The control message that the stub of a peer is to begin anew."""
-PENDING_ALARM, CHANGED_ALARM = "peer-pending", "stub-changed"
+PENDING_ALARM = "peer-pending"
+CHANGED_ALARM = "stub-changed"
 _LATELY = timedelta(seconds=30)
 MAX_ROWS = 1_000
 """Peers that may wait for an operator; a domain beyond is looked for again once there is room."""
@@ -158,7 +159,7 @@ def figures_of(peer: models.Peer) -> dict[str, Any]:
     """What has passed to and from a peer lately; nothing if that is long ago."""
     if peer.figures_at is None or timezone.now() - peer.figures_at > _LATELY:
         return {}
-    return dict(peer.figures)
+    return dict(peer.figures or {})
 
 
 def approve(peer: models.Peer, by: str) -> str:

@@ -12,7 +12,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="peer",
             name="figures",
-            field=models.JSONField(default=dict, editable=False),
+            field=models.JSONField(blank=True, editable=False, null=True),
         ),
         migrations.AddField(
             model_name="peer",

@@ -48,7 +48,7 @@ class Peer(models.Model):
     state = models.CharField(max_length=16, blank=True, editable=False)
     state_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_error = models.CharField(max_length=300, blank=True, editable=False)
-    figures = models.JSONField(default=dict, editable=False)
+    figures = models.JSONField(null=True, blank=True, editable=False)
     figures_at = models.DateTimeField(null=True, blank=True, editable=False)
     stub_id = models.UUIDField(default=uuid.uuid4, editable=False)
     runtime_id = models.UUIDField(default=uuid.uuid4, editable=False)
