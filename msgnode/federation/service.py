@@ -21,15 +21,10 @@ from typing import Any, TypeVar
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
 from msgnode.core import addresses
-from msgnode.core.errors import (
-    BadGateway,
-    Forbidden,
-    GatewayTimeout,
-    NodeError,
-    NotFound,
-)
+from msgnode.core.errors import BadGateway, Forbidden, GatewayTimeout, NodeError, NotFound
 from msgnode.core.faults import FAULTS
 from msgnode.devices.safe_http import SafeHttp
+from msgnode.storage.alarms import PEER_PENDING, STUB_CHANGED
 from msgnode.storage.control import Handler
 
 from . import deno, discovery, refusals, store
@@ -318,10 +313,10 @@ class Federation:
         what = await self._blocking(partial(store.note_found, domain, found, url, is_open))
         if what == "new":
             text = f"The node of {domain} waits for approval: its stub is {found.digest[:12]}."
-            self._raise_alarm(store.PENDING_ALARM, domain, text)
+            self._raise_alarm(PEER_PENDING, domain, text)
         elif what == "changed":
             text = f"{domain} offers another stub, {found.digest[:12]}; the approved one goes on."
-            self._raise_alarm(store.CHANGED_ALARM, domain, text)
+            self._raise_alarm(STUB_CHANGED, domain, text)
         return None
 
     async def _blocking(self, call: Callable[[], Result]) -> Result:

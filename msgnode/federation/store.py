@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from msgnode import models
 from msgnode.storage import claims
-from msgnode.storage.alarms import clear_alarm
+from msgnode.storage.alarms import PEER_PENDING, STUB_CHANGED, clear_alarm
 from msgnode.storage.control import post
 
 from .descriptor import FoundStub
@@ -20,8 +20,6 @@ CHANGED = "peers.changed"
 """The control message that rows of peers have changed."""
 RESTART = "peers.restart"
 """The control message that the stub of a peer is to begin anew."""
-PENDING_ALARM = "peer-pending"
-CHANGED_ALARM = "stub-changed"
 _LATELY = timedelta(seconds=30)
 MAX_ROWS = 1_000
 """Peers that may wait for an operator; a domain beyond is looked for again once there is room."""
@@ -170,7 +168,7 @@ def approve(peer: models.Peer, by: str) -> str:
     peer.approved_digest, peer.approved_by = peer.found_digest, by[:150]
     peer.approved_at = timezone.now()
     peer.save()
-    for kind in (PENDING_ALARM, CHANGED_ALARM):
+    for kind in (PEER_PENDING, STUB_CHANGED):
         clear_alarm(kind, peer.domain)
     post(CHANGED)
     return ""

@@ -16,6 +16,8 @@ from msgnode import models
 from msgnode.core.redaction import cut
 
 POOL_EXHAUSTED = "pool-exhausted"
+PEER_PENDING = "peer-pending"
+STUB_CHANGED = "stub-changed"
 
 STANDING_AT_MOST = 1_000
 """Alarms of one kind that stand at once."""

@@ -11,6 +11,7 @@ from django.urls import reverse
 from msgnode.federation import store
 from msgnode.federation.descriptor import FoundStub
 from msgnode.models import Alarm, AuditEntry, ControlMessage, Peer
+from msgnode.storage.alarms import PEER_PENDING
 
 LIST = reverse("admin:msgnode_peer_changelist")
 ADD = reverse("admin:msgnode_peer_add")
@@ -46,7 +47,7 @@ def test_an_approval_names_who_gave_it_and_reaches_the_workers(
     admin_client: Client, peer: Peer
 ) -> None:
     ControlMessage.objects.all().delete()
-    Alarm.objects.create(kind=store.PENDING_ALARM, subject=peer.domain, text="It waits.")
+    Alarm.objects.create(kind=PEER_PENDING, subject=peer.domain, text="It waits.")
     assert "may run" in act(admin_client, "approve", peer)
     assert (peer.decision, peer.approved_digest) == ("approved", "1" * 64)
     assert peer.approved_by == "admin"
