@@ -25,6 +25,8 @@ SILENT_TAILS = ("/changes", "/status")
 _AT_ONCE = 256  # listeners of one frame in one turn of the loop
 _BYTES_AT_ONCE = 1024 * 1024  # and bytes, all copies together
 
+_WRITTEN = DeliveryResult.WRITTEN
+_DELIVERED = (Outcome.DELIVERED, 1)
 _ESCAPE = re.compile(rb"\\\\|\\u00([2-7][0-9a-fA-F])")
 """Two backslashes, or a character of ASCII as JSON escapes it."""
 
@@ -45,19 +47,19 @@ def hand_over(
         for _ in fan_out.parts():
             pass
         return fan_out.outcome
-    token = sender.token
-    public = without_token(frame, token) if token else frame
     listener = listeners[0]
-    copy = frame if listener is sender else public
+    token = sender.token
+    if (token in frame or b"\\" in frame) and token and listener is not sender:
+        frame = without_token(frame, token)
     try:
-        taken = listener.deliver(copy) if beside is None else _give(listener, copy, beside)
+        taken = listener.deliver(frame) if beside is None else _give(listener, frame, beside)
     except Exception as error:
         taken = _failed(listener, error)
-    if taken is DeliveryResult.WRITTEN:
-        return Outcome.DELIVERED, 1
+    if taken is _WRITTEN:
+        return _DELIVERED
     if taken is DeliveryResult.BEHIND:
         caller.wait_for(listener)
-        return Outcome.DELIVERED, 1
+        return _DELIVERED
     return (Outcome.QUEUED, 1) if taken is DeliveryResult.QUEUED else (Outcome.DROPPED, 0)
 
 

@@ -99,8 +99,7 @@ class OpenRequests:
         log = self._newer.get(sender)
         if log is None:
             log = self._newer[sender] = _Log()
-        log.append(id_)
-        log.append(asked)
+        log += (id_, asked)
         self._count += weight
 
     def add_group(self, sender: str, id_: bytes, asked: frozenset[str], now: float) -> None:

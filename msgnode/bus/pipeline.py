@@ -21,8 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
-from time import perf_counter
-from typing import assert_never
+from time import clock_gettime, perf_counter
 
 from msgnode.core import addresses, messages
 from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
@@ -52,7 +51,8 @@ from .refusals import SESSION_ADDRESS, NotPermitted, Refusals
 from .replies import Replies
 from .response_guard import ResponseGuard
 from .return_paths import ReturnPath
-from .routes import ComponentBook, Nowhere, ToComponent, ToSessions
+from .routes import ComponentBook, ToComponent, ToSessions
+from .serving import ALWAYS, LEASE_CLOCK, ServingLease
 from .signalling import invite
 from .table import RoutingTable
 from .trace import MessageTracer
@@ -64,15 +64,11 @@ COPIES_AS_ONE = 8
 written, not read, checked and decided upon."""
 
 
-def _nothing() -> None:
-    """The check of a worker whose lease nobody asks about."""
-
-
 class Pipeline:
     """One instance per worker; `carry` is the one door for messages of every kind of caller.
 
-    `check_lease` raises Pending while it is not certain that the worker may serve. `holders` are
-    asked for what the table does not know.
+    While `lease` is not certain, what comes is held. `holders` are asked for what the table does
+    not know.
     """
 
     def __init__(
@@ -87,12 +83,12 @@ class Pipeline:
         recorder: Recorder,
         answers: Replies,
         guard: ResponseGuard,
-        check_lease: Callable[[], None] = _nothing,
+        lease: ServingLease = ALWAYS,
     ) -> None:
         self.holders: Holders = NO_OTHERS
         self.foreign: ForeignDomains = NO_FOREIGN_DOMAINS
         self.tracer: MessageTracer | None = None
-        self._check_lease = check_lease
+        self._lease = lease
         self._domain = domain
         self._address = f"domain://msg-node.{domain}"
         self._table = table
@@ -127,21 +123,26 @@ class Pipeline:
             return
         if self.tracer is not None and self.tracer.takes(message, caller, began):
             return
-        if message.recipients[0] == SESSION_ADDRESS:
+        recipients = message.recipients
+        if recipients[0] == SESSION_ADDRESS:
             caller.carry_on(self._at_the_door(message, frame, caller, began))
             return
         decision = NOT_APPLICABLE
         try:
-            self._check_lease()
+            if clock_gettime(LEASE_CLOCK) >= self._lease.until:
+                self._lease.check()
             session, speaker = self._authorizer.authorize(message, caller)
             if self.holders is not NO_OTHERS:
                 find_holders(self.holders, message, session, self._components, self._table)
-            if len(message.recipients) == 1:
-                message, decision = self._taken_in(message, speaker)
+            if len(recipients) == 1:
+                decision = self._enforcer.enforce(message, speaker, Direction.IN)
+                if not decision.passes:
+                    raise NotPermitted(decision)
+                if decision.body is not None:
+                    message = message.with_body(decision.body)
         except Exception as error:
             self._not_carried(error, message, frame, caller, decision, began)
         else:
-            recipients = message.recipients
             if len(recipients) == 1:
                 rest = self._to_recipient(
                     message, recipients[0], decision, session, speaker, caller, began
@@ -161,7 +162,7 @@ class Pipeline:
             return
         decision = NOT_APPLICABLE
         try:
-            self._check_lease()
+            self._lease.check()
             self._authorizer.authenticate(message, caller)
             decision = self._enforcer.enforce(message, caller.speaker, Direction.IN)
             if not decision.passes:
@@ -244,56 +245,56 @@ class Pipeline:
         try:
             if taken is None:
                 message, decision = self._taken_in(message, speaker)
-            route = routes.choose(message, to, self._components, self._table, self._domain, session)
+            table = self._table
+            route = routes.choose(message, to, self._components, table, self._domain, session)
             out = self._enforcer.enforce(message, speaker, Direction.OUT)
             if not out.passes:
                 raise NotPermitted(out)
             if out.auth or not decision.auth:
                 decision = out
-            match route:
-                case ToSessions(found):
-                    if "/p2p" in to and message.type == "create" and addresses.is_p2p_stub(to):
-                        invite(session, to, found)
-                    asserted = speaker.identity is not None
-                    frame = message.forwarded(to, decision.auth, asserted, out.body)
-                    path = None
-                    if len(self._table.runtimes.get(session.runtime_url, ())) > 1:
-                        path = self._remember_way_back(message, session, found)
-                    if len(found) > 1:
-                        caller.charge(0, len(frame) * (len(found) - 1) // COPIES_AS_ONE)
-                    if message.is_response:
-                        outcome, listeners = self._guard.hand_back(
-                            message, frame, found, session, caller, began, self._hand_over
-                        )
-                        code = Forbidden.code if outcome is Outcome.REFUSED else 0
-                    else:
-                        if self._is_strict and not (
-                            message.type == "update" and to.endswith(delivery.SILENT_TAILS)
-                        ):
-                            if len(found) == 1:
-                                session.ask(message.sender, message.id, found[0].id, began)
-                            else:
-                                ids = self._table.ids(to, found)
-                                session.ask_group(message.sender, message.id, ids, began)
-                        if len(found) > 1:
-                            fan_out = self._fan_out(frame, found, session, path)
-                            if fan_out.is_large:
-                                return self._in_parts(
-                                    fan_out, message, to, speaker, caller, decision, began
-                                )
-                        outcome, listeners = self._hand_over(frame, found, session, caller, path)
-                    if outcome is Outcome.DROPPED:
-                        raise Unavailable(f"{to} is not connected, and its queue is full.")
-                case ToComponent(asked):
-                    component = asked.name
-                    outcome = Outcome.ANSWERED
-                    code = self._answers.ask(asked, message, session, caller)
-                case Nowhere(reason):
-                    if self.holders.is_known(to):
-                        raise self.foreign.refusal(to) or NotFound(reason)
-                    raise Unavailable(f"Whether anybody listens to {to} is not known just now.")
-                case _:
-                    assert_never(route)
+            if isinstance(route, ToSessions):
+                found = route.listeners
+                if "/p2p" in to and message.type == "create" and addresses.is_p2p_stub(to):
+                    invite(session, to, found)
+                asserted = speaker.identity is not None
+                frame = message.forwarded(to, decision.auth, asserted, out.body)
+                path = None
+                if table.shared and session.runtime_url in table.shared:
+                    path = self._remember_way_back(message, session, found)
+                is_one = len(found) == 1
+                if not is_one:
+                    caller.charge(0, len(frame) * (len(found) - 1) // COPIES_AS_ONE)
+                if message.is_response:
+                    outcome, listeners = self._guard.hand_back(
+                        message, frame, found, session, caller, began, self._hand_over
+                    )
+                    code = Forbidden.code if outcome is Outcome.REFUSED else 0
+                else:
+                    if self._is_strict and not (
+                        message.type == "update" and to.endswith(delivery.SILENT_TAILS)
+                    ):
+                        if is_one:
+                            session.ask(message.sender, message.id, found[0].id, began)
+                        else:
+                            ids = table.ids(to, found)
+                            session.ask_group(message.sender, message.id, ids, began)
+                    if not is_one:
+                        fan_out = self._fan_out(frame, found, session, path)
+                        if fan_out.is_large:
+                            return self._in_parts(
+                                fan_out, message, to, speaker, caller, decision, began
+                            )
+                    outcome, listeners = self._hand_over(frame, found, session, caller, path)
+                if outcome is Outcome.DROPPED:
+                    raise Unavailable(f"{to} is not connected, and its queue is full.")
+            elif isinstance(route, ToComponent):
+                component = route.component.name
+                outcome = Outcome.ANSWERED
+                code = self._answers.ask(route.component, message, session, caller)
+            elif self.holders.is_known(to):
+                raise self.foreign.refusal(to) or NotFound(route.reason)
+            else:
+                raise Unavailable(f"Whether anybody listens to {to} is not known just now.")
         except NodeError as error:
             if isinstance(error, NotPermitted):
                 decision = error.decision

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from time import perf_counter, time
 
 from msgnode.core.addresses import is_p2p_stub
@@ -24,21 +25,23 @@ class CountingRecorder:
     """
 
     def __init__(self, onward: Recorder | None = None) -> None:
-        self.messages: dict[tuple[str, Outcome], int] = {}
-        self.invitations: dict[Outcome, int] = {}  # to P2P connections
+        self.messages: defaultdict[tuple[str, Outcome], int] = defaultdict(int)
+        self.invitations: defaultdict[Outcome, int] = defaultdict(int)  # to P2P connections
         self.bytes = self.copies = self.bytes_out = 0
         self.latencies = Histogram((20e-6, 50e-6, 100e-6, 300e-6, 1e-3, 3e-3, 10e-3, 0.1))
         self._onward = onward.note if onward is not None else None
 
     def note(self, record: TrafficRecord) -> None:
         """Count a row, and pass it on."""
-        key = (record.type, record.outcome)
-        self.messages[key] = self.messages.get(key, 0) + 1
-        if record.type == "create" and "/p2phandler/" in record.to and is_p2p_stub(record.to):
-            self.invitations[record.outcome] = self.invitations.get(record.outcome, 0) + 1
-        self.bytes += record.size
-        self.copies += record.listeners
-        self.bytes_out += record.size * record.listeners
+        type_, outcome, size, listeners = (
+            record.type, record.outcome, record.size, record.listeners,
+        )  # fmt: skip
+        self.messages[type_, outcome] += 1
+        if type_ == "create" and "/p2phandler/" in record.to and is_p2p_stub(record.to):
+            self.invitations[outcome] += 1
+        self.bytes += size
+        self.copies += listeners
+        self.bytes_out += size * listeners
         self.latencies.observe(record.latency)
         if self._onward is not None:
             self._onward(record)

@@ -12,7 +12,8 @@ all who subscribed the address, and what others send reaches the runtime, whoeve
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+
+import msgspec
 
 from msgnode.core import addresses
 from msgnode.core.messages import Message
@@ -21,19 +22,19 @@ from .ports import Component, Listener
 from .table import RoutingTable
 
 
-class ToComponent(NamedTuple):
+class ToComponent(msgspec.Struct, frozen=True, gc=False):
     """A component of the node answers."""
 
     component: Component
 
 
-class ToSessions(NamedTuple):
+class ToSessions(msgspec.Struct, frozen=True, gc=False):
     """Sessions hear it: one that holds the address, or all that subscribed it."""
 
     listeners: tuple[Listener, ...]
 
 
-class Nowhere(NamedTuple):
+class Nowhere(msgspec.Struct, frozen=True, gc=False):
     """Nobody listens; `reason` is meant for the sender."""
 
     reason: str
@@ -45,12 +46,12 @@ Route = ToComponent | ToSessions | Nowhere
 class ComponentBook:
     """The node's components by address.
 
-    Exact, with or without one trailing slash, in any case of the domain, and below an address where
-    the component answers there too.
+    Exact (`exact`), with or without one trailing slash, in any case of the domain, and below an
+    address where the component answers there too.
     """
 
     def __init__(self, components: Iterable[Component]) -> None:
-        self._exact = {
+        self.exact = {
             _plain(address): component
             for component in components
             for address in component.addresses
@@ -58,15 +59,19 @@ class ComponentBook:
 
     def find(self, address: str) -> Component | None:
         """The component that answers at an address, if it is one's."""
-        found = self._exact.get(address)
+        found = self.exact.get(address)
         if found is not None or address.partition(":")[0].lower() not in addresses.NODE_SCHEMES:
             return found
+        return self.find_spelled(address)
+
+    def find_spelled(self, address: str) -> Component | None:
+        """The component at an address of the node's schemes that is written in another way."""
         plain = _plain(address)
-        found = self._exact.get(plain)
+        found = self.exact.get(plain)
         if found is not None:
             return found
         for prefix in addresses.ancestors(plain):
-            above = self._exact.get(prefix)
+            above = self.exact.get(prefix)
             if above is not None and above.answers_below:
                 return above
         return None
@@ -90,15 +95,19 @@ def choose(
         domain: the node's domain.
         sender: the session that says it, None for the node itself.
     """
-    component = components.find(to)
+    scheme = to.partition(":")[0].lower()
+    component = components.exact.get(to)
+    if component is None and scheme in addresses.NODE_SCHEMES:
+        component = components.find_spelled(to)
     if component is not None:
         return ToComponent(component)
     if message.is_response:
         asked = table.returning(to, message.id_key)
         if asked is not None:
             return ToSessions((asked,))
-    listeners = table.listeners(to)
-    if listeners and to.partition(":")[0].lower() in addresses.RUNTIME_SCHEMES:
+    owner = table.owners.get(to)
+    listeners = (owner,) if owner is not None else table.listeners(to)
+    if listeners and scheme in addresses.RUNTIME_SCHEMES:
         listeners = _hearers(to, listeners, table, domain, sender)
     if listeners:
         return ToSessions(listeners)

@@ -38,6 +38,7 @@ class RoutingTable:
         self.learned: dict[str, Listener] = {}
         self.probes: dict[str, Listener] = {}
         self.runtimes: dict[str, list[Listener]] = {}
+        self.shared: set[str] = set()  # runtime URLs of several sessions
         self.peers: dict[str, str] = {}  # domain -> runtime URL
         self._runtime_urls: list[str] = []  # of `runtimes`, sorted
         self._subscribers: dict[str, dict[Listener, None]] = {}
@@ -172,6 +173,8 @@ class RoutingTable:
         while at and sessions[at - 1].bound_at > session.bound_at:
             at -= 1
         sessions.insert(at, session)
+        if len(sessions) > 1:
+            self.shared.add(session.runtime_url)
         self.touch(session)
 
     def remove_runtime(self, session: Listener) -> None:
@@ -262,6 +265,8 @@ class RoutingTable:
         if not sessions or session not in sessions:
             return False
         sessions.remove(session)
+        if len(sessions) < 2:
+            self.shared.discard(session.runtime_url)
         if not sessions:
             del self.runtimes[session.runtime_url]
             del self._runtime_urls[bisect_left(self._runtime_urls, session.runtime_url)]

@@ -24,7 +24,7 @@ MAX_RECIPIENTS = 1000
 EMPTY = msgspec.Raw(b"")
 
 
-class Envelope(msgspec.Struct):
+class Envelope(msgspec.Struct, gc=False):
     """The five fields that the node reads; `id` and `body` stay as they were written."""
 
     id: msgspec.Raw = EMPTY
@@ -38,7 +38,7 @@ ENVELOPES = msgspec.json.Decoder(Envelope)
 RAW_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _values = msgspec.json.Decoder()
 
-_SCALAR_START = frozenset(b'"-0123456789tf')
+SCALAR_START = frozenset(b'"-0123456789tf')
 _KEY = re.compile(rb'\s*"((?:[^"\\]|\\.)*)"\s*:\s*')
 _NEXT = re.compile(rb"\s*([,}])")
 
@@ -71,7 +71,7 @@ def fault_of(
         missing = _missing(envelope, id_, type_, recipients)
         if missing:
             return f"The message lacks {', '.join(missing)}."
-    if id_ and (id_[0] not in _SCALAR_START or len(id_) > MAX_ID_LENGTH):
+    if id_ and (id_[0] not in SCALAR_START or len(id_) > MAX_ID_LENGTH):
         return f"The id must be a number, a text or a boolean of at most {MAX_ID_LENGTH} bytes."
     if type_ not in TYPES and (len(type_) > MAX_TYPE_LENGTH or not type_.isprintable()):
         return (
@@ -108,7 +108,7 @@ def _missing(envelope: Envelope, id_: bytes, type_: str, recipients: tuple[str, 
 
 def is_scalar(id_: bytes) -> bool:
     """Whether a JSON text, which may be empty, is a number, a text, a boolean or null."""
-    return not id_ or id_[0] in _SCALAR_START
+    return not id_ or id_[0] in SCALAR_START
 
 
 def _shown(text: str) -> str:

@@ -21,11 +21,15 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from .addresses import MAX_LENGTH
 from .envelope import (
     EMPTY,
     ENVELOPES,
+    MAX_ID_LENGTH,
     RAW_FIELDS,
+    SCALAR_START,
     InvalidFrame,
     fault_of,
     invalid_frame,
@@ -33,10 +37,11 @@ from .envelope import (
     repeats_a_key,
 )
 from .errors import BadMessage, NodeError
+from .message_types import TYPES
 from .token_scope import may_cross
 
 
-class IdentityFields(msgspec.Struct):
+class IdentityFields(msgspec.Struct, gc=False):
     """What a body says of its sender, undecoded; empty where it says nothing.
 
     `auth` and `assertedIdentity` are claims of no worth.
@@ -50,70 +55,34 @@ class IdentityFields(msgspec.Struct):
     via: msgspec.Raw = EMPTY
 
 
-_said = msgspec.json.Decoder(IdentityFields)
+_said_in = msgspec.json.Decoder(IdentityFields).decode
 _values = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 
+_TOO_DEEP = "The message is nested too deeply."
 _COMPACT = len('{"id":,"type":"","from":"","to":"","body":}')
 
 
-class Message:
+class Message(msgspec.Struct, eq=False, gc=False):
     """A message as read. `recipients` are distinct and in the order given.
 
     id      JSON text as sent, b"" if absent    type  lower case
     sender  the field `from`                    body  JSON object text, b"{}" if absent
-    frame   the frame as it came (UTF-8)
+    frame   the frame as it came (UTF-8)        said  what the body says of its sender
     """
 
-    __slots__ = (
-        "_fields",
-        "_plain",
-        "_said",
-        "_spliced",
-        "_whole",
-        "body",
-        "frame",
-        "id",
-        "is_response",
-        "recipients",
-        "sender",
-        "type",
-    )
-
-    def __init__(
-        self,
-        id_: bytes,
-        type_: str,
-        sender: str,
-        recipients: tuple[str, ...],
-        body: bytes,
-        frame: bytes,
-        plain: bool,
-    ) -> None:
-        self.id = id_
-        self.type = type_
-        self.is_response = type_ == "response"
-        self.sender = sender
-        self.recipients = recipients
-        self.body = body
-        self.frame = frame
-        self._plain = plain  # the five known fields only, compact, `body` last, one recipient
-        self._fields: dict[str, Any] | None = None
-        self._said: IdentityFields | None = None
-        self._whole: Message | None = None  # with all recipients, if this is the copy for one
-        self._spliced: dict[tuple[bool, ...], tuple[bytes, bytes]] | None = None
-
-    @property
-    def said(self) -> IdentityFields:
-        """What the body says of its sender, read once.
-
-        Raises:
-            BadMessage: the body is nested too deep.
-        """
-        said = self._said
-        if said is None:
-            said = self._said = _read(self.body)
-        return said
+    id: bytes
+    type: str
+    is_response: bool
+    sender: str
+    recipients: tuple[str, ...]
+    body: bytes
+    frame: bytes
+    said: IdentityFields
+    _plain: bool = False  # the five known fields only, compact, `body` last, one recipient
+    _fields: dict[str, Any] | None = None
+    _whole: Message | None = None  # with all recipients, if this is the copy for one
+    _spliced: dict[tuple[bool, ...], tuple[bytes, bytes]] | None = None
 
     @property
     def id_key(self) -> str:
@@ -137,16 +106,20 @@ class Message:
 
     def to_one(self, to: str) -> Message:
         """The same message for one of its recipients."""
-        single = Message(self.id, self.type, self.sender, (to,), self.body, self.frame, False)
-        single._said, single._whole = self._said, self
-        return single
+        return replace(self, recipients=(to,), _plain=False, _fields=None, _whole=self)
 
     def with_body(self, body: bytes) -> Message:
-        """The same message with another body (JSON object text), as a policy rewrote it."""
+        """The same message with another body (JSON object text), as a policy rewrote it.
+
+        Raises:
+            BadMessage: the body is nested too deep.
+        """
         envelope = RAW_FIELDS.decode(self.frame)
         envelope["body"] = msgspec.Raw(body)
-        frame = _encode(envelope)
-        return Message(self.id, self.type, self.sender, self.recipients, body, frame, False)
+        return replace(
+            self, body=body, frame=_encode(envelope), said=_read(body),
+            _plain=False, _fields=None, _whole=None, _spliced=None,
+        )  # fmt: skip
 
     def forwarded(
         self, to: str, auth: bool, asserted: bool = False, body: bytes | None = None
@@ -165,9 +138,22 @@ class Message:
             The frame as it came but for the marks, and without what may not leave for the
             recipient's domain.
         """
+        said = self.said
+        if (
+            self._plain
+            and body is None
+            and said.auth is EMPTY
+            and said.assertedIdentity is EMPTY
+            and said.accessToken is EMPTY
+            and self.body.startswith(b'{"')
+        ):
+            rest = len(self.body)  # as long as the frame is behind the bracket that opens the body
+            return b"".join(
+                (self.frame[: -1 - rest], _FIRST_MARKS[auth, asserted], self.frame[-rest:])
+            )
         try:
             if body is None:
-                body, said = self.body, self._said or self.said
+                body = self.body
             else:
                 said = _read(body)
             crosses = said.accessToken is EMPTY or may_cross(said.accessToken, self.sender, to)
@@ -175,11 +161,9 @@ class Message:
             if whole is not None and body is whole.body:
                 return whole._copy_for(to, auth, asserted, crosses, said)
             marked = _mark(body if crosses else _without(body, "accessToken"), said, auth, asserted)
-            if self._plain:
-                return b"%b%b}" % (self.frame[: -1 - len(self.body)], marked)
             envelope = RAW_FIELDS.decode(self.frame)
         except RecursionError:  # read with a shorter stack than this one
-            raise BadMessage("The message is nested too deeply.") from None
+            raise BadMessage(_TOO_DEEP) from None
         envelope["to"] = msgspec.Raw(_encode(to))
         envelope["body"] = msgspec.Raw(marked)
         return _encode(envelope)
@@ -234,31 +218,42 @@ def parse(frame: bytes) -> Message:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise invalid_frame(frame, error) from None
     to = envelope.to
+    sender = envelope.sender
     type_ = envelope.type.lower()
     id_ = bytes(envelope.id)
-    recipients = (to,) if to.__class__ is str else tuple(dict.fromkeys(to))
-    problem = fault_of(envelope, id_, type_, recipients, body)
-    plain = False
-    if not problem:
-        if (
-            to.__class__ is str
-            and is_ascii
-            and id_
-            and envelope.sender
-            and body  # all five are there, so at this length nothing else is
-            and len(frame)
-            == _COMPACT + len(id_) + len(type_) + len(envelope.sender) + len(to) + len(body)
-        ):
-            plain = frame.endswith(b"}}")
-        elif repeats_a_key(frame):
+    recipients = (to,) if isinstance(to, str) else tuple(dict.fromkeys(to))
+    # Almost every message is plain, and then these few looks say what fault_of would say.
+    plain = (
+        is_ascii
+        and to.__class__ is str
+        and type_ in TYPES
+        and id_ != b""
+        and id_[0] in SCALAR_START
+        and len(id_) <= MAX_ID_LENGTH
+        and 0 < len(sender) <= MAX_LENGTH
+        and sender.isprintable()
+        and 0 < len(to) <= MAX_LENGTH
+        and to.isprintable()
+        and body[:1] == b"{"
+        # all five are there, so at this length nothing else is
+        and len(frame) == _COMPACT + len(id_) + len(type_) + len(sender) + len(to) + len(body)
+        and frame.endswith(b"}}")
+    )
+    if not plain:
+        problem = fault_of(envelope, id_, type_, recipients, body)
+        if not problem and repeats_a_key(frame):
             problem = "A key of the message stands twice."
-    if problem:
-        first = to if to.__class__ is str else next(iter(recipients), "")
-        id_ = id_ if is_scalar(id_) else b""
-        raise InvalidFrame(problem, id_, envelope.sender, first, type_ == "response")
-    if not body or body == b"null":
-        body, plain = b"{}", False
-    return Message(id_, type_, envelope.sender, recipients, body, frame, plain)
+        if problem:
+            first = recipients[0] if recipients else ""
+            id_ = id_ if is_scalar(id_) else b""
+            raise InvalidFrame(problem, id_, sender, first, type_ == "response")
+        if not body or body == b"null":
+            body = b"{}"
+    try:
+        said = _said_in(body)
+    except (msgspec.DecodeError, RecursionError):
+        raise InvalidFrame(_TOO_DEEP, id_, sender, recipients[0], type_ == "response") from None
+    return Message(id_, type_, type_ == "response", sender, recipients, body, frame, said, plain)
 
 
 def reply(message: Message, body: dict[str, Any], sender: str = "") -> bytes:
@@ -293,9 +288,9 @@ def error_body(error: NodeError) -> dict[str, Any]:
 
 def _read(body: bytes) -> IdentityFields:
     try:
-        return _said.decode(body)
+        return _said_in(body)
     except (msgspec.DecodeError, RecursionError):
-        raise BadMessage("The message is nested too deeply.") from None
+        raise BadMessage(_TOO_DEEP) from None
 
 
 def _mark(body: bytes, claimed: IdentityFields, auth: bool, asserted: bool) -> bytes:
@@ -319,3 +314,4 @@ _MARKS = {
     for auth in (True, False)
     for asserted in (True, False)
 }
+_FIRST_MARKS = {which: marks + b"," for which, marks in _MARKS.items()}

@@ -244,7 +244,7 @@ class Parts:
             recorder=self.recorder,
             answers=self.replies,
             guard=self.guard,
-            check_lease=self.lease.check,
+            lease=self.lease,
         )
         self.probe = ProbeDoor(self.domain, settings.SECRET_KEY, self.table)
         self.probe.pipeline = probe_pipeline(

@@ -237,9 +237,13 @@ class Connection:
     def _carry_one(self, frame: bytes) -> None:
         """What a frame raises is this connection's end, and nobody else's business."""
         try:
-            self.flow.frame_read(len(frame))
             self._carry(frame, self)
-            if self.state is _READING and (self._turns.under_way or self.flow.must_wait()):
+            may_wait = self.flow.frame_read(len(frame)) or self._turns.under_way
+            if (
+                may_wait
+                and self.state is _READING
+                and (self._turns.under_way or self.flow.must_wait())
+            ):
                 self._hold()
         except Exception as error:
             self._fail(error)

@@ -66,12 +66,23 @@ class FlowControl:
 
     # --- what is counted --------------------------------------------------------------------------
 
-    def frame_read(self, size: int) -> None:
-        """One frame of so many bytes was read."""
+    def frame_read(self, size: int) -> bool:
+        """One frame of so many bytes was read and carried.
+
+        Returns:
+            Whether there may be something to wait for: `must_wait` knows.
+        """
         self.frames += 1
         self.frames_bytes += size
-        self._messages.left -= 1
-        self._bytes.left -= size
+        messages, bytes_ = self._messages, self._bytes
+        messages.left -= 1
+        bytes_.left -= size
+        if messages.left < 0 or bytes_.left < 0 or self.pending_answers:
+            return True
+        answers = self._limits.answers
+        return bool(
+            self.readers_behind or self.unknown_facts or (answers is not None and answers.pending)
+        )
 
     def charge(self, messages: int, size: int) -> None:
         """A message costs so much besides its own frame."""

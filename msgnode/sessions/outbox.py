@@ -19,6 +19,7 @@ from msgnode.core.faults import FAULTS
 
 from .budgets import QueueBudget
 
+_WRITTEN = DeliveryResult.WRITTEN
 _OVERHEAD = 64  # bytes of memory a waiting frame costs besides its text
 
 
@@ -107,7 +108,7 @@ class Outbox:
             link.write(frame)
             self.frames += 1
             self.frames_bytes += len(frame)
-            return DeliveryResult.WRITTEN
+            return _WRITTEN
         if link is None and not self._stores:
             return DeliveryResult.DROPPED
         size = len(frame) + _OVERHEAD

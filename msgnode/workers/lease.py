@@ -24,20 +24,21 @@ from typing import Any
 
 from django.db import connection, connections
 
+from msgnode.bus.serving import LEASE_CLOCK
 from msgnode.core.pending import Pending
 
 from . import membership_store
 
 log = logging.getLogger(__name__)
 
+_NEVER = float("-inf")
 _RETRY = 0.3
 """Seconds until a renewal that failed is tried again."""
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def now() -> float:
     """Seconds on a clock that goes on while the process is stopped or the machine sleeps."""
-    return time.clock_gettime(_CLOCK)
+    return time.clock_gettime(LEASE_CLOCK)
 
 
 def margin_of(seconds: float) -> float:
@@ -66,7 +67,7 @@ class Lease:
         self._epoch = epoch
         self._is_alone = is_alone
         self._describe = describe
-        self._until = float("inf")  # nothing is served before `begin`
+        self.until = float("inf")  # nothing is served before `begin`
         self._began = 0.0
         self._renewal: asyncio.Future[None] | None = None
         self._waiting: list[Callable[[], None]] = []
@@ -87,22 +88,23 @@ class Lease:
     @property
     def is_held(self) -> bool:
         """Whether it runs, by the clock."""
-        return not self.why_lost and now() < self._until
+        return now() < self.until
 
     def begin(self, sent: float) -> None:
         """The row was entered, by a statement sent at this time of the lease's clock."""
-        self._began, self._until = sent, sent + self.seconds
+        self._began = sent
+        self._hold_until(sent + self.seconds)
 
     def check(self) -> None:
         """Raises Pending while it is not certain that the lease is held."""
-        if self.why_lost or time.clock_gettime(_CLOCK) >= self._until:
+        if time.clock_gettime(LEASE_CLOCK) >= self.until:
             raise Pending("The worker's lease", self._when_held)
 
     async def run(self) -> None:
         """Renew until cancelled, or lost."""
         self._loop = asyncio.get_running_loop()
         while not self.why_lost:
-            left = self._until - now()
+            left = self.until - now()
             await asyncio.sleep(max(0.05, min(self.seconds / 3, left, self._pause)))
             await self.renew()
 
@@ -116,6 +118,7 @@ class Lease:
         """The worker serves nothing more. On the event loop; only the first time counts."""
         if not self.why_lost:
             self.why_lost = why
+            self.until = _NEVER
             self._waiting.clear()
             self.on_lost(why)
 
@@ -128,6 +131,10 @@ class Lease:
         """Renew no more."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
+    def _hold_until(self, until: float) -> None:
+        if not self.why_lost:  # a renewal that was under way brings nothing back
+            self.until = until
+
     # --- one renewal ------------------------------------------------------------------------------
 
     async def _renew(self) -> None:
@@ -135,15 +142,15 @@ class Lease:
         asked = asyncio.get_running_loop().run_in_executor(self._thread, self._write)
         try:
             patience = self.seconds / 3
-            if sent < self._until:  # at its end it is decided at once
-                patience = min(patience, self._until - sent + 0.01)
+            if sent < self.until:  # at its end it is decided at once
+                patience = min(patience, self.until - sent + 0.01)
             is_ours = await asyncio.wait_for(asyncio.shield(asked), patience)
         except Exception as error:
             self.failed += 1
             self._pause = _RETRY
             asked.add_done_callback(_forget)
             log.warning("The lease of the worker could not be renewed: %r", error)
-            if now() >= self._until:
+            if now() >= self.until:
                 await self._decide()
             return
         if not is_ours:
@@ -168,7 +175,7 @@ class Lease:
         if not is_ours:
             self.lose("its epoch is retired")
             return
-        self._until = now() + self.seconds / 2  # and asked again before that
+        self._hold_until(now() + self.seconds / 2)  # and asked again before that
         self._go_on()
 
     def _write(self) -> bool:

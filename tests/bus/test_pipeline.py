@@ -34,10 +34,13 @@ FAKE = "domain://fake.localhost"
 
 
 def test_while_the_lease_is_not_certain_nothing_is_read_and_nothing_is_lost() -> None:
-    def uncertain() -> None:
-        raise Pending("The worker's lease", lambda known: None)
+    class Uncertain:
+        until = 0.0
 
-    scene = Scene(check_lease=uncertain)
+        def check(self) -> None:
+            raise Pending("The worker's lease", lambda known: None)
+
+    scene = Scene(lease=Uncertain())
     scene.say()
     scene.say(to="mn:/session", type_="open")
     assert len(scene.caller.held) == 2

@@ -108,6 +108,11 @@ class TableModel(RuleBasedStateMachine):
             assert self.table.owner_of(address) is expected
 
     @invariant()
+    def the_runtimes_of_several_sessions_are_known(self) -> None:
+        urls = [each.runtime_url for each in self.entered]
+        assert self.table.shared == {url for url in urls if urls.count(url) > 1}
+
+    @invariant()
     def nothing_is_left_of_what_has_gone(self) -> None:
         assert self.table.sizes == {
             "allocations": len(self.owners),

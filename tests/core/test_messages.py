@@ -92,6 +92,59 @@ def test_what_is_read_is_what_was_written(given_frame: tuple[dict[str, Any], byt
     assert message.fields() == json.loads(json.dumps(fields["body"]))
 
 
+LONG = st.sampled_from(["a", "a" * 2048, "a" * 2049, "\x7f", "é", "\u2028", ""])
+HOSTILE_ADDRESS = LONG | ADDRESSES
+
+
+@given(
+    st.sampled_from(
+        [
+            "1",
+            "-1",
+            '"x"',
+            '""',
+            "true",
+            "null",
+            "[1]",
+            "{}",
+            '"' + "i" * 254 + '"',
+            "1" * 257,
+            "1.5e3",
+        ]
+    ),
+    st.sampled_from(
+        ["create", "CREATE", "response", "", "own", "o" * 64, "o" * 65, "\x7f", "open"]
+    ),
+    HOSTILE_ADDRESS,
+    HOSTILE_ADDRESS,
+    st.sampled_from(
+        ["{}", "{ }", "null", "[]", "1", '{"value":1}', '{ "auth":true}', '{"auth":true}']
+    )
+    | BODIES.map(lambda body: json.dumps(body, separators=(",", ":"))),
+    st.permutations(range(5)),
+)
+def test_a_compact_frame_is_judged_and_passed_on_like_one_with_blanks(
+    id_: str, type_: str, sender: str, to: str, body: str, order: list[int]
+) -> None:
+    texts = [json.dumps(each, ensure_ascii=False) for each in (type_, sender, to)]
+    fields = [f'"id":{id_}', f'"type":{texts[0]}', f'"from":{texts[1]}', f'"to":{texts[2]}']
+    fields.append(f'"body":{body}')
+    compact = "{" + ",".join(fields[n] for n in order) + "}"
+    assert outcome_of(compact) == outcome_of(compact.replace("{", "{ ", 1))
+
+
+def outcome_of(frame: str) -> Any:
+    """What is wrong with a frame, or what is read of it and passed on."""
+    try:
+        message = messages.parse(frame.encode())
+    except InvalidFrame as fault:
+        return fault.code, fault.description, fault.id, fault.sender, fault.to, fault.is_response
+    read = (message.id, message.type, message.sender, message.recipients, message.body)
+    said = {name: bytes(getattr(message.said, name)) for name in message.said.__struct_fields__}
+    copy = message.forwarded(message.recipients[0], True)
+    return read, message.is_response, said, json.loads(copy)
+
+
 @given(frames(), BODIES)
 def test_a_reply_swaps_the_parties_and_keeps_the_id_to_the_byte(
     given_frame: tuple[dict[str, Any], bytes], body: dict[str, Any]

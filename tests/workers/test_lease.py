@@ -109,6 +109,17 @@ async def test_a_worker_that_was_taken_for_dead_meanwhile_has_lost_it(
     assert not await sync_to_async(models.Worker.objects.exists)(), "a retired epoch came back"
 
 
+async def test_a_renewal_that_was_under_way_brings_no_lost_lease_back(lease: Lease) -> None:
+    under_way = asyncio.ensure_future(lease.renew())
+    await asyncio.sleep(0)  # it is sent
+    lease.lose("the operator ended this worker")
+    await under_way
+    assert lease.renewed == 1
+    assert refuses(lease) is not None
+    assert not lease.is_held
+    assert lease.until == float("-inf")
+
+
 async def test_while_the_database_is_away_it_holds_to_its_end_and_no_longer(
     lease: Lease, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
