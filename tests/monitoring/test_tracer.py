@@ -213,11 +213,14 @@ async def test_an_answer_that_comes_later_is_a_step() -> None:
 async def test_a_message_that_waits_for_a_fact_is_one_trace() -> None:
     facts = [Pending("The key", lambda known: None)]
 
-    def check() -> None:
-        if facts:
-            raise facts.pop()
+    class Lease:
+        until = 0.0
 
-    scene = Scene(check_lease=check)
+        def check(self) -> None:
+            if facts:
+                raise facts.pop()
+
+    scene = Scene(lease=Lease())
     tracer = tracer_of(scene)
     tracer.ask(ALL)
     scene.say()
