@@ -23,7 +23,7 @@ def pseudonym(address: str, key: bytes) -> str:
     """The address with all but scheme and domain hashed.
 
     >>> pseudonym("hyperty://example.org/7e2", b"key")
-    'hyperty://example.org/~mnbqolbvkhqyuryz'
+    'hyperty://example.org/~fltco5e25kh4mcz7'
     """
     if not address:
         return ""
