@@ -71,24 +71,16 @@ def test_case_5_what_describes_no_stub_says_why(text: bytes, told: str) -> None:
         descriptor.read(text)
 
 
+_FIELDS = (
+    "language", "configuration", "sourcePackage", "sourceCode", "encoding", "version",
+)  # fmt: skip
+
+
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=8),
         lambda inner: (
-            st.dictionaries(
-                st.sampled_from(
-                    [
-                        "language",
-                        "configuration",
-                        "sourcePackage",
-                        "sourceCode",
-                        "encoding",
-                        "version",
-                    ]
-                ),
-                inner,
-                max_size=4,
-            )
+            st.fixed_dictionaries({}, optional=dict.fromkeys(_FIELDS, inner))
             | st.lists(inner, max_size=3)
         ),
         max_leaves=20,
