@@ -46,15 +46,10 @@ class NodeProtocol(InternalProtocol):
     _refusal: dict[str, Any] | None = None
     _failed: FailedClient | None = None
 
-    def dataReceived(self, data: bytes) -> None:  # noqa: N802
-        """Any byte is a sign of life; what a client that has failed still sends is thrown away."""
-        if self._failed is not None:
-            if not self._failed.read(len(data)):
-                self.transport.abortConnection()
-            return
-        if self.link is not None and self.link.awaiting:
-            self.link.heard()
-        super().dataReceived(data)
+    def still_sends(self, size: int) -> None:
+        """What a client that has failed still sends is thrown away, up to a limit."""
+        if self._failed is not None and not self._failed.read(size):
+            self.transport.abortConnection()
 
     def onMessage(self, payload: bytes, isBinary: bool) -> None:  # noqa: N802, N803
         self.last_ping = time.time()

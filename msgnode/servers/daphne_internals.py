@@ -30,6 +30,7 @@ from twisted.internet import main
 from twisted.internet.asyncioreactor import AsyncioSelectorReactor
 
 from msgnode.core.faults import FAULTS, RESET
+from msgnode.servers.socket_link import SocketLink
 from msgnode.servers.text_frames import whole_texts
 
 _TCP_CLOSE = 7  # the kernel's state of a socket that was reset (Linux's tcp_states.h)
@@ -143,6 +144,7 @@ class InternalProtocol(WebSocketProtocol):
     """Daphne's WebSocket protocol; whole text frames go to `receiver` once there is one."""
 
     receiver: Callable[[bytes], None] | None = None
+    link: SocketLink | None = None
     has_failed = False
     data: bytes  # autobahn's: what has been read and not consumed
 
@@ -154,11 +156,24 @@ class InternalProtocol(WebSocketProtocol):
         super()._connectionMade()
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802
-        """Give whole text frames to the receiver; autobahn gets everything else."""
+        """Give whole text frames to the receiver; autobahn gets everything else.
+
+        All in line, because this is done for each read.
+        """
         if self.has_failed:
+            self.still_sends(len(data))
             return
+        if self.link is not None and self.link.awaiting:
+            self.link.heard()  # any byte is a sign of life
         receiver = self.receiver
-        if receiver is None or not self._is_between_frames():
+        if (
+            receiver is None
+            or self.state != self.STATE_OPEN
+            or self.current_frame is not None  # or autobahn has something under way:
+            or self.inside_message  # a frame, fragments, a ping of its own
+            or self.autoPingTimeoutCall is not None
+            or self.muted
+        ):
             super().dataReceived(data)
             return
         if self.data:
@@ -172,15 +187,9 @@ class InternalProtocol(WebSocketProtocol):
         if not is_plain:
             super().dataReceived(b"")
 
-    def _is_between_frames(self) -> bool:
-        """Whether autobahn has nothing under way: no frame, no fragments, no ping of its own."""
-        return (
-            self.state == self.STATE_OPEN
-            and self.current_frame is None
-            and not self.inside_message
-            and self.autoPingTimeoutCall is None
-            and not self.muted
-        )
+    def still_sends(self, size: int) -> None:
+        """A client that has failed, and was told, has sent so many bytes more."""
+        raise NotImplementedError
 
     @property
     def may_write(self) -> bool:
