@@ -172,7 +172,7 @@ def _user_domain(facts: Facts) -> str | None:
     identity = facts.speaker.identity
     if identity is None or not identity.username:
         return identity.idp_domain.lower() or None if identity else None
-    _, at, domain = identity.username.partition("@")
+    _, at, domain = identity.username.rpartition("@")
     return (domain if at else identity.idp_domain or identity.username).lower()
 
 

@@ -6,8 +6,10 @@ import math
 
 import pytest
 
+from msgnode.core.decision import Direction
+from msgnode.core.identity import Identity, Speaker
 from policies.authoring.cases import facts_of
-from policies.engine.attributes import Surroundings, Untold, number_form, text_form
+from policies.engine.attributes import Facts, Surroundings, Untold, number_form, text_form
 from policies.engine.language import CannotEvaluate
 from policies.engine.message_kind import kind_of_message
 
@@ -65,6 +67,23 @@ def test_value_of(name, value):
         **{"to": "hyperty://b.com/2/y", "body": {"value": {"deep": 7}}},
     }
     assert facts(msg=message)[name] == value
+
+
+@pytest.mark.parametrize(
+    ("username", "idp", "domain"),
+    [
+        ("alice@a.example", "idp.example", "a.example"),
+        ("alice@b.example@A.Example", "idp.example", "a.example"),  # the last is the provider's
+        ("alice", "IdP.example", "idp.example"),
+        ("", "IdP.example", "idp.example"),
+        ("", "", None),
+    ],
+)
+def test_the_domain_of_an_identity_is_what_follows_its_last_at_sign(username, idp, domain):
+    message = facts().message
+    identity = Identity(issuer=idp, subject="", username=username, idp_domain=idp)
+    told = Facts(message, Speaker("", "", identity=identity), Direction.IN, "", Surroundings())
+    assert told["srcIDPDomain"] == domain
 
 
 def test_what_a_sender_claims_of_authorisation_is_no_fact():
