@@ -12,6 +12,7 @@ E018 DEVICE_WEBHOOKS has what it needs         E019 DEVICE_PUSH has what it need
 E020 ADMISSION and ADMISSION_DOMAINS name modes of admission
 E021 traces have a ratio that is one, and what their endpoint needs
 E022 FEDERATION is one of its words, and has what it needs
+E023 SPARK_NICENESS is a niceness              E024 Celery can keep its tasks in its broker
 W001 PING_TIMEOUT is longer than a reader may be behind
 """
 
@@ -107,12 +108,12 @@ def _words() -> Iterator[CheckMessage]:
         yield Error(f"WORKERS is {settings.WORKERS}.", hint="It is 1 to 256.", id="msgnode.E009")
     niceness = settings.REPORTS["NICENESS"]
     if not 0 <= niceness <= 19:
-        yield Error(f"SPARK_NICENESS is {niceness}.", hint="It is 0 to 19.", id="msgnode.E009")
+        yield Error(f"SPARK_NICENESS is {niceness}.", hint="It is 0 to 19.", id="msgnode.E023")
     if "+cluster://" in settings.CELERY_BROKER_URL:
         yield Error(
             "Celery cannot keep its tasks in the Redis Cluster of REDIS_URL.",
             hint="Name a Redis that is one server, or has Sentinels, with CELERY_BROKER_URL.",
-            id="msgnode.E016",
+            id="msgnode.E024",
         )
 
 

@@ -20,7 +20,7 @@ def test_the_defaults_are_sound() -> None:
 
 def test_a_niceness_that_there_is_not_is_named(settings: Any) -> None:
     settings.REPORTS = {**settings.REPORTS, "NICENESS": 20}
-    assert ids() == ["msgnode.E009"]
+    assert ids() == ["msgnode.E023"]
 
 
 def test_the_checks_are_registered(settings: Any) -> None:
@@ -43,7 +43,7 @@ def test_the_checks_are_registered(settings: Any) -> None:
         ("PORT", 0, "msgnode.E007"),
         ("PORT", 65536, "msgnode.E007"),
         ("ASGI_SERVER", "gunicorn", "msgnode.E008"),
-        ("CELERY_BROKER_URL", "redis+cluster://one,two", "msgnode.E016"),
+        ("CELERY_BROKER_URL", "redis+cluster://one,two", "msgnode.E024"),
         ("ADMISSION", "nobody", "msgnode.E020"),
         ("ADMISSION_DOMAINS", {"a.example": "all"}, "msgnode.E020"),
     ],

@@ -135,7 +135,6 @@ class Replies:
         self._give(asked.component, asked.message, asked.caller, body)
 
     def _end(self, asked: _Asked) -> None:
-        asked.is_over = True
         if asked.limit is not None:
             asked.limit.cancel()
         asked.caller.answer_pending(-1)

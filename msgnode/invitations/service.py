@@ -130,7 +130,7 @@ class InvitationService:
         if resource := request.text("resource"):
             self._check_owned(resource, caller)
             said["resource"] = resource
-        expires = int(self._clock() + seconds)
+        expires = wire.expiry(self._clock(), seconds)
         if self._posting >= AT_ONCE:
             raise Unavailable("Too many invitations are being sent at the moment.")
         self._posting += 1

@@ -13,6 +13,7 @@ receiver's runtime does.
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any, NamedTuple
 
 import msgspec
@@ -38,6 +39,11 @@ class Invitation(NamedTuple):
     message: dict[str, Any]
 
 
+def expiry(now: float, seconds: float) -> int:
+    """When an invitation ends that is good for so long: in whole seconds, counted up."""
+    return ceil(now + seconds)
+
+
 def read(frame: bytes, now: float) -> Invitation:
     """An invitation of somebody who is not known. Raises BadMessage, naming what is wrong."""
     try:
@@ -57,7 +63,7 @@ def read(frame: bytes, now: float) -> Invitation:
         raise BadMessage(f"`invitation` must be a text of at most {MAX_NAME} characters.")
     if isinstance(expires, bool) or not isinstance(expires, int | float):
         raise BadMessage("`expires` must be in seconds since the epoch.")
-    if not now < expires <= now + MAX_SECONDS:
+    if not now < expires <= expiry(now, MAX_SECONDS):
         raise BadMessage(f"`expires` must be within {MAX_SECONDS} seconds from now.")
     told = {"invitation": name, "expires": int(expires)}
     if "resource" in value:

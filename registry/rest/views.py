@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django.db.models import QuerySet
+from django.urls import get_resolver
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import (
@@ -84,14 +85,26 @@ class Index(APIView):
         return problems.handle
 
     def get(self, request: Request) -> Response:
-        names = ("hyperty", "data-object", "registry-user", "status-change")
-        links = [reverse(f"{name}-list", request=request) for name in names]
-        guid = reverse("global-record-detail", args=["GUID"], request=request)
+        here = request.build_absolute_uri("/")
         return Response({
-            "resources": [*links, guid.replace("GUID", "{guid}")],
+            "resources": [here + path for path in _paths_below(request.path)],
             "description": reverse("api-docs", request=request),
             "document": reverse("openapi", request=request),
         })  # fmt: skip
+
+
+def _paths_below(path: str) -> list[str]:
+    """Every named path below this one, of whatever app; its parameters in braces."""
+    known = get_resolver().reverse_dict
+    names = {name for name in known if isinstance(name, str)}
+    below = path.strip("/") + "/"
+    return sorted({
+        form % {name: f"{{{name}}}" for name in parameters}
+        for name in names
+        for forms, *_ in known.getlist(name)
+        for form, parameters in forms
+        if form.startswith(below)
+    })  # fmt: skip
 
 
 class V1View(viewsets.GenericViewSet[Any]):
