@@ -189,8 +189,8 @@ class Trace:
         )
         step.id = span
 
-    def noted(self, to: str, decision: Decision, outcome: Outcome, code: int) -> None:
-        """Note what became of the message at one recipient: the worst is what is told of it."""
+    def noted(self, decision: Decision, outcome: Outcome, code: int) -> None:
+        """Note what became of the message at a recipient: the worst is what is told of it."""
         part = self.part
         is_worse = outcome in _FAILED and part.outcome not in _FAILED
         if not part.outcome or is_worse or part.outcome == outcome:

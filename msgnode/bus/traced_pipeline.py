@@ -180,7 +180,7 @@ class _TracedRows(Rows):
         """Note what became of a message at one recipient; as `Rows.note`."""
         self._plain.note(message, to, speaker, decision, began, outcome, listeners, component, code)
         if self._traced.current is not None:
-            self._traced.current.noted(to, decision, outcome, code)
+            self._traced.current.noted(decision, outcome, code)
 
 
 class _TracedAuthorizer:
@@ -231,7 +231,7 @@ class _TracedEnforcer:
     def enforce(self, message: Message, speaker: Speaker, direction: Direction) -> Decision:
         traced, began = self._traced, perf_counter()
         trace = traced.current
-        if trace is not None and direction is Direction.OUT and traced.routing_began:
+        if trace is not None and direction is Direction.OUT:
             trace.step("route", traced.routing_began, to=message.recipients[0])
         decision: Decision = self._plain.enforce(message, speaker, direction)
         if trace is not None:
@@ -245,7 +245,8 @@ class _TracedEnforcer:
                 errors="; ".join(decision.errors),
                 rewritten=decision.body is not None,
             )
-        traced.routing_began = perf_counter() if direction is Direction.IN else 0.0
+        if direction is Direction.IN:
+            traced.routing_began = perf_counter()
         return decision
 
 

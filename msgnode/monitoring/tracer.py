@@ -201,7 +201,7 @@ class Tracer:
             trace.delivered(session, taken.value, began, trace_context.new_span())
             outcome = _OUTCOMES[taken]
         trace.part.spans[0].facts["from worker"] = worker
-        trace.noted(message.recipients[0], NOT_APPLICABLE, outcome, 0)
+        trace.noted(NOT_APPLICABLE, outcome, 0)
         self._expect_response(trace)
         trace.release()
 

@@ -165,7 +165,7 @@ def test_the_worst_outcome_of_all_recipients_is_told(
     trace = trace_of()
     trace.step("last", perf_counter(), is_error=False)
     for decision, one, answered in notes:
-        trace.noted(TWO, decision, one, answered)
+        trace.noted(decision, one, answered)
     part = trace.part
     assert (str(part.outcome), part.code, part.rule) == (outcome, code, rule)
     assert part.spans[0].is_error is is_error
@@ -174,7 +174,7 @@ def test_the_worst_outcome_of_all_recipients_is_told(
 def test_a_step_that_failed_stays_the_messages_fault() -> None:
     trace = trace_of()
     trace.part.spans[0].is_error = True
-    trace.noted(TWO, NOT_APPLICABLE, Outcome.DELIVERED, 0)
+    trace.noted(NOT_APPLICABLE, Outcome.DELIVERED, 0)
     assert trace.part.spans[0].is_error is True
 
 
