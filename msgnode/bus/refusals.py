@@ -81,5 +81,5 @@ class Refusals:
         if not delivery.expects_answer(message, to) and outcome is not Outcome.BLOCKED:
             return outcome, 0
         if not message.is_response:
-            caller.put(messages.reply(message, messages.error_body(error), sender=to))
+            caller.put(messages.reply(message, messages.error_body(error)))
         return outcome, error.code

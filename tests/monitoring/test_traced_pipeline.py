@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -14,76 +13,18 @@ import pytest
 from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.bus.return_paths import ReturnPath
 from msgnode.bus.traced_pipeline import MOST_HELD
-from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction, Effect
+from msgnode.core.decision import Decision, Effect
 from msgnode.core.errors import Conflict, Forbidden
-from msgnode.core.pending import Pending
 from msgnode.monitoring import tracer as tracing
+from tests.bus.parts import COMPONENT, Admission, Caller, Component, Ear, Policies, Waits
 from tests.bus.scene import ONE, TWO, Scene
-from tests.fakes import FakeAdmission, FakeCaller, FakeComponent, FakeDoor, FakeSession
+from tests.fakes import FakeCaller, FakeComponent, FakeDoor, FakeSession
 
 from .test_tracer import ALL, DENY, facts, names, parts, tracer_of
 
 GROUP = "comm://localhost/1"
-COMPONENT = "domain://fake.localhost"
 REFUSAL = Conflict("No.")
 PERMIT = Decision(Effect.PERMIT, True, True, ("set", "policy", "rule"))
-
-
-class Admission(FakeAdmission):
-    """Keeps who is admitted with what."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.asked: list[Any] = []
-        self.error = error
-
-    def authenticate(self, message: Any, caller: Any) -> None:
-        self.asked.append(("authenticate", message.type, caller.speaker.runtime_url))
-        if self.error is not None:
-            raise self.error
-
-    def authorize(self, message: Any, caller: Any) -> Any:
-        self.asked.append(("authorize", message.type, caller.speaker.runtime_url))
-        if self.error is not None:
-            raise self.error
-        return super().authorize(message, caller)
-
-
-@dataclass
-class Policies:
-    """Decides by direction, and keeps over whom."""
-
-    decisions: dict[str, Decision] = field(default_factory=dict)
-    asked: list[Any] = field(default_factory=list)
-    is_idle: bool = False
-
-    def enforce(self, message: Any, speaker: Any, direction: Direction) -> Decision:
-        self.asked.append((message.type, speaker.runtime_url, direction))
-        return self.decisions.get(direction.value, NOT_APPLICABLE)
-
-
-class Caller(FakeCaller):
-    """Keeps for whom it was to wait."""
-
-    def __init__(self, session: FakeSession | None) -> None:
-        super().__init__(session)
-        self.waited_for: list[str] = []
-
-    def wait_for(self, reader: Any) -> None:
-        self.waited_for.append(reader.runtime_url)
-
-
-class Waits:
-    """A lease that is not certain until its fact is there."""
-
-    until = 0.0
-
-    def __init__(self, times: int = 1) -> None:
-        self.times = times
-
-    def check(self) -> None:
-        if self.times:
-            self.times -= 1
-            raise Pending("The lease", lambda known: None)
 
 
 def listeners(scene: Scene, number: int, taken: DeliveryResult = DeliveryResult.WRITTEN) -> None:
@@ -141,18 +82,6 @@ def seen(act: Callable[[Scene], Any], is_traced: bool, **parts_: Callable[[], An
         "asked": [each.asked for each in made.values() if hasattr(each, "asked")],
         "component's callers": [ids.get(each.id) for one in components for each in one.callers],
     }
-
-
-class Component(FakeComponent):
-    """Keeps who asked it."""
-
-    def __init__(self, answer: Any) -> None:
-        super().__init__(answer, COMPONENT)
-        self.callers: list[Any] = []
-
-    def answer(self, message: Any, caller: Any) -> Any:
-        self.callers.append(caller)
-        return super().answer(message, caller)
 
 
 def _answering(answer: Any = None) -> list[Component]:
@@ -237,18 +166,6 @@ async def test_a_policy_that_rewrites_says_so() -> None:
     (part,) = parts(tracer)
     assert facts(part, "policies in")[0]["rewritten"] is True
     assert "rewritten" not in facts(part, "policies out")[0]
-
-
-class Ear(FakeSession):
-    """Keeps what comes beside a traced frame."""
-
-    def __init__(self, runtime_url: str) -> None:
-        super().__init__(runtime_url)
-        self.beside: list[Any] = []
-
-    def deliver_traced(self, frame: bytes, beside: Any, traceparent: str) -> DeliveryResult:
-        self.beside.append(beside)
-        return self.deliver(frame)
 
 
 @pytest.mark.parametrize("number", [1, 2, 300])
