@@ -78,6 +78,11 @@ class Component(FakeComponent):
         super().__init__(answer, address)
         self.callers: list[Any] = []
         self.messages: list[Any] = []
+        self.revoked_messages: list[str] = []
+
+    def revoke(self, message: Any, body: Any, caller: Any) -> None:
+        super().revoke(message, body, caller)
+        self.revoked_messages.append(message.sender)
 
     def answer(self, message: Any, caller: Any) -> Any:
         self.callers.append(caller)

@@ -66,3 +66,13 @@ def test_seconds_are_counted_in_rising_classes() -> None:
     for latency in (0.0002, 0.0002, 5.0):
         counting.note(row("create", Outcome.DELIVERED, 1, latency))
     assert sum(counting.latencies.counts) == 3
+
+
+def test_seconds_are_counted_in_buckets_from_microseconds_to_a_tenth() -> None:
+    counting = CountingRecorder()
+    for seconds in (10e-6, 0.05, 0.1, 0.2):
+        counting.note(row("create", Outcome.DELIVERED, 1, seconds))
+    assert dict(counting.latencies.cumulative()) == {
+        **dict.fromkeys(["2e-05", "5e-05", "0.0001", "0.0003", "0.001", "0.003", "0.01"], 1),
+        **{"0.1": 3, "+Inf": 4},
+    }

@@ -388,3 +388,51 @@ def test_the_answer_to_a_bounced_frame_reaches_its_sender_and_no_subscriber() ->
     scene.table.subscribe(f"{gone}/1", scene.target)
     bounce(scene, f"{gone}/1")
     assert scene.target.frames == []
+
+
+def test_a_group_is_one_set_of_ids_for_all_requests_as_long_as_it_stays_the_same() -> None:
+    scene = Scene()
+    sets: list[frozenset[str]] = []
+    scene.sender.ask_group = lambda sender, id_, asked, now: sets.append(asked)  # type: ignore[method-assign]
+    for number in range(2):
+        scene.table.subscribe(GROUP, FakeSession(f"{TWO}/{number}"))
+    scene.say(to=GROUP)
+    scene.say(to=GROUP)
+    scene.table.subscribe(GROUP, FakeSession(f"{TWO}/new"))
+    scene.say(to=GROUP)
+    assert sets[0] is sets[1]
+    assert [len(each) for each in sets] == [2, 2, 3]
+
+
+def test_a_session_frame_that_is_answered_has_no_code_of_its_own() -> None:
+    scene = Scene()
+    scene.say("open", "mn:/session")
+    assert (scene.row().outcome, scene.row().code) == (Outcome.ANSWERED, 0)
+
+
+@pytest.mark.parametrize(
+    ("frame", "to", "id_", "sender"),
+    [
+        (b"{", ONE, "", ""),
+        (b'{"id":1,"type":"create","from":"runtime://localhost/9","to":7,"body":{}}',
+         "runtime://localhost/9", "1", "runtime://localhost/9"),
+    ],
+)  # fmt: skip
+def test_a_frame_that_is_no_message_is_noted_as_far_as_it_is_known(
+    frame: bytes, to: str, id_: str, sender: str
+) -> None:
+    scene = Scene()
+    scene.pipeline.carry(frame, scene.caller)
+    row = scene.row()
+    assert (row.session, row.id, row.type, row.sender) == (scene.sender.id, id_, "", sender)
+    assert (row.size, row.listeners, row.outcome, row.code) == (
+        len(frame), 0, Outcome.REFUSED, 400
+    )  # fmt: skip
+    assert (row.runtime, row.component, row.effect) == (ONE, "", "notApplicable")
+    assert 0 <= row.latency < 5
+    assert scene.tapped == [(row, b"")]
+    (answer,) = scene.caller.answers
+    assert (answer["to"], answer["from"]) == (to, "domain://msg-node.localhost")
+    scene.pipeline.watch(None)
+    scene.pipeline.carry(frame, scene.caller)
+    assert (len(scene.recorder.rows), len(scene.tapped)) == (2, 1)

@@ -182,13 +182,14 @@ async def test_the_way_back_goes_beside_a_traced_request(number: int) -> None:
 
 
 async def test_whose_response_it_is_goes_beside_a_traced_response() -> None:
-    scene, _ = watched()
+    scene, tracer = watched()
     asker = Ear("runtime://localhost/3")
     scene.table.add_runtime(asker)
     frame = {"id": 5, "type": "read", "from": asker.runtime_url, "to": ONE, "body": {}}
     scene.pipeline.carry(json.dumps(frame).encode(), FakeCaller(asker))
     scene.say("response", asker.runtime_url, id=5, body={"code": 200})
     assert len(asker.frames) == 1
+    assert [names(part)[-1] for part in parts(tracer)] == ["deliver", "deliver"]
     assert all(each is None or isinstance(each, Response) for each in asker.beside)
 
 
