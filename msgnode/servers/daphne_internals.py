@@ -24,13 +24,12 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from twisted.internet import main
 from twisted.internet.asyncioreactor import AsyncioSelectorReactor
 
 from msgnode.core.faults import FAULTS, RESET
-from msgnode.servers.socket_link import SocketLink
 from msgnode.servers.text_frames import whole_texts
 
 _TCP_CLOSE = 7  # the kernel's state of a socket that was reset (Linux's tcp_states.h)
@@ -140,11 +139,21 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
 """(owner, name, how it is called: without defaults and types, "" for whatever it is)."""
 
 
+class _Pinged(Protocol):
+    """A link that may have asked whether its client is alive."""
+
+    awaiting: list[Callable[[], None]]
+
+    def heard(self) -> None:
+        """The client has sent something."""
+        ...
+
+
 class InternalProtocol(WebSocketProtocol):
     """Daphne's WebSocket protocol; whole text frames go to `receiver` once there is one."""
 
     receiver: Callable[[bytes], None] | None = None
-    link: SocketLink | None = None
+    link: _Pinged | None = None
     has_failed = False
     data: bytes  # autobahn's: what has been read and not consumed
 
