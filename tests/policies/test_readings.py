@@ -1,0 +1,82 @@
+"""What documents are read as, and every fault of those that cannot be, word for word.
+
+faults.jsonl has documents with all that is told of them, readings.jsonl such that are sound, with
+what they are read as (`repr`). Both were looked through by hand; whoever changes a line changes
+what authors of policies are told, or how their documents decide.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policies.engine.documents import read_document, read_text
+from policies.engine.language import MAX_DEPTH, MAX_SETS, PolicyError, Problem
+
+HERE = Path(__file__).parent
+LISTS = {
+    "friends": ("Alice@a.example", "bob@b.example"),
+    "foes": ("eve@e.example",),
+    "days": ("Monday",),
+}
+
+
+def rows(name: str) -> list[Any]:
+    lines = (HERE / name).read_text().splitlines()
+    return [pytest.param(row, id=row["name"]) for row in map(json.loads, lines)]
+
+
+def told(problems: list[Problem]) -> list[str]:
+    return [str(each) for each in problems]
+
+
+@pytest.mark.parametrize("row", rows("faults.jsonl"))
+def test_all_faults_of_a_document_are_told_with_their_places(row: Any) -> None:
+    warnings: list[Problem] = []
+    with pytest.raises(PolicyError) as caught:
+        read_document(row["document"], LISTS, warnings=warnings)
+    assert told(caught.value.problems) == row["faults"]
+    assert told(warnings) == row.get("warnings", [])
+    assert str(caught.value) == "; ".join(row["faults"])
+
+
+@pytest.mark.parametrize("row", rows("readings.jsonl"))
+def test_a_sound_document_is_read_as_it_is_meant(row: Any) -> None:
+    warnings: list[Problem] = []
+    read = read_document(row["document"], LISTS, warnings=warnings)
+    assert [repr(each) for each in read] == row["read"]
+    assert told(warnings) == row.get("warnings", [])
+
+
+def test_a_list_that_is_not_there_is_told_also_where_none_is_kept() -> None:
+    condition = {"srcUsername": {"in": "@nobody"}}
+    document = {"policies": [{"rules": [{"effect": "permit", "condition": condition}]}]}
+    with pytest.raises(PolicyError, match="no list named 'nobody'; none is kept yet$"):
+        read_document(document)
+
+
+def sets(layers: int) -> Any:
+    document: Any = {"policies": []}
+    for _ in range(layers - 1):
+        document = {"policies": [document]}
+    return document
+
+
+def test_sets_may_have_so_many_layers_and_the_next_one_is_named() -> None:
+    read_document(sets(MAX_SETS))
+    with pytest.raises(PolicyError) as caught:
+        read_document(sets(MAX_SETS + 1))
+    place = "$[0]" + ".policies[0]" * MAX_SETS
+    assert told(caught.value.problems) == [f"{place}: sets nested deeper than {MAX_SETS}"]
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, b'{"a":' * 100_000])
+def test_a_text_that_is_too_deep_to_read_is_refused_as_such(text: Any) -> None:
+    with pytest.raises(PolicyError) as caught:
+        read_text(text)
+    (fault,) = told(caught.value.problems)
+    assert fault.startswith("$: ")
+    assert f"nested deeper than {MAX_DEPTH} layers" in fault or "not JSON" in fault
