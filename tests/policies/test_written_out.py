@@ -1,0 +1,181 @@
+"""Conditions written out as text: what is written, what is called, and what is read once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from policies.authoring.cases import facts_of
+from policies.engine.attributes import Facts
+from policies.engine.documents import read_document
+from policies.engine.language import CannotEvaluate, Condition
+from policies.engine.pdp import compile_sets, is_deep
+from policies.engine.scan import LAYERS, _Writer, compile_flat, compile_scan
+
+CREATE = {"actionType": {"equals": "create"}}
+LARGE, SMALL = {"bytes": {"moreThan": 1}}, {"bytes": {"lessThan": 9}}
+BROKEN = {"msgFrom": {"moreThan": 5}}
+CALL = object()
+
+
+def condition_of(raw: Any) -> Condition:
+    rule = {"effect": "permit", "condition": raw}
+    (policy_set,) = read_document([{"policies": [{"rules": [rule]}]}], forced=True)
+    return policy_set.policies[0].rules[0].condition
+
+
+@pytest.mark.parametrize(
+    ("raw", "text", "constants", "otherwise"),
+    [  # what is at hand is always read once; anything else only where it comes first
+        (CREATE, "a0 == k0", ["create"], None),
+        (
+            {"actionType": {"in": ["create", "read"]}},
+            *("a0 in k0", [frozenset({"create", "read"})], None),
+        ),
+        ({"msgId": {"moreThan": [5, 3]}}, "a0 > k0", [3], "facts[k0] > k1"),
+        ({"msgId": {"lessThan": [5, 3]}}, "a0 < k0", [5], "facts[k0] < k1"),
+        (
+            {"msgId": {"between": "3 5"}},
+            *("(k0 <= a0 <= k1)", [3.0, 5.0], "(k0 <= facts[k1] <= k2)"),
+        ),
+        (
+            {"msgId": {"between": "3 3"}},
+            *("(k0 <= a0 <= k1)", [3.0, 3.0], "(k0 <= facts[k1] <= k2)"),
+        ),
+        (
+            {"srcUsername": {"like": "a*"}},
+            *("(a0 is not None and a0.startswith(k0))", ["a"], None),
+        ),
+        (
+            {"srcUsername": {"like": "*a"}},
+            *("(a0 is not None and a0.endswith(k0))", ["a"], None),
+        ),
+        ({"not": CREATE}, "(not a0 == k0)", ["create"], None),
+        (
+            {"allOf": [LARGE, SMALL, {"msgTo": {"equals": "x"}}]},
+            "(a0 > k0 and a0 < k1 and a1 == k2)",
+            [1, 9, "x"],
+            "(facts[k0] > k1 and facts[k2] < k3 and a0 == k4)",
+        ),
+        (
+            {"anyOf": [{"not": LARGE}, {"msgTo": {"equals": "x"}}]},
+            *("((not a0 > k0) or a1 == k1)", [1, "x"], "((not facts[k0] > k1) or a0 == k2)"),
+        ),
+        (
+            {"anyOf": [{"msgTo": {"equals": "x"}}, LARGE]},
+            *("(a0 == k0 or facts[k1] > k2)", ["x", "#bytes", 1], None),
+        ),
+        ({"resource": {"equals": "x"}}, "k0(facts)", [CALL], None),
+        ({"srcUsername": {"exists": True}}, "k0(facts)", [CALL], None),
+        ({"srcUsername": {"contains": "x"}}, "k0(facts)", [CALL], None),
+        ({"msgId": {"between": ["1 2", "3 4"]}}, "k0(facts)", [CALL], None),
+        ({"time": {"between": "22:00 06:00"}}, "k0(facts)", [CALL], None),
+        ({"srcUsername": {"like": "a*b"}}, "k0(facts)", [CALL], None),
+        ({"srcUsername": {"like": ["a*", "b*"]}}, "k0(facts)", [CALL], None),
+        ({"srcUsername": {"like": "a*b*"}}, "k0(facts)", [CALL], None),
+        ({"srcUsername": {"like": "abc"}}, "k0(facts)", [CALL], None),
+        ({"srcUsername": {"equals": "<msgTo>"}}, "k0(facts)", [CALL], None),
+        ({"colour": {"equals": 1}}, "k0(facts)", [CALL], None),
+    ],
+)
+def test_simple_tests_are_written_out_and_others_called(
+    raw: Any, text: str, constants: list[Any], otherwise: str | None
+) -> None:
+    writer = _Writer()
+    assert writer.expression(condition_of(raw), 1, True) == text
+    told = [CALL if callable(each) else each for each in writer.names.values()]
+    assert told == constants
+    assert _Writer().expression(condition_of(raw), 1, False) == (otherwise or text)
+
+
+def layers(number: int, inner: Any) -> Any:
+    for _ in range(number):
+        inner = {"not": [inner, SMALL]}
+    return inner
+
+
+@pytest.mark.parametrize("make", [lambda n: layers(n, CREATE), lambda n: nots(n)])
+def test_so_many_layers_are_written_at_once_and_deeper_ones_are_called(make: Any) -> None:
+    for number in range(LAYERS + 3):
+        writer = _Writer()
+        writer.expression(condition_of(make(number)), 1, False)
+        calls = [each for each in writer.names.values() if callable(each)]
+        depth = number * (2 if make(1) == layers(1, CREATE) else 1)
+        assert bool(calls) == (depth > LAYERS), number
+
+
+def nots(number: int) -> Any:
+    inner: Any = CREATE
+    for _ in range(number):
+        inner = {"not": inner}
+    return inner
+
+
+@pytest.mark.parametrize("number", [LAYERS - 1, LAYERS, LAYERS + 1, 3 * LAYERS])
+@pytest.mark.parametrize("type_", ["create", "read"])
+def test_deep_conditions_hold_as_shallow_ones_do(number: int, type_: str) -> None:
+    facts = facts_of({"msg": {"type": type_}})
+    condition = condition_of(nots(number))
+    assert is_deep(condition) == (number >= LAYERS)
+    assert compile_flat(condition)(facts) == ((type_ == "create") == (number % 2 == 0))
+    document = [{"policies": [{"rules": [{"effect": "permit", "condition": nots(number)}]}]}]
+    effect = compile_sets(read_document(document)).decide(facts).effect
+    holds = (type_ == "create") == (number % 2 == 0)
+    assert effect == ("permit" if holds else "notApplicable")
+
+
+def test_a_condition_is_deep_by_its_deepest_branch_alone() -> None:
+    def wide(number: int) -> Any:
+        return {"allOf": [SMALL, {"anyOf": [LARGE, nots(number)]}]}
+
+    assert not is_deep(condition_of(wide(LAYERS - 3)))
+    assert is_deep(condition_of(wide(LAYERS - 2)))
+    assert not is_deep(condition_of(CREATE))
+
+
+@pytest.mark.parametrize("decoy", [BROKEN, LARGE])
+def test_a_deep_condition_that_cannot_be_told_there_is_settled_by_its_other_members(
+    decoy: Any,
+) -> None:
+    deep = {"allOf": [decoy, nots(LAYERS + 1)]}  # the second is false for `create`
+    document = [{"policies": [{"rules": [{"effect": "permit", "condition": deep}]}]}]
+    outcome = compile_sets(read_document(document)).decide(facts_of({"msg": {"type": "create"}}))
+    assert (outcome.effect, outcome.errors) == ("notApplicable", ())
+
+
+class Counted(Facts):
+    """Facts that keep what is asked for."""
+
+    def __init__(self, facts: Facts) -> None:
+        around = facts.surroundings
+        super().__init__(facts.message, facts.speaker, facts.direction, facts.to, around)
+        self.asked: list[str] = []
+
+    def __getitem__(self, key: str) -> Any:
+        self.asked.append(key)
+        return super().__getitem__(key)
+
+
+def test_what_many_rules_look_at_first_is_read_once() -> None:
+    rules = [
+        (position, condition_of({"allOf": [{"bytes": {"moreThan": position}}, BROKEN, CREATE]}))
+        for position in range(5)
+    ]
+    facts = Counted(facts_of({"msg": {"type": "read"}}))
+    with pytest.raises(CannotEvaluate):
+        compile_scan(rules)(facts)
+    assert facts.asked.count("#bytes") == 1
+    assert facts.asked.count("actionType") == 1
+
+
+def test_a_scan_finds_the_positions_of_the_rules_that_hold() -> None:
+    raws = [CREATE, {}, {"not": CREATE}, {"allOf": [LARGE, CREATE]}, {"anyOf": [SMALL, CREATE]}]
+    scan = compile_scan([(3 * at, condition_of(raw)) for at, raw in enumerate(raws)])
+    assert scan(facts_of({"msg": {"type": "create"}})) == [0, 3, 9, 12]
+    assert scan(facts_of({"msg": {"type": "read"}})) == [3, 6]
+
+
+def test_a_fault_in_what_is_written_names_the_policy() -> None:
+    flat = compile_flat(condition_of(CREATE))
+    assert flat.__code__.co_filename == "<policy>"
