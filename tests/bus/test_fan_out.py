@@ -1,0 +1,153 @@
+"""A frame for several listeners: who gets which copy, how many at a time, and what became of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from msgnode.bus.delivery import FanOut, hand_over, without_token
+from msgnode.bus.ports import DeliveryResult, Response
+from msgnode.bus.return_paths import ReturnPath
+from msgnode.core.faults import FAULTS
+from msgnode.core.record import Outcome
+from tests.fakes import FakeCaller, FakeSession
+
+from .parts import Ear
+from .scene import ONE, TOKEN, TWO
+
+TOKEN_BYTES = TOKEN.encode()
+SAID = b'{"from":"%b/%b"}' % (ONE.encode(), TOKEN_BYTES)
+PUBLIC = b'{"from":"%b"}' % ONE.encode()
+PATH = ReturnPath(ONE, "1", "s", ONE)
+RESPONSE = Response(ONE, "1", "s")
+
+
+@pytest.mark.parametrize("beside", [None, PATH, RESPONSE])
+def test_the_sender_alone_is_given_his_token_among_several(beside: Any) -> None:
+    sender, one, two = (Ear(ONE), Ear(TWO), Ear(TWO))
+    sender.token = TOKEN_BYTES
+    listeners = (one, sender, two)
+    outcome = hand_over(SAID, listeners, sender, FakeCaller(sender), beside)
+    assert outcome == (Outcome.DELIVERED, 3)
+    assert [each.frames for each in listeners] == [[PUBLIC], [SAID], [PUBLIC]]
+    assert [each.beside for each in listeners] == [[beside] if beside else []] * 3
+
+
+@pytest.mark.parametrize("beside", [None, PATH, RESPONSE])
+def test_one_listener_is_given_the_frame_and_what_goes_beside_it(beside: Any) -> None:
+    sender, ear = FakeSession(ONE, TOKEN), Ear(TWO)
+    assert hand_over(SAID, (ear,), sender, FakeCaller(sender), beside) == (Outcome.DELIVERED, 1)
+    assert (ear.frames, ear.beside) == ([PUBLIC], [beside] if beside else [])
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        TOKEN_BYTES,
+        b"\\u0030" + TOKEN_BYTES[1:].upper(),
+        b"\\u0030" + TOKEN_BYTES[1:],
+        b"\\u0030\\u0066" + TOKEN_BYTES[2:],
+        b"\\u0030\\u0046" + TOKEN_BYTES[2:],
+    ],
+)
+@pytest.mark.parametrize("slash", [b"/", b"\\/", b"%2F", b"\\u002f", b""])
+@pytest.mark.parametrize("before", [b"", b'\\\\ \\n \\u00e9 "', b"\\\\u0030"])
+def test_a_token_is_cut_out_however_json_writes_it(
+    spelled: bytes, slash: bytes, before: bytes
+) -> None:
+    frame = b'{"from":"' + before + b"x" + slash + spelled + b'","via":"/y"}'
+    assert without_token(frame, TOKEN_BYTES) == b'{"from":"' + before + b'x","via":"/y"}'
+
+
+@pytest.mark.parametrize(
+    "frame", [b'{"a":"x"}', b'{"a":"\\\\\\u0041"}', b'{"a":"\\n"}', b'{"a":"/0f8fad5b"}']
+)
+def test_a_frame_without_the_token_is_left_as_it_is(frame: bytes) -> None:
+    assert without_token(frame, TOKEN_BYTES) is frame
+
+
+def test_a_backslash_alone_makes_the_frame_be_looked_through() -> None:
+    sender, ear = FakeSession(ONE, TOKEN), Ear(TWO)
+    escaped = SAID.replace(TOKEN_BYTES, b"\\u0030" + TOKEN_BYTES[1:])
+    hand_over(escaped, (ear,), sender, FakeCaller(sender))
+    assert ear.frames == [PUBLIC]
+
+
+class Broken(FakeSession):
+    """Cannot be handed anything, nor told that it has missed something."""
+
+    def deliver(self, frame: bytes) -> DeliveryResult:
+        raise RuntimeError("it is broken")
+
+    def missed(self) -> None:
+        raise RuntimeError("and stays so")
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_listener_that_breaks_twice_is_counted_and_harms_nobody(number: int) -> None:
+    before, sender = FAULTS.counts["listener"], FakeSession(ONE)
+    listeners = (Broken(TWO), *(FakeSession(TWO) for _ in range(number - 1)))
+    outcome = hand_over(b"{}", listeners, sender, FakeCaller(sender))
+    assert outcome == ((Outcome.DROPPED, 0) if number == 1 else (Outcome.DELIVERED, 2))
+    assert FAULTS.counts["listener"] == before + 2
+    assert FAULTS.counts.get("XXlistenerXX", 0) == FAULTS.counts.get("LISTENER", 0) == 0
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_why_a_listener_broke_is_in_the_log(
+    number: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FAULTS, "_logged_at", {})
+    listeners = (Broken(TWO), *(FakeSession(TWO) for _ in range(number - 1)))
+    hand_over(b"{}", listeners, FakeSession(ONE), FakeCaller())
+    assert "it is broken" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("taken", "outcome"),
+    [
+        ("wwq", (Outcome.DELIVERED, 3)),
+        ("wqd", (Outcome.DELIVERED, 2)),
+        ("qqd", (Outcome.QUEUED, 2)),
+        ("qqqd", (Outcome.QUEUED, 3)),
+        ("qwqq", (Outcome.DELIVERED, 4)),
+        ("bd", (Outcome.DELIVERED, 1)),
+        ("ddd", (Outcome.DROPPED, 0)),
+    ],
+)
+def test_the_best_outcome_among_the_listeners_is_told_with_how_many_accepted(
+    taken: str, outcome: tuple[Outcome, int]
+) -> None:
+    results = {
+        "w": DeliveryResult.WRITTEN, "q": DeliveryResult.QUEUED,
+        "d": DeliveryResult.DROPPED, "b": DeliveryResult.BEHIND,
+    }  # fmt: skip
+    listeners = tuple(FakeSession(TWO) for _ in taken)
+    for listener, letter in zip(listeners, taken, strict=True):
+        listener.taken = results[letter]
+    assert hand_over(b"{}", listeners, FakeSession(ONE), FakeCaller()) == outcome
+
+
+@pytest.mark.parametrize(
+    ("number", "size", "is_large", "turns"),
+    [
+        (256, 100, False, 1),
+        (257, 100, True, 2),
+        (600, 100, True, 3),
+        (10, 100_000, False, 5),  # a quarter of a megabyte at a time
+        (11, 100_000, True, 6),
+        (3, 2_000_000, True, 3),
+        (8, 60_000, False, 2),
+        (9, 52_429, False, 3),  # 4 * 52,429 bytes are more than a fifth of a megabyte
+    ],
+)
+def test_a_large_fan_out_gives_way_in_between(
+    number: int, size: int, is_large: bool, turns: int
+) -> None:
+    listeners = tuple(FakeSession(TWO) for _ in range(number))
+    fan_out = FanOut(b"x" * size, listeners, FakeSession(ONE))
+    assert fan_out.is_large is is_large
+    assert sum(1 for _ in fan_out.parts()) == turns
+    assert all(len(each.frames) == 1 for each in listeners)
+    assert fan_out.outcome == (Outcome.DELIVERED, number)
