@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from msgnode.bus.address_budget import AddressBudget
+from msgnode.bus.address_budget import AddressBudget, source_of
 from msgnode.core.errors import TooMany
 from msgnode.core.identity import Identity
 from tests.fakes import FakeSession
@@ -97,3 +97,61 @@ def test_a_session_of_another_worker_counts_there() -> None:
     one.is_here = False
     budget.take(one, numbered(6))
     assert budget.held_by("192.0.2.1") == 0
+
+
+def test_who_logs_in_counts_from_then_on_for_the_subject_as_well() -> None:
+    budget = AddressBudget(LIMIT)
+    one = session("192.0.2.1")
+    budget.take(one, numbered(6))
+    one.speaker = session("192.0.2.2", "alice").speaker
+    budget.check(one, numbered(4))  # at once, though nothing was taken since
+    with pytest.raises(TooMany, match="of the source together"):
+        budget.check(one, numbered(5))
+    budget.take(one, numbered(2))
+    assert (budget.held_by("192.0.2.1"), budget.held_by("192.0.2.2")) == (0, 8)
+    with pytest.raises(TooMany, match="of the subject together"):
+        budget.check(session("192.0.2.3", "alice"), numbered(3))
+    budget.check(session("192.0.2.1"), numbered(LIMIT))
+
+
+def test_what_others_of_the_new_source_hold_counts_for_who_comes_to_it() -> None:
+    budget = AddressBudget(LIMIT)
+    one, other = session("192.0.2.1"), session("192.0.2.2")
+    budget.take(one, numbered(3))
+    budget.take(other, numbered(5))
+    one.speaker = session("192.0.2.2").speaker
+    budget.check(one, numbered(2))
+    with pytest.raises(TooMany):
+        budget.check(one, numbered(3))
+
+
+def test_what_is_taken_is_added_up_and_what_is_given_is_gone() -> None:
+    budget = AddressBudget(LIMIT)
+    one = session("192.0.2.1")
+    for held in (2, 5, 9):
+        budget.take(one, numbered(held - budget.held_by("192.0.2.1")))
+        assert budget.held_by("192.0.2.1") == held
+    with pytest.raises(TooMany):
+        budget.check(one, numbered(2))
+    budget.give(one, numbered(9))
+    assert budget.held_by("192.0.2.1") == 0
+    budget.give(one, numbered(1))
+    budget.forget(one.id)
+    budget.take(one, [])
+    budget.forget(one.id)
+    assert budget.held_by("192.0.2.1") == 0
+    assert (budget._held, budget._shares) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("address", "source"),
+    [
+        ("2001:db8:0:7:1:2:3:4%eth0", "2001:db8:0:7::/64"),
+        ("fe80::1%X", "fe80::/64"),
+        ("not:an:address", "not:an:address"),
+        ("", "unknown"),
+        ("192.0.2.1", "192.0.2.1"),
+    ],
+)
+def test_the_source_of_an_address(address: str, source: str) -> None:
+    assert source_of(address) == source

@@ -76,3 +76,64 @@ def test_what_a_component_is_asked_about_is_looked_for_though_its_own_address_is
     assert asked_for(to, about=about) == [about]
     assert asked_for(to, to, about=about) == [about]
     assert asked_for(to, to, about, about=about) == []
+
+
+class Keys(NoOthers):
+    """Other workers, of whom it is kept what is asked of them in which name."""
+
+    def __init__(self) -> None:
+        self.found: list[object] = []
+        self.required: list[object] = []
+
+    def hears(self, address: str) -> bool:
+        return False
+
+    def find(self, key: Hashable, addresses: Collection[str]) -> None:
+        self.found.append((key, list(addresses)))
+
+    def require(self, key: Hashable, addresses: Collection[str]) -> None:
+        self.required.append((key, list(addresses)))
+
+
+def looked_for(table: RoutingTable, session: FakeSession, to: object, about: str = "") -> Keys:
+    frame = {"id": 7, "type": "read", "from": session.runtime_url, "to": to}
+    message = messages.parse(json.dumps(frame | {"body": {"resource": about}}).encode())
+    others = Keys()
+    book = ComponentBook([Registry()])  # type: ignore[list-item]
+    find_holders(others, message, session, book, table)  # type: ignore[arg-type]
+    return others
+
+
+def test_recipients_are_looked_for_in_the_name_of_the_message() -> None:
+    table, session = RoutingTable(), FakeSession(f"runtime://{DOMAIN}/alice")
+    here = f"hyperty://{DOMAIN}/here"
+    table.allocate(here, session)
+    away = FakeSession(f"runtime://{DOMAIN}/away")
+    away.is_here = False
+    table.allocate(f"hyperty://{DOMAIN}/away", away)
+    wanted = [f"hyperty://{DOMAIN}/1", f"hyperty://{DOMAIN}/away"]
+    others = looked_for(table, session, [here, *wanted])
+    assert others.found == [((session.id, b"7", "to"), wanted)]
+    assert others.required == []
+
+
+def test_what_a_component_is_asked_about_is_required_but_for_ones_own() -> None:
+    table, session = RoutingTable(), FakeSession(f"runtime://{DOMAIN}/alice")
+    mine, other = f"hyperty://{DOMAIN}/mine", f"hyperty://{DOMAIN}/other"
+    table.allocate(mine, session)
+    table.allocate(other, FakeSession(f"runtime://{DOMAIN}/bob"))
+    (component,) = Registry.addresses
+    for about, required in (
+        (other, [((session.id, b"7", "about"), [other])]),
+        (f"hyperty://{DOMAIN}/free", [((session.id, b"7", "about"), [f"hyperty://{DOMAIN}/free"])]),
+        (mine, []),
+        (session.runtime_url, []),
+    ):
+        others = looked_for(table, session, component, about)
+        assert (others.required, others.found) == (required, [])
+
+
+def test_the_one_worker_of_a_node_knows_all() -> None:
+    alone = NoOthers()
+    assert alone.hears("hyperty://d/1") is True
+    assert alone.is_known("hyperty://d/1") is True

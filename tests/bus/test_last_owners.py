@@ -48,3 +48,38 @@ def test_whatever_is_noted_it_stays_within_the_bound_and_in_even_shares(notes: l
             each: held.count(each) for each in set(held)
         }
         assert owners._most == max((held.count(each) for each in held), default=0)
+
+
+def test_who_has_most_changes_as_they_come_and_go() -> None:
+    owners = LastOwnerCache(4)
+    owners.note(["comm://d/a1", "comm://d/a2"], ALICE)
+    owners.note(["comm://d/m1", "comm://d/m2"], MALLORY)
+    owners.note(["comm://d/m3"], MALLORY)  # now most are his: his oldest goes
+    assert owners.allow("comm://d/m1", speaker(ALICE))
+    owners.note(["comm://d/a3"], ALICE)  # and now hers
+    assert owners.allow("comm://d/a1", speaker(MALLORY))
+    for kept, who in (("a2", ALICE), ("a3", ALICE), ("m2", MALLORY), ("m3", MALLORY)):
+        assert owners.allow(f"comm://d/{kept}", speaker(who))
+        assert not owners.allow(f"comm://d/{kept}", speaker(("https://issuer", "eve")))
+
+
+def test_of_two_that_have_as_many_the_one_that_has_had_them_longer_loses() -> None:
+    owners = LastOwnerCache(4)
+    for number in (1, 2):
+        owners.note([f"comm://d/a{number}"], ALICE)
+        owners.note([f"comm://d/m{number}"], MALLORY)
+    owners.note(["comm://d/e1"], ("https://issuer", "eve"))
+    assert owners.allow("comm://d/a1", speaker(MALLORY))
+    assert not owners.allow("comm://d/m1", speaker(ALICE))
+
+
+def test_after_all_are_forgotten_it_begins_anew() -> None:
+    owners = LastOwnerCache(2)
+    owners.note(["comm://d/1", "comm://d/2"], ALICE)
+    owners.forget()
+    assert len(owners) == 0
+    owners.note(["comm://d/3"], ALICE)
+    owners.note(["comm://d/4"], MALLORY)
+    owners.note(["comm://d/5"], MALLORY)
+    assert owners.allow("comm://d/4", speaker(ALICE))
+    assert not owners.allow("comm://d/3", speaker(MALLORY))

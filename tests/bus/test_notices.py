@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from time import time
+from typing import Any
 
 from msgnode.bus.notices import Notices
+from msgnode.bus.ports import DeliveryResult
 from msgnode.core.decision import Decision, Effect
+from msgnode.core.identity import Origin
 from msgnode.core.record import Outcome
 from tests.bus.scene import ONE, TWO
 from tests.fakes import FakeEnforcer, FakeRecorder, FakeSession
@@ -51,3 +55,27 @@ def test_what_a_policy_refuses_reaches_nobody_and_is_recorded() -> None:
     assert listener.frames == []
     (row,) = recorder.rows
     assert (row.outcome, row.listeners, row.effect) == (Outcome.BLOCKED, 0, Effect.DENY)
+
+
+def test_it_speaks_as_a_component_of_the_node_to_one_address_at_a_known_time() -> None:
+    speakers: list[Any] = []
+
+    class Watches(FakeEnforcer):
+        def enforce(self, message: Any, speaker: Any, direction: Any) -> Decision:
+            speakers.append(speaker)
+            return super().enforce(message, speaker, direction)
+
+    recorder, listener = FakeRecorder(), FakeSession(ONE)
+    notices = Notices(COMPONENT, "registry", Watches(out=PERMIT), recorder)
+    began = time()
+    notices.send(f"{ONE}/status", {"changed": False}, (listener,))
+    assert speakers[0].origin is Origin.COMPONENT
+    assert json.loads(listener.frames[0])["to"] == f"{ONE}/status"
+    assert began <= recorder.rows[0].at <= time()
+
+
+def test_a_listener_that_is_behind_holds_nobody_back() -> None:
+    recorder, listener = FakeRecorder(), FakeSession(ONE)
+    listener.taken = DeliveryResult.BEHIND
+    Notices(COMPONENT, "registry", FakeEnforcer(), recorder).send(ONE, {}, (listener,))
+    assert recorder.rows[0].outcome is Outcome.DELIVERED

@@ -119,3 +119,105 @@ def test_a_group_that_was_asked_goes_along_to_another_worker() -> None:
     moved.add_group("b", b"x", frozenset(f"t{number}" for number in range(60)), 100.0)
     moved.add("b", b"y", "bob", 100.0)
     assert not moved.was_asked("a", "1", "s1", 100.0)
+
+
+def test_ids_count_by_time_that_has_come_not_by_time_that_is_over() -> None:
+    """Turns are due by the clock: what was asked at the end of one is open for all of the next."""
+    requests = OpenRequests(LIMITS, 0.0)
+    requests.add("a", b"1", "bob", 9.9)
+    requests.add("a", b"2", "bob", 10.0)  # the first turn
+    assert requests.dump(10.0)[0] == 10.0
+    assert requests.was_asked("a", "1", "bob", 19.9)
+    assert not requests.was_asked("a", "1", "bob", 20.0)  # the second
+    assert requests.was_asked("a", "2", "bob", 29.9)
+    assert not requests.was_asked("a", "2", "bob", 30.0)
+
+
+def test_a_turn_that_comes_late_is_followed_by_the_next_at_its_due_time() -> None:
+    requests = OpenRequests(LIMITS, 0.0)
+    requests.add("a", b"1", "bob", 15.0)  # due at 10
+    assert requests.dump(15.0)[0] == 5.0
+    late = OpenRequests(LIMITS, 0.0)
+    late.add("a", b"1", "bob", 5.0)
+    late.add("a", b"2", "bob", 20.0)  # a whole turn has passed: all is forgotten
+    assert not late.was_asked("a", "1", "bob", 20.0)
+    assert late.dump(20.0)[0] == 10.0
+
+
+def test_half_of_what_is_kept_is_forgotten_at_once() -> None:
+    requests = OpenRequests(RequestLimits(seconds=10.0, capacity=10), 0.0)
+    for number in range(15):
+        requests.add("a", b"%d" % number, "bob", 0.0)
+    kept = [n for n in range(15) if requests.was_asked("a", str(n), "bob", 0.0)]
+    assert kept == list(range(5, 15))
+    assert len(requests) == 10
+    requests.add("a", b"15", "bob", 0.0)
+    assert len(requests) == 6
+
+
+def test_an_odd_capacity_is_rounded_down_and_one_keeps_one() -> None:
+    for capacity, kept in ((1, 2), (2, 2), (3, 2), (5, 4)):
+        requests = OpenRequests(RequestLimits(seconds=10.0, capacity=capacity), 0.0)
+        for number in range(20):
+            requests.add("a", b"%d" % number, "bob", 0.0)
+        assert len(requests) == kept, capacity
+
+
+def test_a_group_weighs_its_members_once_for_as_long_as_it_is_the_same() -> None:
+    limits = RequestLimits(seconds=10.0, capacity=12)
+    group = frozenset("abcd")
+    requests = OpenRequests(limits, 0.0)
+    for number in range(3):  # 4 + 1 + 1: the half is full
+        requests.add_group("a", b"%d" % number, group, 0.0)
+    requests.add("a", b"3", "bob", 0.0)
+    for number in range(4, 9):
+        requests.add("a", b"%d" % number, "bob", 0.0)
+    assert requests.was_asked("a", "0", "c", 0.0)
+    requests.add("a", b"9", "bob", 0.0)
+    assert not requests.was_asked("a", "0", "c", 0.0)
+    assert requests.was_asked("a", "3", "bob", 0.0)
+
+
+def test_a_group_weighs_all_its_members_again_after_a_turn() -> None:
+    requests = OpenRequests(RequestLimits(seconds=10.0, capacity=12), 0.0)
+    group = frozenset("abcd")
+    requests.add_group("a", b"0", group, 0.0)
+    requests.add("a", b"1", "bob", 10.0)  # a turn
+    requests.add_group("a", b"2", group, 10.0)  # 1 + 4
+    requests.add("a", b"3", "bob", 10.0)
+    requests.add("a", b"4", "bob", 10.0)  # the next turn, for the number
+    assert not requests.was_asked("a", "0", "a", 10.0)
+    assert requests.was_asked("a", "2", "a", 10.0)
+
+
+def test_several_that_were_asked_one_after_the_other_may_all_answer() -> None:
+    requests = OpenRequests(LIMITS, 0.0)
+    requests.add("a", b"1", "one", 0.0)
+    assert requests.was_asked("a", "1", "one", 0.0)  # it is indexed
+    requests.add("a", b"1", "two", 0.0)
+    assert requests.was_asked("a", "1", "two", 0.0)
+    requests.add("a", b"1", "three", 0.0)
+    for who in ("one", "two", "three"):
+        assert requests.was_asked("a", "1", who, 0.0)
+    assert not requests.was_asked("a", "1", "t", 0.0)
+
+
+def test_what_comes_from_another_worker_weighs_as_it_did_there() -> None:
+    limits = RequestLimits(seconds=10.0, capacity=12)
+    requests = OpenRequests(limits, 0.0)
+    requests.add("a", b"0", "bob", 0.0)
+    requests.add_group("a", b"1", frozenset("abc"), 0.0)
+    requests.add("b", b"2", "eve", 0.0)  # 1 + 3 + 1
+    turns_in, newer, older = requests.dump(1.0)
+    moved = OpenRequests.loaded(limits, turns_in, newer, older, 100.0)
+    assert len(moved) == 3
+    moved.add("a", b"3", "bob", 100.0)  # the half is full
+    moved.add("a", b"4", "bob", 100.0)  # a turn
+    assert moved.was_asked("a", "1", "c", 100.0)
+    assert not moved.was_asked("a", "1", "abc", 100.0)
+    assert moved.was_asked("b", "2", "eve", 100.0)
+    assert not moved.was_asked("b", "2", "e", 100.0)
+    for number in range(5, 11):
+        moved.add("a", b"%d" % number, "bob", 100.0)
+    assert not moved.was_asked("a", "1", "c", 100.0)
+    assert moved.was_asked("a", "4", "bob", 100.0)

@@ -176,3 +176,49 @@ def test_who_touched_an_address_last_is_remembered_longest(place: Place) -> None
     assert len(cache) == 3
     free = [name for name in "abcd" if not place.refusal(f"hyperty://{DOMAIN}/{name}", nobody)]
     assert free == ["b"]
+
+
+def test_the_node_of_a_peer_alone_speaks_for_its_domain() -> None:
+    place = Place()
+    peer = place.enter("runtime://b.example/node")
+    other = place.enter("runtime://b.example/1")
+    place.table.peers = {"b.example": peer.runtime_url}
+    assert place.refusal("hyperty://b.example/x", peer) == ""
+    assert place.refusal("hyperty://b.example/x", other) == (
+        "hyperty://b.example/x is of the domain b.example, whose node speaks for it."
+    )
+    place.table.peers = {"c.example": peer.runtime_url}
+    assert place.refusal("hyperty://b.example/x", other) == ""
+
+
+@pytest.mark.parametrize("address", ["hyperty://X", "hyperty://d.example//", "comm://d.example/"])
+def test_nobody_speaks_for_a_whole_domain(address: str) -> None:
+    place = Place()
+    assert "names a whole domain" in place.refusal(address, place.enter())
+
+
+def test_an_address_whose_path_is_a_name_of_its_own_is_no_domain() -> None:
+    place = Place()
+    assert place.refusal(f"hyperty://{DOMAIN}/XX", place.enter()) == ""
+
+
+def test_who_stands_in_is_asked_of_the_address_and_both_sessions() -> None:
+    place = Place()
+    owner, other = place.enter(), place.enter(f"runtime://{DOMAIN}/bob")
+    place.table.allocate(HELD, owner)
+    asked: list[object] = []
+
+    def stands_in(*told: object) -> bool:
+        asked.append(told)
+        return True
+
+    place.ownership.check(HELD, other, other.speaker, stands_in)
+    assert asked == [(HELD, owner, other)]
+
+
+@pytest.mark.parametrize(("path", "domain"), [("sip:a@b@legacy.example", "legacy.example")])
+def test_a_mailbox_is_of_the_domain_after_its_last_at_sign(path: str, domain: str) -> None:
+    place = Place()
+    session = place.enter(subject="alice", idp_domain=domain)
+    assert place.refusal(path, session) == ""
+    assert domain in place.refusal(path, place.enter(f"runtime://{DOMAIN}/bob"))
