@@ -17,7 +17,8 @@ BELOW = FakeComponent({}, "mn:/session")
 BELOW.answers_below = True
 ABOVE = FakeComponent({}, f"domain://registry.{DOMAIN}")
 ABOVE.answers_below = True
-BOOK = ComponentBook([EXACT, BELOW, ABOVE])
+GATEWAY = FakeComponent({}, "sip:gateway")
+BOOK = ComponentBook([EXACT, BELOW, ABOVE, GATEWAY])
 
 ALICE = f"runtime://{DOMAIN}/alice"
 BOB = f"runtime://{DOMAIN}/bob"
@@ -70,15 +71,21 @@ def place() -> Place:
         (f"domain://registry.{DOMAIN}/user/alice", ABOVE),
         (f"domain://Registry.{DOMAIN}/user/alice", ABOVE),
         (f"domain://other.{DOMAIN}/user/alice", None),
+        (f"domain://registry.{DOMAIN}/user:alice/sip:x", ABOVE),
+        ("sip:gateway", GATEWAY),
+        ("sip:gateway/", None),  # only the node's own schemes are spelled in several ways
+        ("SIP:gateway", None),
         (f"hyperty://registry.{DOMAIN}", None),
         (f"hyperty://{DOMAIN}/domain:", None),
         ("", None),
     ],
 )
 def test_a_component_is_found_by_its_address_however_it_is_spelled(
-    to: str, component: FakeComponent | None
+    to: str, component: FakeComponent | None, place: Place
 ) -> None:
     assert BOOK.find(to) is component
+    route = place.route(to or "nothing")
+    assert (route.component if isinstance(route, ToComponent) else None) is component
 
 
 def test_a_component_comes_before_whoever_subscribed_its_address(place: Place) -> None:
@@ -217,3 +224,11 @@ def test_who_listens_here_comes_before_the_peer(place: Place) -> None:
     place.table.subscribe("hyperty://third.example/1", place.alice)
     assert place.hearers("hyperty://third.example/1") == (place.alice,)
     assert place.hearers(f"{FOREIGN}/sm") == (visitor,)
+
+
+@pytest.mark.parametrize("scheme", ["runtime", "hyperty-runtime"])
+def test_in_either_spelling_nobody_listens_for_a_runtime_of_this_domain_that_is_not_here(
+    place: Place, scheme: str
+) -> None:
+    place.table.subscribe(f"hyperty-runtime://{DOMAIN}/gone/x", place.alice)
+    assert place.hearers(f"{scheme}://{DOMAIN}/gone/x") == ()

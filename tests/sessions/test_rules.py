@@ -90,3 +90,8 @@ def test_a_runtime_url_names_a_runtime(text: str, is_good: bool) -> None:
 )
 def test_a_runtime_url_that_will_not_do_is_refused_with_the_reason(text: str, why: str) -> None:
     assert rules.runtime_url_fault(text) == why
+
+
+def test_a_runtime_url_that_holds_a_token_is_refused_as_such() -> None:
+    url = "runtime://localhost/eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
+    assert rules.runtime_url_fault(url) == "holds a token"
