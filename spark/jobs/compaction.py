@@ -35,10 +35,15 @@ def compact(
     make = _put if storage.is_object_store else _write
     make(spark, storage, files, f"{folder}/{name}", f"{folder}/_work-{run}")
     listed = {file.name for file in storage.files(folder)}
+    decision = record.decision_of(name)
     if not listed.issuperset(file.name for file in files):
-        return False  # another run has compacted them meanwhile, perhaps with others
-    decision = f"{folder}/{record.decision_of(name)}"
-    storage.replace(decision, json.dumps([file.name for file in files]))
+        # Another run has compacted them meanwhile, perhaps with others. Theirs has its last name
+        # before the first of these goes, so what stands under ours is of no use to anybody.
+        storage.remove(f"{folder}/{name}")
+        return False
+    if name not in listed or any(map(_is_decision, listed - {decision})):
+        return False  # another run has thrown ours away, or decides at this moment
+    storage.replace(f"{folder}/{decision}", json.dumps([file.name for file in files]))
     settle(storage, hour)
     return True
 
@@ -83,27 +88,39 @@ def is_unsettled(listed: Sequence[File]) -> bool:
 
 
 def settle(storage: Storage, hour: datetime) -> None:
-    """End what a killed compaction left: finish it from its json file on, drop it before."""
+    """End what a killed compaction left: finish it from its json file on, drop it before.
+
+    The new file has its last name before any that it replaces is removed: whatever another run
+    throws away at the same time, the rows stand in one of them.
+    """
     folder = storage.at(record.folder_of(hour))
     names = {file.name for file in storage.files(folder)}
+    for name in sorted(filter(_is_decision, names)):
+        pending = record.pending_of(name)
+        if pending in names:
+            names.discard(pending)
+            _rename(storage, f"{folder}/{pending}", f"{folder}/{record.settled_of(pending)}")
+        try:
+            replaced = json.loads(storage.read(f"{folder}/{name}"))
+        except FileNotFoundError:
+            continue  # another run has settled it
+        if storage.exists(f"{folder}/{record.settled_of(pending)}"):
+            for each in replaced:
+                storage.remove(f"{folder}/{each}")
+        storage.remove(f"{folder}/{name}")
     for name in sorted(names):
-        if name.startswith("_compact-") and name.endswith(".json"):
-            for replaced in json.loads(storage.read(f"{folder}/{name}")):
-                storage.remove(f"{folder}/{replaced}")
-            pending = record.pending_of(name)
-            if pending in names:
-                _rename(storage, f"{folder}/{pending}", f"{folder}/{record.settled_of(pending)}")
-                names.discard(pending)
+        if name.endswith(".pending") or (name.startswith(_BEGUN) and not _is_decision(name)):
             storage.remove(f"{folder}/{name}")
-    for name in sorted(names):
-        if name.startswith(_BEGUN) or name.endswith(".pending"):
-            storage.remove(f"{folder}/{name}")
+
+
+def _is_decision(name: str) -> bool:
+    return name.startswith("_compact-") and name.endswith(".json")
 
 
 def _rename(storage: Storage, path: str, to: str) -> None:
-    """Another run that settles the same may be faster."""
+    """Another run that settles the same may be faster, or may have thrown it away before."""
     try:
         storage.rename(path, to)
     except OSError:
-        if storage.exists(path) or not storage.exists(to):
+        if storage.exists(path):
             raise

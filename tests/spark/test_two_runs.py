@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from spark.jobs import compaction, damage, record, rolling
 from spark.jobs.ledger import Entry, Ledger
-from spark.jobs.storage import Storage
+from spark.jobs.storage import File, Storage
 from tests.spark.conftest import DAY
 
 HOUR = DAY + timedelta(hours=3)
@@ -72,3 +77,105 @@ def test_what_two_runs_enter_in_one_file_of_the_ledger_stands_side_by_side(tmp_p
     for book, hour in zip((one, other, one), entries, strict=True):
         book.enter({hour: entries[hour]})
     assert Ledger(Storage(str(tmp_path))).entries(DAY, DAY + timedelta(days=1)) == entries
+
+
+ROWS = [f"{number}.parquet" for number in range(compaction.FILES_WORTH_IT)]
+
+
+def join(_: Any, storage: Storage, files: Sequence[File], pending: str, workplace: str) -> None:
+    """One file of several, in two steps, as a run without Spark would make it."""
+    text = "\n".join(Path(file.path).read_text() for file in files)
+    Path(workplace).write_text(text)
+    storage.rename(workplace, pending)
+
+
+class Interrupted(Storage):
+    """Lets something else happen before one of its steps."""
+
+    def __init__(self, root: str, step: int, meanwhile: Callable[[], None]) -> None:
+        super().__init__(root)
+        self.steps = 0
+        self.step = step
+        self.meanwhile = meanwhile
+
+    def _before(self) -> None:
+        self.steps += 1
+        if self.steps == self.step:
+            self.meanwhile()
+
+    def files(self, folder: str, *, all_below: bool = False) -> list[File]:
+        self._before()
+        return super().files(folder, all_below=all_below)
+
+    def replace(self, path: str, text: str) -> None:
+        self._before()
+        super().replace(path, text)
+
+    def rename(self, path: str, to: str) -> None:
+        self._before()
+        super().rename(path, to)
+
+    def remove(self, path: str) -> None:
+        self._before()
+        super().remove(path)
+
+
+def rows(place: Path) -> list[str]:
+    files = record.files_of(Storage(str(place)), HOUR)
+    return sorted(row for file in files for row in Path(file.path).read_text().split("\n"))
+
+
+def hour_of(place: Path) -> Path:
+    folder = place / record.folder_of(HOUR)
+    folder.mkdir(parents=True)
+    for name in ROWS:
+        (folder / name).write_text(f"row {name}")
+    return folder
+
+
+def compact(storage: Storage, run: str) -> None:
+    """One run's compaction; a step of another run may make it fail, and it is not done then."""
+    files = record.files_of(storage, HOUR)
+    with suppress(OSError):
+        compaction.compact(None, storage, HOUR, files, run)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("other", ["compacts", "settles", "is killed"])
+def test_no_row_is_lost_or_doubled_at_whatever_step_another_run_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    monkeypatch.setattr(compaction, "_write", join)
+    expected = [f"row {name}" for name in ROWS]
+
+    class Killed(Exception):
+        """The process ends here."""
+
+    for step in range(1, 60):
+        place = tmp_path / f"{step}"
+        folder = hour_of(place)
+
+        def meanwhile(place: Path = place) -> None:
+            assert rows(place) == expected
+            if other == "is killed":
+                raise Killed
+            if other == "settles":
+                compaction.settle(Storage(str(place)), HOUR)
+            else:
+                compact(Storage(str(place)), "b")
+            assert rows(place) == expected
+
+        storage = Interrupted(str(place), step, meanwhile)
+        with suppress(Killed):
+            compact(storage, "a")
+        assert rows(place) == expected, step
+        if other == "compacts":
+            (one,) = folder.iterdir()
+            assert one.name.startswith("compact-")
+        compaction.settle(Storage(str(place)), HOUR)
+        assert rows(place) == expected, step
+        assert all(each.name.endswith(".parquet") for each in folder.iterdir())
+        if storage.steps < step:
+            break
+    else:
+        pytest.fail("a compaction has fewer steps")
+    assert step > 10
