@@ -33,7 +33,14 @@ def compact(
     name = f"compact-{record.fingerprint(files)}.pending"
     folder = storage.at(record.folder_of(hour))
     make = _put if storage.is_object_store else _write
-    make(spark, storage, files, f"{folder}/{name}", f"{folder}/_work-{run}")
+    workplace = f"_work-{run}"
+    try:
+        make(spark, storage, files, f"{folder}/{name}", f"{folder}/{workplace}")
+    except Exception:
+        for left in storage.files(folder):  # such as the half of an object
+            if left.name == workplace or left.name.startswith(f"{workplace}-"):
+                storage.remove(left.path)
+        raise
     listed = {file.name for file in storage.files(folder)}
     decision = record.decision_of(name)
     if not listed.issuperset(file.name for file in files):

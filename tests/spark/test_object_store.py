@@ -119,8 +119,9 @@ def test_a_report_of_an_object_store_is_that_of_a_disk(
         assert report["totals"] == expected["totals"]
         assert report["hours_incomplete"] == []
     # The nine objects of an hour are one now, and nothing is left of the change.
-    (one,) = objects(environment, f"raw/date={BUSY:%Y-%m-%d}/hour={BUSY:%H}")
-    assert one.endswith(".parquet")
+    left = objects(environment, f"raw/date={BUSY:%Y-%m-%d}/hour={BUSY:%H}")
+    names = [path.rpartition("/")[2] for path in left]
+    assert [name.partition("-")[0] + name[-8:] for name in names] == ["compact.parquet"], names
 
     # Rows that come late are counted, and what is too old is deleted.
     for place in (str(local), environment.url):

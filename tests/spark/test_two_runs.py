@@ -83,10 +83,17 @@ ROWS = [f"{number}.parquet" for number in range(compaction.FILES_WORTH_IT)]
 
 
 def join(_: Any, storage: Storage, files: Sequence[File], pending: str, workplace: str) -> None:
-    """One file of several, in two steps, as a run without Spark would make it."""
-    text = "\n".join(Path(file.path).read_text() for file in files)
-    Path(workplace).write_text(text)
-    storage.rename(workplace, pending)
+    """One file of several, as a run without Spark would make it; what fails leaves a part."""
+    made = Path(f"{workplace}-0")
+    texts = []
+    try:
+        for file in files:
+            if not storage.exists(file.path):
+                raise FileNotFoundError(file.path)
+            texts.append(Path(file.path).read_text())
+    finally:
+        made.write_text("\n".join(texts))  # an object is there once it is closed
+    storage.rename(str(made), pending)
 
 
 class Interrupted(Storage):
@@ -106,6 +113,10 @@ class Interrupted(Storage):
     def files(self, folder: str, *, all_below: bool = False) -> list[File]:
         self._before()
         return super().files(folder, all_below=all_below)
+
+    def exists(self, path: str) -> bool:
+        self._before()
+        return super().exists(path)
 
     def replace(self, path: str, text: str) -> None:
         self._before()
