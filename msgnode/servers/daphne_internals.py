@@ -139,7 +139,7 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
 """(owner, name, how it is called: without defaults and types, "" for whatever it is)."""
 
 
-class _Pinged(Protocol):
+class _PingedLink(Protocol):
     """A link that may have asked whether its client is alive."""
 
     awaiting: list[Callable[[], None]]
@@ -153,7 +153,7 @@ class InternalProtocol(WebSocketProtocol):
     """Daphne's WebSocket protocol; whole text frames go to `receiver` once there is one."""
 
     receiver: Callable[[bytes], None] | None = None
-    link: _Pinged | None = None
+    link: _PingedLink | None = None
     has_failed = False
     data: bytes  # autobahn's: what has been read and not consumed
 
@@ -175,11 +175,11 @@ class InternalProtocol(WebSocketProtocol):
         if self.link is not None and self.link.awaiting:
             self.link.heard()  # any byte is a sign of life
         receiver = self.receiver
-        if (
+        if (  # or autobahn has something under way: a frame, fragments, a ping of its own
             receiver is None
             or self.state != self.STATE_OPEN
-            or self.current_frame is not None  # or autobahn has something under way:
-            or self.inside_message  # a frame, fragments, a ping of its own
+            or self.current_frame is not None
+            or self.inside_message
             or self.autoPingTimeoutCall is not None
             or self.muted
         ):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django.db.models import QuerySet
-from django.urls import get_resolver
+from django.urls import get_resolver, get_script_prefix
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import (
@@ -85,9 +85,9 @@ class Index(APIView):
         return problems.handle
 
     def get(self, request: Request) -> Response:
-        here = request.build_absolute_uri("/")
+        here = request.build_absolute_uri(get_script_prefix())
         return Response({
-            "resources": [here + path for path in _paths_below(request.path)],
+            "resources": [here + path for path in _paths_below(request.path_info)],
             "description": reverse("api-docs", request=request),
             "document": reverse("openapi", request=request),
         })  # fmt: skip

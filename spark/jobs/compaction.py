@@ -44,9 +44,10 @@ def compact(
     listed = {file.name for file in storage.files(folder)}
     decision = record.decision_of(name)
     if not listed.issuperset(file.name for file in files):
-        # Another run has compacted them meanwhile, perhaps with others. Theirs has its last name
-        # before the first of these goes, so what stands under ours is of no use to anybody.
-        storage.remove(f"{folder}/{name}")
+        # Another run has compacted them meanwhile, perhaps with others. Ours is of no use, unless
+        # that run has decided on the same name and the file has not its last name yet.
+        if decision not in listed or record.settled_of(name) in listed:
+            storage.remove(f"{folder}/{name}")
         return False
     if name not in listed or any(map(_is_decision, listed - {decision})):
         return False  # another run has thrown ours away, or decides at this moment

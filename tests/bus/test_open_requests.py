@@ -121,7 +121,7 @@ def test_a_group_that_was_asked_goes_along_to_another_worker() -> None:
     assert not moved.was_asked("a", "1", "s1", 100.0)
 
 
-def test_ids_count_by_time_that_has_come_not_by_time_that_is_over() -> None:
+def test_what_is_asked_at_the_end_of_a_turn_is_open_for_all_of_the_next() -> None:
     """Turns are due by the clock: what was asked at the end of one is open for all of the next."""
     requests = OpenRequests(LIMITS, 0.0)
     requests.add("a", b"1", "bob", 9.9)
