@@ -130,7 +130,7 @@ class DocumentReader:
             obligations=self._by_decision(raw, "obligations", at, id_),
             advice=self._by_decision(raw, "advice", at, id_),
             version=version if isinstance(version, (int, float)) else 0,
-            update=str(raw.get("update", "")),
+            update=str(raw.get("update") or ""),
         )
 
     def policy(self, raw: Any, at: str, name: str) -> Policy:

@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from msgnode.bus.ports import Layer
 from msgnode.bus.table import RoutingTable
 from tests.fakes import FakeSession
 
+from .test_table import Watcher
+
 ADDRESS, OTHER = "comm://d/1", "comm://d/2"
 URL = "runtime://d/1"
 
 
-class Watcher:
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
-
-    def entered(self, session: Any) -> None:
-        self.told.append(("entered", session))
-
-    def left(self, session: Any) -> None:
-        self.told.append(("left", session))
-
-    def changed(self, *told: Any) -> None:
-        self.told.append(told)
-
-
 def watched() -> tuple[RoutingTable, Watcher]:
     table, watcher = RoutingTable(), Watcher()
-    table.watcher = watcher
+    table.watcher = watcher  # type: ignore[assignment]
     return table, watcher
 
 
@@ -143,14 +127,14 @@ def test_who_watches_is_told_of_sessions_of_this_worker_that_come_and_go() -> No
     for each in (here, away):
         table.add_runtime(each)
         table.touch(each)
-    assert watcher.told == [("entered", here)] * 2
-    watcher.told.clear()
+    assert watcher.heard == [("entered", here)] * 2
+    watcher.heard.clear()
     table.remove_runtime(away)
     table.remove_runtime(session())  # which never came
-    assert watcher.told == []
+    assert watcher.heard == []
     table.remove_runtime(here)
     table.remove_runtime(here)
-    assert watcher.told == [("left", here)]
+    assert watcher.heard == [("left", here)]
 
 
 def test_who_watches_is_told_of_who_speaks_as_an_address_and_who_did_before() -> None:
@@ -160,9 +144,9 @@ def test_who_watches_is_told_of_who_speaks_as_an_address_and_who_did_before() ->
     table.learn(ADDRESS, one)
     table.learn(ADDRESS, two)
     table.learn(ADDRESS, away)
-    assert watcher.told == [
-        (Layer.LEARNED, ADDRESS, one, True, None),
-        (Layer.LEARNED, ADDRESS, two, True, one),
+    assert watcher.heard == [
+        ("changed", Layer.LEARNED, ADDRESS, one, True, None),
+        ("changed", Layer.LEARNED, ADDRESS, two, True, one),
     ]
     assert table.learned[ADDRESS] is away
 
@@ -172,15 +156,15 @@ def test_who_watches_is_told_once_of_who_hears_no_more() -> None:
     one, two = session(), session()
     for each in (one, two):
         table.subscribe(ADDRESS, each)
-    watcher.told.clear()
+    watcher.heard.clear()
     table.unsubscribe(ADDRESS, session())
     table.unsubscribe(OTHER, one)
-    assert watcher.told == []
+    assert watcher.heard == []
     table.unsubscribe(ADDRESS, one)
-    assert watcher.told == [(Layer.SUBSCRIBED, ADDRESS, one, False)]
+    assert watcher.heard == [("changed", Layer.SUBSCRIBED, ADDRESS, one, False)]
     assert table.subscribers(ADDRESS) == (two,)
     table.unsubscribe(ADDRESS, one)
-    assert len(watcher.told) == 1
+    assert len(watcher.heard) == 1
     table.unsubscribe(ADDRESS, two)
     assert table.sizes["subscribed_addresses"] == 0
 

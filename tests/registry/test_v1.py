@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.http import HttpResponse
 from django.test import Client
+from django.urls import clear_script_prefix, set_script_prefix
 
 from registry import api
 from registry.api import Kind
@@ -227,3 +228,13 @@ def test_the_index_lists_what_every_app_has_below_it(v1: Client, path: str) -> N
     assert any(each.startswith("reports/") for each in resources)
     assert resources == sorted(set(resources))
     assert said["document"] == "http://testserver/api/schema"
+
+
+def test_the_index_below_a_path_of_a_proxy_names_that_path(v1: Client) -> None:
+    set_script_prefix("/node/")  # as the server's handler does, which this client goes without
+    try:
+        said = v1.get("/api/v1/").json()
+    finally:
+        clear_script_prefix()
+    assert "http://testserver/node/api/v1/hyperties" in said["resources"]
+    assert said["document"] == "http://testserver/node/api/schema"

@@ -190,3 +190,29 @@ def test_no_row_is_lost_or_doubled_at_whatever_step_another_run_comes(
     else:
         pytest.fail("a compaction has fewer steps")
     assert step > 10
+
+
+def test_what_a_run_of_the_release_before_has_decided_on_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It removes what it replaces before the new file has its last name."""
+    monkeypatch.setattr(compaction, "_write", join)
+    folder = hour_of(tmp_path)
+
+    def decides() -> None:
+        (made,) = folder.glob("*.pending")
+        (folder / record.decision_of(made.name)).write_text(json.dumps(ROWS))
+        (folder / ROWS[0]).unlink()
+
+    class Older(Storage):
+        """Another run decides as soon as the new file is there."""
+
+        def rename(self, path: str, to: str) -> None:
+            super().rename(path, to)
+            decides()
+
+    compact(Older(str(tmp_path)), "a")
+    assert rows(tmp_path) == [f"row {name}" for name in ROWS]
+    compaction.settle(Storage(str(tmp_path)), HOUR)
+    assert rows(tmp_path) == [f"row {name}" for name in ROWS]
+    assert len(list(folder.iterdir())) == 1
