@@ -38,6 +38,7 @@ from .envelope import (
 )
 from .errors import BadMessage, NodeError
 from .message_types import TYPES
+from .nesting import LEAST_DEEP, MAX_DEPTH, is_too_deep
 from .token_scope import may_cross
 
 
@@ -59,7 +60,7 @@ _said_in = msgspec.json.Decoder(IdentityFields).decode
 _values = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 
-_TOO_DEEP = "The message is nested too deeply."
+_TOO_DEEP = f"The message is nested too deeply: it may have {MAX_DEPTH} levels."
 _COMPACT = len('{"id":,"type":"","from":"","to":"","body":}')
 
 
@@ -222,6 +223,8 @@ def parse(frame: bytes) -> Message:
     type_ = envelope.type.lower()
     id_ = bytes(envelope.id)
     recipients = (to,) if isinstance(to, str) else tuple(dict.fromkeys(to))
+    if len(frame) > LEAST_DEEP and is_too_deep(frame):
+        raise _too_deep(id_, sender, recipients, type_)
     # Almost every message is plain, and then these few looks say what fault_of would say.
     plain = (
         is_ascii
@@ -252,8 +255,15 @@ def parse(frame: bytes) -> Message:
     try:
         said = _said_in(body)
     except (msgspec.DecodeError, RecursionError):
-        raise InvalidFrame(_TOO_DEEP, id_, sender, recipients[0], type_ == "response") from None
+        raise _too_deep(id_, sender, recipients, type_) from None
     return Message(id_, type_, type_ == "response", sender, recipients, body, frame, said, plain)
+
+
+def _too_deep(id_: bytes, sender: str, recipients: tuple[str, ...], type_: str) -> InvalidFrame:
+    """The answer to a frame that is nested too deeply."""
+    kept_id = id_ if is_scalar(id_) and len(id_) <= MAX_ID_LENGTH else b""
+    to = recipients[0] if recipients else ""
+    return InvalidFrame(_TOO_DEEP, kept_id, sender, to, type_ == "response")
 
 
 def reply(message: Message, body: dict[str, Any], sender: str = "") -> bytes:

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgnode.core import message_types, messages
+from msgnode.core import message_types, messages, nesting
 from msgnode.core.envelope import InvalidFrame
-from msgnode.core.errors import BadMessage, Forbidden
+from msgnode.core.errors import Forbidden
+from msgnode.core.redaction import without_tokens
 
 # Text as JSON can carry it: half a surrogate pair is no text.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -233,21 +234,66 @@ def damaged(frame: bytes, chance: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["[", '{"a":'])
-def test_depth_is_refused_as_such_or_passed_on_at_every_number_of_levels(kind: str) -> None:
+@pytest.mark.parametrize("space", ["", " " * 300])
+def test_a_message_of_as_many_levels_as_allowed_is_read_by_whoever_is_called_deep(
+    kind: str, space: str
+) -> None:
     end = {"[": "]", '{"a":': "}"}[kind]
-    for levels in (*range(50, 1200, 7), 5_000, 100_000):
+    for levels in (*range(50, 1200, 7), *range(120, 130), 5_000, 100_000):
         inner = kind * levels + "1" + end * levels
-        frame = f'{{"id":1,"type":"read","from":"a","to":"b","body":{{"v":{inner}}}}}'.encode()
-        try:
-            message = messages.parse(frame)
-        except InvalidFrame as fault:
-            assert "deep" in fault.description
+        frame = (
+            f'{{"id":1,"type":"read","from":"a","to":"b",{space}"body":{{"v":{inner}}}}}'.encode()
+        )
+        if levels + 2 > nesting.MAX_DEPTH:
+            with pytest.raises(InvalidFrame, match="deep"):
+                messages.parse(frame)
             continue
-        try:
-            assert inner.encode() in deeper(60, lambda m=message: m.forwarded("b", False))
-            deeper(60, message.fields)
-        except BadMessage as fault:
-            assert "deep" in fault.description or "read" in fault.description
+        message = messages.parse(frame)
+        assert inner.encode() in deeper(500, lambda m=message: m.forwarded("b", False))
+        deeper(500, message.fields)
+        deeper(300, lambda m=message: without_tokens(m.fields()))
+
+
+@pytest.mark.parametrize("where", ["id", "more", "body"])
+def test_levels_count_in_every_field(where: str) -> None:
+    deep = "[" * nesting.MAX_DEPTH + "]" * nesting.MAX_DEPTH
+    fields = {"id": "1", "type": '"read"', "from": '"a"', "to": '"b"', "body": "{}"}
+    fields[where] = f'{{"v":{deep}}}' if where == "body" else deep
+    frame = "{" + ",".join(f'"{key}":{value}' for key, value in fields.items()) + "}"
+    with pytest.raises(InvalidFrame, match="deep") as refused:
+        messages.parse(frame.encode())
+    assert (refused.value.sender, refused.value.to) == ("a", "b")
+    assert refused.value.id == (b"" if where == "id" else b"1")
+
+
+def levels_of(value: Any) -> int:
+    """How deep a value of JSON is nested, counted one by one."""
+    inner = (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    )
+    return 0 if inner is None else 1 + max(map(levels_of, inner), default=0)
+
+
+BRACKETS = st.text('[]{}"\\a', max_size=6)
+DEEP = st.recursive(
+    BRACKETS | st.none(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(BRACKETS, inner, max_size=3),
+    max_leaves=30,
+)
+
+
+@given(DEEP, st.integers(0, 140), st.booleans(), st.booleans())
+def test_levels_are_counted_past_brackets_in_texts(
+    value: Any, more: int, ascii_: bool, first: bool
+) -> None:
+    for number in range(more):
+        value = [value, '["{'] if number % 2 else {'}"]': "[", "x": value, "[[": "\\"}
+    text = json.dumps([value, DEEPLESS] if first else [DEEPLESS, value], ensure_ascii=ascii_)
+    assert nesting.is_too_deep(text.encode()) == (levels_of(json.loads(text)) > nesting.MAX_DEPTH)
+
+
+DEEPLESS = [[[]]] * 200
+"""More brackets than there may be levels."""
 
 
 def deeper(frames_: int, call: Callable[[], Any]) -> Any:
