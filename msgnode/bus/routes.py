@@ -48,9 +48,22 @@ class ComponentBook:
 
     Exact (`exact`), with or without one trailing slash, in any case of the domain, and below an
     address where the component answers there too.
+
+    Args:
+        components: all of them.
+        table: which domains are peers.
+        for_peers: the component that answers in the place of the peers' own, too: at a peer all
+            sessions of this node are one, and what one of them asked there would hold for all.
     """
 
-    def __init__(self, components: Iterable[Component]) -> None:
+    def __init__(
+        self,
+        components: Iterable[Component],
+        table: RoutingTable | None = None,
+        for_peers: Component | None = None,
+    ) -> None:
+        self._table = table
+        self._for_peers = for_peers
         self.exact = {
             _plain(address): component
             for component in components
@@ -74,7 +87,18 @@ class ComponentBook:
             above = self.exact.get(prefix)
             if above is not None and above.answers_below:
                 return above
+        if self._table is not None and self._table.peers:
+            return self._in_place_of_peers(addresses.parse(plain))
         return None
+
+    def _in_place_of_peers(self, address: addresses.Address) -> Component | None:
+        """The component of ours that answers at this address of a peer's, if one does."""
+        if self._for_peers is None or self._table is None or address.home not in self._table.peers:
+            return None
+        ours = addresses.parse(self._for_peers.addresses[0])
+        label = ours.domain.lower().removesuffix(ours.home)
+        is_same = (address.scheme, address.path) == (ours.scheme, ours.path)
+        return self._for_peers if is_same and address.domain == label + address.home else None
 
 
 def choose(

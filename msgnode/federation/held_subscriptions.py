@@ -143,8 +143,11 @@ class HeldSubscriptions:
         """A message of a runtime here as it may go to the peer, None if nothing of it may.
 
         One that asks the peer to unsubscribe what others here observe, too, would end that for all.
+        The bus has our own subscription manager answer in the place of the peer's; this is for a
+        spelling of its address that only the peer may know.
         """
-        if message.type != "unsubscribe" or message.recipients[0].rstrip("/") != self.peer_address:
+        to = message.recipients[0].rstrip("/").lower()
+        if message.type != "unsubscribe" or to != self.peer_address:
             return message
         try:
             asked = rules.wanted(message.fields(), MAX_NAMED)

@@ -237,7 +237,7 @@ class Parts:
         self.pipeline = Pipeline(
             domain=self.domain,
             table=self.table,
-            components=ComponentBook(self.components),
+            components=ComponentBook(self.components, self.table, self.subscriptions),
             authorizer=self.authorizer,
             session_door=self.handshake,
             enforcer=self.enforcer,

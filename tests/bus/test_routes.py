@@ -88,6 +88,29 @@ def test_a_component_is_found_by_its_address_however_it_is_spelled(
     assert (route.component if isinstance(route, ToComponent) else None) is component
 
 
+@pytest.mark.parametrize(
+    ("to", "is_ours"),
+    [
+        ("domain://msg-node.peer.example/sm", True),
+        ("domain://msg-node.peer.example/sm/", True),
+        ("DOMAIN://Msg-Node.PEER.example/sm", True),
+        ("domain://msg-node.third.example/sm", False),
+        ("domain://peer.example/sm", False),
+        ("domain://registry.peer.example/sm", False),
+        ("domain://msg-node.peer.example/address-allocation", False),
+        ("global://msg-node.peer.example/sm", False),
+    ],
+)
+def test_one_component_answers_in_the_place_of_the_peers_own(
+    to: str, is_ours: bool, place: Place
+) -> None:
+    book = ComponentBook([EXACT, ABOVE], place.table, EXACT)
+    assert book.find(to) is None, "no domain is a peer"
+    place.table.peers = {"peer.example": "runtime://peer.example/stub"}
+    assert book.find(to) is (EXACT if is_ours else None)
+    assert ComponentBook([EXACT], place.table).find(to) is None
+
+
 def test_a_component_comes_before_whoever_subscribed_its_address(place: Place) -> None:
     place.table.subscribe("mn:/session", place.alice)
     assert place.route("mn:/session") == ToComponent(BELOW)

@@ -54,13 +54,13 @@ async def unsubscribe(client: Client, domain: str, address: str) -> Frame:
     return await client.ask("unsubscribe", sm, {"resources": [address]})
 
 
-async def tell(reporter: Client, changes: str, value: int) -> None:
+async def tell(reporter: Client, changes: str, value: object) -> None:
     await reporter.send(
         "update", changes, {"value": value}, sender=changes.removesuffix("/changes")
     )
 
 
-async def hears(observer: Client, changes: str, value: int) -> None:
+async def hears(observer: Client, changes: str, value: object) -> None:
     """Wait for this update, and find that nothing else of the object came before it."""
     update = await observer.expect(type="update", to=changes)
     assert update["body"]["value"] == value
@@ -116,6 +116,24 @@ async def test_case_47_several_observers_are_one_subscription_there_until_the_la
     await hears(last, changes, 2)
     assert code(await unsubscribe(last, A, changes)) == 200
     await until_subscribed(nodes.b, changes, 0)
+
+
+async def test_case_47_what_a_runtime_asks_the_other_nodes_manager_is_its_own_subscription(
+    nodes: TwoNodes,
+) -> None:
+    """As runtimes do whose node bridges them; in whatever case the domain is written."""
+    reporter, changes = await reports(nodes, "bridged")
+    bridged, other = [await come(nodes.a, A, f"bridged{number}") for number in (1, 2)]
+    assert code(await subscribe(other, A, changes)) == 200
+    for spelling in (B, B.upper(), B.title()):
+        answer = await subscribe(bridged, spelling, changes)
+        assert (code(answer), answer["from"]) == (200, f"domain://msg-node.{spelling}/sm")
+        await tell(reporter, changes, spelling)
+        for one in (bridged, other):
+            await hears(one, changes, spelling)
+        assert code(await unsubscribe(bridged, spelling, changes)) == 200
+        await tell(reporter, changes, f"no more of {spelling}")
+        await hears(other, changes, f"no more of {spelling}")
 
 
 async def test_case_48_what_the_other_node_refuses_the_observer_hears(nodes: TwoNodes) -> None:
