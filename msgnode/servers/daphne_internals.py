@@ -8,7 +8,8 @@ of the names is gone or is called otherwise. So a new release is looked at here,
   whoever writes to it. Here that ends the one connection, as a loss does, and `is_reset` finds
   those nobody writes to. Daphne keeps the reactor it finds; importing this file installs it.
 - InternalProtocol: autobahn reads a frame in many calls; plain texts are cut out of a read before,
-  and only while autobahn has nothing under way. A fault of the client is told to `fail`.
+  and only while autobahn has nothing under way. A fault of the client is told to `fail`. Before the
+  upgrade is answered one read is kept, and no more is read.
 - `run_timers_exactly`: autobahn's timers are cut to whole seconds. One of a second may run out at
   once, and a client that answers a closing handshake within a millisecond is hung up on before it
   has the code.
@@ -155,6 +156,7 @@ class InternalProtocol(WebSocketProtocol):
     receiver: Callable[[bytes], None] | None = None
     link: _PingedLink | None = None
     has_failed = False
+    _has_waited = False
     data: bytes  # autobahn's: what has been read and not consumed
 
     def _connectionMade(self) -> None:  # noqa: N802
@@ -183,7 +185,10 @@ class InternalProtocol(WebSocketProtocol):
             or self.autoPingTimeoutCall is not None
             or self.muted
         ):
-            super().dataReceived(data)
+            if self.link is not None and self.state == self.STATE_CONNECTING:
+                self._wait_until_open(data)
+            else:
+                super().dataReceived(data)
             return
         if self.data:
             data = self.data + data
@@ -195,6 +200,20 @@ class InternalProtocol(WebSocketProtocol):
                 receiver(text)
         if not is_plain:
             super().dataReceived(b"")
+
+    def _wait_until_open(self, data: bytes) -> None:
+        """A client has more to say before it was let in: one read of it is kept, and no more.
+
+        autobahn would keep all of it, and take what looks like a request for another handshake.
+        """
+        self.data += data
+        self._has_waited = True
+        self.transport.pauseProducing()
+
+    def onOpen(self) -> None:  # noqa: N802
+        super().onOpen()
+        if self._has_waited:
+            self.transport.resumeProducing()
 
     def still_sends(self, size: int) -> None:
         """A client that has failed, and was told, has sent so many bytes more."""
