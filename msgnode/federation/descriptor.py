@@ -11,11 +11,13 @@ import base64
 import binascii
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
 MAX_SOURCE = 2 * 1024 * 1024
 MAX_CONFIGURATION = 64 * 1024
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 class BadDescriptor(Exception):
@@ -52,7 +54,9 @@ def read(descriptor: bytes, script: bytes | None = None) -> FoundStub:
         raise BadDescriptor("The descriptor is no JSON object.")
     language = str(fields.get("language") or "").lower()
     if language and not language.startswith(("javascript", "js")):
-        raise BadDescriptor(f"The stub is written in {language[:40]}, and only JavaScript is run.")
+        raise BadDescriptor(
+            f"The stub is written in {language[:40]!r}, and only JavaScript is run."
+        )
     if fields.get("interworking") is True:
         raise BadDescriptor("It is a stub for interworking, which needs a whole runtime.")
     content = script if script is not None else _source(fields.get("sourcePackage"))
@@ -60,11 +64,14 @@ def read(descriptor: bytes, script: bytes | None = None) -> FoundStub:
         raise BadDescriptor("The descriptor has no source.")
     if len(content) > MAX_SOURCE:
         raise BadDescriptor(f"The source is too large: more than {MAX_SOURCE} bytes.")
+    version = str(fields.get("version") or "")[:64]
+    if b"\0" in content or not version.isprintable():
+        raise BadDescriptor("There are characters in its source or version that none has.")
     return FoundStub(
         content.decode(errors="replace"),
         hashlib.sha256(content).hexdigest(),
         _configuration(fields.get("configuration")),
-        str(fields.get("version") or "")[:64],
+        version,
     )
 
 
@@ -92,4 +99,16 @@ def _configuration(value: object) -> dict[str, Any]:
         return {}
     if not isinstance(value, dict) or len(json.dumps(value)) > MAX_CONFIGURATION:
         raise BadDescriptor("The configuration is no JSON object of a usual size.")
+    text = json.dumps(value, ensure_ascii=False)
+    if _NUL.search(text) or not _is_text(text):
+        raise BadDescriptor("The configuration holds NUL, or half of a character.")
     return value
+
+
+def _is_text(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair, which cannot be stored."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,7 +1,8 @@
-"""Looks for the nodes of domains that nobody has met yet, a few at a time.
+"""Looks for the nodes of domains, a few at a time, while everything else goes on.
 
 A client can name as many domains as it likes: so few are looked for at once, few wait, and those
-that have no node are remembered in a bounded memory and not asked again for a while.
+that have no node are remembered in a bounded memory and not asked again for a while. Peers that
+have rows are looked for beside them, so that neither keeps the other waiting.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from typing import Generic, TypeVar
 
 from msgnode.core.errors import GatewayTimeout, NodeError, NotFound, Unavailable
 from msgnode.core.faults import FAULTS
@@ -17,10 +19,12 @@ from msgnode.core.faults import FAULTS
 from . import crossing
 
 AT_ONCE = 2
+ROWS_AT_ONCE = 8
 MAX_WAITING = 100
 MAX_REMEMBERED = 10_000
 NEGATIVE_SECONDS = 300.0
 
+Key = TypeVar("Key", bound=Hashable)
 Look = Callable[[str], Awaitable[NodeError | None]]
 """Looks for the node of a domain; what to say if it was not found."""
 
@@ -55,10 +59,7 @@ class Lookups:
 
     async def stop(self) -> None:
         """Look for nothing more."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _stopped(self._tasks.values())
 
     async def _find(self, domain: str) -> None:
         try:
@@ -75,3 +76,43 @@ class Lookups:
             self._negative.move_to_end(domain)
             if len(self._negative) > MAX_REMEMBERED:
                 self._negative.popitem(last=False)
+
+
+class RowLooks(Generic[Key]):
+    """Looks for peers that have rows. One instance per worker.
+
+    What one of them does, or how long it takes, is no other's business.
+
+    Args:
+        look: looks for one, and notes what was found.
+    """
+
+    def __init__(self, look: Callable[[Key], Awaitable[None]]) -> None:
+        self._look = look
+        self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._places = asyncio.Semaphore(ROWS_AT_ONCE)
+
+    def begin(self, row: Key) -> None:
+        """Look for a peer, unless that is under way."""
+        if row not in self._tasks:
+            self._tasks[row] = asyncio.create_task(self._find(row))
+
+    async def stop(self) -> None:
+        """Look for nothing more."""
+        await _stopped(self._tasks.values())
+
+    async def _find(self, row: Key) -> None:
+        try:
+            async with self._places:
+                await self._look(row)
+        except Exception as fault:
+            FAULTS.note("discovery", fault)
+        finally:
+            self._tasks.pop(row, None)
+
+
+async def _stopped(tasks: Iterable[asyncio.Task[None]]) -> None:
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    await asyncio.gather(*ending, return_exceptions=True)

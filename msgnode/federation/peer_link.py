@@ -221,7 +221,7 @@ class PeerLink:
 
     def _enter(self, state: str, error: str = "") -> None:
         if error:
-            self.last_error = error[: pipe.SHOWN]
+            self.last_error = pipe.shown(error)
         if state == LIVE and self._watch.is_new:
             self._watch.is_new = False
             self.exchange.fail_asked(f"The session at {self.peer.domain} began anew.")
@@ -347,4 +347,4 @@ class PeerLink:
 
     def _refused(self, why: str) -> None:
         self.exchange.counters.refused += 1
-        self.last_error = f"refused: {why}"[: pipe.SHOWN]
+        self.last_error = pipe.shown(f"refused: {why}")

@@ -138,6 +138,15 @@ class LineReader:
         return [each for each in lines if each]
 
 
+def shown(text: str) -> str:
+    """What a stub has said, or the system of it, as operators are shown it and as it is stored.
+
+    >>> shown("it\\0 failed")
+    'it  failed'
+    """
+    return "".join(char if char.isprintable() else " " for char in text[:SHOWN])
+
+
 # --- what the node says ---------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -29,7 +30,7 @@ from msgnode.storage.control import Handler
 
 from . import deno, discovery, refusals, store
 from .link_figures import LinkFigures
-from .lookups import Lookups
+from .lookups import Lookups, RowLooks
 from .observers import Observers
 from .peer_alarms import PeerAlarms
 from .peer_link import PeerLink
@@ -92,6 +93,7 @@ class Federation:
         self.observers = observers
         self.links: dict[int, PeerLink] = {}
         self.lookups = Lookups(self._look_for)
+        self._looks: RowLooks[PeerRow] = RowLooks(self._look_at)
         self._settings = settings
         self._limits = limits
         self._epoch = epoch
@@ -124,8 +126,11 @@ class Federation:
 
     def refusal(self, to: str) -> NodeError | None:
         address = addresses.parse(to)
-        domain = address.home
-        if not domain or address.scheme == "global" or domain == self._settings.domain:
+        if (
+            not (domain := address.home)
+            or address.scheme == "global"
+            or domain == self._settings.domain
+        ):
             return None
         row = self._rows.get(domain)
         if row is None:
@@ -153,13 +158,12 @@ class Federation:
                 await self._waiting.follow()
                 await self._figures.follow()
             except Exception as error:
-                self._is_stale.set()
                 log.warning("The peers could not be looked at: %s", error)
-            try:
+                await asyncio.sleep(LOOKS_EVERY)
+                self._is_stale.set()
+            with suppress(TimeoutError):
                 async with asyncio.timeout(LOOKS_EVERY):
                     await self._is_stale.wait()
-            except TimeoutError:
-                pass
 
     def handlers(self) -> dict[str, Handler]:
         """Of the control messages."""
@@ -184,6 +188,7 @@ class Federation:
         """Leave the peers to other workers."""
         self._is_stopped = True
         await self.lookups.stop()
+        await self._looks.stop()
         links, self.links = self.links, {}
         if links:
             stops = [asyncio.create_task(link.stop()) for link in links.values()]
@@ -236,7 +241,7 @@ class Federation:
                 await self._begin(row)
         for row in wanted:
             if row.needs_look and row.pk in mine:
-                await self._look_at(row)
+                self._looks.begin(row)
         await self._note_states()
 
     async def _begin(self, row: PeerRow) -> None:
@@ -261,10 +266,12 @@ class Federation:
         self._tasks[row.pk] = asyncio.create_task(self._kept(link))
 
     async def _kept(self, link: PeerLink) -> None:
-        try:
-            await link.run()
-        except Exception as error:
-            FAULTS.note("peer", error)
+        while True:
+            try:
+                return await link.run()
+            except Exception as error:
+                FAULTS.note("peer", error)
+                await asyncio.sleep(LOOKS_EVERY)
 
     async def _end(self, pk: int) -> None:
         link = self.links.pop(pk, None)
@@ -291,10 +298,12 @@ class Federation:
 
     async def _look_at(self, row: PeerRow) -> None:
         """Look for the stub of a peer that has a row."""
-        error = await self._look(row.domain, row.url, row.hosts)
+        try:
+            error = await self._look(row.domain, row.url, row.hosts)
+        except NodeError as fault:  # what was found could not be noted
+            error = fault
         if error is not None:
-            note = partial(store.note_not_found, row.domain, error.description)
-            await self._blocking(note)
+            await self._blocking(partial(store.note_not_found, row.domain, error.description))
 
     async def _look_for(self, domain: str) -> NodeError | None:
         return await self._look(domain, "", frozenset())

@@ -93,3 +93,26 @@ def test_any_json_is_read_or_refused(value: Any) -> None:
         assert str(fault)
     else:
         assert len(found.digest) == 64
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"version": "1\0"},
+        {"version": "\ud800"},
+        {"sourcePackage": {"sourceCode": "let a = '\0';"}},
+        {"configuration": {"url": "wss://b.example/ws", "more": ["\0"]}},
+        {"configuration": {"\udfff": 1}},
+        {"configuration": json.dumps({"a": "\\\0"})},
+        {"language": "\0"},
+    ],
+)
+def test_what_no_database_takes_is_refused_in_words_that_it_takes(fields: dict[str, Any]) -> None:
+    with pytest.raises(BadDescriptor) as refused:
+        descriptor.read(described(**fields))
+    assert str(refused.value).isprintable()
+
+
+def test_what_only_looks_like_it_is_taken() -> None:
+    found = descriptor.read(described(configuration={"a": "\\u0000", "b": "\U0001f600"}))
+    assert found.configuration == {"a": "\\u0000", "b": "\U0001f600"}

@@ -7,7 +7,15 @@ import asyncio
 import pytest
 
 from msgnode.core.errors import NodeError, NotFound
-from msgnode.federation.lookups import AT_ONCE, MAX_REMEMBERED, MAX_WAITING, Lookups
+from msgnode.core.faults import FAULTS
+from msgnode.federation.lookups import (
+    AT_ONCE,
+    MAX_REMEMBERED,
+    MAX_WAITING,
+    ROWS_AT_ONCE,
+    Lookups,
+    RowLooks,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -68,3 +76,47 @@ async def test_a_name_that_is_no_domains_is_never_looked_for() -> None:
 async def _settled(lookups: Lookups) -> None:
     async with asyncio.timeout(30):
         await asyncio.gather(*lookups._tasks.values())
+
+
+async def test_a_peer_that_keeps_the_node_waiting_keeps_no_other_peer_waiting() -> None:
+    gate = asyncio.Event()
+    looked: list[str] = []
+
+    async def look(domain: str) -> None:
+        looked.append(domain)
+        if domain == "slow.example":
+            await gate.wait()
+        if domain == "bad.example":
+            raise ValueError("what nobody foresaw")
+
+    before = FAULTS.counts["discovery"]
+    looks = RowLooks(look)
+    for domain in ("slow.example", "slow.example", "bad.example", "good.example"):
+        looks.begin(domain)
+    await asyncio.sleep(0)
+    assert looked == ["slow.example", "bad.example", "good.example"]
+    assert FAULTS.counts["discovery"] == before + 1
+    looks.begin("good.example")
+    await asyncio.sleep(0)
+    assert looked[3:] == ["good.example"], "it was over, and may be looked for again"
+    await looks.stop()
+
+
+async def test_so_many_peers_are_looked_for_at_once() -> None:
+    gate = asyncio.Event()
+    looked: list[int] = []
+
+    async def look(number: int) -> None:
+        looked.append(number)
+        await gate.wait()
+
+    looks = RowLooks(look)
+    for number in range(ROWS_AT_ONCE + 3):
+        looks.begin(number)
+    await asyncio.sleep(0)
+    assert len(looked) == ROWS_AT_ONCE
+    gate.set()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(looked) == ROWS_AT_ONCE + 3
+    await looks.stop()

@@ -1,0 +1,107 @@
+"""Catalogues that answer what cannot be stored, or never: neither is any other peer's business."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.node import Node, running
+
+from .sandboxes import needs_deno
+
+pytestmark = [needs_deno, pytest.mark.long, pytest.mark.any_server]
+
+SECONDS = 30.0
+_URL = "ws://127.0.0.1:1/ws"
+_GOOD = {
+    "sourcePackage": {"sourceCode": "export default class {}"},
+    "configuration": {"url": _URL},
+}
+_ANSWERS: dict[str, dict[str, Any]] = {
+    "/half": {**_GOOD, "version": "\ud800"},
+    "/nul": {**_GOOD, "configuration": {"url": _URL, "a": "\0"}},
+    "/good": _GOOD,
+}
+
+
+class Catalogue:
+    """Answers below a path for each peer; `/never` never."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.gate = threading.Event()
+        catalogue = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                name = f"/{self.path.split('/')[1]}"
+                catalogue.asked[name] += 1
+                if name == "/never":
+                    catalogue.gate.wait(SECONDS)
+                content = json.dumps(_ANSWERS.get(name, {})).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: object) -> None:
+                """Silent."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        self.gate.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def catalogue() -> Iterator[Catalogue]:
+    one = Catalogue()
+    yield one
+    one.stop()
+
+
+def found(node: Node) -> dict[str, str]:
+    """What the node says it has found, or why not, by peer; nothing for those being looked for."""
+    try:
+        said = json.loads(node.manage("shell", "-c", _LIST).strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        return {}
+    return {name: text for name, text in said.items() if text}
+
+
+_LIST = (
+    "import json; from msgnode.models import Peer; "
+    "print(json.dumps({p.domain: p.found_digest or p.discovery for p in Peer.objects.all()}))"
+)
+
+
+def test_a_catalogue_that_lies_or_never_answers_is_looked_at_once_and_alone(
+    tmp_path: Path, template: Path, catalogue: Catalogue
+) -> None:
+    settings = {"FEDERATION": "listed", "FEDERATION_NETWORKS": "127.0.0.0/8"}
+    with running(tmp_path / "a", template, DOMAIN="a.example", **settings) as node:
+        for name in ("never", "half", "nul", "good"):
+            node.manage("peers", "add", f"{name}.example", "--url", f"{catalogue.url}/{name}")
+        until = time.monotonic() + SECONDS / 2
+        while (
+            not {f"{name}.example" for name in ("half", "nul", "good")}
+            <= (said := found(node)).keys()
+        ):
+            assert time.monotonic() < until, f"{said}\n{catalogue.asked}\n{node.log()}"
+        assert len(said["good.example"]) == 64, "a digest"
+        for name in ("half", "nul"):
+            assert "cannot be used" in said[f"{name}.example"]
+            assert catalogue.asked[f"/{name}"] <= 2
