@@ -209,7 +209,7 @@ class Federation:
     def _use(self, rows: list[PeerRow]) -> None:
         """Route to these peers from now on, and to no others."""
         self._rows = {row.domain: row for row in rows}
-        self._table.peers = {row.domain: _stub_url(row) for row in rows if row.is_served}
+        self._table.peers = {row.domain: row.stub_url for row in rows if row.is_served}
         for domain, url in self._table.peers.items():
             self._forget_learned(domain, url)
         self.observers.peers = {row.domain: row.pk for row in rows}
@@ -252,7 +252,7 @@ class Federation:
         hosts = discovery.hosts_of(row.domain, row.url, row.hosts)
         stub = PeerStub(
             row.domain,
-            _stub_url(row),
+            row.stub_url,
             f"runtime://{self._settings.domain}/mn-{row.runtime_id}",
             row.approved_digest,
             source,
@@ -337,10 +337,6 @@ class Federation:
 
         await self._writer.submit(Call(look))
         return found[0]
-
-
-def _stub_url(row: PeerRow) -> str:
-    return f"runtime://{row.domain}/messaging-node-{row.stub_id}"
 
 
 def _is_same(row: PeerRow | None, served: PeerRow) -> bool:

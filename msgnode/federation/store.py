@@ -45,6 +45,11 @@ class PeerRow:
         """Whether messages are to pass."""
         return self.decision == models.Peer.Decision.APPROVED and bool(self.approved_digest)
 
+    @property
+    def stub_url(self) -> str:
+        """What its stub is called here: a runtime of its domain."""
+        return f"runtime://{self.domain}/messaging-node-{self.stub_id}"
+
 
 def read() -> list[PeerRow]:
     """All peers."""
