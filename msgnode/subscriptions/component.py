@@ -65,6 +65,9 @@ class SubscriptionComponent(Component):
         self._pending: dict[str, dict[str, Future[Body]]] = {}  # the same, not committed yet
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
+        home = addresses.parse(message.recipients[0]).home
+        if home != addresses.parse(self.addresses[0]).home:  # a peer's manager was asked
+            rules.check_homes(rules.wanted(message.fields(), self._max_per_session), home)
         match message.type:
             case "subscribe":
                 return self._subscribe(message.fields(), caller)

@@ -20,7 +20,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from msgnode.core import addresses, redaction
-from msgnode.core.errors import BadMessage
+from msgnode.core.errors import BadMessage, Forbidden
 
 _LISTS = ("resources", "subscribe", "unsubscribe")
 
@@ -70,6 +70,18 @@ def wanted(body: dict[str, Any], max_number: int) -> Wanted:
         if redaction.holds_token(address):
             raise BadMessage("An address of the request holds a token.")
     return Wanted(tuple(dict.fromkeys(exact)), tuple(dict.fromkeys(optional)))
+
+
+def check_homes(asked: Wanted, home: str) -> None:
+    """Look whether all addresses are of the domain whose subscription manager was asked.
+
+    Raises:
+        Forbidden: one is not. What is decided about requests to one manager would not hold for
+            what could be asked of another.
+    """
+    for address in (*asked.exact, *asked.optional):
+        if addresses.parse(address).home != home:
+            raise Forbidden(f"{address} is not of the domain {home}.")
 
 
 def access(address: str, own_runtime: str, domain: str) -> Access:

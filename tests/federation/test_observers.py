@@ -134,6 +134,7 @@ async def test_case_47_what_a_runtime_asks_the_other_nodes_manager_is_its_own_su
         assert code(await unsubscribe(bridged, spelling, changes)) == 200
         await tell(reporter, changes, f"no more of {spelling}")
         await hears(other, changes, f"no more of {spelling}")
+    assert code(await subscribe(bridged, B, f"comm://{A}/ours/changes")) == 403
 
 
 async def test_case_48_what_the_other_node_refuses_the_observer_hears(nodes: TwoNodes) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgnode.core.errors import BadMessage
+from msgnode.core.errors import BadMessage, Forbidden
 from msgnode.subscriptions import rules
 from msgnode.subscriptions.rules import Access
 
@@ -84,3 +84,12 @@ def test_a_list_nested_without_end_is_read_or_refused() -> None:
 )  # fmt: skip
 def test_what_it_takes_to_subscribe_an_address(address: str, access: Access) -> None:
     assert rules.access(address, MINE, "d") is access
+
+
+def test_a_peers_manager_is_asked_for_addresses_of_the_peer_alone() -> None:
+    asked = rules.wanted({"resources": ["comm://peer.example/1/changes"]}, 10)
+    rules.check_homes(asked, "peer.example")
+    for other in ("comm://d/1/changes", "comm://Third.example/1", "x:nobody"):
+        mixed = rules.wanted({"resources": ["comm://Peer.example/1", other]}, 10)
+        with pytest.raises(Forbidden, match="is not of the domain"):
+            rules.check_homes(mixed, "peer.example")
