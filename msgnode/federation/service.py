@@ -234,7 +234,7 @@ class Federation:
             take = partial(store.take_claims, self._epoch, wanted, at_most)
             mine = await self._blocking(take)
         by_pk = {row.pk: row for row in wanted if row.pk in mine and row.is_served}
-        for pk in [pk for pk, row in self._served.items() if not _is_same(by_pk.get(pk), row)]:
+        for pk in [pk for pk, row in self._served.items() if not row.is_served_as(by_pk.get(pk))]:
             await self._end(pk)
         for pk, row in by_pk.items():
             if pk not in self.links and not self._is_stopped:
@@ -299,17 +299,18 @@ class Federation:
     async def _look_at(self, row: PeerRow) -> None:
         """Look for the stub of a peer that has a row."""
         try:
-            error = await self._look(row.domain, row.url, row.hosts)
+            error = await self._look(row.domain, row)
         except NodeError as fault:  # what was found could not be noted
             error = fault
-        if error is not None:
+        if error is not None and self._is_there(row.domain, row):
             await self._blocking(partial(store.note_not_found, row.domain, error.description))
 
     async def _look_for(self, domain: str) -> NodeError | None:
-        return await self._look(domain, "", frozenset())
+        return await self._look(domain, None)
 
-    async def _look(self, domain: str, url: str, hosts: frozenset[str]) -> NodeError | None:
+    async def _look(self, domain: str, row: PeerRow | None) -> NodeError | None:
         """Look for a stub, and note it; why there is none."""
+        url, hosts = (row.url, row.hosts) if row is not None else ("", frozenset[str]())
         try:
             found = await discovery.find(self._http, domain, url, hosts)
         except discovery.NotFound:
@@ -318,6 +319,8 @@ class Federation:
             return GatewayTimeout(f"The domain {domain} cannot be reached: {error}")
         except discovery.Rejected as error:
             return BadGateway(f"The stub of {domain} cannot be used: {error}")
+        if not self._is_there(domain, row):
+            return None
         is_open = self._settings.mode == "open"
         what = await self._blocking(partial(store.note_found, domain, found, url, is_open))
         if what == "new":
@@ -328,6 +331,13 @@ class Federation:
             self._raise_alarm(STUB_CHANGED, domain, text)
         return None
 
+    def _is_there(self, domain: str, row: PeerRow | None) -> bool:
+        """Whether the row of a domain still says where it was looked, or there still is none."""
+        now = self._rows.get(domain)
+        if row is None or now is None:
+            return row is now
+        return (row.url, row.hosts) == (now.url, now.hosts)
+
     async def _blocking(self, call: Callable[[], Result]) -> Result:
         """Run something that uses the database, in the writer's thread."""
         found: list[Result] = []
@@ -337,14 +347,3 @@ class Federation:
 
         await self._writer.submit(Call(look))
         return found[0]
-
-
-def _is_same(row: PeerRow | None, served: PeerRow) -> bool:
-    """Whether a peer is to be served as it is."""
-    if row is None:
-        return False
-    return (row.approved_digest, row.url, row.hosts) == (
-        served.approved_digest,
-        served.url,
-        served.hosts,
-    )

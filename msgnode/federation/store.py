@@ -45,6 +45,13 @@ class PeerRow:
         """Whether messages are to pass."""
         return self.decision == models.Peer.Decision.APPROVED and bool(self.approved_digest)
 
+    def is_served_as(self, now: PeerRow | None) -> bool:
+        """Whether a peer that is served is to go on as it is."""
+        if now is None:
+            return False
+        mine = (self.approved_digest, self.url, self.hosts)
+        return mine == (now.approved_digest, now.url, now.hosts)
+
     @property
     def stub_url(self) -> str:
         """What its stub is called here: a runtime of its domain."""
