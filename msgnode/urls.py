@@ -12,7 +12,7 @@ from msgnode.console.traces import traces
 from msgnode.identity.provider.card_views import CARD_PATH, CardView, WebFinger
 from msgnode.identity.provider.login import Login, console_login
 from msgnode.identity.provider.password import PasswordChange, PasswordChanged
-from msgnode.invitations.views import PushView
+from msgnode.invitations.views import LeftView, PushView
 from msgnode.ops import asyncapi, health
 from msgnode.ops.metrics import metrics
 from msgnode.settings.access import PROVIDER_PATH
@@ -30,6 +30,7 @@ urlpatterns = [
     path(CARD_PATH, CardView.as_view(), name="contact-card"),
     path(".well-known/webfinger", WebFinger.as_view(), name="webfinger"),
     path("push/<str:endpoint>", PushView.as_view(), name="push"),
+    path("push/<str:endpoint>/<path:name>", LeftView.as_view(), name="push-left"),
     path("health/live", health.live),
     path("health/ready", health.ready),
     path("metrics", metrics),

@@ -58,6 +58,10 @@ class Node:
         assert self._process is not None
         return self._process.pid
 
+    def configure(self, **settings: object) -> None:
+        """Further settings, from the next start on."""
+        self._environment |= {name: str(value) for name, value in settings.items()}
+
     def migrate(self) -> None:
         """Make the tables of the database."""
         self.manage("migrate", "--verbosity", "0")

@@ -217,8 +217,10 @@ async def test_a_prometheus_has_an_answer_for_every_panel_and_no_alert_of_a_soun
 
 def look_at(prometheus: httpx.Client) -> None:
     until_scraped(prometheus)
-    elsewhere = (  # where there are several workers, devices, peers, traces, or a QoS broker
+    elsewhere = (  # where several workers, devices, peers, traces, invitations or a QoS broker are
         "Devices",
+        "Guests",
+        "Invitations",
         "Leases",
         "Links",
         "MQTT",

@@ -108,7 +108,7 @@ class IdentityConnector(Component):
                 return self._granted(self._async_verifier.access_token, request, caller)
             case "getContact":
                 return self._card(request)
-            case "subscribePush" | "unsubscribePush" | "sendInvitation":
+            case "subscribePush" | "unsubscribePush" | "sendInvitation" | "withdrawInvitation":
                 if self.invitations is None:
                     raise NotFound("Invitations are switched off at this node (INVITATIONS).")
                 return self.invitations(request, message.sender, caller)

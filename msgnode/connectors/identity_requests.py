@@ -15,7 +15,7 @@ METHODS = frozenset(
         *("getLoginEndpoint", "validateAssertion", "generateAssertion", "refreshAssertion"),
         *("getAccessToken", "getAccessTokenAuthorisationEndpoint", "refreshAccessToken"),
         *("revokeAccessToken", "login", "logout", "getContact"),
-        *("subscribePush", "unsubscribePush", "sendInvitation"),
+        *("subscribePush", "unsubscribePush", "sendInvitation", "withdrawInvitation"),
     }
 )
 MAX_RESOURCES = 64

@@ -34,10 +34,11 @@ class NoAnswer(Exception):
 
 
 class Answer(NamedTuple):
-    """What was answered."""
+    """What was answered; `location` is the header's text."""
 
     status: int
     body: bytes
+    location: str = ""
 
 
 def url_fault(url: str, networks: Sequence[Network]) -> str:
@@ -167,6 +168,10 @@ class SafeHttp:
         told = {"Content-Type": "application/json", **headers, "Content-Length": str(len(body))}
         return await self._ask("POST", url, body, told)
 
+    async def delete(self, url: str) -> Answer:
+        """Delete what is at a URL. Raises what `post` raises."""
+        return await self._ask("DELETE", url, None, {})
+
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Answer:
         """Get what is at a URL. Raises what `post` raises."""
         return await self._ask("GET", url, None, headers or {})
@@ -203,7 +208,9 @@ class SafeHttp:
                 if size > self._max_body:
                     raise NoAnswer(f"It answered more than {self._max_body} bytes.")
                 parts.append(part)
-            return Answer(answer.status, b"".join(parts))
+            found = (value for name, value in answer.headers if name.lower() == b"location")
+            location = next(found, b"").decode("latin-1")
+            return Answer(answer.status, b"".join(parts), location)
 
 
 async def _resolved(host: str, port: int) -> list[str]:

@@ -1,21 +1,26 @@
 """Hands invitations to the runtimes they are for, wherever these are or come back to.
 
 What was left is a row; this worker remembers only for which runtimes something waits. It looks when
-an invitation is left, when a session opens or comes back, and when one says who it is. Of several
-workers the one that takes the row hands it over.
+an invitation is left or withdrawn, when a session opens or comes back, and when one says who it is.
+
+Of several workers the one that takes the row hands it over, and then says that it has. If it is
+killed, frozen or left by the session meanwhile, the row is free again after endpoints.LEASE, and
+who has the session looks once more: an invitation comes at least once while its runtime is here.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from msgnode.bus.notices import Notices
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import Call, Writer
+from msgnode.bus.writing import Call, Writer, retrieve_error
 from msgnode.core.faults import FAULTS
 from msgnode.core.record import SessionEvent, SessionRecord
 from msgnode.sessions.rules import State
@@ -53,6 +58,8 @@ class InvitationDelivery:
         self._notices = notices
         self._clock = clock
         self._waiting: dict[str, float] = {}  # runtime -> when nothing waits for it any more
+        self._later: dict[str, asyncio.TimerHandle] = {}  # runtime -> the next look
+        self.steps: Counter[str] = Counter()
 
     def load(self) -> None:
         """At the start of the worker: for whom something waits. Blocks."""
@@ -75,6 +82,12 @@ class InvitationDelivery:
         if session.runtime_url in self._waiting and session.state is State.OPEN:
             self._look(session.runtime_url)
 
+    def stop(self) -> None:
+        """The worker ends; what waits stays where it is."""
+        for each in self._later.values():
+            each.cancel()
+        self._later.clear()
+
     def _note(self, runtime_url: str) -> None:
         now = self._clock()
         self._waiting.pop(runtime_url, None)  # the newest last
@@ -90,24 +103,51 @@ class InvitationDelivery:
         if not subjects:
             return
         taken: list[endpoints.Waiting] = []
+        is_elsewhere = False
+        lease_ends = self._clock() + endpoints.LEASE.total_seconds()
 
         def take() -> None:
-            taken[:] = endpoints.take(runtime_url, subjects)
+            nonlocal is_elsewhere
+            taken[:], is_elsewhere = endpoints.take(runtime_url, subjects)
 
         def hand_over(done: Any) -> None:
             if done.cancelled() or done.exception() is not None:
-                log.warning("Invitations could not be read; they wait for the next look.")
+                log.warning("Invitations could not be read; they are looked for again.")
+                self._look_later(runtime_url)
                 return
-            for each in taken:
-                with FAULTS.kept_to("invitation"):
-                    self._hand_over(runtime_url, each)
+            over = []
+            if self._clock() < lease_ends:
+                over = [each for each in taken if self._hand_over(runtime_url, each)]
+            if is_elsewhere or len(over) < len(taken):
+                self._look_later(runtime_url)
+            if over:
+                said = self._writer.submit(Call(lambda: endpoints.handed_over(over)))
+                said.add_done_callback(retrieve_error)  # it may come twice then
 
         self._writer.submit(Call(take)).add_done_callback(hand_over)
 
-    def _hand_over(self, runtime_url: str, invitation: endpoints.Waiting) -> None:
+    def _look_later(self, runtime_url: str) -> None:
+        """Look again when what is being handed over is free; for one runtime once at a time."""
+        if runtime_url in self._later:
+            return
+
+        def look() -> None:
+            del self._later[runtime_url]
+            self._look(runtime_url)
+
+        seconds = endpoints.LEASE.total_seconds() + _MARGIN
+        self._later[runtime_url] = asyncio.get_running_loop().call_later(seconds, look)
+
+    def _hand_over(self, runtime_url: str, invitation: endpoints.Waiting) -> bool:
+        """Whether the newest session of the runtime and its user was told."""
         whose = [each for each in self._here(runtime_url) if self._of(each) == invitation.subject]
-        if whose:  # the newest; one that has left meanwhile lets it expire
-            self._notices.send(invitation.address, invitation.message, (whose[-1],))
+        if not whose:
+            return False
+        type_ = "delete" if invitation.is_withdrawal else "update"
+        with FAULTS.kept_to("invitation"):
+            self._notices.send(invitation.address, invitation.message, (whose[-1],), type_)
+        self.steps["withdrawal_delivered" if invitation.is_withdrawal else "delivered"] += 1
+        return True
 
     def _here(self, runtime_url: str) -> list[Listener]:
         sessions = self._table.runtimes.get(runtime_url, ())
@@ -118,4 +158,5 @@ class InvitationDelivery:
         return identity.subject if identity and identity.issuer == self._issuer else ""
 
 
+_MARGIN = 0.1
 _ARRIVALS = frozenset({SessionEvent.OPENED, SessionEvent.RESUMED})

@@ -4,6 +4,10 @@ Rules
 - An endpoint belongs to one runtime of one user. Its id is random: whoever has it may invite there.
 - It is good for DAYS from the last time it was asked for; a user has MAX_PER_USER, the newest.
 - An invitation comes once: its row stays, without its text, until it has expired.
+- A worker that hands one over has LEASE for it, and says when it has. Of one that ends before that
+  the next worker takes over: then it may come twice, and its receiver takes each name once.
+- Who knows endpoint and name may withdraw it: it does not come any more; where it may have come
+  already, the withdrawal comes after it in the same way.
 - At most MAX_WAITING invitations of an endpoint have not expired.
 """
 
@@ -30,17 +34,23 @@ from .wire import Invitation
 DAYS = 30
 MAX_PER_USER = 10
 MAX_WAITING = 64
+LEASE = timedelta(seconds=5)
 LEFT = "invitation.left"
 """Kind of the control message after which workers look for the runtime. Payload: runtime_url."""
 
 
 class Waiting(NamedTuple):
-    """An invitation that a runtime is to hear of; `subject` is whom it is for."""
+    """An invitation that a runtime is to hear of, or that it was withdrawn.
+
+    `subject` is whom it is for; nobody else hands it over before `taken_until`.
+    """
 
     pk: int
     subject: str
     address: str
     message: dict[str, Any]
+    is_withdrawal: bool
+    taken_until: datetime
 
 
 def url_of(id_: str) -> str:
@@ -118,16 +128,55 @@ def waiting_runtimes() -> set[str]:
     return set(found)
 
 
-def take(runtime_url: str, subjects: set[str]) -> list[Waiting]:
-    """What waits for a runtime of these users; nobody else is given it."""
+def withdraw(id_: str, name: str) -> None:
+    """An invitation is not to be heard any more; one that was withdrawn stays so.
+
+    Raises:
+        NotFound: there is no such invitation, or it has expired.
+    """
+    it = models.Invitation.objects.filter(endpoint=id_, name=name, expires_at__gt=timezone.now())
+    row = it.select_related("endpoint").first()
+    if row is None:
+        raise NotFound("There is no such invitation, or it has expired.")
+    unheard = it.filter(taken_until=None, withdrawn=False).exclude(message="")
+    if unheard.update(message="", withdrawn=True):
+        return
+    told = {"to": row.endpoint.user_url, "value": {"invitation": name}}
+    message = msgspec.json.encode(told).decode()
+    with transaction.atomic():
+        once = it.filter(withdrawn=False)
+        if once.update(
+            message=message, withdrawn=True, taken_until=None, keep_until=row.expires_at
+        ):
+            control.post(LEFT, runtime_url=row.endpoint.runtime_url)
+
+
+def take(runtime_url: str, subjects: set[str]) -> tuple[list[Waiting], bool]:
+    """What waits for a runtime of these users, for this worker to hand over.
+
+    Returns:
+        That; and whether another worker is handing over something.
+    """
     rows = _waiting().filter(endpoint__runtime_url=runtime_url, endpoint__subject__in=subjects)
-    taken = []
+    here, is_elsewhere = [], False
     for row in rows.select_related("endpoint").order_by("pk"):
-        if not models.Invitation.objects.filter(pk=row.pk).exclude(message="").update(message=""):
-            continue  # another worker has it
-        of = row.endpoint
-        taken.append(Waiting(row.pk, of.subject, of.address, msgspec.json.decode(row.message)))
-    return taken
+        now = timezone.now()
+        until, of = now + LEASE, row.endpoint
+        it = models.Invitation.objects.filter(pk=row.pk, taken_until=row.taken_until)
+        is_free = row.taken_until is None or row.taken_until <= now
+        if is_free and it.filter(message=row.message).update(taken_until=until):
+            message = msgspec.json.decode(row.message)
+            here.append(Waiting(row.pk, of.subject, of.address, message, row.withdrawn, until))
+        else:
+            is_elsewhere = True
+    return here, is_elsewhere
+
+
+def handed_over(those: list[Waiting]) -> None:
+    """These have come; one that was withdrawn meanwhile keeps what is to be said of that."""
+    for each in those:
+        it = models.Invitation.objects.filter(pk=each.pk, taken_until=each.taken_until)
+        it.update(message="", taken_until=None)
 
 
 def _waiting() -> QuerySet[models.Invitation]:

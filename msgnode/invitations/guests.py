@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
@@ -93,10 +94,12 @@ class Guests:
         self._guests: dict[str, _Guest] = {}  # by session id; also of who asked and is none
         self._asking: dict[_Key, asyncio.Future[None]] = {}
         self._unknown: dict[_Key, str] = {}
+        self.steps: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        """How many sessions are guests."""
-        return sum(bool(each.rights) for each in self._guests.values())
+        """How many sessions are guests; may be asked from another thread."""
+        now = self._clock()
+        return sum(_last(each) > now for each in tuple(self._guests.values()))
 
     def may_say(self, message: Message, session: Listener) -> bool:
         """Whether a session without an identity may say this, because it was invited.
@@ -110,12 +113,15 @@ class Guests:
         guest = self._guests.get(session.id)
         if guest is None or (name and name not in guest.tried):
             if guest is not None and len(guest.tried) >= MAX_TRIES:
+                self.steps["refused"] += 1
                 raise Forbidden("This session has tried too many invitations.")
             raise self._asked(session, name, message.recipients[0])
         now = self._clock()
         rights = [each for each in guest.rights if each.ends > now]
         if rights and all(self._is_covered(to, message, rights) for to in message.recipients):
             return True
+        if rights or guest.rights or guest.tried:
+            self.steps["refused"] += 1
         if rights:
             named = ", ".join(each.resource or each.hyperty for each in rights)
             raise Forbidden(f"This session may speak to what it was invited to alone: {named}.")
@@ -156,6 +162,7 @@ class Guests:
             guest = self._guests.get(id_)
             if guest is not None and guest.rights is rights:  # or it accepted another meanwhile
                 guest.rights = now.get(id_, [])[: sent.MAX_RIGHTS] or _ended(rights)
+                self.steps["ended"] += _has_ended(rights) < _has_ended(guest.rights)
         for right in over:
             if right not in now.get(right.session, ()):
                 self._end_below(right)
@@ -204,6 +211,7 @@ class Guests:
             if name:
                 guest.tried.add(name)
             if accepted:
+                self.steps["admitted"] += 1
                 self._accepted(session)
         finally:
             del self._asking[key]
@@ -223,6 +231,15 @@ class Guests:
         for address in tuple(self._subscribed(session)):
             if right.covers(address) and not any(each.covers(address) for each in others):
                 self._end(address, session)
+
+
+def _last(guest: _Guest) -> float:
+    """When the last of its rights ends."""
+    return max((each.ends for each in guest.rights), default=0.0)
+
+
+def _has_ended(rights: list[Right]) -> bool:
+    return not any(each.ends for each in rights)
 
 
 def _ended(rights: list[Right]) -> list[Right]:

@@ -4,6 +4,7 @@ Rules
 - Of its name, which caller and callee alone know, a digest is kept.
 - Who accepts it first, at its hyperty and before it expires, has it; from then on it is that
   runtime's, in its newest session, until `ends_at`.
+- Its user may withdraw it until somebody has accepted it; of the two exactly one succeeds.
 - A user has at most MAX_PER_USER that are good for something.
 """
 
@@ -18,7 +19,7 @@ from django.utils import timezone
 
 from msgnode.core import addresses
 from msgnode.core.digest import digest
-from msgnode.core.errors import TooMany
+from msgnode.core.errors import BadMessage, Conflict, NotFound, TooMany
 from msgnode.models import SentInvitation
 
 MAX_PER_USER = 1_000
@@ -56,6 +57,33 @@ def keep(name: str, subject: str, hyperty: str, resource: str, expires: int, sta
         expires_at=until,
         ends_at=until,
     )
+
+
+def note_location(name: str, location: str) -> None:
+    """Remember by a digest where it can be withdrawn."""
+    it = SentInvitation.objects.filter(digest=digest(name))
+    it.update(location_digest=digest(location))
+
+
+def withdraw(name: str, subject: str, location: str) -> None:
+    """An invitation of a user is good for nothing any more; one that has ended stays so.
+
+    Raises:
+        NotFound: the user has sent no such invitation, or long ago.
+        BadMessage: `location` is given, and not what the endpoint said.
+        Conflict: it was accepted.
+    """
+    now = timezone.now()
+    it = SentInvitation.objects.filter(digest=digest(name), subject=subject)
+    row = it.first()
+    if row is None:
+        raise NotFound("This user has sent no such invitation, or it ended long ago.")
+    if location and digest(location) != row.location_digest:
+        raise BadMessage("params.location is not where this invitation was left.")
+    if it.filter(runtime_url="", expires_at__gt=now).update(expires_at=now, ends_at=now):
+        return
+    if it.exclude(runtime_url="").exists():
+        raise Conflict("The invitation was accepted before it was withdrawn.")
 
 
 def accept(name: str, hyperty: str, runtime_url: str, session: str) -> bool:

@@ -3,7 +3,10 @@
     subscribePush {hyperty?}    callers may invite from now on -> {endpoint, userURL, expires}
     unsubscribePush             no longer
     sendInvitation {endpoint, user, hyperty, seconds?, resource?, stay?}
-                                posted to a user's endpoint elsewhere -> {invitation, expires}
+                                posted to a user's endpoint elsewhere
+                                -> {invitation, expires, location?}
+    withdrawInvitation {invitation, location?}
+                                good for nothing any more, and its receiver's node told -> {told}
 
 All of it is for sessions that are logged in at this domain's own provider. What is sent is signed
 by it, so that the receiver knows who invites and which code leads to him; and it is posted from
@@ -15,8 +18,11 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 from django.conf import settings
 
@@ -36,7 +42,7 @@ from msgnode.core.errors import (
 )
 from msgnode.core.http_limits import HTTP_LIMITS
 from msgnode.core.identity import Identity
-from msgnode.devices.safe_http import NoAnswer, NotAllowed, SafeHttp
+from msgnode.devices.safe_http import MAX_URL, NoAnswer, NotAllowed, SafeHttp
 from msgnode.identity.provider import cards
 from msgnode.storage.database_threads import DatabaseThreads
 
@@ -80,6 +86,7 @@ class InvitationService:
         self._threads = threads
         self._clock = clock
         self._posting = 0
+        self.steps: Counter[str] = Counter()
 
     def answer(self, request: Execute, sender: str, caller: Listener) -> Awaitable[Body]:
         """What the connector hands over; raises NodeError."""
@@ -88,6 +95,8 @@ class InvitationService:
             raise NotIdentified("Invitations are for users who are logged in at this domain.")
         if request.method == "sendInvitation":
             return self._send(request, identity, caller)
+        if request.method == "withdrawInvitation":
+            return self._withdraw(request, identity)
         if request.method == "subscribePush":
             hyperty = request.text("hyperty")
             if hyperty:
@@ -131,28 +140,60 @@ class InvitationService:
             self._check_owned(resource, caller)
             said["resource"] = resource
         expires = wire.expiry(self._clock(), seconds)
+        name = said["invitation"]
+        with self._one_of_many():
+            body = await self._signed(who.subject, said, expires)
+            await self._threads.run(
+                lambda: sent.keep(name, who.subject, hyperty, resource, expires, int(stay))
+            )
+            location = await self._post(endpoint, body, int(seconds))
+            if location:
+                await self._threads.run(lambda: sent.note_location(name, location))
+        self.steps["sent"] += 1
+        value = {"invitation": name, "expires": expires}
+        return {"code": 200, "value": value | ({"location": location} if location else {})}
+
+    async def _withdraw(self, request: Execute, who: Identity) -> Body:
+        name, location = request.text("invitation"), request.text("location")
+        if not name or len(name) > wire.MAX_NAME:
+            raise BadMessage("withdrawInvitation needs params.invitation, the name that was given.")
+        most: int = settings.INVITATIONS["PER_MINUTE"]
+
+        def withdraw() -> None:
+            _take("push-withdrawn", who.subject, most)
+            sent.withdraw(name, who.subject, location)
+
+        with self._one_of_many():
+            await self._threads.run(withdraw)
+            self.steps["withdrawn"] += 1
+            is_told = bool(location) and await self._is_deleted(location)
+        return {"code": 200, "value": {"told": is_told}}
+
+    async def _is_deleted(self, location: str) -> bool:
+        """Whether the receiver's node knows; if not, who accepts is refused here all the same."""
+        try:
+            status = (await self._http.delete(location)).status
+        except (NotAllowed, NoAnswer):
+            return False
+        return 200 <= status < 300
+
+    @contextmanager
+    def _one_of_many(self) -> Iterator[None]:
+        """While something is posted. Raises Unavailable."""
         if self._posting >= AT_ONCE:
             raise Unavailable("Too many invitations are being sent at the moment.")
         self._posting += 1
         try:
-            body = await self._signed(who.subject, said, expires)
-            await self._threads.run(
-                lambda: sent.keep(
-                    said["invitation"], who.subject, hyperty, resource, expires, int(stay)
-                )
-            )
-            await self._post(endpoint, body, int(seconds))
+            yield
         finally:
             self._posting -= 1
-        return {"code": 200, "value": {"invitation": said["invitation"], "expires": expires}}
 
     async def _signed(self, subject: str, said: Mapping[str, str], expires: int) -> bytes:
         """The message, in the form that receivers take. Raises NodeError."""
         most: int = settings.INVITATIONS["PER_MINUTE"]
 
         def sign() -> str | None:
-            if wait := HTTP_LIMITS.take("push-sent", subject, most):
-                raise TooMany(f"Too many invitations; the next one in {int(wait) + 1} seconds.")
+            _take("push-sent", subject, most)
             return cards.signed_invitation(subject, said, expires)
 
         assertion = await self._threads.run(sign)
@@ -177,16 +218,18 @@ class InvitationService:
             raise BadMessage("The addresses are too long for an invitation.")
         return body
 
-    async def _post(self, endpoint: str, body: bytes, seconds: int) -> None:
+    async def _post(self, endpoint: str, body: bytes, seconds: int) -> str:
+        """Where it can be withdrawn, "" if the endpoint does not say. Raises NodeError."""
         headers = {"TTL": str(seconds), "Urgency": "high"}
         try:
-            status = (await self._http.post(endpoint, body, headers)).status
+            answer = await self._http.post(endpoint, body, headers)
         except NotAllowed as error:
             raise BadMessage(f"The endpoint: {error}") from None
         except NoAnswer as error:
             raise GatewayTimeout(f"The endpoint: {error}") from None
+        status = answer.status
         if 200 <= status < 300:
-            return
+            return _beside(endpoint, answer.location)
         if status in (404, 410):
             raise Gone("The endpoint is none any more: the user's card has a newer one, or none.")
         if status == 429:
@@ -205,6 +248,22 @@ class InvitationService:
         holder: Any = self._table.owners.get(resource)
         if holder is None or holder.id != caller.id:
             raise Forbidden("params.resource must be an object that this session holds.")
+
+
+def _beside(endpoint: str, location: str) -> str:
+    """A location as a URL, "" if it is none of the endpoint's own server."""
+    try:
+        url = urljoin(endpoint, location) if location else ""
+        is_its_own = urlsplit(url)[:2] == urlsplit(endpoint)[:2]
+    except ValueError:
+        return ""
+    return url if is_its_own and len(url) <= MAX_URL else ""
+
+
+def _take(kind: str, subject: str, per_minute: int) -> None:
+    """Count against the limit of a user. Raises TooMany."""
+    if wait := HTTP_LIMITS.take(kind, subject, per_minute):
+        raise TooMany(f"Too many invitations; the next one in {int(wait) + 1} seconds.")
 
 
 def _number(request: Execute, name: str, default: float, least: float, most: float) -> float:

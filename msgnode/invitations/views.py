@@ -1,13 +1,19 @@
 """/push/<endpoint>: where callers from elsewhere leave an invitation (as RFC 8030, section 5).
 
+POST leaves one:
+
 201 with Location for every invitation that is well-formed, whether or not anybody is there. 404 for
 an endpoint that is none, 413 above 4,096 bytes, 415 for what is not JSON, 400 for what is none, 429
 with Retry-After above the limits: by the address of the caller, and by the endpoint.
+
+DELETE of what Location named withdraws it: 204, whether or not it had been heard or was withdrawn
+before; 404 for one that is none, or has expired.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from urllib.parse import quote
 
 from django.conf import settings
@@ -48,21 +54,10 @@ class PushView(View):
 
     def post(self, request: HttpRequest, endpoint: str) -> HttpResponse:
         """Leave an invitation."""
-        try:
-            answer = self._leave(request, endpoint)
-        except NodeError as error:
-            told = {"code": error.code, "desc": error.description}
-            answer = JsonResponse(told, status=error.code)
-            if isinstance(error, _Wait):
-                answer["Retry-After"] = str(int(error.seconds) + 1)
-        answer["Cache-Control"] = "no-store"
-        return answer
+        return _answered(lambda: self._leave(request, endpoint))
 
     def _leave(self, request: HttpRequest, endpoint: str) -> HttpResponse:
-        if not settings.INVITATIONS["ON"]:
-            raise NotFound("There is no such endpoint.")
-        most: int = settings.INVITATIONS["PER_MINUTE"]
-        _take("push-source", address_of(request), SOURCE_FACTOR * most)
+        most = _allowed(request)
         if int(request.headers.get("Content-Length") or 0) > wire.MAX_BYTES:
             raise TooLarge(f"An invitation has at most {wire.MAX_BYTES} bytes.")
         is_plain = request.content_type == "application/json"
@@ -79,6 +74,44 @@ class PushView(View):
         answer["Location"] = f"{endpoints.url_of(endpoint)}/{quote(invitation.name, safe='')}"
         answer["TTL"] = str(seconds)
         return answer
+
+
+@method_decorator(csrf_exempt, name="dispatch")
+class LeftView(View):
+    """One invitation that was left."""
+
+    http_method_names = ["delete", "options"]  # noqa: RUF012
+
+    def delete(self, request: HttpRequest, endpoint: str, name: str) -> HttpResponse:
+        """Withdraw it."""
+
+        def withdraw() -> HttpResponse:
+            _allowed(request)
+            endpoints.withdraw(endpoint, name)
+            return HttpResponse(status=204)
+
+        return _answered(withdraw)
+
+
+def _allowed(request: HttpRequest) -> int:
+    """How many invitations an endpoint takes a minute. Raises NotFound and TooMany."""
+    if not settings.INVITATIONS["ON"]:
+        raise NotFound("There is no such endpoint.")
+    most: int = settings.INVITATIONS["PER_MINUTE"]
+    _take("push-source", address_of(request), SOURCE_FACTOR * most)
+    return most
+
+
+def _answered(answer_to: Callable[[], HttpResponse]) -> HttpResponse:
+    try:
+        answer = answer_to()
+    except NodeError as error:
+        told = {"code": error.code, "desc": error.description}
+        answer = JsonResponse(told, status=error.code)
+        if isinstance(error, _Wait):
+            answer["Retry-After"] = str(int(error.seconds) + 1)
+    answer["Cache-Control"] = "no-store"
+    return answer
 
 
 class _Wait(TooMany):

@@ -39,6 +39,12 @@ class Invitation(models.Model):
     endpoint = models.ForeignKey(PushEndpoint, models.CASCADE, related_name="invitations")
     name = models.CharField(max_length=128, help_text="The caller's name for it.")
     message = models.TextField(blank=True, help_text="Empty once it was delivered.")
+    taken_until = models.DateTimeField(
+        null=True, blank=True, help_text="Until then a worker is handing it over."
+    )
+    withdrawn = models.BooleanField(
+        default=False, db_default=False, help_text="Its caller has withdrawn it."
+    )
     keep_until = models.DateTimeField(help_text="Not delivered after that.")
     expires_at = models.DateTimeField(db_index=True)
 
@@ -68,6 +74,13 @@ class SentInvitation(models.Model):
         max_length=ADDRESS_LENGTH, blank=True, help_text="The runtime that accepted it."
     )
     session = models.CharField(max_length=64, blank=True, db_index=True)
+    location_digest = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Of the URL at which its receiver's node is told that it was withdrawn.",
+    )
     expires_at = models.DateTimeField(help_text="Not accepted after that.")
     ends_at = models.DateTimeField(db_index=True, help_text="Good for nothing after that.")
 

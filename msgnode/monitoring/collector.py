@@ -79,6 +79,8 @@ class MeasuredNode(Protocol):
     @property
     def mqtt(self) -> MqttConnector | None: ...
     @property
+    def invitations(self) -> connector_figures.Invitations | None: ...
+    @property
     def federation(self) -> Federation | None: ...
     @property
     def qos(self) -> QosService: ...
@@ -219,6 +221,8 @@ class NodeCollector(Collector):
             yield from connector_figures.wakeups(node.wakeups)
         if node.mqtt is not None:
             yield from connector_figures.mqtt(node.mqtt)
+        if node.invitations is not None:
+            yield from connector_figures.invitations(node.invitations)
         if node.federation is not None:
             yield from peer_figures.peers(node.federation)
         yield from connector_figures.qos(node.qos)

@@ -1,14 +1,18 @@
-"""A worker's numbers of its connectors: webhooks, push, MQTT, the QoS broker."""
+"""A worker's numbers of its connectors: webhooks, push, MQTT, invitations, the QoS broker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from msgnode.devices.mqtt.connector import CONNECTED, STANDBY, MqttConnector
 from msgnode.devices.push import PushWakeups
 from msgnode.devices.webhook import Webhooks
+from msgnode.invitations.delivery import InvitationDelivery
+from msgnode.invitations.guests import Guests
+from msgnode.invitations.service import InvitationService
 from msgnode.qos.service import QosService
 
 from .metric_families import counter, gauge
@@ -37,6 +41,32 @@ def wakeups(wakeups: PushWakeups) -> Iterator[Metric]:
     counted.add_metric(("sent",), wakeups.counters.sent)
     counted.add_metric(("failed",), wakeups.counters.failed)
     yield counted
+
+
+class Invitations(Protocol):
+    """The parts that take and send invitations."""
+
+    @property
+    def service(self) -> InvitationService: ...
+    @property
+    def delivery(self) -> InvitationDelivery: ...
+    @property
+    def guests(self) -> Guests: ...
+
+
+def invitations(parts: Invitations) -> Iterator[Metric]:
+    """What users have sent and been told, and who came by an invitation."""
+    steps = CounterMetricFamily("msgnode_invitations", "Invitations by step.", labels=("step",))
+    for step in ("sent", "withdrawn"):
+        steps.add_metric((step,), parts.service.steps[step])
+    for step in ("delivered", "withdrawal_delivered"):
+        steps.add_metric((step,), parts.delivery.steps[step])
+    yield steps
+    yield gauge("guests", "Sessions that speak by an invitation.", value=len(parts.guests))
+    steps = CounterMetricFamily("msgnode_guest_steps", "Guests by step.", labels=("step",))
+    for step in ("admitted", "refused", "ended"):
+        steps.add_metric((step,), parts.guests.steps[step])
+    yield steps
 
 
 def mqtt(mqtt: MqttConnector) -> Iterator[Metric]:

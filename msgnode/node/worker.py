@@ -212,6 +212,7 @@ class Node:
         if self.parts.wakeups is not None:
             await self.parts.wakeups.close()
         if self.parts.invitations is not None:
+            self.parts.invitations.delivery.stop()
             await self.parts.invitations.service.stop()
 
     async def _end_jobs(self) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import sqlite3
 import time
 from collections import Counter
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from tests.client import Client, code
 from tests.e2e.pair import Pair
@@ -29,7 +32,6 @@ SETTINGS = {
     "INVITATIONS_PER_MINUTE": A_MINUTE,
     "ADMISSION_DOMAINS": "elsewhere.test=identified",
     "WEBHOOK_NETWORKS": "127.0.0.0/8",
-    "PUBLIC_URL": "http://localhost:1",  # of both
 }
 
 
@@ -73,8 +75,8 @@ class Invited:
         self.told[frame["body"]["value"]["invitation"]] += 1
 
 
-async def logged_in(pair: Pair, at: Node, token: str) -> Client:
-    client = await pair.come(at)
+async def logged_in(pair: Pair, at: Node, token: str, url: str = "") -> Client:
+    client = await pair.come(at, url)
     login = {"method": "login", "params": {"token": token}}
     assert code(await client.ask("execute", IDM, login)) == 200
     return client
@@ -97,6 +99,8 @@ async def test_invitations_come_once_and_guests_stay_guests_while_workers_die(
     shutil.copy(template, place / "node.sqlite3")
     pair = Pair(place, REDIS_URL=redis_url, **SETTINGS)
     one, other = pair.one, pair.other
+    for node in (one, other):
+        node.configure(PUBLIC_URL=f"http://127.0.0.1:{one.port}")
     try:
         await asyncio.to_thread(pair.start)
         bobs = await asyncio.to_thread(token_of, one, "bob", "localhost")
@@ -128,6 +132,23 @@ async def test_invitations_come_once_and_guests_stay_guests_while_workers_die(
             accept = {"value": {"invitation": name}}
             assert code(await thief.ask("create", hyperty, accept)) == 403
 
+            # Alice withdraws another one: Bob is told, wherever he is, and nobody is let in.
+            sent = await execute(alice, "sendInvitation", **asked)
+            over, location = (sent["value"][each] for each in ("invitation", "location"))
+            await bob.hears(over)
+            withdrawal = {"invitation": over, "location": location}
+            mallory = await logged_in(pair, other, bobs, "runtime://localhost/mallory")
+            assert (await execute(mallory, "withdrawInvitation", **withdrawal))["code"] == 404
+            for _ in range(2):
+                done = await execute(alice, "withdrawInvitation", **withdrawal)
+                assert (done["code"], done["value"]) == (200, {"told": True})
+            said = await bob.client.expect(sender=IDM, type="delete")
+            assert said["body"]["value"] == {"invitation": over}
+            late = await pair.come(other, "runtime://elsewhere.test/late")
+            assert code(await late.ask("create", hyperty, {"value": {"invitation": over}})) == 403
+            accepted = {"invitation": name, "location": ""}
+            assert (await execute(alice, "withdrawInvitation", **accepted))["code"] == 409
+
             # The worker of both dies; what is left meanwhile waits for Bob, who comes to the other.
             other.kill()
             assert await leave(http, one, path, "away") == 201
@@ -154,7 +175,45 @@ async def test_invitations_come_once_and_guests_stay_guests_while_workers_die(
             taken = [each for each, answer in codes.items() if answer == 201]
             await bob.hears(*taken)
             await bob.settle()
-            assert bob.told == Counter(["twice", name, "away", *taken])
+            assert bob.told == Counter(["twice", name, over, "away", *taken])
     finally:
         await pair.leave()
         pair.kill()
+
+
+async def test_an_invitation_outlives_the_worker_that_has_taken_it(
+    tmp_path: Path, template: Path, redis_url: str
+) -> None:
+    place = tmp_path / "workers"
+    place.mkdir()
+    shutil.copy(template, place / "node.sqlite3")
+    pair = Pair(place, REDIS_URL=redis_url, **SETTINGS)
+    one, other = pair.one, pair.other
+    for node in (one, other):
+        node.configure(PUBLIC_URL=f"http://127.0.0.1:{one.port}")
+    try:
+        await asyncio.to_thread(pair.start)
+        token = await asyncio.to_thread(token_of, one, "bob", "localhost")
+        bob = Invited(await logged_in(pair, other, token))
+        endpoint = (await execute(bob.client, "subscribePush"))["value"]["endpoint"]
+        path = endpoint[endpoint.index("/push/") :]
+        async with httpx.AsyncClient(timeout=60, trust_env=False) as http:
+            assert await leave(http, one, path, "taken") == 201
+        await asyncio.to_thread(until_taken, place / "node.sqlite3")
+        other.kill()
+        with suppress(ConnectionClosed):
+            await bob.hears("taken")  # the worker may have been faster
+        bob.client = await pair.back(one, bob.client)
+        await bob.hears("taken")
+    finally:
+        await pair.leave()
+        pair.kill()
+
+
+def until_taken(database: Path) -> None:
+    """Wait until a worker has an invitation to hand over, or has handed it over."""
+    with closing(sqlite3.connect(database, timeout=20)) as rows:
+        taken = "SELECT taken_until IS NOT NULL OR message = '' FROM msgnode_invitation"
+        end = time.monotonic() + 20
+        while rows.execute(taken).fetchone() != (1,):
+            assert time.monotonic() < end, "nobody has taken it"

@@ -32,12 +32,15 @@ def test_an_invitation_is_kept_and_the_workers_are_told(endpoint: models.PushEnd
     assert answer["Location"] == f"{endpoints.url_of(endpoint.pk)}/i1"
     told = models.ControlMessage.objects.get(kind=endpoints.LEFT)
     assert told.payload == {"runtime_url": RUNTIME}
-    [taken] = endpoints.take(RUNTIME, {endpoint.subject})
+    [taken], is_elsewhere = endpoints.take(RUNTIME, {endpoint.subject})
+    assert not is_elsewhere
     assert taken.address == f"{RUNTIME}/invitations"
     assert taken.message["from"] == "hyperty://a.example/alice"
     assert sorted(taken.message["value"]) == ["expires", "invitation", "resource"]
     assert taken.message["identity"] == {"assertion": "x.y.z", "idp": {"domain": "a.example"}}
-    assert endpoints.take(RUNTIME, {endpoint.subject}) == []  # it comes once
+    assert endpoints.take(RUNTIME, {endpoint.subject}) == ([], True)  # while it is handed over
+    endpoints.handed_over([taken])
+    assert endpoints.take(RUNTIME, {endpoint.subject}) == ([], False)  # it comes once
 
 
 def test_the_answer_says_nothing_of_the_person(endpoint: models.PushEndpoint) -> None:
@@ -98,10 +101,11 @@ def test_what_has_not_expired_is_bounded(endpoint: models.PushEndpoint) -> None:
 def test_a_replayed_invitation_comes_once(endpoint: models.PushEndpoint) -> None:
     again = [invitation(), invitation(), invitation(resource="comm://a.example/other")]
     assert [post(endpoint.pk, each).status_code for each in again] == [201] * 3
-    [taken] = endpoints.take(RUNTIME, {endpoint.subject})
+    [taken], _ = endpoints.take(RUNTIME, {endpoint.subject})
+    endpoints.handed_over([taken])
     assert "resource" not in taken.message["value"]
     assert post(endpoint.pk, invitation()).status_code == 201
-    assert endpoints.take(RUNTIME, {endpoint.subject}) == []
+    assert endpoints.take(RUNTIME, {endpoint.subject}) == ([], False)
 
 
 def test_it_is_kept_for_its_time_and_no_longer(endpoint: models.PushEndpoint) -> None:
@@ -109,7 +113,7 @@ def test_it_is_kept_for_its_time_and_no_longer(endpoint: models.PushEndpoint) ->
     assert endpoints.waiting_runtimes() == {RUNTIME}
     models.Invitation.objects.update(keep_until="2020-01-01T00:00:00Z")
     assert endpoints.waiting_runtimes() == set()
-    assert endpoints.take(RUNTIME, {endpoint.subject}) == []
+    assert endpoints.take(RUNTIME, {endpoint.subject}) == ([], False)
     kept = post(endpoint.pk, invitation("i2"), ttl="99999")
     assert kept["TTL"] == "600"
     row = models.Invitation.objects.get(name="i2")
@@ -118,9 +122,10 @@ def test_it_is_kept_for_its_time_and_no_longer(endpoint: models.PushEndpoint) ->
 
 def test_nobody_else_is_given_it(endpoint: models.PushEndpoint) -> None:
     post(endpoint.pk, invitation())
-    assert endpoints.take(RUNTIME, {"999"}) == []
-    assert endpoints.take("runtime://localhost/other", {endpoint.subject}) == []
-    assert len(endpoints.take(RUNTIME, {"999", endpoint.subject})) == 1
+    assert endpoints.take(RUNTIME, {"999"}) == ([], False)
+    assert endpoints.take("runtime://localhost/other", {endpoint.subject}) == ([], False)
+    here, _ = endpoints.take(RUNTIME, {"999", endpoint.subject})
+    assert len(here) == 1
 
 
 @pytest.mark.parametrize("ttl", ["", "x", "-1", "1.5", "9" * 11])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -50,6 +51,10 @@ def test_the_page_has_every_metric_with_its_labels(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(node, "webhooks", webhooks)
     monkeypatch.setattr(node, "wakeups", Wakeups())
     monkeypatch.setattr(node.tracer, "spans", {"sent": 0, "failed": 0})
+    guests = type("Guests", (), {"steps": Counter(), "__len__": lambda _: 0})()
+    parts = SimpleNamespace(steps=Counter())
+    invitations = SimpleNamespace(service=parts, delivery=parts, guests=guests)
+    monkeypatch.setattr(node, "invitations", invitations)
     monkeypatch.setattr(node, "federation", SimpleNamespace(links={}))
     interest = SimpleNamespace(number_watched=0)
     cluster = SimpleNamespace(transport=transport, homes=homes, interest=interest)

@@ -5,13 +5,14 @@ The callee is invited at the endpoint that his card names, and comes to the call
     await runtime.invitations.receive(invited)                        # the callee
     sent = await runtime.invitations.send("bob@example.org", hyperty)  # the caller
     if sent.is_accepted_by(message): ...                               # once, before it expires
+    await runtime.invitations.withdraw(sent)                           # or not any more
 
 Rules
 - Both are logged in at home: the home node keeps the endpoint, signs what is sent, and posts it.
 - The application hears of an invitation only if the caller's domain has signed it: who invites whom
   to what, and which code leads there. Until it expires no other code is loaded for that domain.
-- Each is heard once. AT_ONCE are checked at a time; what comes meanwhile is dropped and counted, as
-  forged ones are.
+- Each is heard once, and that it was withdrawn once after it. AT_ONCE are checked at a time; what
+  comes meanwhile is dropped and counted, as forged ones are.
 - A domain that the settings do not name is asked only if it looks like a public one.
 """
 
@@ -22,7 +23,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from msgnode.core import addresses
 
@@ -33,6 +34,8 @@ from .messages import Message, body_of
 
 AT_ONCE = 4
 MAX_SEEN = 1_000
+MAX_SECONDS = 600.0
+"""That an invitation may be good for."""
 _PUBLIC = re.compile(
     r"([a-z0-9_-]+\.)+(?!(local|localhost|internal|localdomain|test)$)[a-z][a-z0-9-]*"
 )
@@ -42,8 +45,9 @@ class InvitationError(Exception):
     """The home node refuses.
 
     Attributes:
-        code: 401 for who is not logged in, 404 where the node takes no invitations, 410 an endpoint
-            that is none any more, 429 too many, 504 an endpoint that does not answer.
+        code: 401 for who is not logged in, 404 where the node takes no invitations, 409 an
+            accepted one cannot be withdrawn, 410 an endpoint that is none any more, 429 too many,
+            504 an endpoint that does not answer.
     """
 
     def __init__(self, code: int, text: str) -> None:
@@ -82,10 +86,12 @@ class Invitation:
 
 @dataclass(slots=True)
 class Sent:
-    """An invitation that was sent."""
+    """An invitation that was sent; `location` is where the callee's node has it."""
 
     invitation: str
     expires: float
+    location: str = ""
+    is_accepted: bool = False
     _is_open: bool = field(default=True, repr=False)
 
     def is_accepted_by(self, message: Message) -> bool:
@@ -98,10 +104,16 @@ class Sent:
             and value.get("invitation") == self.invitation
             and time.time() < self.expires
         )
-        self._is_open = self._is_open and not is_it
+        if is_it:
+            self._is_open, self.is_accepted = False, True
         return is_it
 
+    def close(self) -> None:
+        """Nothing accepts it any more."""
+        self._is_open = False
 
+
+_Key = TypeVar("_Key")
 Invited = Callable[[Invitation], object]
 Expect = Callable[[str, tuple[str, ...], float], None]
 
@@ -136,21 +148,28 @@ class Invitations:
         self._expect = expect
         self._listening: Listening | None = None
         self._invited: Invited | None = None
+        self._withdrawn: Invited | None = None
         self._user_url = ""
         self._checking: set[asyncio.Task[None]] = set()
         self._seen: dict[tuple[str, str], float] = {}  # caller and name -> when it expires
+        self._open: dict[str, Invitation] = {}  # by name; the application has heard of these
+        self._over: dict[str, float] = {}  # name -> until when it is not to be heard: withdrawn
 
-    async def receive(self, invited: Invited, hyperty: str = "") -> Endpoint:
+    async def receive(
+        self, invited: Invited, hyperty: str = "", withdrawn: Invited | None = None
+    ) -> Endpoint:
         """Be invited from now on; asking again renews it.
 
         Args:
             invited: called with each Invitation.
             hyperty: what callers may also call directly, an address that this session holds.
+            withdrawn: called with one that its caller withdraws before it expires.
 
         Raises:
             InvitationError: the home node refuses.
         """
         value = await self._ask("subscribePush", {"hyperty": hyperty} if hyperty else {})
+        self._withdrawn = withdrawn
         self._invited, self._user_url = invited, str(value["userURL"])
         if self._listening is None:
             self._listening = self._bus.add_listener(self._url, self._hear)
@@ -163,7 +182,7 @@ class Invitations:
 
     def close(self) -> None:
         """Hear of nothing more; the endpoint stays."""
-        self._invited = None
+        self._invited = self._withdrawn = None
         if self._listening is not None:
             self._listening.remove()
             self._listening = None
@@ -202,7 +221,26 @@ class Invitations:
         params |= {"resource": resource} if resource else {}
         params |= {"stay": stay} if stay else {}
         value = await self._ask("sendInvitation", params)
-        return Sent(str(value["invitation"]), float(value["expires"]))
+        location = str(value.get("location", ""))
+        return Sent(str(value["invitation"]), float(value["expires"]), location)
+
+    async def withdraw(self, sent: Sent) -> bool:
+        """Nobody can accept an invitation any more; again and again if need be.
+
+        Returns:
+            Whether the callee's node has taken note.
+
+        Raises:
+            InvitationError: it was accepted (409), or the home node refuses.
+        """
+        if not sent.is_accepted:
+            params = {"invitation": sent.invitation}
+            params |= {"location": sent.location} if sent.location else {}
+            value = await self._ask("withdrawInvitation", params)
+        if sent.is_accepted:  # perhaps meanwhile
+            raise InvitationError(409, "The invitation was accepted before it was withdrawn.")
+        sent.close()
+        return value.get("told") is True
 
     async def _ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         message = {"type": "execute", "from": self._url, "to": f"domain://idm.{self._domain}"}
@@ -215,6 +253,8 @@ class Invitations:
 
     def _hear(self, message: Message) -> None:
         is_node = message["from"] == f"domain://idm.{self._domain}"
+        if is_node and message["type"] == "delete":
+            self._end(body_of(message).get("value"), message)
         if message["type"] != "update" or not is_node:
             return
         if len(self._checking) >= AT_ONCE:
@@ -233,10 +273,25 @@ class Invitations:
             return
         if invitation is None or self._invited is None:
             return
+        self._call(self._invited, invitation, message)
+
+    def _call(self, listener: Invited, invitation: Invitation, message: Message) -> None:
         try:
-            self._invited(invitation)
+            listener(invitation)
         except Exception as error:
             self._bus.report("listener.failed", f"A listener failed: {error}", message, error)
+
+    def _end(self, value: object, message: Message) -> None:
+        """A caller has withdrawn one, which may be on its way or being checked still."""
+        name = value.get("invitation") if isinstance(value, dict) else None
+        if not isinstance(name, str) or name in self._over:
+            return
+        now = time.time()
+        self._over = _kept(self._over, now)
+        self._over[name] = now + MAX_SECONDS
+        invitation = self._open.pop(name, None)
+        if invitation is not None and invitation.expires > now and self._withdrawn is not None:
+            self._call(self._withdrawn, invitation, message)
 
     async def _checked(self, body: Mapping[str, Any]) -> Invitation | None:
         """The invitation, if it is one; None if it has been heard. Raises CardError."""
@@ -261,12 +316,24 @@ class Invitations:
             or card.protostub != body.get("protostub")
         ):
             raise CardError(502, "What the caller's domain has signed is another invitation.")
-        if (hyperty, name) in self._seen:
+        if (hyperty, name) in self._seen or name in self._over:
             return None
-        self._seen = {key: until for key, until in self._seen.items() if until > now}
-        while len(self._seen) >= MAX_SEEN:
-            del self._seen[next(iter(self._seen))]
+        self._seen = _kept(self._seen, now)
         self._seen[hyperty, name] = float(expires)
         if card.digests and domain != self._domain:
             self._expect(domain, card.digests, float(expires))
-        return Invitation(card.user_url, domain, hyperty, name, float(expires), str(resource or ""))
+        until = float(expires)
+        it = Invitation(card.user_url, domain, hyperty, name, until, str(resource or ""))
+        self._open = {each.invitation: each for each in self._open.values() if each.expires > now}
+        if len(self._open) >= MAX_SEEN:
+            del self._open[next(iter(self._open))]
+        self._open[name] = it
+        return it
+
+
+def _kept(ends: dict[_Key, float], now: float) -> dict[_Key, float]:
+    """What is not over, with room for one more."""
+    kept = {key: until for key, until in ends.items() if until > now}
+    while len(kept) >= MAX_SEEN:
+        del kept[next(iter(kept))]
+    return kept

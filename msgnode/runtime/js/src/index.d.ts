@@ -343,7 +343,11 @@ export interface Invitation {
 
 /** Conversations that the caller hosts. What the home node refuses rejects with an AnswerError. */
 export class Invitations {
-  receive(listener: (invitation: Invitation) => unknown, options?: { hyperty?: string }): Promise<{
+  /** `withdrawn` hears of an invitation that its caller withdraws before it expires. */
+  receive(
+    listener: (invitation: Invitation) => unknown,
+    options?: { hyperty?: string; withdrawn?: (invitation: Invitation) => unknown },
+  ): Promise<{
     endpoint: string;
     userURL: string;
     expires: number;
@@ -355,6 +359,8 @@ export class Invitations {
     expires: number;
     /** True once, before it expires. */
     isAcceptedBy(message: Message): boolean;
+    /** Whether the callee's node has taken note. Rejects with a CardError 409 once it is accepted. */
+    withdraw(): Promise<boolean>;
   }>;
 }
 

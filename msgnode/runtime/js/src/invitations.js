@@ -5,12 +5,13 @@
  *   await runtime.invitations.receive(({ user, hyperty, invitation }) => …);      // the callee
  *   const sent = await runtime.invitations.send("bob@example.org", { hyperty });  // the caller
  *   if (sent.isAcceptedBy(message)) …                                             // once, before it expires
+ *   await sent.withdraw();                                                        // or not any more
  *
  * Rules
  * - Both are logged in at home: the home node keeps the endpoint, signs what is sent, and posts it.
  * - The application hears of an invitation only if the caller's domain has signed it: who invites whom to what, and
  *   which code leads there. Until it expires the runtime loads no other code for that domain.
- * - Each is heard once. AT_ONCE are checked at a time; what comes meanwhile is dropped and counted, as forged ones are.
+ * - Each is heard once, and that it was withdrawn once after it. AT_ONCE are checked at a time; what comes meanwhile is dropped and counted, as forged ones are.
  * - A domain that the options do not name is asked only if it looks like a public one.
  */
 
@@ -19,6 +20,7 @@ import { CardError, checkedToken } from "./cards.js";
 
 const AT_ONCE = 4;
 const MAX_SEEN = 1_000;
+const MAX_SECONDS = 600; // that an invitation may be good for
 const PUBLIC = /^([a-z0-9_-]+\.)+(?!(local|localhost|internal|localdomain|test)$)[a-z][a-z0-9-]*$/;
 
 export class Invitations {
@@ -33,6 +35,9 @@ export class Invitations {
   #userURL = "";
   #checking = 0;
   #seen = new Map(); // name and caller -> when it expires
+  #open = new Map(); // name -> the invitation the application has heard of
+  #withdrawn = new Map(); // name -> until when it is not to be heard
+  #told = null;
 
   /**
    * @param runtime {bus, url, domain, catalogue, cardOf}
@@ -52,13 +57,15 @@ export class Invitations {
    *
    * @param listener called with {user, domain, hyperty, invitation, expires, resource}
    * @param hyperty what callers may also call directly: an address this session holds
+   * @param withdrawn called with the invitation if its caller withdraws it before it expires
    * @returns {endpoint, userURL, expires: seconds since 1970; renewed by asking again}
    * @throws AnswerError 401 for who is not logged in, 404 where the node takes no invitations
    */
-  async receive(listener, { hyperty } = {}) {
+  async receive(listener, { hyperty, withdrawn } = {}) {
     const value = await this.#ask("subscribePush", hyperty ? { hyperty } : {});
     this.#userURL = value.userURL;
     this.#listener = listener;
+    this.#told = withdrawn ?? null;
     this.#item ??= this.#bus.addListener(this.#url, (message) => this.#hear(message));
     return value;
   }
@@ -66,7 +73,7 @@ export class Invitations {
   /** Be invited no longer; what waits at the endpoint goes with it. */
   async stop() {
     this.#item?.remove();
-    this.#item = this.#listener = null;
+    this.#item = this.#listener = this.#told = null;
     await this.#ask("unsubscribePush", {});
   }
 
@@ -77,7 +84,8 @@ export class Invitations {
    * @param order {hyperty: the address here at which he is to answer, which this session holds; seconds: how long it
    *   can be accepted, 1 to 600; resource: what he is invited to, an object that this session holds; stay: how many
    *   seconds he may stay once he has accepted, where the node knows him by nothing else, at least until it expires}
-   * @returns {invitation, expires, isAcceptedBy(message)}
+   * @returns {invitation, expires, isAcceptedBy(message), withdraw()}: withdraw gives whether the callee's node has
+   *   taken note; 409 once it is accepted
    * @throws CardError 404 if he has no card, 410 if his card names no endpoint; AnswerError of the home node
    */
   async send(user, { hyperty, seconds = 60, resource, stay } = {}) {
@@ -86,14 +94,23 @@ export class Invitations {
     const params = { endpoint: card.endpoint, user: card.userURL, hyperty, seconds };
     if (resource) params.resource = resource;
     if (stay) params.stay = stay;
-    const { invitation, expires } = await this.#ask("sendInvitation", params);
+    const { invitation, expires, location } = await this.#ask("sendInvitation", params);
     let isOpen = true;
+    let isAccepted = false;
     const isAcceptedBy = ({ type, body }) => {
       const isIt = isOpen && type !== "response" && body?.value?.invitation === invitation && Date.now() < expires * 1000;
-      if (isIt) isOpen = false;
+      if (isIt) [isOpen, isAccepted] = [false, true];
       return isIt;
     };
-    return { invitation, expires, isAcceptedBy };
+    const withdraw = async () => {
+      const tooLate = () => new CardError(409, "The invitation was accepted before it was withdrawn.");
+      if (isAccepted) throw tooLate();
+      const { told } = await this.#ask("withdrawInvitation", location ? { invitation, location } : { invitation });
+      if (isAccepted) throw tooLate();
+      isOpen = false;
+      return told === true;
+    };
+    return { invitation, expires, isAcceptedBy, withdraw };
   }
 
   async #ask(method, params) {
@@ -103,7 +120,9 @@ export class Invitations {
   }
 
   #hear({ type, from, body }) {
-    if (type !== "update" || from !== `domain://idm.${this.#domain}` || !this.#listener) return;
+    if (from !== `domain://idm.${this.#domain}` || !this.#listener) return;
+    if (type === "delete") this.#end(body?.value?.invitation);
+    if (type !== "update") return;
     if (this.#checking >= AT_ONCE) {
       this.#bus.report("invitations.flood", { isQuiet: true });
       return;
@@ -113,6 +132,17 @@ export class Invitations {
       .then((invitation) => invitation && this.#listener && this.#bus.call(this.#listener, invitation))
       .catch((error) => this.#bus.report("invitations.refused", { error }))
       .finally(() => (this.#checking -= 1));
+  }
+
+  /** A caller has withdrawn an invitation, which may be on its way or being checked still. */
+  #end(name) {
+    if (typeof name !== "string" || this.#withdrawn.has(name)) return;
+    const now = Date.now() / 1000;
+    drop(this.#withdrawn, now);
+    this.#withdrawn.set(name, now + MAX_SECONDS);
+    const invitation = this.#open.get(name);
+    this.#open.delete(name);
+    if (invitation && invitation.expires > now && this.#told) this.#bus.call(this.#told, invitation);
   }
 
   /** The invitation, if it is one; nothing if it has been heard. @throws CardError */
@@ -131,10 +161,18 @@ export class Invitations {
       throw new CardError(502, "What the caller's domain has signed is another invitation.");
     }
     const key = `${hyperty} ${invitation}`;
-    if (this.#seen.has(key)) return null;
-    for (const [each, until] of this.#seen) if (until <= now || this.#seen.size >= MAX_SEEN) this.#seen.delete(each);
+    if (this.#seen.has(key) || this.#withdrawn.has(invitation)) return null;
+    drop(this.#seen, now);
     this.#seen.set(key, expires);
     if (card.digests.length && domain !== this.#domain) this.#expect(domain, card.digests, expires);
-    return Object.freeze({ user: card.userURL, domain, hyperty, invitation, expires, resource });
+    const heard = Object.freeze({ user: card.userURL, domain, hyperty, invitation, expires, resource });
+    for (const [name, { expires }] of this.#open) if (expires <= now || this.#open.size >= MAX_SEEN) this.#open.delete(name);
+    this.#open.set(invitation, heard);
+    return heard;
   }
+}
+
+/** Forget what is over, and the oldest of too many. */
+function drop(ends, now) {
+  for (const [each, until] of ends) if (until <= now || ends.size >= MAX_SEEN) ends.delete(each);
 }

@@ -149,6 +149,57 @@ test("an invitation is sent to the endpoint of the card, and accepted once, befo
   await assert.rejects(runtime.invitations.send({ ...card, endpoint: "" }, { hyperty: "hyperty://d/a" }), { code: 410 });
 });
 
+test("that an invitation was withdrawn is heard once, after it", async () => {
+  await publish(catalogues, "a.example");
+  await atHome({ subscribePush: endpoint });
+  const over = [];
+  await runtime.invitations.receive((invitation) => heard.push(invitation), { withdrawn: ({ invitation }) => over.push(invitation) });
+  const withdraw = (invitation, from = `domain://idm.${HOME}`) =>
+    world.started[0].bring({ id: 1, type: "delete", from, to: `${R}/invitations`, body: { to: BOB, value: { invitation } } });
+  await leave();
+  await until(() => heard.length, "the invitation");
+  withdraw("i1", "domain://idm.a.example");
+  for (const nonsense of [undefined, 5, {}, "i9"]) withdraw(nonsense);
+  await settled();
+  assert.deepEqual(over, []);
+  withdraw("i1");
+  withdraw("i1");
+  await settled();
+  assert.deepEqual(over, ["i1"]);
+  const checking = leave({ value: { invitation: "i2" } });
+  withdraw("i2"); // before it, or while it is checked
+  await checking;
+  await leave({ value: { invitation: "i9" } });
+  await leave({ value: { invitation: "i3" } });
+  await until(() => heard.length === 2, "the next one");
+  assert.deepEqual(heard.map(({ invitation }) => invitation), ["i1", "i3"]);
+  assert.deepEqual([over, errors], [["i1"], []]);
+});
+
+test("what was sent can be withdrawn until it is accepted", async () => {
+  const expires = Math.floor(Date.now() / 1000) + 60;
+  const value = { invitation: "secret", expires, location: "https://f/push/1/secret" };
+  const answers = { sendInvitation: { code: 200, value }, withdrawInvitation: { code: 200, value: { told: true } } };
+  const asked = await atHome(answers);
+  const send = () => runtime.invitations.send({ userURL: "user://f/bob", endpoint: "https://f/push/1" }, { hyperty: "hyperty://d/a" });
+  const accepted = { type: "create", body: { value: { invitation: "secret" } } };
+  const sent = await send();
+  assert.deepEqual([await sent.withdraw(), await sent.withdraw()], [true, true]);
+  assert.deepEqual(asked[1], { method: "withdrawInvitation", params: { invitation: "secret", location: value.location } });
+  assert.equal(sent.isAcceptedBy(accepted), false);
+  const taken = await send();
+  assert.equal(taken.isAcceptedBy(accepted), true);
+  await assert.rejects(taken.withdraw(), { code: 409 });
+  const meanwhile = await send();
+  const withdrawing = meanwhile.withdraw();
+  assert.equal(meanwhile.isAcceptedBy(accepted), true);
+  await assert.rejects(withdrawing, { code: 409 });
+  answers.withdrawInvitation = { code: 409, description: "accepted" };
+  const admitted = await send();
+  await assert.rejects(admitted.withdraw(), { code: 409 });
+  assert.equal(admitted.isAcceptedBy(accepted), true);
+});
+
 test("a node that takes no invitations says so", async () => {
   await atHome({});
   await assert.rejects(runtime.invitations.receive(() => {}), { code: 404 });

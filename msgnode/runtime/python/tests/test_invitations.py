@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import padding
 from test_cards import Domain, key, text
 from world import ECHO, FakeCatalogue, descriptor
 
-from msgnode.runtime.python import CardError, Invitation, InvitationError, Runtime, Settings
+from msgnode.runtime.python import Card, CardError, Invitation, InvitationError, Runtime, Settings
 from msgnode.runtime.python.faults import Fault
 
 A = "hyperty://f/alice"
@@ -167,6 +167,58 @@ async def test_it_is_sent_to_the_endpoint_of_the_card_and_accepted_once(home: Ho
 
     assert [accepts("guess"), accepts("secret", "response")] == [False, False]
     assert [accepts("secret"), accepts("secret")] == [True, False]
+
+
+async def test_that_it_was_withdrawn_is_heard_once_after_it(home: Home) -> None:
+    over: list[str] = []
+    await home.runtime.invitations.receive(
+        home.heard.append, withdrawn=lambda each: over.append(each.invitation)
+    )
+
+    def withdraw(name: Any, sender: str = "domain://idm.d") -> None:
+        head = {"type": "delete", "from": sender, "to": f"{home.runtime.url}/invitations"}
+        home.runtime.bus.post_message({**head, "body": {"value": {"invitation": name}}})
+
+    home.leave()
+    await home.until(1, home.heard)
+    withdraw("i1", "domain://idm.f")
+    nonsense: list[Any] = [None, 5, {}, "i9"]
+    for each in nonsense:
+        withdraw(each)
+    for _ in range(2):
+        withdraw("i1")
+    await home.until(1, over)
+    home.leave("i2")
+    withdraw("i2")  # while it is checked
+    home.leave("i9")
+    home.leave("i3")
+    await home.until(2, home.heard)
+    assert [each.invitation for each in home.heard] == ["i1", "i3"]
+    assert (over, home.faults) == (["i1"], [])
+
+
+async def test_what_was_sent_can_be_withdrawn_until_it_is_accepted(home: Home) -> None:
+    value = {"invitation": "secret", "expires": time.time() + 60, "location": "https://f/push/1/s"}
+    home.answers |= {"sendInvitation": value, "withdrawInvitation": {"told": True}}
+    invitations = home.runtime.invitations
+    card = Card("user://f/bob", "f", "https://f/push/1", "", "", (), 0.0, {})
+    accepts = {"type": "create", "body": {"value": {"invitation": "secret"}}}
+    sent = await invitations.send(card, A)
+    assert await invitations.withdraw(sent)
+    assert await invitations.withdraw(sent)
+    params = {"invitation": "secret", "location": "https://f/push/1/s"}
+    assert home.asked[-1] == {"method": "withdrawInvitation", "params": params}
+    assert not sent.is_accepted_by(accepts)
+    taken = await invitations.send(card, A)
+    assert taken.is_accepted_by(accepts)
+    with pytest.raises(InvitationError, match="accepted"):
+        await invitations.withdraw(taken)
+    meanwhile = await invitations.send(card, A)
+    withdrawing = asyncio.ensure_future(invitations.withdraw(meanwhile))
+    await asyncio.sleep(0)
+    assert meanwhile.is_accepted_by(accepts)
+    with pytest.raises(InvitationError, match="accepted"):
+        await withdrawing
 
 
 async def test_who_cannot_be_invited(home: Home) -> None:
