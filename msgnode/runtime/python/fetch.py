@@ -1,4 +1,4 @@
-"""One HTTP request to a catalogue: bounded in time and size, and never led elsewhere.
+"""One HTTP request to a catalogue or registry: bounded in time and size, and never led elsewhere.
 
 Rules
 - https; http on the loopback only. No redirect is followed.
@@ -16,7 +16,8 @@ import socket
 import ssl
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -34,8 +35,17 @@ class FetchError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked; `body` is JSON."""
+
+    method: str = "GET"
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
-    """What a catalogue answered."""
+    """What was answered."""
 
     status: int
     body: bytes
@@ -52,9 +62,17 @@ def is_loopback(host: str) -> bool:
 
 
 async def fetch(
-    url: str, seconds: float, most: int = MAX_DESCRIPTOR, constraints: Any = None
+    url: str,
+    seconds: float,
+    most: int = MAX_DESCRIPTOR,
+    constraints: Any = None,
+    request: Request | None = None,
 ) -> Answer:
-    """GET, or POST of constraints. Raises FetchError."""
+    """GET, or POST of constraints, or another request. Raises FetchError."""
+    if request is None:
+        request = Request()
+        if constraints is not None:
+            request = Request("POST", json.dumps(constraints).encode())
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Answer] = loop.create_future()
     opened: list[http.client.HTTPConnection] = []
@@ -70,7 +88,7 @@ async def fetch(
     def work() -> None:
         answer, error = None, None
         try:
-            answer = _fetch(url, time.monotonic() + seconds, most, constraints, opened)
+            answer = _fetch(url, time.monotonic() + seconds, most, request, opened)
         except FetchError as refused:
             error = refused
         except (OSError, http.client.HTTPException, ValueError) as failed:
@@ -100,7 +118,7 @@ def _fetch(
     url: str,
     deadline: float,
     most: int,
-    constraints: Any,
+    request: Request,
     opened: list[http.client.HTTPConnection],
 ) -> Answer:
     parts = urlsplit(url)
@@ -108,7 +126,7 @@ def _fetch(
         parts.scheme == "http" and is_loopback(parts.hostname or "")
     ):
         raise FetchError(502, f"{url} is not https.")
-    status, body, location = _request(parts, deadline, most, constraints, opened)
+    status, body, location = _request(parts, deadline, most, request, opened)
     if 300 <= status < 400:
         raise FetchError(502, f"{parts.netloc} leads to {location[:200]}, which is not followed.")
     return Answer(status, body)
@@ -118,7 +136,7 @@ def _request(
     parts: Any,
     deadline: float,
     most: int,
-    constraints: Any,
+    request: Request,
     opened: list[http.client.HTTPConnection],
 ) -> tuple[int, bytes, str]:
     left = deadline - time.monotonic()
@@ -134,13 +152,11 @@ def _request(
         connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=left)
     opened.append(connection)
     path = parts.path + (f"?{parts.query}" if parts.query else "")
-    headers = {"Accept": "application/json", "Connection": "close"}
+    headers = {"Accept": "application/json", "Connection": "close", **request.headers}
+    if request.body is not None:
+        headers["Content-Type"] = "application/json"
     try:
-        if constraints is None:
-            connection.request("GET", path, headers=headers)
-        else:
-            headers["Content-Type"] = "application/json"
-            connection.request("POST", path, json.dumps(constraints), headers)
+        connection.request(request.method, path, request.body, headers)
         answer = connection.getresponse()
         body = bytearray()
         while chunk := answer.read1(_CHUNK):

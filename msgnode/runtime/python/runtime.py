@@ -29,6 +29,7 @@ from .p2p.rtc import is_available
 from .policy import PolicyEngine, identity_of, policy_handler
 from .qos import Qos
 from .resolver import Resolver
+from .rest_registries import RestRegistries
 from .settings import Settings
 from .syncher.stored_objects import Storage
 from .syncher.sync_manager import SyncManager
@@ -85,6 +86,10 @@ class Runtime:
         if settings.p2p is not None and is_available():
             self.p2p = PeerToPeer(settings.p2p, self.resolver, self.qos)
             self.bus.registered_with = self.p2p.registration
+        self._registries: RestRegistries | None = None
+        if settings.registries and self.bus.outside is not None:
+            self._registries = RestRegistries(settings, self.bus, self.bus.outside)
+            self.bus.outside = self._registries
         self._housekeeping = asyncio.create_task(keep_house(self.resolver))
 
     async def card_of(self, user: str) -> Card:
@@ -147,6 +152,8 @@ class Runtime:
         self.invitations.close()
         await self.qos.close()
         await self._close_hyperties()
+        if self._registries is not None:
+            await self._registries.close()
         self._sync_manager.close()
         if self.p2p is not None:
             await self.p2p.close()

@@ -50,6 +50,9 @@ class Settings:
         private_networks: whether stubs from abroad may connect to private addresses.
         digests: the digests that the operator lists for a domain (`sha256-…`).
         signers: public keys (PEM) for domains whose stubs must be signed.
+        registries: the base URL of the registry of a domain (`https://<domain>/domain-registry`)
+            where it is asked over REST instead of by messages; `http` on the loopback only.
+        registry_keys: an API key for the registry of a domain; it goes nowhere else.
         p2p: how this runtime talks with others directly; None: always through the node.
     """
 
@@ -63,6 +66,8 @@ class Settings:
     private_networks: bool = False
     digests: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NONE)
     signers: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    registries: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    registry_keys: Mapping[str, str] = field(default_factory=lambda: _NONE)
     p2p: P2PSettings | None = None
     limits: Limits = field(default_factory=Limits)
     load: float = 20.0  # a whole load
@@ -83,10 +88,11 @@ class Settings:
         for domain, route in self.routing.items():
             if route not in ROUTES:
                 raise ValueError(f"routing[{domain!r}]: {route!r} is none of {', '.join(ROUTES)}.")
-        for domain, url in self.catalogues.items():
-            parts = urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError(f"catalogues[{domain!r}]: {url!r} is no http or https URL.")
+        for name in ("catalogues", "registries"):
+            for domain, url in getattr(self, name).items():
+                parts = urlsplit(url)
+                if parts.scheme not in ("http", "https") or not parts.hostname:
+                    raise ValueError(f"{name}[{domain!r}]: {url!r} is no http or https URL.")
 
     def catalogue_of(self, domain: str) -> str:
         """The base URL of a domain's catalogue."""

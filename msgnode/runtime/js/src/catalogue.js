@@ -1,5 +1,5 @@
 /**
- * Catalogues over HTTP: descriptors and sources of stubs, from domains that are not trusted.
+ * Catalogues over HTTP, and what else is asked over HTTP of domains that are not trusted.
  *
  * Rules
  * - HTTPS, or HTTP on the loopback. No redirect is followed, no credential is sent. 10 s each.
@@ -116,7 +116,22 @@ export class Catalogue {
   /** The text at a URL; undefined if there is nothing. */
   async #text(url, request, limit, field) {
     const parts = new URL(url);
-    const { protocol, host } = parts;
+    const { status, text } = await this.exchange(url, request, limit, `The catalogue ${parts.host}`, field);
+    if (status >= 500) throw new LoadError(504, `The catalogue ${parts.host} answers ${status}.`);
+    return status >= 200 && status < 300 ? text : undefined;
+  }
+
+  /**
+   * One request, bounded in time and size.
+   *
+   * @param request of fetch(); its signal, if there is one, gives it up
+   * @param who is asked, for errors; @param field what is, or else `who`
+   * @returns {status, text}
+   * @throws LoadError 504 if nobody answers in time, 502 for what is refused
+   */
+  async exchange(url, request, limit, who, field = who) {
+    const parts = new URL(url);
+    const { protocol } = parts;
     if (protocol !== "https:" && !(protocol === "http:" && mayBePlain(parts))) {
       throw new LoadError(502, `${field}: ${url} is not https`);
     }
@@ -124,21 +139,22 @@ export class Catalogue {
     const givenUp = new Promise((_, reject) => giveUp.signal.addEventListener("abort", () => reject(new Error("given up"))));
     givenUp.catch(() => {});
     this.#running.add(giveUp);
+    const { signal, ...asked } = request;
+    signal?.addEventListener("abort", () => giveUp.abort());
     const timer = this.clock.setTimeout(() => giveUp.abort(), this.fetchTime);
     try {
       const options = { redirect: "manual", credentials: "omit", cache: "no-cache", signal: giveUp.signal };
-      const headers = { Accept: "application/json, text/javascript, */*;q=0.1", ...request.headers };
-      const answer = await Promise.race([this.fetch(url, { ...options, ...request, headers }), givenUp]);
+      const headers = { Accept: "application/json, text/javascript, */*;q=0.1", ...asked.headers };
+      const answer = await Promise.race([this.fetch(url, { ...options, ...asked, headers }), givenUp]);
       if (answer.type === "opaqueredirect" || (answer.status >= 300 && answer.status < 400)) {
         throw new LoadError(502, `${field}: ${url} redirects, and no redirect is followed`);
       }
-      if (answer.status >= 500) throw new LoadError(504, `The catalogue ${host} answers ${answer.status}.`);
-      if (!answer.ok) return undefined;
-      return await Promise.race([limitedText(answer, limit, field), givenUp]);
+      const text = await Promise.race([limitedText(answer, limit, answer.ok && field), givenUp]);
+      return { status: answer.status, text };
     } catch (error) {
       if (error instanceof LoadError) throw error;
       const why = giveUp.signal.aborted ? "does not answer in time" : `cannot be reached (${error.cause?.code ?? error.message})`;
-      throw new LoadError(504, `The catalogue ${host} ${why}.`);
+      throw new LoadError(504, `${who} ${why}.`);
     } finally {
       this.clock.clearTimeout(timer);
       this.#running.delete(giveUp);
@@ -147,7 +163,9 @@ export class Catalogue {
   }
 }
 
+/** @param field what is too large is refused as; false: it is cut off */
 async function limitedText(answer, limit, field) {
+  if (!answer.body) return "";
   const reader = answer.body.getReader();
   const decoder = new TextDecoder();
   let text = "";
@@ -156,6 +174,7 @@ async function limitedText(answer, limit, field) {
     const { done, value } = await reader.read();
     if (done) return text + decoder.decode();
     bytes += value.length;
+    if (bytes > limit && !field) return text;
     if (bytes > limit) throw new LoadError(502, `${field}: larger than ${limit} bytes`);
     text += decoder.decode(value, { stream: true });
   }

@@ -228,6 +228,10 @@ export interface RuntimeOptions extends BusOptions {
   runtimeURL?: string;
   storage?: Pick<Storage, "getItem" | "setItem"> & Partial<Pick<Storage, "removeItem">>;
   catalogues?: Record<string, string>;
+  /** Base URLs of registries that are asked over REST instead of by messages, by domain. */
+  registries?: Record<string, string>;
+  /** API keys for them, by domain. */
+  registryKeys?: Record<string, string>;
   hosts?: Record<string, string[]>;
   digests?: Record<string, string>;
   signers?: Record<string, JsonWebKey[]>;

@@ -24,6 +24,9 @@ export class Resolver {
    */
   peers = null;
 
+  /** Registries that are asked over REST: {takes(message)}. */
+  registries = null;
+
   /**
    * @param bus the MessageBUS
    * @param loader loads stubs: {loads: how many now, load(entry), connect(entry)}
@@ -44,6 +47,7 @@ export class Resolver {
    * stub `via`, where one is given that is there.
    */
   route(message, via) {
+    if (this.registries?.takes(message)) return undefined;
     const direct = this.peers?.route(message, via);
     return direct === undefined ? this.routeByNode(message, via) : (direct ?? undefined);
   }

@@ -30,6 +30,7 @@ import { MiniBus } from "./minibus.js";
 import { PeerToPeer } from "./p2p/peer-to-peer.js";
 import { Qos } from "./qos.js";
 import { Resolver } from "./resolver.js";
+import { RestRegistries } from "./rest-registries.js";
 import { Sandboxes } from "./sandbox/sandboxes.js";
 import { StubList } from "./stub-list.js";
 import { SyncManager } from "./syncher/sync-manager.js";
@@ -94,6 +95,7 @@ export class Runtime {
     );
     this.resolver = new Resolver(this.bus, this.#loader, this.stubs, { ...options, homeDomain: this.domain, clock });
     this.bus.resolver = this.resolver;
+    if (options.registries) this.resolver.registries = new RestRegistries(this, { ...options, clock });
     const attach = (hyperty, address) => this.#hyperties.get(hyperty)?.listen(address);
     this.#syncManager = new SyncManager({ bus: this.bus, domain: this.domain, attach, storage: options.storage });
     this.qos = new Qos(this);
@@ -248,6 +250,7 @@ export class Runtime {
     globalThis.removeEventListener?.("online", this.#onLine);
     globalThis.removeEventListener?.("offline", this.#offLine);
     await Promise.all([this.qos.close(), ...[...this.#hyperties.keys()].map((url) => this.#closeHyperty(url))]);
+    this.resolver.registries?.close();
     this.#syncManager.close();
     await this.p2p?.close();
     await this.#loader.close();
