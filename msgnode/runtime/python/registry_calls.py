@@ -113,7 +113,7 @@ def _read(body: Mapping[str, Any]) -> Call:
     resource = _text(body, "resource")
     criteria = _mapping(body, "criteria")
     query = "&".join(
-        f"{name}={','.join(quote(each, safe='') for each in _list(criteria, name))}"
+        f"{name}={','.join(_quoted(each) for each in _list(criteria, name))}"
         for name in ("resources", "dataSchemes")
         if _list(criteria, name)
     )
@@ -125,7 +125,7 @@ def _read(body: Mapping[str, Any]) -> Call:
             raise RegistryRefusal(501, "Over REST a registry takes no criteria beside a URL.")
         return Call("GET", _entry(kind, value, "hyperty/dataobject/url"), url=value)
     start = "hyperty" if kind == "hyperty" else "hyperty/dataobject"
-    path = f"{start}/{key}/{quote(value, safe='')}"
+    path = f"{start}/{key}/{_quoted(value)}"
     if query:
         if key == "guid":
             raise RegistryRefusal(501, "Over REST a registry takes no criteria beside a GUID.")
@@ -163,10 +163,10 @@ def _create(body: Mapping[str, Any]) -> Call:
     value = dict(_mapping(body, "value"))
     url = _text(value, "url")
     if _kind(addresses.parse(url).scheme) == "object":
-        return Call("PUT", f"hyperty/dataobject/{quote(url, safe='')}", value)
+        return Call("PUT", f"hyperty/dataobject/{_quoted(url)}", value)
     user = _text(value, "user")
     facts = {name: each for name, each in value.items() if name not in ("url", "user")}
-    return Call("PUT", f"hyperty/user/{quote(user, safe='')}/{quote(url, safe='')}", facts)
+    return Call("PUT", f"hyperty/user/{_quoted(user)}/{_quoted(url)}", facts)
 
 
 def _update(body: Mapping[str, Any]) -> Call:
@@ -184,7 +184,7 @@ def _delete(body: Mapping[str, Any]) -> Call:
     url, user = _url(body), _mapping(body, "value").get("user")
     kind = _kind(addresses.parse(url).scheme)
     if kind == "hyperty" and isinstance(user, str) and user:
-        return Call("DELETE", f"hyperty/user/{quote(user, safe='')}/{quote(url, safe='')}")
+        return Call("DELETE", f"hyperty/user/{_quoted(user)}/{_quoted(url)}")
     return Call("PUT", _entry(kind, url, "dataobject/url"), {"status": "disconnected"})
 
 
@@ -197,7 +197,14 @@ def _url(body: Mapping[str, Any]) -> str:
 
 
 def _entry(kind: str, url: str, of_objects: str) -> str:
-    return f"{'hyperty/url' if kind == 'hyperty' else of_objects}/{quote(url, safe='')}"
+    return f"{'hyperty/url' if kind == 'hyperty' else of_objects}/{_quoted(url)}"
+
+
+def _quoted(text: str) -> str:
+    try:
+        return quote(text, safe="")
+    except UnicodeEncodeError:
+        raise RegistryRefusal(400, "The body has a text that is no Unicode.") from None
 
 
 def _kind(word: str) -> str:
