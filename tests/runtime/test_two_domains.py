@@ -135,16 +135,32 @@ def talk(one: Any, other: Any) -> None:
             )
 
 
+def fits(page: Any) -> None:
+    """What is seen of a call is within the screen, can be touched, and read by everybody."""
+    width = page.evaluate("innerWidth")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for button in page.locator("#call button:visible").all():
+        box = button.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+        assert box["height"] >= 24  # WCAG 2.2, 2.5.8
+    assert axe_faults(page) == []
+
+
 @pytest.mark.long
-def test_r69_a_callee_hosted_call_with_sound(two: tuple[Node, Node], browser: Any) -> None:
+@pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_r69_a_callee_hosted_call_with_sound(
+    two: tuple[Node, Node], browser: Any, screen: dict[str, Any]
+) -> None:
     here, there = two
     with ExitStack() as stack:
-        bob = stack.enter_context(visit(browser, there, named(here, "localhost")))
+        bob = stack.enter_context(visit(browser, there, named(here, "localhost"), **screen))
         bob.click("#reachable")
         bob.wait_for_selector("#mine:visible")
         link = bob.get_attribute("#my-link", "href")
         assert link.startswith(f"{origin(here)}/?with=")
-        alice = stack.enter_context(visit(browser, here, link.removeprefix(f"{origin(here)}/")))
+        path = link.removeprefix(f"{origin(here)}/")
+        alice = stack.enter_context(visit(browser, here, path, **screen))
         alice.wait_for_selector("#hello button:enabled")
         assert alice.locator("iframe[sandbox]").count() == 1  # the example's
         assert alice.input_value("#whom") == bob.inner_text("#my-address")
@@ -154,8 +170,10 @@ def test_r69_a_callee_hosted_call_with_sound(two: tuple[Node, Node], browser: An
         alice.wait_for_selector("#call-says:has-text('not taken')")
         alice.click("#dial button")
         bob.wait_for_selector("#asked:visible")
+        fits(bob)
         bob.click("#accept")
         talk(alice, bob)
+        fits(alice)
         alice.click("#hang-up")
         for page in (alice, bob):
             page.wait_for_selector("#call-says:has-text('has ended')")
