@@ -146,8 +146,9 @@ class InvitationDelivery:
         type_ = "delete" if invitation.is_withdrawal else "update"
         with FAULTS.kept_to("invitation"):
             self._notices.send(invitation.address, invitation.message, (whose[-1],), type_)
-        self.steps["withdrawal_delivered" if invitation.is_withdrawal else "delivered"] += 1
-        return True
+            self.steps["withdrawal_delivered" if invitation.is_withdrawal else "delivered"] += 1
+            return True
+        return False
 
     def _here(self, runtime_url: str) -> list[Listener]:
         sessions = self._table.runtimes.get(runtime_url, ())

@@ -17,6 +17,7 @@ from msgnode.bus.notices import Notices
 from msgnode.bus.ports import NoPolicies
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call
+from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity
 from msgnode.core.record import SessionEvent, SessionRecord
 from msgnode.invitations import delivery, endpoints, wire
@@ -253,3 +254,24 @@ async def test_for_whom_nothing_waits_nothing_is_read(endpoint: models.PushEndpo
     scene.now += wire.MAX_SECONDS + 1
     scene.delivery.left({"runtime_url": RUNTIME})
     assert list(scene.delivery._waiting) == [RUNTIME]  # the other one's time is over
+
+
+async def test_one_that_could_not_be_handed_over_is_counted_and_tried_again(
+    endpoint: models.PushEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene()
+    bob = scene.come(endpoint.subject)
+    await leave(endpoint)
+    before = FAULTS.counts["invitation"]
+    with monkeypatch.context() as broken:
+        broken.setattr(scene.delivery._notices, "send", None)
+        scene.delivery.left({"runtime_url": RUNTIME})
+        await scene.settle()
+    assert FAULTS.counts["invitation"] == before + 1
+    assert bob.frames == []
+    assert list(scene.delivery._later) == [RUNTIME]  # it looks again by itself
+    await sync_to_async(models.Invitation.objects.update)(taken_until="2020-01-01T00:00:00Z")
+    scene.delivery.stepped(arrived())
+    await scene.settle()
+    assert len(bob.frames) == 1
+    scene.delivery.stop()
