@@ -144,11 +144,12 @@ class InvitationDelivery:
         if not whose:
             return False
         type_ = "delete" if invitation.is_withdrawal else "update"
+        is_told = False
         with FAULTS.kept_to("invitation"):
             self._notices.send(invitation.address, invitation.message, (whose[-1],), type_)
             self.steps["withdrawal_delivered" if invitation.is_withdrawal else "delivered"] += 1
-            return True
-        return False
+            is_told = True
+        return is_told
 
     def _here(self, runtime_url: str) -> list[Listener]:
         sessions = self._table.runtimes.get(runtime_url, ())
