@@ -149,7 +149,7 @@ class InvitationDelivery:
             self._notices.send(invitation.address, invitation.message, (whose[-1],), type_)
             self.steps["withdrawal_delivered" if invitation.is_withdrawal else "delivered"] += 1
             is_told = True
-        return is_told
+        return is_told  # noqa: RET504 (what is kept may have raised before)
 
     def _here(self, runtime_url: str) -> list[Listener]:
         sessions = self._table.runtimes.get(runtime_url, ())
