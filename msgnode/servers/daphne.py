@@ -7,6 +7,7 @@ Names that are Daphne's, autobahn's or Twisted's alone are used in daphne_intern
   stubs can tell from a lost connection.
 - An upgrade that is refused can be answered in words (ASGI's `websocket.http.response`).
 - A socket made elsewhere, which several workers share.
+- Open connections are looked after a few at a time; Daphne does all at once, every other second.
 - A drain on shutdown: sockets are closed with 3001 and the application is let finish; stock Daphne
   drops them and never calls `disconnect`.
 """
@@ -14,6 +15,7 @@ Names that are Daphne's, autobahn's or Twisted's alone are used in daphne_intern
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import time
 from http import HTTPStatus
@@ -21,6 +23,7 @@ from typing import Any
 
 from msgnode.core.faults import FAULTS
 from msgnode.servers import daphne_internals as internals  # first: it installs the reactor
+from msgnode.servers.connection_rounds import ConnectionRounds
 from msgnode.servers.daphne_http import NodeHttpFactory, NodeRequest, end_if_reset
 from msgnode.servers.daphne_internals import InternalProtocol
 from msgnode.servers.daphne_link import DaphneLink
@@ -37,6 +40,7 @@ from twisted.internet import reactor as _reactor  # isort: skip
 from twisted.internet.endpoints import AdoptedStreamServerEndpoint  # isort: skip
 
 reactor: Any = _reactor
+log = logging.getLogger(__name__)
 
 
 class NodeProtocol(InternalProtocol):
@@ -106,8 +110,11 @@ class NodeProtocol(InternalProtocol):
                 link.closed()
 
     def check_timeouts(self) -> None:
-        """Called by Daphne every other second."""
-        if not end_if_reset(self.transport):
+        """Called in each round of the server."""
+        if end_if_reset(self.transport):
+            return
+        is_open = self.state == self.STATE_OPEN
+        if not is_open or time.time() - self.last_ping > self.server.ping_interval:
             super().check_timeouts()
 
     def dropConnection(self, abort: bool = False) -> None:  # noqa: N802
@@ -155,6 +162,13 @@ class NodeServer(Server):
     request_patience = 60.0
     max_request_bytes = 16 * 1024 * 1024
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._ending: dict[Any, None] = {}  # connections whose application or socket has ended
+        self._rounds = ConnectionRounds(
+            lambda: self.connections, self._look_after, reactor.callLater
+        )
+
     def run(self) -> None:
         family = self.listening.family
         number = self.listening.detach()  # Twisted duplicates and closes it
@@ -173,26 +187,63 @@ class NodeServer(Server):
             extensions["websocket.http.response"] = {}
         elif isinstance(protocol, NodeRequest):
             scope.setdefault("extensions", {})["msgnode.writable"] = protocol.writable
-        return super().create_application(protocol, scope)
+        queue = super().create_application(protocol, scope)
+        application = self.connections.get(protocol, {}).get("application_instance")
+        if application is not None:
+            application.add_done_callback(lambda _: self._ending.setdefault(protocol))
+        return queue
+
+    def protocol_disconnected(self, protocol: Any) -> None:
+        super().protocol_disconnected(protocol)
+        self._ending[protocol] = None
 
     def application_checker(self) -> None:
-        """Stock Daphne never looks again after one connection has failed here."""
-        try:
-            super().application_checker()
-        except Exception as error:
-            FAULTS.note("connection", error)
-            reactor.callLater(1, self.application_checker)
+        """Every second, only what ends.
 
-    def timeout_checker(self) -> None:
-        """Every other second; a connection that cannot be looked after is ended."""
-        for protocol in tuple(self.connections):
+        Stock Daphne looks at all connections, and never again after one has failed here.
+        """
+        for protocol in tuple(self._ending):
             try:
-                protocol.check_timeouts()
+                self._reap(protocol)
             except Exception as error:
                 FAULTS.note("connection", error)
-                with FAULTS.kept_to("connection"):
-                    _transport_of(protocol).abortConnection()
-        reactor.callLater(2, self.timeout_checker)
+        reactor.callLater(1, self.application_checker)
+
+    def _reap(self, protocol: Any) -> None:
+        """Forget a connection whose socket and application have both ended."""
+        details = self.connections.get(protocol, {})
+        application = details.get("application_instance")
+        disconnected = details.get("disconnected")
+        if application is not None and not application.done():
+            late = time.time() - (disconnected or time.time())
+            if late > self.application_close_timeout:
+                log.warning("The application of %r did not end in time.", protocol)
+                application.cancel()
+            return
+        del self._ending[protocol]
+        if disconnected is not None:
+            self.connections.pop(protocol, None)
+        if application is None:
+            return
+        del details["application_instance"]
+        error = None if application.cancelled() else application.exception()
+        if error is not None:
+            log.error("An application failed.", exc_info=error)
+            if disconnected is None:
+                protocol.handle_exception(error)
+
+    def timeout_checker(self) -> None:
+        """Stock Daphne looks after all connections in one turn of the loop."""
+        self._rounds.go()
+
+    def _look_after(self, protocol: Any) -> None:
+        """A connection that cannot be looked after is ended."""
+        try:
+            protocol.check_timeouts()
+        except Exception as error:
+            FAULTS.note("connection", error)
+            with FAULTS.kept_to("connection"):
+                _transport_of(protocol).abortConnection()
 
     def kill_all_applications(self) -> Any:
         """Stock Daphne trips over connections that have no application yet."""

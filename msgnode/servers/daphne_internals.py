@@ -111,6 +111,8 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     (_stock.Server, "timeout_checker", "(self)"),
     (_stock.Server, "kill_all_applications", "(self)"),
     (_stock.Server, "listen_success", "(self, port)"),
+    (_stock.Server, "protocol_disconnected", "(self, protocol)"),
+    (_stock.Server, "application_close_timeout", "attribute"),
     # names a module makes its parts from
     (_stock, "WebSocketFactory", ""),
     (_stock, "HTTPFactory", ""),

@@ -13,7 +13,8 @@ Rules
 - A message that passed on its way in is not judged again on its way out, unless a rule asks for the
   direction or the message has changed: the facts would be the same.
 - A decision that passes, has nothing to be done and asked only for what a repetition shares (ends,
-  type, speaker) is kept for the next message of the kind, until the edition changes.
+  type, speaker) is kept for the next message of the kind, until the edition changes; for all
+  between the same domains, if it asked for nothing else of the ends.
 - Who sends is told no names of policies, only the words of an `inform` obligation.
 """
 
@@ -33,7 +34,7 @@ from msgnode.core.decision import Decision, Direction, Effect, Obligation
 from msgnode.core.errors import NodeError
 from msgnode.core.identity import Origin, Speaker
 from msgnode.core.messages import Message
-from policies.engine.attributes import REPEATABLE, Facts
+from policies.engine.attributes import REPEATABLE, SHARED, Facts, place_of
 from policies.engine.combining import NOTHING, Outcome
 from policies.engine.language import ObligationExpression, PolicyError
 from policies.engine.rewriting import rewritten
@@ -50,7 +51,7 @@ _FAULT = Outcome(Effect.INDETERMINATE, "DP", errors=("a fault of the node, see i
 _TOO_MANY = "Too many messages"
 MAX_REPEATED = 10_000
 
-_Key = tuple[str, str, str, int]
+_Key = tuple[object, object, str, int]
 
 
 class PolicyEnforcer:
@@ -103,19 +104,24 @@ class PolicyEnforcer:
         if self._is_empty:
             return self._nothing
         to = message.recipients[0]
-        key = (message.sender, to, message.type, id(speaker))
-        known = self._repeated.get(key)
+        sender, type_ = message.sender, message.type
+        between = (place_of(sender), place_of(to), type_, id(speaker))
+        known = self._repeated.get(between)
+        if known is None:
+            key: _Key = (sender, to, type_, id(speaker))
+            known = self._repeated.get(key)
         if known is not None and self.decision_buffer.left > 1:
             self.decision_buffer.left -= 1
             decision, hits, _ = known
             hits[0] += 1
         else:
-            decision = self._judge(Facts(message, speaker, direction, to, self.around), key)
+            facts = Facts(message, speaker, direction, to, self.around)
+            decision = self._judge(facts, between)
         if direction is Direction.IN and self._judges_once:
             self._judged, self._judgement = message, decision
         return decision
 
-    def _judge(self, facts: Facts, key: _Key) -> Decision:
+    def _judge(self, facts: Facts, between: _Key) -> Decision:
         """A decision on fresh facts, told to the journal, and kept if it can be repeated."""
         began = perf_counter()
         self.evaluated += 1
@@ -136,6 +142,9 @@ class PolicyEnforcer:
         ):
             if len(self._repeated) >= MAX_REPEATED:
                 self._repeated.clear()
+            key = between
+            if not facts.keys() <= SHARED:
+                key = (facts.message.sender, facts.to, *between[2:])
             self._repeated[key] = (decision, hits if outcome.deciding else [0], facts.speaker)
         shadow = self._shadow(snapshot, facts, decision)
         if shadow or self.decision_buffer.is_due(outcome.effect, decision.passes):

@@ -153,6 +153,12 @@ def _domain(text: str) -> str:
     return (address.domain if address.scheme else text).lstrip(".").lower()
 
 
+def place_of(text: str) -> object:
+    """What the scheme and the domain of an address, as attributes, are made of."""
+    address = addresses.parse(text)
+    return (address.scheme, address.domain) if address.scheme else text
+
+
 def _scheme(text: str) -> str:
     return addresses.parse(text).scheme or "https"
 
@@ -316,14 +322,17 @@ READERS: dict[str, Callable[[Facts], Any]] = {
 _PLAIN = frozenset({Kind.TEXT, Kind.FOLDED, Kind.TIME, Kind.DATE, Kind.WEEKDAY})
 
 
-_ENDS = frozenset(
+_DOMAINS = frozenset(
     {
-        *("msgFrom", "msgTo", "msgType", "actionType", "srcScheme", "dstScheme", "srcSPDomain"),
-        *("dstSPDomain", "srcHyperty", "dstHyperty", "hyperty", "srcUsername", "srcIDP", "auth"),
-        *("srcIDPDomain", "srcGroups", "srcSession", "srcAddress", "srcOrigin", "domain"),
-        *("domainRegistry", "port", "useSSL"),
+        *("actionType", "srcScheme", "dstScheme", "srcSPDomain", "dstSPDomain", "auth"),
+        *("srcUsername", "srcIDP", "srcIDPDomain", "srcGroups", "srcSession", "srcAddress"),
+        *("srcOrigin", "domain", "domainRegistry", "port", "useSSL"),
     }
 )
+_ENDS = _DOMAINS | {"msgFrom", "msgTo", "msgType", "srcHyperty", "dstHyperty", "hyperty"}
+SHARED = _DOMAINS | {form + name for form in "=#" for name in _DOMAINS}
+"""Keys whose values are the same for every message of one speaker and type between two places
+(`place_of`)."""
 REPEATABLE = _ENDS | {form + name for form in "=#" for name in _ENDS}
 """Keys whose values are the same for every message of one speaker, type, sender and recipient. A
 decision that asked for no others holds for the next such message too."""

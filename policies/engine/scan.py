@@ -11,6 +11,8 @@ Rules
 - Writing the text pays: with the compiled conditions called one by one a decision over 100 and 400
   mixed rules takes 2.9 and 3.1 times as long, over 400 layers 6 times. With an index it is equal.
 - What costs nothing to know, and what the first test of each rule looks at, is read once.
+- Rules whose first tests ask the same of the same attribute stand behind one test for all of them,
+  which is false only where each of theirs is, and raises only where each of theirs does.
 """
 
 from __future__ import annotations
@@ -38,13 +40,21 @@ Scan = Callable[[Any], list[int]]
 def compile_scan(rules: Sequence[tuple[int, Condition]]) -> Scan:
     """A function that finds which of the (position, condition) hold."""
     writer = _Writer()
+    groups: dict[tuple[str, str], list[tuple[int, tuple[Condition, ...]]]] = {}
     for position, condition in rules:
         members = condition.members if isinstance(condition, All) else (condition,)
-        parts = []
-        for number, member in enumerate(members):
-            parts.append(writer.expression(member, 1, number == 0))
-        writer.lines.append(f" if {' and '.join(parts) or 'True'}: hits.append({position:d})")
-    scan: Scan = writer.function([" hits = []", *writer.lines, " return hits"])
+        groups.setdefault(_asks(members) or ("", str(position)), []).append((position, members))
+    for asked, members_of in groups.items():
+        indent = " "
+        if len(members_of) > 1:
+            writer.lines.append(f" if {writer.any_of(asked, [m[0] for _, m in members_of])}:")
+            indent = "  "
+        for position, members in members_of:
+            parts = [writer.expression(each, 1, n == 0) for n, each in enumerate(members)]
+            writer.lines.append(
+                f"{indent}if {' and '.join(parts) or 'True'}: hits.append({position:d})"
+            )
+    scan: Scan = writer.function([" hits = []", *writer.lines, " hits.sort()", " return hits"])
     return scan
 
 
@@ -53,6 +63,32 @@ def compile_flat(condition: Condition) -> Check:
     writer = _Writer()
     flat: Check = writer.function([f" return {writer.expression(condition, 1, False)}"])
     return flat
+
+
+def _asks(members: Sequence[Condition]) -> tuple[str, str] | None:
+    """What the first test of a rule asks of which key of the facts; None if it is not simple."""
+    test = members[0] if members else None
+    if not isinstance(test, Test) or not test.values:
+        return None
+    if test.operator in ("moreThan", "lessThan", "between"):
+        if test.operator == "between" and (len(test.values) > 1 or _is_empty(test.values[0])):
+            return None
+        return "#" + test.attribute.name, test.operator
+    key = text_key(test.attribute)
+    if key[0] == "=":
+        return None
+    if test.operator in ("equals", "in"):
+        return key, "in"
+    if test.operator == "like" and len(test.values) == 1 and len(test.values[0]) == 2:
+        head, tail = test.values[0]
+        if not (head and tail):
+            return key, "starts" if head else "ends"
+    return None
+
+
+def _is_empty(span: tuple[Any, Any]) -> bool:
+    low, high = span
+    return bool(low > high)
 
 
 class _Writer:
@@ -73,6 +109,23 @@ class _Writer:
             return f"facts[{self.constant(key)}]"
         name = self.reads[key] = f"a{len(self.reads)}"
         return name
+
+    def any_of(self, asked: tuple[str, str], tests: Sequence[Any]) -> str:
+        """The text of one test that is true wherever one of these is."""
+        key, question = asked
+        read = self.read(key, first=True)
+        values = [value for test in tests for value in test.values]
+        if question == "in":
+            return f"{read} in {self.constant(frozenset(values))}"
+        if question in ("starts", "ends"):
+            ends = tuple(head or tail for head, tail in values)
+            return f"{read} is not None and {read}.{question}with({self.constant(ends)})"
+        if question == "moreThan":
+            return f"{read} > {self.constant(min(values))}"
+        if question == "lessThan":
+            return f"{read} < {self.constant(max(values))}"
+        low, high = min(low for low, _ in values), max(high for _, high in values)
+        return f"{self.constant(low)} <= {read} <= {self.constant(high)}"
 
     def expression(self, condition: Condition, depth: int, first: bool) -> str:
         """The condition as text of an expression."""

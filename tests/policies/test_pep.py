@@ -17,6 +17,7 @@ from policies.enforcement.defaults import Defaults
 from policies.enforcement.pep import PolicyEnforcer
 from policies.enforcement.pip import InformationPoint
 from policies.enforcement.snapshot import EMPTY_SNAPSHOT, make_snapshot
+from policies.engine.attributes import READERS, SHARED, Facts
 
 BOB = Speaker("s1", "runtime://a.com/1", identity=Identity("google", "1", "bob@a.com"))
 COMPONENT = Speaker("", "", Origin.COMPONENT)
@@ -352,3 +353,72 @@ def test_repetition_is_bounded(monkeypatch):
     for number in range(10):
         assert point.enforce(to=f"hyperty://b.com/{number}").auth
     assert len(point.pep._repeated) <= 3
+
+
+def passing(point, speaker=BOB, **message):
+    """Whether a message passes, and whether that had to be worked out."""
+    before = point.pep.evaluated
+    return point.enforce(speaker=speaker, **message).passes, point.pep.evaluated > before
+
+
+def test_what_is_decided_by_domains_is_decided_once_for_all_addresses_of_them():
+    point = Point(deny({"dstSPDomain": {"equals": "bad.com"}}))
+    assert passing(point) == (True, True)
+    assert passing(point, **{"from": "hyperty://a.com/9", "to": "hyperty://b.com/8"}) == (
+        True,
+        False,
+    )
+    other = [
+        {"to": "hyperty://c.com/2"},
+        {"to": "comm://b.com/2"},
+        {"from": "hyperty://z.com/1"},
+        {"from": "runtime://a.com/1"},
+        {"type": "read"},
+        {"to": "b.com"},
+        {"to": "b.com/2"},
+    ]
+    for message in other:
+        assert passing(point, **message) == (True, True), message
+    eve = replace(BOB, identity=Identity("google", "2", "eve@a.com"))
+    assert passing(point, speaker=eve) == (True, True)
+    assert passing(point, to="hyperty://bad.com/2") == (False, True)
+    assert passing(point, to="hyperty://bad.com/2") == (False, True)
+
+
+def test_what_is_decided_by_an_address_is_decided_for_each():
+    point = Point(deny({"msgTo": {"like": "*/secret"}}))
+    assert passing(point) == (True, True)
+    assert passing(point) == (True, False)
+    assert passing(point, to="hyperty://b.com/3") == (True, True)
+    assert passing(point, to="hyperty://b.com/secret") == (False, True)
+
+
+@pytest.mark.parametrize("name", sorted({each.lstrip("#") for each in READERS} - SHARED))
+def test_what_may_differ_within_a_domain_is_not_decided_by_domains(name):
+    rules = [permit({name: {"exists": there}}, id=f"R{there}") for there in (True, False)]
+    point = Point(*rules)
+    point.enforce()
+    assert all(key[0] == "hyperty://a.com/1" for key in point.pep._repeated)
+
+
+@pytest.mark.parametrize("name", sorted(SHARED & set(READERS)))
+def test_what_domains_share_is_the_same_for_two_addresses_of_them(name):
+    two = [
+        Facts(parsed(**ends, id=id_, body={"value": id_}), BOB, IN, ends["to"], Point().pep.around)
+        for id_, ends in enumerate(
+            (
+                {"from": "hyperty://a.com/1", "to": "comm://b.com/2"},
+                {"from": "hyperty://a.com/x/sm", "to": "comm://b.com/y/children/z"},
+            )
+        )
+    ]
+    assert two[0][name] == two[1][name]
+
+
+def test_decisions_by_domain_and_by_address_are_bounded_together(monkeypatch):
+    monkeypatch.setattr("policies.enforcement.pep.MAX_REPEATED", 3)
+    for rule in (permit(), permit({"msgTo": {"exists": True}})):
+        point = Point(rule)
+        for number in range(10):
+            assert point.enforce(to=f"hyperty://{number}.com/1").auth
+            assert 1 <= len(point.pep._repeated) <= 3

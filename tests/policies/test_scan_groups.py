@@ -1,0 +1,87 @@
+"""Rules whose first tests ask the same stand behind one test for all, which changes no decision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from policies.authoring.cases import facts_of
+from policies.engine.attributes import Facts, Untold
+from policies.engine.conditions import compile_condition
+from policies.engine.documents import read_document
+from policies.engine.language import CannotEvaluate, Condition
+from policies.engine.scan import compile_scan
+
+SECOND = {"actionType": {"equals": "create"}}
+FIRST = {
+    "equals": [{"srcUsername": {"equals": f"u{n}@x.com"}} for n in range(6)],
+    "in": [{"srcUsername": {"in": [f"u{n}@x.com", f"v{n}@x.com"]}} for n in range(6)],
+    "begins": [{"srcUsername": {"like": f"u{n}*"}} for n in range(6)],
+    "ends": [{"srcUsername": {"like": f"*{n}@x.com"}} for n in range(6)] + [
+        {"srcUsername": {"like": "*"}}
+    ],
+    "more": [{"bytes": {"moreThan": n * 10}} for n in range(1, 6)],
+    "less": [{"bytes": {"lessThan": n * 10}} for n in range(1, 6)],
+    "between": [{"bytes": {"between": f"{n * 10} {n * 10 + 5}"}} for n in range(1, 6)],
+}  # fmt: skip
+USERS = ["u3@x.com", "v3@x.com", "u9@y.com", "", None]
+SIZES = [None, 0, 10, 12, 20, 25, 38, 50, 1_000]
+
+
+def conditions() -> list[Condition]:
+    """One of each kind in turn, so that those that belong together do not stand together."""
+    raws: list[dict[str, Any]] = []
+    for turn in range(7):
+        for tests in FIRST.values():
+            if turn < len(tests):
+                raws += [tests[turn], {"allOf": [tests[turn], SECOND]}]
+    rules = [{"effect": "permit", "condition": raw} for raw in raws]
+    (read,) = read_document([{"policies": [{"rules": rules}]}])
+    return [rule.condition for rule in read.policies[0].rules]
+
+
+def facts(type_: str, user: Any, size: Any) -> Facts:
+    found = facts_of({"type": type_})
+    found.give({"srcUsername": user})
+    found["bytes"] = size
+    return found
+
+
+@pytest.mark.parametrize("type_", ["create", "read"])
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("size", SIZES)
+def test_those_found_are_those_that_hold_one_by_one(type_: str, user: Any, size: Any) -> None:
+    rules = list(enumerate(conditions()))
+    known = facts(type_, user, size)
+    holding = [at for at, condition in rules if compile_condition(condition)(known)]
+    assert compile_scan(rules)(known) == holding
+
+
+def test_a_value_that_cannot_be_told_is_raised_as_by_one_of_the_rules() -> None:
+    rules = list(enumerate(conditions()))
+    for name in ("srcUsername", "bytes"):
+        known = facts("read", "u1@x.com", 5)
+        known[name] = Untold("not known")
+        with pytest.raises(CannotEvaluate):
+            compile_scan(rules)(known)
+
+
+def test_a_group_that_cannot_hold_is_passed_over_by_one_test() -> None:
+    asked = []
+
+    class Text(str):
+        __slots__ = ()
+
+        def endswith(self, ends: Any, *rest: Any) -> bool:
+            asked.append(ends)
+            return super().endswith(ends, *rest)
+
+    raws = [{"srcUsername": {"like": f"*@spam-{n}.example"}} for n in range(100)]
+    rules = [{"effect": "deny", "condition": raw} for raw in raws]
+    (read,) = read_document([{"policies": [{"rules": rules}]}])
+    scan = compile_scan(list(enumerate(rule.condition for rule in read.policies[0].rules)))
+    known = facts_of({"type": "create"})
+    known["srcUsername"] = Text("bob@good.example")
+    assert scan(known) == []
+    assert len(asked) == 1
