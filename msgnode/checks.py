@@ -36,6 +36,7 @@ from msgnode.sessions.session import READER_PATIENCE
 
 RESUME_WORDS = ("always", "when-idle", "with-proof")
 MODES = ("anonymous", "identified", "strict")
+MODES_OF_DOMAINS = (*MODES, "refused")
 ACCESS_WORDS = ("open", "read-open", "account")
 SERVERS = ("daphne", "uvicorn")
 MAY_BE_ZERO = frozenset(
@@ -83,13 +84,22 @@ def _words() -> Iterator[CheckMessage]:
             hint=f"It is one of {', '.join(RESUME_WORDS)}.",
             id="msgnode.E003",
         )
-    for named in (settings.ADMISSION, *settings.ADMISSION_DOMAINS.values()):
-        if named not in MODES:
+    for named, words in (
+        *((each, MODES_OF_DOMAINS) for each in settings.ADMISSION_DOMAINS.values()),
+        (settings.ADMISSION, MODES),
+    ):
+        if named not in words:
             yield Error(
                 f"ADMISSION or ADMISSION_DOMAINS says {named!r}.",
-                hint=f"It is one of {', '.join(MODES)}.",
+                hint=f"It is one of {', '.join(words)}.",
                 id="msgnode.E020",
             )
+    if settings.ADMISSION_DOMAINS.get(settings.DOMAIN) == MODES_OF_DOMAINS[-1]:
+        yield Error(
+            "ADMISSION_DOMAINS refuses the node's own domain.",
+            hint="It is about visitors: name their domains, or * for all others.",
+            id="msgnode.E020",
+        )
     if wrong := [name for name in settings.ALLOCATION_SCHEMES if not _SCHEME.fullmatch(name)]:
         yield Error(
             f"ALLOCATION_SCHEMES names {', '.join(map(repr, wrong))}.",
