@@ -135,6 +135,10 @@ def _limits() -> Iterator[CheckMessage]:
         least = "zero or more" if name in MAY_BE_ZERO else "more than zero"
         if value < 0 or (value == 0 and name not in MAY_BE_ZERO) or value != value:
             yield Error(f"{name} is {value}.", hint=f"It is {least}.", id="msgnode.E004")
+    for name, value in settings.VISITORS.items():
+        if not value >= 0:
+            text = f"A limit of visitors, {name}, is {value}."
+            yield Error(text, hint="It is zero or more.", id="msgnode.E004")
     for low, high in _ORDER:
         if limits[low] >= limits[high]:
             yield Error(

@@ -31,6 +31,7 @@ from msgnode.qos.service import QosService
 from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.manager import SessionManager
+from msgnode.sessions.visitors import Visitors
 from msgnode.storage.writer import GroupWriter
 from msgnode.traffic.recorder import ParquetRecorder
 from msgnode.workers.cluster import Cluster
@@ -70,6 +71,8 @@ class MeasuredNode(Protocol):
     def enforcer(self) -> Evaluating: ...
     @property
     def guard(self) -> ResponseGuard: ...
+    @property
+    def visitors(self) -> Visitors: ...
     @property
     def cluster(self) -> Cluster | None: ...
     @property
@@ -223,6 +226,7 @@ class NodeCollector(Collector):
             yield from connector_figures.mqtt(node.mqtt)
         if node.invitations is not None:
             yield from connector_figures.invitations(node.invitations)
+        yield from peer_figures.visitors(node.visitors)
         if node.federation is not None:
             yield from peer_figures.peers(node.federation)
         yield from connector_figures.qos(node.qos)

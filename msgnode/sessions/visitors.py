@@ -31,7 +31,7 @@ from . import budgets
 from .rules import CloseCode
 from .session import LiveSession
 
-EVERY = 5.0
+EVERY = 1.0
 """Seconds between two looks at how long visits last."""
 _AT_ONCE = 500
 _PAUSE = 0.002
