@@ -24,6 +24,7 @@ from msgnode.devices.push import PushWakeups
 from msgnode.devices.webhook import Webhooks
 from msgnode.federation.service import Federation
 from msgnode.identity.service import IdentityService
+from msgnode.monitoring.domain_watch import DomainWatch
 from msgnode.monitoring.sampler import Sampler
 from msgnode.monitoring.session_watch import SessionWatch
 from msgnode.monitoring.tracer import Tracer
@@ -73,6 +74,8 @@ class MeasuredNode(Protocol):
     def guard(self) -> ResponseGuard: ...
     @property
     def visitors(self) -> Visitors: ...
+    @property
+    def domain_watch(self) -> DomainWatch: ...
     @property
     def cluster(self) -> Cluster | None: ...
     @property

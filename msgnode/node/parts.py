@@ -39,6 +39,7 @@ from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.service import IdentityService
 from msgnode.invitations.endpoints import LEFT
 from msgnode.monitoring import alarm_rules, peer_queries
+from msgnode.monitoring.domain_watch import DomainWatch
 from msgnode.policy.service import PolicyService
 from msgnode.qos.service import QosService
 from msgnode.redis.directory import Directory
@@ -259,6 +260,7 @@ class Parts:
         self.federation = federation.federation(self.epoch, self.table, *carried_by, *kept_by)
         if self.federation is not None:
             self.subscriptions.abroad = self.federation.observers
+        self.domain_watch = DomainWatch(self.worker, self.visitors, self.federation)
         self.monitoring = Monitoring(
             self,
             self.me,

@@ -62,9 +62,9 @@ class Hosts:
         url = f"runtime://{domain}/{uuid.uuid4().hex}"
         return client, await client.ask("open", SESSION, body, sender=url)
 
-    def rows(self, sql: str) -> list[Any]:
+    def rows(self, sql: str, *values: str) -> list[Any]:
         with closing(sqlite3.connect(self.database, timeout=20)) as database:
-            return database.execute(sql).fetchall()
+            return database.execute(sql, values).fetchall()
 
     def write(self, sql: str, rows: list[Any]) -> None:
         with closing(sqlite3.connect(self.database, timeout=20)) as database, database:
@@ -296,9 +296,9 @@ async def test_case_93_others_hear_while_a_visitor_reads_nothing(hosts: Hosts) -
         body = {"value": number, "fill": "x" * 200_000}
         await reporter.send("update", f"{room}/changes", body, sender=room)
         assert (await reader.expect(type="update"))["body"]["value"] == number
-    held = f"SELECT state FROM msgnode_session WHERE runtime_url = '{frozen.runtime_url}'"
+    held = "SELECT state FROM msgnode_session WHERE runtime_url = ?"
     async with asyncio.timeout(30):
-        while hosts.rows(held) == [("open",)]:
+        while hosts.rows(held, frozen.runtime_url) == [("open",)]:
             await eventually()
     assert await reporter.allocate()
 
