@@ -68,7 +68,9 @@ def test_the_list_of_sessions_marks_visitors_and_finds_those_of_a_domain(
     operator: Client, asked: str, found: set[str]
 ) -> None:
     page = operator.get(SESSIONS + asked).content.decode()
-    assert {name for name in ("one", "two", "three", "gone", "home") if f"/{name}-" in page} == found
+    assert {
+        name for name in ("one", "two", "three", "gone", "home") if f"/{name}-" in page
+    } == found
     row = page.partition("result_list")[2]
     assert row.count("field-visitor") == len(found)
 

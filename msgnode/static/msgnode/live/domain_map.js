@@ -11,6 +11,7 @@ const MOST = 12; // of each side
 const ROW = 64;
 const BOX = { width: 270, height: 50 };
 const NARROW = 860; // px
+const LANES = { well: 12, fault: 20, visitors: 28 }; // px before the box, where all stand in one column
 
 export class DomainMap {
   #place;
@@ -48,7 +49,7 @@ export class DomainMap {
     const width = isNarrow ? Math.max(260, this.#place.clientWidth) : 900;
     const height = isNarrow ? (rows + 1) * ROW + 8 : Math.max(rows, 2) * ROW;
     this.#svg = make("svg", { viewBox: `0 0 ${width} ${height}`, class: "domains-map", role: "group", "aria-label": `${this.#domain} and the domains that it meets` });
-    const own = isNarrow ? { x: (width - BOX.width) / 2, y: 4 } : { x: (width - BOX.width) / 2, y: (height - BOX.height) / 2 };
+    const own = isNarrow ? { x: 4, y: 4 } : { x: (width - BOX.width) / 2, y: (height - BOX.height) / 2 };
     const edges = make("g", { "aria-hidden": "true" });
     this.#svg.append(edges);
     const side = (all, at) => all.forEach((each, index) => this.#box(each, at(index), own, edges, isNarrow));
@@ -68,7 +69,7 @@ export class DomainMap {
   }
 
   #box(each, at, own, edges, isNarrow) {
-    const edge = make("path", { class: "domains-line", d: way(at, own, isNarrow), fill: "none" });
+    const edge = make("path", { class: "domains-line", d: way(at, own, isNarrow ? LANES[each.kind] : 0), fill: "none" });
     edges.append(edge);
     const holder = each.url ? make("a", { href: each.url }) : make("g", { role: "img" });
     holder.dataset.key = each.key;
@@ -93,11 +94,8 @@ export class DomainMap {
 }
 
 /** From the middle of this node's side to the domain's. */
-function way(at, own, isNarrow) {
-  if (isNarrow) {
-    const [x, y] = [own.x + 16 > at.x - 12 ? at.x - 12 : own.x + 16, at.y + BOX.height / 2];
-    return `M ${Math.max(4, x)} ${own.y + BOX.height} V ${y} H ${at.x}`;
-  }
+function way(at, own, lane) {
+  if (lane) return `M ${at.x - lane} ${own.y + BOX.height / 2} V ${at.y + BOX.height / 2} H ${at.x}`;
   const isLeft = at.x < own.x;
   const from = isLeft ? own.x : own.x + BOX.width;
   const to = isLeft ? at.x + BOX.width : at.x;
