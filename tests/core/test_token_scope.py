@@ -60,7 +60,7 @@ def test_no_token_crosses_by_being_odd(said: object) -> None:
     assert not may_cross(json.dumps(said).encode(), HERE, THERE)
 
 
-def test_case_91_a_visitor_at_an_address_of_this_domain_is_not_shown_a_token_of_it() -> None:
+def test_a_visitor_at_an_address_of_this_domain_is_not_shown_a_token_of_it() -> None:
     text = json.dumps(token("a.example")).encode()
     home, visitor = "runtime://a.example/1", "runtime://b.example/1"
     assert may_cross(text, HERE, "hyperty://a.example/2", [home])

@@ -101,7 +101,7 @@ def test_the_mode_is_that_of_the_domain_of_origin() -> None:
     assert modes.of("runtime://msg-node.b.example/1") is Mode.STRICT
 
 
-def test_case_88_the_star_stands_for_visitors_that_are_not_named() -> None:
+def test_the_star_stands_for_visitors_that_are_not_named() -> None:
     words = {"*": "refused", "b.example": "identified", "c.example": "refused"}
     modes = admission_policy.read("strict", words, "a.example")
     of = {name: modes.of(f"runtime://{name}.example/1") for name in "abcd"}

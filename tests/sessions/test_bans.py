@@ -43,7 +43,7 @@ def test_a_ban_meets_whom_it_names(ban, who, is_met):
     assert met(ban, **who) is is_met
 
 
-def test_case_90_a_ban_of_a_domain_meets_its_runtimes_and_not_its_node():
+def test_a_ban_of_a_domain_meets_its_runtimes_and_not_its_node():
     ban = BanList([Ban("domain", "b.example")])
     for url in ("runtime://b.example/1", "hyperty-runtime://B.example/1"):
         assert ban.of_session(url, Speaker("", url), NOW)

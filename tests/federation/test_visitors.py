@@ -1,7 +1,7 @@
 """Visitors of a real node, who lie, flood, come without end, freeze and change the worker.
 
 One pair of workers on one Redis for most tests. What a worker decides by itself is in
-tests/sessions/test_visitors.py.
+test_visits.py.
 """
 
 from __future__ import annotations
@@ -375,3 +375,34 @@ async def test_case_80_policies_know_a_visitor_as_foreign_and_of_no_peer(
         await visitor.send("response", asked["from"], {"code": 200}, id=asked["id"])
         assert code(await home.answer("q")) == 200
         assert await home.allocate()
+
+
+async def test_cases_87_and_89_a_visitor_of_a_peers_domain_has_its_own_addresses_for_its_time(
+    start_node: Callable[..., Node],
+) -> None:
+    node = start_node(VISITOR_IDLE_SECONDS=0, VISITOR_SECONDS=10, FEDERATION="listed")
+    async with node.ws() as visitor, node.ws() as home:
+        await home.open()
+        await visitor.open("runtime://peer.example/v")
+        named = "hyperty://peer.example/1"
+        await visitor.send("create", home.runtime_url, {"value": 1}, sender=named)
+        assert (await home.expect(type="create"))["from"] == named
+        await asyncio.to_thread(node.manage, "shell", "-c", PEER)
+        async with asyncio.timeout(20):
+            other = "hyperty://peer.example/2"
+            while code(await visitor.ask("create", ALLOCATION, sender=other)) != 403:
+                await eventually()
+        own = f"{visitor.runtime_url}/registry"
+        await visitor.send("create", home.runtime_url, {"value": 2}, sender=own)
+        assert (await home.expect(type="create", sender=own))["body"]["value"] == 2
+        assert await visitor.close_code() == 1000
+        assert await home.allocate()
+
+
+PEER = """
+from msgnode.federation import store
+from msgnode.models import Peer
+from msgnode.storage.control import post
+Peer.objects.create(domain="peer.example", decision="approved", approved_digest="1" * 64)
+post(store.CHANGED)
+"""
