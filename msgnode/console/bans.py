@@ -60,9 +60,7 @@ class BanForm(forms.ModelForm):
             fault = runtime_url_fault(value)
         elif kind == Ban.Kind.DOMAIN:
             value = addresses.home_domain(value)
-            fault = crossing.domain_fault(value)
-            if value == addresses.home_domain(settings.DOMAIN):
-                fault = "is this node's own domain"
+            fault = visitors_domain_fault(value)
         if fault:
             self.add_error("value", f"This {fault}.")
             return cleaned
@@ -71,6 +69,13 @@ class BanForm(forms.ModelForm):
         if met > ENDS_UNASKED and not cleaned.get("confirmed") and "value" in self.changed_data:
             self.add_error("confirmed", f"This ban ends {met:,} sessions now. Is that meant?")
         return cleaned
+
+
+def visitors_domain_fault(domain: str) -> str:
+    """Why there can be no visitors of a domain, "" if there can."""
+    if domain == addresses.home_domain(settings.DOMAIN):
+        return "is this node's own domain"
+    return crossing.domain_fault(domain)
 
 
 def sessions_met(kind: str, value: str) -> int:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+import msgspec
 import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
+from msgnode.console import definitions
 from msgnode.console.operator_actions import fill_pool
 from msgnode.console.roles import OPERATOR, VIEWER
 from msgnode.models import AddressPool, Allocation, Ban, ControlMessage, PoolAddress, Session
@@ -148,3 +150,23 @@ def test_addresses_of_a_pool_are_for_visitors_or_for_this_domains_runtimes(
     listed = operator.get("/admin/msgnode/pooladdress/?for_visitors__exact=1").content.decode()
     assert "sip:guest@localhost" in listed
     assert "sip:user@localhost" not in listed
+
+
+def test_what_is_defined_of_visitors_is_taken_to_another_node() -> None:
+    pool = AddressPool.objects.create(scheme="sip")
+    fill_pool(pool, ["sip:user@localhost"])
+    fill_pool(pool, ["sip:guest@localhost"], True)
+    AddressPool.objects.create(scheme="tel")
+    Ban.objects.create(kind="domain", value="b.example", reason="test")
+    document = msgspec.json.encode(definitions.collect())
+    assert document.count(b"for_visitors") == 1, "an older version reads pools without such"
+    AddressPool.objects.all().delete()
+    Ban.objects.all().delete()
+    found = definitions.read(document)
+    assert definitions.faults(found) == []
+    definitions.take_in(found, "test")
+    kept = dict(PoolAddress.objects.values_list("address", "for_visitors"))
+    assert kept == {"sip:user@localhost": False, "sip:guest@localhost": True}
+    assert Ban.objects.get().value == "b.example"
+    found.bans[0].value = "localhost"
+    assert "own domain" in definitions.faults(found)[0]
