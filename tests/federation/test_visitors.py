@@ -380,17 +380,14 @@ async def test_case_80_policies_know_a_visitor_as_foreign_and_of_no_peer(
 async def test_cases_87_and_89_a_visitor_of_a_peers_domain_has_its_own_addresses_for_its_time(
     start_node: Callable[..., Node],
 ) -> None:
-    node = start_node(VISITOR_IDLE_SECONDS=0, VISITOR_SECONDS=10, FEDERATION="listed")
+    node = start_node(VISITOR_IDLE_SECONDS=0, VISITOR_SECONDS=12, FEDERATION="listed")
+    node.manage("shell", "-c", PEER)
     async with node.ws() as visitor, node.ws() as home:
         await home.open()
         await visitor.open("runtime://peer.example/v")
         named = "hyperty://peer.example/1"
-        await visitor.send("create", home.runtime_url, {"value": 1}, sender=named)
-        assert (await home.expect(type="create"))["from"] == named
-        await asyncio.to_thread(node.manage, "shell", "-c", PEER)
-        async with asyncio.timeout(20):
-            other = "hyperty://peer.example/2"
-            while code(await visitor.ask("create", ALLOCATION, sender=other)) != 403:
+        async with asyncio.timeout(20):  # until the worker has read that it is a peer
+            while code(await visitor.ask("read", "domain://idm.localhost", sender=named)) != 403:
                 await eventually()
         own = f"{visitor.runtime_url}/registry"
         await visitor.send("create", home.runtime_url, {"value": 2}, sender=own)
