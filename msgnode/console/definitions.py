@@ -59,8 +59,8 @@ def collect(parts: tuple[str, ...] = PARTS) -> Definitions:
     if "pools" in parts:
         for pool in AddressPool.objects.order_by("scheme"):
             held: dict[bool, list[str]] = {False: [], True: []}
-            rows = pool.addresses.order_by("address")
-            for address, is_for_visitors in rows.values_list("address", "for_visitors"):
+            lent = pool.addresses.order_by("address").values_list("address", "for_visitors")
+            for address, is_for_visitors in lent:
                 held[is_for_visitors].append(address)
             for_visitors = held[True] or msgspec.UNSET
             found.pools.append(PoolDefinition(pool.scheme, held[False], pool.note, for_visitors))
