@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("msgnode", "0018_peer_figures"),
+        ("msgnode", "0019_withdrawn_invitations"),
     ]
 
     operations = [
