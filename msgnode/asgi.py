@@ -63,6 +63,7 @@ def websockets(node: Node) -> URLRouter:
             path("admin/live/", live),
             path("admin/live/session/<uuid:session>/", live),
             path("admin/live/traces/", live, {"is_traces": True}),
+            path("admin/live/domains/", live, {"is_domains": True}),
             re_path("", _refuse),
         ]
     )

@@ -36,6 +36,7 @@ from msgnode.sessions.session import READER_PATIENCE
 
 RESUME_WORDS = ("always", "when-idle", "with-proof")
 MODES = ("anonymous", "identified", "strict")
+MODES_OF_DOMAINS = (*MODES, "refused")
 ACCESS_WORDS = ("open", "read-open", "account")
 SERVERS = ("daphne", "uvicorn")
 MAY_BE_ZERO = frozenset(
@@ -83,13 +84,22 @@ def _words() -> Iterator[CheckMessage]:
             hint=f"It is one of {', '.join(RESUME_WORDS)}.",
             id="msgnode.E003",
         )
-    for named in (settings.ADMISSION, *settings.ADMISSION_DOMAINS.values()):
-        if named not in MODES:
+    for named, words in (
+        *((each, MODES_OF_DOMAINS) for each in settings.ADMISSION_DOMAINS.values()),
+        (settings.ADMISSION, MODES),
+    ):
+        if named not in words:
             yield Error(
                 f"ADMISSION or ADMISSION_DOMAINS says {named!r}.",
-                hint=f"It is one of {', '.join(MODES)}.",
+                hint=f"It is one of {', '.join(words)}.",
                 id="msgnode.E020",
             )
+    if settings.ADMISSION_DOMAINS.get(settings.DOMAIN) == MODES_OF_DOMAINS[-1]:
+        yield Error(
+            "ADMISSION_DOMAINS refuses the node's own domain.",
+            hint="It is about visitors: name their domains, or * for all others.",
+            id="msgnode.E020",
+        )
     if wrong := [name for name in settings.ALLOCATION_SCHEMES if not _SCHEME.fullmatch(name)]:
         yield Error(
             f"ALLOCATION_SCHEMES names {', '.join(map(repr, wrong))}.",
@@ -125,6 +135,10 @@ def _limits() -> Iterator[CheckMessage]:
         least = "zero or more" if name in MAY_BE_ZERO else "more than zero"
         if value < 0 or (value == 0 and name not in MAY_BE_ZERO) or value != value:
             yield Error(f"{name} is {value}.", hint=f"It is {least}.", id="msgnode.E004")
+    for name, value in settings.VISITORS.items():
+        if not value >= 0:
+            text = f"A limit of visitors, {name}, is {value}."
+            yield Error(text, hint="It is zero or more.", id="msgnode.E004")
     for low, high in _ORDER:
         if limits[low] >= limits[high]:
             yield Error(

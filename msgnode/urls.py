@@ -5,6 +5,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path, re_path
 from django.views.generic import RedirectView
 
+from msgnode.console.domains import domains
 from msgnode.console.runtimes import RuntimesPage
 from msgnode.console.search import search
 from msgnode.console.status import StatusView
@@ -40,6 +41,7 @@ urlpatterns = [
     path("api/messages", asyncapi.page, name="messages"),
     path("api/v1/status", StatusView.as_view(), name="status"),
     path("api/v1/", include("msgnode.console.peers_api")),
+    path("api/v1/", include("msgnode.console.visitors_api")),
     path("api/v1/", include("spark.urls")),
     path("login/", Login.as_view(), name="login"),
     path("login/password/", PasswordChange.as_view(), name="password"),
@@ -49,6 +51,7 @@ urlpatterns = [
     path("admin/login/", console_login),  # before the console's own, which has no brake
     path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
     path("admin/traces/", traces, name="traces"),
+    path("admin/domains/", domains, name="domains"),
     path("admin/runtimes/", RuntimesPage(asyncapi.document), name="runtimes"),
     path("admin/search/", search),  # before the theme's, which keeps what it has found
     path("admin/", admin.site.urls),

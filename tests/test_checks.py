@@ -45,7 +45,9 @@ def test_the_checks_are_registered(settings: Any) -> None:
         ("ASGI_SERVER", "gunicorn", "msgnode.E008"),
         ("CELERY_BROKER_URL", "redis+cluster://one,two", "msgnode.E024"),
         ("ADMISSION", "nobody", "msgnode.E020"),
+        ("ADMISSION", "refused", "msgnode.E020"),
         ("ADMISSION_DOMAINS", {"a.example": "all"}, "msgnode.E020"),
+        ("ADMISSION_DOMAINS", {"localhost": "refused"}, "msgnode.E020"),
     ],
 )
 def test_a_wrong_value_is_named(settings: Any, name: str, value: object, expected: str) -> None:

@@ -48,6 +48,7 @@ class AllocationComponent(Component):
     ) -> None:
         super().__init__(tuple(f"domain://msg-node.{domain}/{name}" for name in NAMES))
         self.pool_schemes: frozenset[str] = frozenset()
+        self.max_per_visitor = max_per_session
         self.watch_pool: Callable[[str, str], None] = lambda scheme, fault: None
         self._table = table
         self._store = store
@@ -112,11 +113,11 @@ class AllocationComponent(Component):
 
     def check_room(self, session: Listener, number: int) -> None:
         """Raises TooMany if a session may not hold so many addresses more."""
-        if self.held_by(session) + number > self._max_per_session:
-            raise TooMany(
-                f"A session may hold {self._max_per_session} addresses "
-                "(MAX_ALLOCATIONS_PER_SESSION)."
-            )
+        limit, setting, who = self._max_per_session, "MAX_ALLOCATIONS_PER_SESSION", "session"
+        if session.speaker.is_visitor and self.max_per_visitor < limit:
+            limit, setting, who = self.max_per_visitor, "VISITOR_ADDRESSES", "visitor"
+        if self.held_by(session) + number > limit:
+            raise TooMany(f"A {who} may hold {limit} addresses ({setting}).")
 
     def adopt(self, session: Listener, held: dict[str, str]) -> None:
         """A session that holds these is with this worker now; the routing table has them."""
@@ -184,16 +185,19 @@ class AllocationComponent(Component):
         return committed
 
     async def _lend(self, block: rules.Block, caller: Listener) -> Body:
-        committed = self._store.lent(caller, block.scheme, block.key, block.number)
+        is_visitor = caller.speaker.is_visitor
+        committed = self._store.lent(caller, block.scheme, block.key, block.number, is_visitor)
         try:
             lent = await asyncio.shield(committed)
         except asyncio.CancelledError:  # it came too late; what is still lent goes back
             committed.add_done_callback(partial(self._give_back, caller))
             raise
-        except PoolExhausted as fault:
-            self.watch_pool(block.scheme, fault.description)
-            raise
-        self.watch_pool(block.scheme, "")
+        if is_visitor and not lent:
+            raise PoolExhausted(f"The pool of {block.scheme} addresses has none for visitors now.")
+        fault = "" if lent else f"The pool of {block.scheme} addresses is exhausted."
+        self.watch_pool(block.scheme, fault)
+        if fault:
+            raise PoolExhausted(fault)
         if self._table.knows(caller):  # else its end has freed them already
             for address in lent:
                 self.enter(address, block.key, caller)

@@ -67,18 +67,25 @@ class AllocationStore:
         gone = Delete(models.Allocation, uuid.UUID(session.id), addresses)
         return self._writer.submit(gone, result=result)
 
-    def lent(self, session: Listener, scheme: str, key: str, number: int) -> Future[list[str]]:
-        """Lend addresses of a pool. Raises PoolExhausted if it has not that many left."""
+    def lent(
+        self, session: Listener, scheme: str, key: str, number: int, is_visitor: bool = False
+    ) -> Future[list[str]]:
+        """Lend addresses of a pool, those for visitors to visitors alone; none if it has too few.
+
+        That is no failure of the transaction, which others share.
+        """
         lent: list[str] = []
         id_ = uuid.UUID(session.id)
 
         def lend() -> None:
             lent.clear()
             taken = models.Allocation.objects.filter(scheme=scheme).values("address")
-            free = models.PoolAddress.objects.filter(pool__scheme=scheme).exclude(address__in=taken)
+            all_ = models.PoolAddress.objects.filter(pool__scheme=scheme, for_visitors=is_visitor)
+            free = all_.exclude(address__in=taken)
             lent.extend(free.values_list("address", flat=True)[:number])
             if len(lent) < number:
-                raise PoolExhausted(f"The pool of {scheme} addresses is exhausted.")
+                lent.clear()
+                return
             models.Allocation.objects.bulk_create(
                 models.Allocation(
                     address=address,

@@ -72,6 +72,16 @@ class LastOwnerCache:
         if now > self._most or self._most not in self._by_number:
             self._most = now
 
+    def owned_by(self, address: str, speaker: Speaker) -> bool:
+        """Whether a speaker's subject held the address last, or one above it."""
+        identity = speaker.identity
+        if identity is None or not self._owners:
+            return False
+        mine = (identity.issuer, identity.subject)
+        return any(
+            self._owners.get(each) == mine for each in (address, *addresses.ancestors(address))
+        )
+
     def allow(self, address: str, speaker: Speaker) -> bool:
         """Whether a speaker may take an address that nobody holds, or one below such a one."""
         if not self._owners:

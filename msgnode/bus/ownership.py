@@ -7,9 +7,10 @@ Rules (docs/reference/messages.md, sections 3, 4 and 11)
 - A session's own are its runtime URL (in both spellings) and everything below it, the addresses it
   holds and everything below them, and any address of its domain that nobody holds.
 - An address that a verified subject held last stays theirs while nobody holds it.
-- Its domain is the node's; that of its runtime URL, or of its verified identity, if that is another
-  (a visitor); and that of an address it was given. Stub addresses (`runtime://<domain>/protostub/…`,
-  `…/p2prequester/…`) stand in the domain they lead to, whoever has the stub.
+- Its domain is that of its runtime URL, the node's or another (a visitor's); that of its verified
+  identity; and that of an address it was given. Of the node's domain a visitor has no more. Stub
+  addresses (`runtime://<domain>/protostub/…`, `…/p2prequester/…`) stand in the domain they lead to,
+  whoever has the stub.
 - Nobody is a component of a node, nor a whole domain. A node of a foreign domain may be that
   domain's.
 - For a foreign domain whose node is a peer, the peer's session speaks: a visitor of that domain has
@@ -99,17 +100,22 @@ class Ownership:
         """
         parsed = addresses.parse(address)
         home = parsed.home or _mailbox_domain(parsed)
-        if not home or home == self._domain or addresses.is_stub(parsed):
+        own = addresses.parse(session.runtime_url).home or self._domain
+        if not home or home == own == self._domain or addresses.is_stub(parsed):
             return
         peer = self._table.peers.get(home)
         if peer is not None and session.runtime_url != peer:
             raise Forbidden(f"{address} is of the domain {home}, whose node speaks for it.")
         identity = speaker.identity
-        if home == addresses.parse(session.runtime_url).home or (
+        if home == own or (
             identity is not None
             and home in (identity.idp_domain.lower(), addresses.parse(identity.user_url).home)
         ):
             return
+        if home == self._domain:
+            if self._last_owners.owned_by(address, session.speaker):
+                return
+            raise Forbidden(f"{address} is of this domain: a visitor has what it was given here.")
         raise Forbidden(f"{address} is of the domain {home}, for which this session cannot speak.")
 
     def follows(self, address: str, owner: Listener | None, session: Listener) -> bool:

@@ -257,7 +257,8 @@ class Pipeline:
                 if "/p2p" in to and message.type == "create" and addresses.is_p2p_stub(to):
                     invite(session, to, found)
                 asserted = speaker.identity is not None
-                frame = message.forwarded(to, decision.auth, asserted, out.body)
+                heard_by = [each.runtime_url for each in found] if message.said.accessToken else ()
+                frame = message.forwarded(to, decision.auth, asserted, out.body, heard_by)
                 path = None
                 if table.shared and session.runtime_url in table.shared:
                     path = self._remember_way_back(message, session, found)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils import timezone
@@ -15,6 +16,7 @@ from unfold.decorators import display
 from unfold.widgets import UnfoldBooleanWidget
 
 from msgnode.core import addresses
+from msgnode.federation import crossing
 from msgnode.models import Ban, Session
 from msgnode.sessions.bans import Ban as Rule
 from msgnode.sessions.bans import BanList, network_fault
@@ -56,6 +58,9 @@ class BanForm(forms.ModelForm):
             value = value if fault else _network_text(value)
         elif kind == Ban.Kind.RUNTIME:
             fault = runtime_url_fault(value)
+        elif kind == Ban.Kind.DOMAIN:
+            value = addresses.home_domain(value)
+            fault = visitors_domain_fault(value)
         if fault:
             self.add_error("value", f"This {fault}.")
             return cleaned
@@ -66,11 +71,20 @@ class BanForm(forms.ModelForm):
         return cleaned
 
 
+def visitors_domain_fault(domain: str) -> str:
+    """Why there can be no visitors of a domain, "" if there can."""
+    if domain == addresses.home_domain(settings.DOMAIN):
+        return "is this node's own domain"
+    return crossing.domain_fault(domain)
+
+
 def sessions_met(kind: str, value: str) -> int:
     """Live sessions that a ban would end."""
     live = Session.objects.filter(state__in=(Session.State.OPEN, Session.State.DETACHED)).order_by()
     if kind == Ban.Kind.RUNTIME:
         return live.filter(runtime_url__in=[value, addresses.runtime_twin(value)]).count()
+    if kind == Ban.Kind.DOMAIN:
+        return live.filter(visits_from=value).count()
     if kind == Ban.Kind.SUBJECT:
         return live.filter(subject=value).count()
     ban = BanList([Rule(kind, value)])

@@ -19,6 +19,7 @@ from msgnode.sessions.rules import runtime_url_fault
 
 from . import operator_actions, pool_import
 from .audit import note
+from .bans import visitors_domain_fault
 
 KIND = "messaging-node definitions"
 PARTS = ("pools", "bans", "subscriptions")
@@ -28,6 +29,7 @@ class PoolDefinition(msgspec.Struct, forbid_unknown_fields=True):
     scheme: str
     addresses: list[str] = []
     note: str = ""
+    for_visitors: list[str] | msgspec.UnsetType = msgspec.UNSET  # older versions know none
 
 
 class BanDefinition(msgspec.Struct, forbid_unknown_fields=True):
@@ -56,8 +58,12 @@ def collect(parts: tuple[str, ...] = PARTS) -> Definitions:
     found = Definitions()
     if "pools" in parts:
         for pool in AddressPool.objects.order_by("scheme"):
-            held = list(pool.addresses.order_by("address").values_list("address", flat=True))
-            found.pools.append(PoolDefinition(pool.scheme, held, pool.note))
+            held: dict[bool, list[str]] = {False: [], True: []}
+            lent = pool.addresses.order_by("address").values_list("address", "for_visitors")
+            for address, is_for_visitors in lent:
+                held[is_for_visitors].append(address)
+            for_visitors = held[True] or msgspec.UNSET
+            found.pools.append(PoolDefinition(pool.scheme, held[False], pool.note, for_visitors))
     if "bans" in parts:
         for ban in Ban.objects.order_by("kind", "value"):
             found.bans.append(BanDefinition(ban.kind, ban.value, ban.reason, ban.expires_at))
@@ -81,7 +87,8 @@ def faults(found: Definitions) -> list[str]:
     """Every reason not to take it in."""
     told: list[str] = []
     for pool in found.pools:
-        lines = pool_import.of_text("\n".join(pool.addresses), pool.scheme)
+        every = [*pool.addresses, *(pool.for_visitors or ())]
+        lines = pool_import.of_text("\n".join(every), pool.scheme)
         told += [f"pool {pool.scheme}, address {fault}" for fault in lines.faults]
     for ban in found.bans:
         fault = _ban_fault(ban)
@@ -100,6 +107,8 @@ def _ban_fault(ban: BanDefinition) -> str:
         return network_fault(ban.value)
     if ban.kind == Ban.Kind.RUNTIME:
         return runtime_url_fault(ban.value)
+    if ban.kind == Ban.Kind.DOMAIN:
+        return visitors_domain_fault(ban.value)
     return "" if ban.value else "is empty"
 
 
@@ -117,7 +126,8 @@ def take_in(found: Definitions, actor: str) -> dict[str, int]:
 
 def _take_pool(pool: PoolDefinition) -> int:
     row, _ = AddressPool.objects.update_or_create(scheme=pool.scheme, defaults={"note": pool.note})
-    return operator_actions.fill_pool(row, pool.addresses)
+    for_visitors = operator_actions.fill_pool(row, pool.for_visitors or [], True)
+    return for_visitors + operator_actions.fill_pool(row, pool.addresses)
 
 
 def _take_ban(ban: BanDefinition, actor: str) -> bool:

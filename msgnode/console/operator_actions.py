@@ -90,19 +90,19 @@ def add_subscription(subscription: Subscription, actor: str) -> None:
     )
 
 
-def fill_pool(pool: AddressPool, addresses: Sequence[str]) -> int:
-    """Put addresses into a pool; how many were new. One that any pool has stays where it is."""
+def fill_pool(pool: AddressPool, addresses: Sequence[str], is_for_visitors: bool = False) -> int:
+    """Put addresses into a pool; how many were new. One that any pool has stays as it is."""
     before = pool.addresses.count()
     for start in range(0, len(addresses), LARGEST_TRANSACTION):
         PoolAddress.objects.bulk_create(
             (
-                PoolAddress(pool=pool, address=address)
+                PoolAddress(pool=pool, address=address, for_visitors=is_for_visitors)
                 for address in addresses[start : start + LARGEST_TRANSACTION]
             ),
             ignore_conflicts=True,
         )
     added = pool.addresses.count() - before
-    if added:
+    if added and not is_for_visitors:
         clear_alarm(POOL_EXHAUSTED, pool.scheme)
     return added
 

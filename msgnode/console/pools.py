@@ -15,7 +15,11 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import display
-from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminTextareaWidget
+from unfold.widgets import (
+    UnfoldAdminFileFieldWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldBooleanWidget,
+)
 
 from msgnode.models import AddressPool, Allocation, PoolAddress
 
@@ -40,6 +44,14 @@ class PoolForm(forms.ModelForm):
         required=False,
         widget=UnfoldAdminFileFieldWidget(),
         help_text="The first column holds the addresses; ranges work here too.",
+    )
+
+    for_visitors = forms.BooleanField(
+        label="For visitors",
+        required=False,
+        widget=UnfoldBooleanWidget,
+        help_text="What is added is lent to runtimes of other domains alone, all else to this "
+        "domain's alone.",
     )
 
     class Meta:
@@ -84,13 +96,13 @@ def _number(addresses: QuerySet[PoolAddress]) -> Coalesce:
 @admin.register(AddressPool)
 class AddressPoolAdmin(AuditedAdmin):
     form = PoolForm
-    list_display = ("scheme", "usage", "free", "note")
+    list_display = ("scheme", "usage", "free", "visitors_free", "note")
     search_fields = ("scheme",)
     readonly_fields = ("usage", "addresses_link")
 
     def get_fields(self, request: HttpRequest, obj: AddressPool | None = None) -> list[str]:
         shown = ["usage", "addresses_link"] if obj is not None else []
-        return ["scheme", "note", *shown, "add", "upload"]
+        return ["scheme", "note", *shown, "add", "upload", "for_visitors"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """The scheme stays: what is lent has it."""
@@ -101,7 +113,12 @@ class AddressPoolAdmin(AuditedAdmin):
         return (
             super()
             .get_queryset(request)
-            .annotate(size=_number(mine), lent=_number(mine.filter(_lent())))
+            .annotate(
+                size=_number(mine),
+                lent=_number(mine.filter(_lent())),
+                for_visitors=_number(mine.filter(for_visitors=True)),
+                lent_to_visitors=_number(mine.filter(_lent(), for_visitors=True)),
+            )
         )
 
     @display(description="lent")
@@ -113,7 +130,13 @@ class AddressPoolAdmin(AuditedAdmin):
 
     @display(description="free", label={"0": "danger"})
     def free(self, pool: Any) -> str:
-        return str(pool.size - pool.lent)
+        """For the runtimes of this domain."""
+        of_all, of_visitors = pool.size - pool.lent, pool.for_visitors - pool.lent_to_visitors
+        return str(of_all - of_visitors)
+
+    @display(description="free for visitors")
+    def visitors_free(self, pool: Any) -> str:
+        return f"{pool.for_visitors - pool.lent_to_visitors} of {pool.for_visitors}"
 
     @display(description="addresses")
     def addresses_link(self, pool: AddressPool) -> SafeString:
@@ -128,12 +151,18 @@ class AddressPoolAdmin(AuditedAdmin):
         found = form.cleaned_data["found"]
         if found:
             actor = request.user.get_username()
-            note(actor, "addresspool.fill", obj, {}, {"first": found[0], "given": len(found)})
-            transaction.on_commit(lambda: self._fill(request, obj, found))
+            note(actor, "addresspool.fill", obj, {}, {
+                "first": found[0], "given": len(found),
+                "for_visitors": form.cleaned_data["for_visitors"],
+            })  # fmt: skip
+            is_for_visitors = form.cleaned_data["for_visitors"]
+            transaction.on_commit(lambda: self._fill(request, obj, found, is_for_visitors))
 
-    def _fill(self, request: HttpRequest, pool: AddressPool, found: list[str]) -> None:
+    def _fill(
+        self, request: HttpRequest, pool: AddressPool, found: list[str], is_for_visitors: bool
+    ) -> None:
         """After the form's transaction, in small ones: SQLite has one writer."""
-        added = operator_actions.fill_pool(pool, found)
+        added = operator_actions.fill_pool(pool, found, is_for_visitors)
         known = len(found) - added
         messages.success(
             request,
@@ -150,8 +179,8 @@ class AddressPoolAdmin(AuditedAdmin):
 
 @admin.register(PoolAddress)
 class PoolAddressAdmin(AuditedAdmin):
-    list_display = ("address", "pool", "is_lent")
-    list_filter = ("pool",)
+    list_display = ("address", "pool", "for_visitors", "is_lent")
+    list_filter = ("pool", "for_visitors")
     list_select_related = ("pool",)
     ordering = ("address",)
     sortable_by = ("address",)

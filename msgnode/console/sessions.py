@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -55,6 +55,27 @@ class HandshakeFilter(DropdownFilter):
         return queryset.filter(handshake=self.value()) if self.value() else queryset
 
 
+class VisitorFilter(DropdownFilter):
+    """Runtimes of this domain, visitors, or those of one other domain."""
+
+    title = "domain"
+    parameter_name = "visitor"
+    ANY, NONE = "any", "none"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        words = [(self.NONE, "this domain's runtimes"), (self.ANY, "visitors")]
+        named = request.GET.get(self.parameter_name, "")[:255]
+        return words if not named or named in dict(words) else [*words, (named, named)]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Session]) -> QuerySet[Session]:
+        wanted = self.value()
+        if not wanted:
+            return queryset
+        if wanted == self.ANY:
+            return queryset.exclude(visits_from="")
+        return queryset.filter(visits_from="" if wanted == self.NONE else wanted.lower())
+
+
 class StateFilter(DropdownFilter):
     """Sessions that live, unless others are asked for: closed ones stay for days."""
 
@@ -75,10 +96,12 @@ class StateFilter(DropdownFilter):
 @admin.register(Session)
 class SessionAdmin(WrittenByTheNode):
     list_display = (
-        "runtime", "state_label", "who", "remote_address", "connects_by", "worker", "opened_at",
+        "runtime", "visitor", "state_label", "who", "remote_address", "connects_by", "worker",
+        "opened_at",
     )  # fmt: skip
     list_filter = (
         StateFilter,
+        VisitorFilter,
         HandshakeFilter,
         ("opened_at", RangeDateTimeFilter),
     )
@@ -87,11 +110,11 @@ class SessionAdmin(WrittenByTheNode):
     search_fields = ("runtime_url",)
     search_help_text = "Runtime URL (its beginning), session id, source address or subject"
     actions = ("end",)
-    actions_detail = ("end_one", "ban_for_an_hour", "ban_runtime", "subscribe_for")
+    actions_detail = ("end_one", "ban_for_an_hour", "ban_runtime", "ban_domain", "subscribe_for")
     change_form_outer_before_template = "console/session_live.html"
     change_form_outer_after_template = "console/session_holdings.html"
     fieldsets: ClassVar[Any] = (
-        (None, {"fields": ("runtime", "id", "state_label", "connects_by")}),
+        (None, {"fields": ("runtime", "id", "visitor", "state_label", "connects_by")}),
         ("Who", {"fields": ("who", "subject", "issuer", "remote_address", "worker")}),
         ("When", {"fields": ("opened_at", "detached_at", "closed_at", "close_reason")}),
     )
@@ -99,6 +122,11 @@ class SessionAdmin(WrittenByTheNode):
     @display(description="runtime URL", ordering="runtime_url")
     def runtime(self, session: Session) -> str:
         return session.runtime_url
+
+    @display(description="visitor", label="info", empty_value="")
+    def visitor(self, session: Session) -> str | None:
+        """That it is one; whose runtime it is stands in its URL."""
+        return "visitor" if session.visits_from else None
 
     @display(description="user", empty_value="not logged in")
     def who(self, session: Session) -> str | None:
@@ -153,6 +181,16 @@ class SessionAdmin(WrittenByTheNode):
             "reason": "for an hour, from the page of its session",
         }
         return redirect(f"{reverse('admin:msgnode_ban_add')}?{urlencode(query)}")
+
+    @action(description="Ban its domain", url_path="ban-domain", permissions=["ban"], icon="domain")
+    def ban_domain(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """To the form of a ban of all visitors of the domain, filled in."""
+        session = self._session(request, object_id)
+        if not session.visits_from:
+            messages.error(request, "It is no visitor: its domain is this node's.")
+            return redirect(_page(object_id))
+        query = urlencode({"kind": "domain", "value": session.visits_from})
+        return redirect(f"{reverse('admin:msgnode_ban_add')}?{query}")
 
     @action(
         description="Add subscription", url_path="subscribe", permissions=["subscribe"], icon="add"

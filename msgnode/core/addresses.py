@@ -85,6 +85,16 @@ def home_domain(domain: str) -> str:
     return lowered
 
 
+def foreign_domain(text: str, home: str) -> str:
+    """The domain of an address if it is another than this one, "" if it has none or this.
+
+    >>> foreign_domain("runtime://B.example/1", "a.example"), foreign_domain("runtime:/1", "a.b")
+    ('b.example', '')
+    """
+    domain = parse(text).home
+    return "" if domain == home else domain
+
+
 def fault(text: str) -> str:
     """Why `text` cannot be an address, or "" if it can. Meant for the answer to its sender."""
     if not text:

@@ -151,7 +151,9 @@ ERRORS: Mapping[int, HttpError] = {
 CLOSE_CODES: Mapping[int, Explanation] = {
     1000: Explanation(
         "Closed as asked",
-        "The runtime has sent `close`; its session has ended, and what it held is free.",
+        "The runtime has sent `close`, or is of another domain and its visit is over, because "
+        "nothing passed for long or it has lasted for its time. Its session has ended, and what it "
+        "held is free.",
         "Nothing. To begin again, open a new session.",
     ),
     1002: Explanation(

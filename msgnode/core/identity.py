@@ -63,6 +63,11 @@ class Speaker:
     identity: Identity | None = None
     peer: str = ""
 
+    @property
+    def is_visitor(self) -> bool:
+        """Whether it is a runtime of another domain that has come here itself."""
+        return self.origin is Origin.FOREIGN and not self.peer
+
     def is_same_subject(self, other: Speaker) -> bool:
         """Whether both have a verified identity and it is one and the same."""
         mine, theirs = self.identity, other.identity

@@ -18,6 +18,7 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -123,7 +124,12 @@ class Message(msgspec.Struct, eq=False, gc=False):
         )  # fmt: skip
 
     def forwarded(
-        self, to: str, auth: bool, asserted: bool = False, body: bytes | None = None
+        self,
+        to: str,
+        auth: bool,
+        asserted: bool = False,
+        body: bytes | None = None,
+        listeners: Iterable[str] = (),
     ) -> bytes:
         """The frame for one recipient, with the node's marks.
 
@@ -134,10 +140,11 @@ class Message(msgspec.Struct, eq=False, gc=False):
             auth: whether a policy permitted the message.
             asserted: whether the sender's identity is verified.
             body: what stands in for the body, where a policy has rewritten it.
+            listeners: the runtime URLs of those who hear it, which may be visitors.
 
         Returns:
             The frame as it came but for the marks, and without what may not leave for the
-            recipient's domain.
+            recipient's domain, or for that of a listener.
         """
         said = self.said
         if (
@@ -157,7 +164,9 @@ class Message(msgspec.Struct, eq=False, gc=False):
                 body = self.body
             else:
                 said = _read(body)
-            crosses = said.accessToken is EMPTY or may_cross(said.accessToken, self.sender, to)
+            crosses = said.accessToken is EMPTY or may_cross(
+                said.accessToken, self.sender, to, listeners
+            )
             whole = self._whole
             if whole is not None and body is whole.body:
                 return whole._copy_for(to, auth, asserted, crosses, said)

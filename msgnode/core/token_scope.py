@@ -10,6 +10,7 @@ audience is made up opens nothing where it arrives.
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,21 +21,24 @@ from . import addresses
 _decode = msgspec.json.Decoder().decode
 
 
-def may_cross(token: bytes, sender: str, to: str) -> bool:
+def may_cross(token: bytes, sender: str, to: str, listeners: Iterable[str] = ()) -> bool:
     """Whether an access token may go from one address to the other.
 
-    It may within one domain, and to a domain it names as its audience.
+    It may within one domain, and to a domain it names as its audience. An address of a domain may
+    be a visitor's, whose runtime is of another.
 
     Args:
         token: as JSON, a text or an object around one.
         sender: the address it is sent from.
         to: the recipient's address.
+        listeners: the runtime URLs of those who hear it.
 
     >>> may_cross(b'"opaque"', "hyperty://a.example/1", "hyperty://b.example/2")
     False
     """
-    here, there = addresses.parse(sender).home, addresses.parse(to).home
-    return here == there or not there or there in _audience(token)
+    there = {addresses.parse(each).home for each in (to, *listeners)}
+    there -= {addresses.parse(sender).home, ""}
+    return not there or there <= _audience(token)
 
 
 def _audience(token: bytes) -> set[str]:

@@ -21,7 +21,7 @@ from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import CloseCode
-from msgnode.sessions.runtime_urls import PEER
+from msgnode.sessions.session_factory import PEER
 
 _CLOSE_SECONDS = 1.0
 _SOURCE = "peer:"

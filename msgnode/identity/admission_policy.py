@@ -4,12 +4,15 @@ anonymous    anybody speaks; an identity that is given must be good
 identified   a message needs an identity: the session's, by login, or one of its own
 strict       the session must be logged in, and speaks for that subject only
 
-The mode is that of the domain of the session's runtime URL, else the node's.
+The mode is that of the domain of the session's runtime URL, else for a visitor that of `*`, else
+the node's. Of a domain, or of `*`, it may also say
+
+refused      its runtimes get no session; what its node sends, if that is a peer, is not meant
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import IntEnum
 
 from msgnode.core import addresses
@@ -25,22 +28,63 @@ class Mode(IntEnum):
 
 
 WORDS = {mode.name.lower(): mode for mode in Mode}
+REFUSED = "refused"
+OTHERS = "*"
+"""Stands for every domain that is not the node's and not named."""
 
 
 class AdmissionPolicy:
-    """The node's mode, and those of single domains of origin."""
+    """The node's mode, and those of single domains of origin.
 
-    def __init__(self, mode: Mode, domains: Mapping[str, Mode]) -> None:
+    Args:
+        mode: of the node.
+        domains: modes of other domains and of OTHERS.
+        home: the node's domain.
+        refused: domains, or OTHERS, whose runtimes get no session.
+    """
+
+    def __init__(
+        self,
+        mode: Mode,
+        domains: Mapping[str, Mode],
+        home: str = "",
+        refused: Collection[str] = (),
+    ) -> None:
         self.default = mode
         self.domains = dict(domains)
         self.is_open = not any((mode, *self.domains.values()))
         """Whether nobody has to show anything."""
+        self._others = self.domains.pop(OTHERS, mode)
+        self._home = home
+        self._refused = frozenset(refused)
 
     def of(self, runtime_url: str) -> Mode:
         """The mode for a session of this runtime."""
-        if not self.domains:
+        if not self.domains and self._others is self.default:
             return self.default
-        return self.domains.get(addresses.parse(runtime_url).home, self.default)
+        domain = addresses.parse(runtime_url).home
+        is_visitor = bool(domain) and domain != self._home
+        return self.domains.get(domain, self._others if is_visitor else self.default)
+
+    def refuses(self, runtime_url: str) -> bool:
+        """Whether a runtime of another domain gets no session."""
+        if not self._refused:
+            return False
+        domain = addresses.parse(runtime_url).home
+        return domain in self._refused or (OTHERS in self._refused and domain not in self.domains)
+
+
+def read(mode: str, domains: Mapping[str, str], home: str) -> AdmissionPolicy:
+    """The policy that the settings say.
+
+    Args:
+        mode: ADMISSION.
+        domains: ADMISSION_DOMAINS.
+        home: the node's domain.
+    """
+    said = {name.lower(): word for name, word in domains.items()}
+    modes = {name: WORDS[word] for name, word in said.items() if word != REFUSED}
+    return AdmissionPolicy(WORDS[mode], modes, home, [name for name in said if name not in modes])
 
 
 def needs_no_identity(message: Message, doors: frozenset[str], runtime_url: str) -> bool:

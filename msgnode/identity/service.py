@@ -24,11 +24,12 @@ from msgnode.bus.ports import Listener, Proof
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
 from msgnode.connectors.identity import IdentityConnector
+from msgnode.core.addresses import home_domain
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import OWN_ISSUERS, Identity, Speaker
-from msgnode.identity import issuer_store
+from msgnode.identity import admission_policy, issuer_store
 from msgnode.identity import revocation_list as revoking
-from msgnode.identity.admission_policy import WORDS, AdmissionPolicy, Mode
+from msgnode.identity.admission_policy import Mode
 from msgnode.identity.async_verifier import AsyncVerifier
 from msgnode.identity.authenticator import MessageAuthenticator
 from msgnode.identity.binding_store import BindingStore
@@ -100,10 +101,10 @@ class IdentityService:
             BindingStore(writer, limit) if settings.REDIS_URL else None,
             options["TIMEOUT"],
         )
-        domains = {name.lower(): WORDS[word] for name, word in settings.ADMISSION_DOMAINS.items()}
+        home = home_domain(domain)
         self.authenticator = MessageAuthenticator(
             self.verifier,
-            AdmissionPolicy(WORDS[settings.ADMISSION], domains),
+            admission_policy.read(settings.ADMISSION, settings.ADMISSION_DOMAINS, home),
             frozenset({f"domain://idm.{domain}", f"domain-idp://{domain}"}),
             passes_unknown=options["PASSES_UNKNOWN"],
             checks=options["CHECKS_PER_SECOND"],

@@ -25,6 +25,9 @@ class Session(models.Model):
     state = models.CharField(max_length=8, choices=State.choices, default=State.OPEN)
     handshake = models.CharField(max_length=16, help_text="How it connects: ws or stub-connect.")
     remote_address = models.CharField(max_length=64, blank=True)
+    visits_from = models.CharField(
+        "visitor from", max_length=255, default="", db_default="", blank=True, editable=False
+    )
     issuer = models.CharField(max_length=255, blank=True)
     subject = models.CharField(max_length=255, blank=True)
     identity = models.JSONField(default=dict, blank=True, editable=False)
@@ -43,6 +46,11 @@ class Session(models.Model):
             models.Index(fields=["state", "-opened_at"], name="session_state"),
             models.Index(fields=["-opened_at"], name="session_opened"),
             models.Index(fields=["closed_at"], name="session_closed", condition=Q(state="closed")),
+            models.Index(
+                fields=["visits_from", "-opened_at"],
+                name="session_visitor",
+                condition=~Q(visits_from=""),
+            ),
         )
 
     def __str__(self) -> str:
@@ -67,6 +75,9 @@ class PoolAddress(models.Model):
 
     pool = models.ForeignKey(AddressPool, on_delete=models.CASCADE, related_name="addresses")
     address = models.CharField(max_length=ADDRESS_LENGTH, unique=True)
+    for_visitors = models.BooleanField(
+        default=False, db_default=False, help_text="Lent to runtimes of other domains alone."
+    )
 
     class Meta:
         ordering = ("address",)
@@ -133,17 +144,19 @@ class AddressOwner(models.Model):
 
 
 class Ban(models.Model):
-    """Ends the sessions of a runtime URL, a source address or a subject, and keeps them out."""
+    """Ends the sessions of a runtime URL, a source, a subject or another domain's visitors."""
 
     class Kind(models.TextChoices):
         RUNTIME = "runtime", "runtime URL"
         SOURCE = "source", "source address"
         SUBJECT = "subject"
+        DOMAIN = "domain", "domain of visitors"
 
     kind = models.CharField(max_length=8, choices=Kind.choices, default=Kind.RUNTIME)
     value = models.CharField(
         max_length=ADDRESS_LENGTH,
-        help_text="A runtime URL, an address or network (192.0.2.0/24), or a subject or user name.",
+        help_text="A runtime URL, an address or network (192.0.2.0/24), a subject or user name, or "
+        "another domain whose runtimes come here.",
     )
     reason = models.CharField(max_length=255, help_text="For operators; the runtime is not told.")
     expires_at = models.DateTimeField(null=True, blank=True, help_text="Empty: until it is lifted.")

@@ -24,6 +24,7 @@ from msgnode.devices.push import PushWakeups
 from msgnode.devices.webhook import Webhooks
 from msgnode.federation.service import Federation
 from msgnode.identity.service import IdentityService
+from msgnode.monitoring.domain_watch import DomainWatch
 from msgnode.monitoring.sampler import Sampler
 from msgnode.monitoring.session_watch import SessionWatch
 from msgnode.monitoring.tracer import Tracer
@@ -31,6 +32,7 @@ from msgnode.qos.service import QosService
 from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.manager import SessionManager
+from msgnode.sessions.visitors import Visitors
 from msgnode.storage.writer import GroupWriter
 from msgnode.traffic.recorder import ParquetRecorder
 from msgnode.workers.cluster import Cluster
@@ -70,6 +72,10 @@ class MeasuredNode(Protocol):
     def enforcer(self) -> Evaluating: ...
     @property
     def guard(self) -> ResponseGuard: ...
+    @property
+    def visitors(self) -> Visitors: ...
+    @property
+    def domain_watch(self) -> DomainWatch: ...
     @property
     def cluster(self) -> Cluster | None: ...
     @property
@@ -223,6 +229,7 @@ class NodeCollector(Collector):
             yield from connector_figures.mqtt(node.mqtt)
         if node.invitations is not None:
             yield from connector_figures.invitations(node.invitations)
+        yield from peer_figures.visitors(node.visitors)
         if node.federation is not None:
             yield from peer_figures.peers(node.federation)
         yield from connector_figures.qos(node.qos)

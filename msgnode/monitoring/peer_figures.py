@@ -1,4 +1,7 @@
-"""A worker's numbers of the peers that it serves; others are named nowhere here."""
+"""A worker's numbers of the peers that it serves; others are named nowhere here, nor are visitors.
+
+A domain that somebody only says he comes from is no label of a number: there is no end of them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from msgnode.federation.peer_link import PeerLink
 from msgnode.federation.service import Federation
+from msgnode.sessions.visitors import Visitors
+
+from .metric_families import gauge
 
 _OUTCOMES = ("sent", "received", "refused", "expired", "full", "failed", "discarded")
 
@@ -51,6 +57,20 @@ def peers(federation: Federation) -> Iterator[Metric]:
     yield _gauge("sandbox_cpu_seconds", text, cpu)
     text = "Addresses that are subscribed at a peer, or asked for."
     yield _gauge("subscriptions", text, {each: len(each.subscriptions) for each in links})
+
+
+def visitors(known: Visitors) -> Iterator[Metric]:
+    """Runtimes of other domains that have a session at this worker."""
+    yield gauge("visitors", "Sessions of runtimes of other domains.", value=len(known))
+    yield gauge("visitor_domains", "Domains that visitors are of.", value=known.domains)
+    for name, text, counts in (
+        ("refused", "Visitors that were given no session, by what kept them out.", known.refused),
+        ("ended", "Visits that were ended because they were over.", known.ended),
+    ):
+        family = CounterMetricFamily(f"msgnode_visitors_{name}", text, labels=("reason",))
+        for reason, number in counts.copy().items():
+            family.add_metric((reason,), number)
+        yield family
 
 
 def _gauge(name: str, text: str, values: Mapping[PeerLink, float]) -> Metric:

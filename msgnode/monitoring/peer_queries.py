@@ -13,6 +13,7 @@ import msgspec
 
 from msgnode.core.faults import FAULTS
 from msgnode.monitoring.collector import Family, MeasuredNode, families
+from msgnode.monitoring.domain_watch import DomainFigures
 from msgnode.monitoring.sampler import WorkerFigures
 from msgnode.monitoring.samples import Sample
 from msgnode.monitoring.session_watch import SessionFigures
@@ -24,7 +25,7 @@ from policies.authoring import live_messages
 T = TypeVar("T")
 
 _METRICS, _PASSING, _FIGURES, _SESSIONS = "metrics", "passing", "figures", "sessions"
-_SAMPLE, _TRACES = "sample", "traces"
+_SAMPLE, _TRACES, _DOMAINS = "sample", "traces", "domains"
 
 
 class _Watch(msgspec.Struct):
@@ -70,6 +71,9 @@ def answers(node: MeasuredNode) -> dict[str, Callable[[bytes], Awaitable[bytes]]
         after = asked.after.get(node.worker, -1)
         return msgspec.msgpack.encode(node.tracer.ask(asked.wanted, after))
 
+    async def domains(_: bytes) -> bytes:
+        return msgspec.msgpack.encode(node.domain_watch.ask())
+
     return {
         _METRICS: metrics,
         _PASSING: passing,
@@ -77,6 +81,7 @@ def answers(node: MeasuredNode) -> dict[str, Callable[[bytes], Awaitable[bytes]]
         _SESSIONS: sessions,
         _SAMPLE: sample,
         _TRACES: traces,
+        _DOMAINS: domains,
     }
 
 
@@ -132,6 +137,12 @@ async def traces(
     """
     told = await rpc.ask(_TRACES, msgspec.msgpack.encode(_Traces(wanted, after)), seconds)
     return {worker: _decoded(answer, TracesTold) for worker, answer in told.items()}
+
+
+async def domains(rpc: PeerRpc, seconds: float) -> dict[str, DomainFigures | None]:
+    """What passes to and from other domains at the other workers, None if one did not answer."""
+    told = await rpc.ask(_DOMAINS, seconds=seconds)
+    return {worker: _decoded(answer, DomainFigures) for worker, answer in told.items()}
 
 
 def passing(rpc: PeerRpc, seconds: float, enough: int) -> list[msgspec.Raw]:

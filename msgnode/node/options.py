@@ -7,7 +7,9 @@ from typing import Any
 from django.conf import settings
 
 from msgnode.bus.open_requests import RequestLimits
+from msgnode.core.addresses import home_domain
 from msgnode.sessions.budgets import AnswerBudget
+from msgnode.sessions.closed import ClosedSessions
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.session_factory import SessionSettings
@@ -41,6 +43,20 @@ def session_settings() -> SessionSettings:
     )
 
 
+def closed_sessions() -> ClosedSessions:
+    """Of sessions that have ended: how many rows are kept."""
+    limits: dict[str, Any] = settings.NODE
+    return ClosedSessions(limits["MAX_CLOSED_SESSIONS_PER_SOURCE"], limits["MAX_CLOSED_SESSIONS"])
+
+
+def answer_budget() -> AnswerBudget:
+    """Of answers that are under way."""
+    limits: dict[str, Any] = settings.NODE
+    return AnswerBudget(
+        limits["MAX_PENDING_ANSWERS_PER_SOURCE"], limits["MAX_PENDING_ANSWERS_TOTAL"]
+    )
+
+
 def connection_settings(answers: AnswerBudget, names_runtime: bool) -> ConnectionSettings:
     """Of connections.
 
@@ -58,6 +74,7 @@ def connection_settings(answers: AnswerBudget, names_runtime: bool) -> Connectio
         ),
         handshake_timeout=limits["HANDSHAKE_TIMEOUT"],
         names_runtime=names_runtime,
+        home=home_domain(settings.DOMAIN),
     )
 
 

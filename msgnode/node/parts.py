@@ -39,12 +39,11 @@ from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.service import IdentityService
 from msgnode.invitations.endpoints import LEFT
 from msgnode.monitoring import alarm_rules, peer_queries
+from msgnode.monitoring.domain_watch import DomainWatch
 from msgnode.policy.service import PolicyService
 from msgnode.qos.service import QosService
 from msgnode.redis.directory import Directory
 from msgnode.sessions.authorization import SessionAuthorizer
-from msgnode.sessions.budgets import AnswerBudget
-from msgnode.sessions.closed import ClosedSessions
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.hang_ups import HangUps
@@ -66,7 +65,7 @@ from msgnode.workers.transport import PeerTransport
 from msgnode.workers.worker_process import WorkerId, this_host
 from policies.apps import PoliciesConfig
 
-from . import devices, federation, options
+from . import devices, federation, options, visitors
 from .alarms import Alarms
 from .invitations import invitations
 from .monitoring import Monitoring, cards
@@ -102,11 +101,8 @@ class Parts:
         transport = peer_transport(self.me, self.alarms) if settings.REDIS_URL else None
         barrier = no_barrier if transport is None else transport.barrier
         session_settings = options.session_settings()
-        closed = ClosedSessions(
-            limits["MAX_CLOSED_SESSIONS_PER_SOURCE"], limits["MAX_CLOSED_SESSIONS"]
-        )
         self.session_store = SessionStore(
-            self.writer, self.worker, self.epoch, closed, self.fence_check
+            self.writer, self.worker, self.epoch, options.closed_sessions(), self.fence_check
         )
         self.sessions = SessionManager(
             session_settings, self.table, self.session_store, self.alarms.raise_alarm
@@ -173,6 +169,8 @@ class Parts:
             self.liveness,
             self.owners,
         )
+        told = (self.sessions, self.allocation, self.subscriptions, self.identities)
+        self.visitors = visitors.visitors(*told, self.handshake)
         self.registries = Registries(
             self.domain,
             settings.REGISTRY,
@@ -251,9 +249,7 @@ class Parts:
             self.domain, self.table, self.handshake, barrier, self.sessions.missed
         )
         self.path = path_probe(self.probe, self.table, self.worker, self.writer, self.alarms)
-        self.answers = AnswerBudget(
-            limits["MAX_PENDING_ANSWERS_PER_SOURCE"], limits["MAX_PENDING_ANSWERS_TOTAL"]
-        )
+        self.answers = options.answer_budget()
         self.connection_settings = options.connection_settings(
             self.answers, bool(self.identities.authenticator.modes.default)
         )
@@ -264,6 +260,7 @@ class Parts:
         self.federation = federation.federation(self.epoch, self.table, *carried_by, *kept_by)
         if self.federation is not None:
             self.subscriptions.abroad = self.federation.observers
+        self.domain_watch = DomainWatch(self.worker, self.visitors, self.federation)
         self.monitoring = Monitoring(
             self,
             self.me,

@@ -77,6 +77,7 @@ class Node:
             parts.policy.write(),
             parts.identities.watch(),
             parts.hangups.watch(),
+            parts.visitors.watch(),
             *parts.registries.jobs(),
             *parts.qos.jobs(),
             watch_reports(),

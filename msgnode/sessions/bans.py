@@ -2,7 +2,8 @@
 
 A worker keeps a snapshot of the bans in force (BanList) and asks it at every socket, `open`,
 `re-open` and stub connect. A ban of a runtime URL covers both spellings of its scheme; one of a
-source address covers an address or a network; one of a subject covers subject and user name.
+source address covers an address or a network; one of a subject covers subject and user name; one
+of a domain the runtimes of it that come here, not its node where that is a peer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import NamedTuple
 from msgnode.core import addresses
 from msgnode.core.identity import Speaker
 
-RUNTIME, SOURCE, SUBJECT = "runtime", "source", "subject"
+RUNTIME, SOURCE, SUBJECT, DOMAIN = "runtime", "source", "subject", "domain"
 NEVER = float("inf")
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -66,6 +67,8 @@ class BanList:
         if not self._bans:
             return None
         names = [(RUNTIME, runtime_url), (RUNTIME, addresses.runtime_twin(runtime_url))]
+        if not speaker.peer:
+            names.append((DOMAIN, addresses.parse(runtime_url).home))
         if speaker.identity is not None:
             names += [(SUBJECT, speaker.identity.subject), (SUBJECT, speaker.identity.username)]
         for kind, value in names:

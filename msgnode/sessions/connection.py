@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from msgnode.bus.ports import Listener
+from msgnode.core import addresses
 from msgnode.core.errors import NodeError
 from msgnode.core.faults import FAULTS
-from msgnode.core.identity import Identity, Speaker
+from msgnode.core.identity import Identity, Origin, Speaker
 from msgnode.core.pending import Pending
 
 from .flow_control import FlowControl, FlowLimits
@@ -42,11 +43,13 @@ class ConnectionSettings:
         flow: what its sender may have under way.
         handshake_timeout: seconds to the first session.
         names_runtime: whether that session must have named its runtime by then.
+        home: the node's domain; a runtime of another one is a visitor. "": nobody is.
     """
 
     flow: FlowLimits
     handshake_timeout: float
     names_runtime: bool = False
+    home: str = ""
 
 
 class Connection:
@@ -92,11 +95,12 @@ class Connection:
 
     def speaker_in(self, session_id: str, runtime_url: str) -> Speaker:
         """Who is behind this connection, as the speaker of a session."""
-        known = self.speaker
+        known, home = self.speaker, self._settings.home
+        is_foreign = bool(home) and bool(addresses.foreign_domain(runtime_url, home))
         return Speaker(
             session_id,
             runtime_url,
-            known.origin,
+            Origin.FOREIGN if is_foreign else known.origin,
             known.remote_address,
             known.identity,
             known.peer,

@@ -75,6 +75,7 @@ class SessionHandshake:
         self._store = store
         self._authorize_runtime = authorize_runtime
         self.findable: Callable[[str], asyncio.Future[None] | None] = lambda runtime_url: None
+        self.check_visitor: Callable[[str, Speaker, bool], None] = lambda url, who, is_new: None
         self.locator = locator
         self._urls = RuntimeUrls(
             settings, sessions, table, liveness, last_owners, self._end_for_room
@@ -200,6 +201,7 @@ class SessionHandshake:
         """
         self._urls.check_form(runtime_url)
         self._check_bans(runtime_url, caller)
+        self.check_visitor(runtime_url, caller.speaker, True)
         self._authorize_runtime(runtime_url, caller.speaker, caller.proof, True)
         self._urls.check(runtime_url, caller)
 
@@ -268,6 +270,7 @@ class SessionHandshake:
         if caller.session is not None and caller.session is not session:
             raise Conflict("This connection already has a session: close it first.")
         self._check_bans(session.runtime_url, caller)
+        self.check_visitor(session.runtime_url, caller.speaker, False)
         if session.speaker.identity is None:
             self._authorize_runtime(session.runtime_url, caller.speaker, caller.proof, False)
         speaker = caller.speaker_in(session.id, session.runtime_url)

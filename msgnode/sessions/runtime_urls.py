@@ -24,10 +24,7 @@ from . import rules, selection
 from .connection import Connection
 from .liveness import LivenessChecks
 from .manager import SessionManager
-from .session_factory import SessionSettings
-
-PEER = "peer"
-"""The handshake of sessions through which the nodes of other domains are reached."""
+from .session_factory import PEER, SessionSettings
 
 
 class RuntimeUrls:

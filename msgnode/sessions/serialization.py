@@ -38,6 +38,7 @@ class SessionState(msgspec.Struct):
     requests: RequestState | None = None
     history: bytes = b""
     invited: dict[str, bool] = {}
+    opened_at: float = 0.0  # 0: told by a version that does not say it
 
 
 def state_of(session: LiveSession) -> SessionState:
@@ -56,6 +57,7 @@ def state_of(session: LiveSession) -> SessionState:
         _requests_of(session),
         session.history(),
         session.invited,
+        session.opened_at,
     )
 
 
@@ -91,6 +93,7 @@ def session_of(
     session.withdrawn = frozenset(state.withdrawn)
     session.history = partial(bytes, state.history)
     session.invited = state.invited
+    session.opened_at = state.opened_at or session.opened_at
     return session
 
 

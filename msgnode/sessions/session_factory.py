@@ -6,12 +6,16 @@ from dataclasses import dataclass
 
 from msgnode import models
 from msgnode.bus.open_requests import DEFAULT_LIMITS, RequestLimits
+from msgnode.core import addresses
 from msgnode.core.digest import digest
-from msgnode.core.identity import Speaker
+from msgnode.core.identity import Origin, Speaker
 
 from .rules import State
 from .session import LiveSession
 from .store import SessionStore
+
+PEER = "peer"
+"""The handshake of sessions through which the nodes of other domains are reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +61,16 @@ def new_session(
 def restored_session(settings: SessionSettings, row: models.Session) -> LiveSession:
     """The session of a row, arriving, not yet known to anybody."""
     identity = SessionStore.identity_of(row)
+    home = addresses.parse(settings.node_address).home
+    is_foreign = row.handshake != PEER and bool(addresses.foreign_domain(row.runtime_url, home))
+    origin = Origin.FOREIGN if is_foreign else Origin.RUNTIME
     session = LiveSession(
         id_=row.id.hex,
         runtime_url=row.runtime_url,
         token="",
         token_hash=row.token_hash,
         handshake=row.handshake,
-        speaker=Speaker(
-            row.id.hex, row.runtime_url, remote_address=row.remote_address, identity=identity
-        ),
+        speaker=Speaker(row.id.hex, row.runtime_url, origin, row.remote_address, identity),
         outbox_bytes=settings.outbox_bytes,
         stores=settings.stores,
         state=State.ARRIVING,

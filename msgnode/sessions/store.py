@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from msgnode import models
 from msgnode.bus.writing import Call, Create, Delete, Together, Update, Writer
+from msgnode.core import addresses
 from msgnode.core.identity import Identity
 
 from .bans import Ban, BanList
@@ -57,6 +58,7 @@ class SessionStore:
             state=models.Session.State.OPEN,
             handshake=session.handshake,
             remote_address=session.speaker.remote_address,
+            visits_from=visits_from(session),
             **_of_identity(session),
             worker=self._worker,
             epoch=self._epoch,
@@ -71,6 +73,7 @@ class SessionStore:
             state=models.Session.State.OPEN,
             handshake=session.handshake,
             remote_address=session.speaker.remote_address,
+            visits_from=visits_from(session),
             **_of_identity(session),
             worker=self._worker,
             epoch=self._epoch,
@@ -181,6 +184,11 @@ def _delete_closed(ids: list[uuid.UUID]) -> None:
     closed = models.Session.objects.filter(state=models.Session.State.CLOSED)
     for start in range(0, len(ids), _AT_ONCE):
         closed.filter(id__in=ids[start : start + _AT_ONCE]).delete()
+
+
+def visits_from(session: LiveSession) -> str:
+    """The domain of a visitor, "" of a session that is none."""
+    return addresses.parse(session.runtime_url).home[:255] if session.speaker.is_visitor else ""
 
 
 def _of_identity(session: LiveSession) -> dict[str, Any]:

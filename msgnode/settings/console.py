@@ -73,6 +73,7 @@ def unfold(domain: str) -> dict[str, Any]:
                 {
                     "title": "Other domains",
                     "items": [
+                        _view("Map", "share", "domains", "msgnode.view_session"),
                         _item("Peers", "hub", "msgnode_peer"),
                         _item("What waits for them", "pending_actions", "msgnode_peermessage"),
                     ],

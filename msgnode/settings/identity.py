@@ -75,6 +75,17 @@ ADMISSION: str = env(
     "ADMISSION", default="anonymous" if NODE_MODE == "embedded" else "identified"
 ).lower()
 ADMISSION_DOMAINS: dict[str, str] = env.dict("ADMISSION_DOMAINS", default={})
+# Runtimes of other domains that come here themselves; of each worker.
+VISITORS: dict[str, Any] = {
+    "TOTAL": env.int("VISITORS", default=10_000),
+    "PER_DOMAIN": env.int("VISITORS_PER_DOMAIN", default=2_000),
+    "PER_SOURCE": env.int("VISITORS_PER_SOURCE", default=1_000),
+    # seconds without a message, and in all; 0: for ever
+    "IDLE_SECONDS": env.float("VISITOR_IDLE_SECONDS", default=3600.0),
+    "SECONDS": env.float("VISITOR_SECONDS", default=7 * 86_400.0),
+    # addresses that each may hold
+    "ADDRESSES": env.int("VISITOR_ADDRESSES", default=100),
+}
 # Origins of the pages that may connect; "*" is any.
 WS_ORIGINS: list[str] = env.list(
     "WS_ORIGINS", default=["*"] if NODE_MODE == "embedded" else [PUBLIC_URL]

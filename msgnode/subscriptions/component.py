@@ -8,7 +8,7 @@ whole. Subscribing twice is one subscription; unsubscribing what is not subscrib
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -110,7 +110,7 @@ class SubscriptionComponent(Component):
         self.drop_subscription(address, session)
         self._store.unsubscribed(session, [address], [], [], None)
 
-    def of(self, session: Listener) -> Iterable[str]:
+    def of(self, session: Listener) -> Collection[str]:
         """What a session listens to."""
         return self._of.get(session.id, {}).keys()
 

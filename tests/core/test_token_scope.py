@@ -58,3 +58,14 @@ def test_case_87_only_the_token_is_taken_from_the_message() -> None:
 @given(st.text() | st.dictionaries(st.text(), st.text()) | st.lists(st.text()))
 def test_no_token_crosses_by_being_odd(said: object) -> None:
     assert not may_cross(json.dumps(said).encode(), HERE, THERE)
+
+
+def test_a_visitor_at_an_address_of_this_domain_is_not_shown_a_token_of_it() -> None:
+    text = json.dumps(token("a.example")).encode()
+    home, visitor = "runtime://a.example/1", "runtime://b.example/1"
+    assert may_cross(text, HERE, "hyperty://a.example/2", [home])
+    assert not may_cross(text, HERE, "hyperty://a.example/2", [home, visitor])
+    assert may_cross(text, HERE, "hyperty://a.example/2", ["runtime:/no-domain"])
+    for_both = json.dumps(token(["a.example", "b.example"])).encode()
+    assert may_cross(for_both, HERE, "hyperty://a.example/2", [home, visitor])
+    assert not may_cross(for_both, HERE, "hyperty://a.example/2", ["runtime://c.example/1"])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msgnode.core import messages
-from msgnode.identity import claims
+from msgnode.identity import admission_policy, claims
 from msgnode.identity.admission_policy import AdmissionPolicy, Mode, needs_no_identity
 from msgnode.identity.credentials import Rejected, header, present, unverified_claims
 from msgnode.identity.issuers import Issuer, IssuerBook
@@ -99,6 +99,20 @@ def test_the_mode_is_that_of_the_domain_of_origin() -> None:
     assert modes.of("runtime://a.example/1") is Mode.ANONYMOUS
     assert modes.of("hyperty-runtime://B.example/1") is Mode.STRICT
     assert modes.of("runtime://msg-node.b.example/1") is Mode.STRICT
+
+
+def test_the_star_stands_for_visitors_that_are_not_named() -> None:
+    words = {"*": "refused", "b.example": "identified", "c.example": "refused"}
+    modes = admission_policy.read("strict", words, "a.example")
+    of = {name: modes.of(f"runtime://{name}.example/1") for name in "abcd"}
+    assert of == {**dict.fromkeys("acd", Mode.STRICT), "b": Mode.IDENTIFIED}
+    refused = [name for name in "bcd" if modes.refuses(f"runtime://{name}.example/1")]
+    assert refused == ["c", "d"]
+    others = admission_policy.read("anonymous", {"*": "strict"}, "a.example")
+    assert others.of("runtime://a.example/1") is others.of("runtime:/1") is Mode.ANONYMOUS
+    assert others.of("runtime://x.example/1") is Mode.STRICT
+    assert not others.is_open
+    assert not others.refuses("runtime://x.example/1")
 
 
 @pytest.mark.parametrize(

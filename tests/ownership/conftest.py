@@ -53,6 +53,10 @@ class Parties:
         """A runtime URL that nobody else uses."""
         return f"runtime://{HOMES[self.mode]}/{uuid.uuid4().hex}"
 
+    def address(self, scheme: str = "hyperty") -> str:
+        """An address of the domain of these people's runtimes that nobody else uses."""
+        return f"{scheme}://{HOMES[self.mode]}/{uuid.uuid4()}"
+
     async def bring(self, who: str, runtime_url: str = "", home: str = "") -> Client:
         """A runtime with an open session, logged in as `who` where the mode asks for it."""
         client = await self._stack.enter_async_context(next(self._turn).ws())

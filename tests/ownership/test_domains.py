@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from tests.client import address, code
+from tests.client import code
 
 from .conftest import HOMES, Parties
 
@@ -56,8 +56,13 @@ async def test_a_local_runtime_speaks_for_what_nobody_holds_in_its_domain(
     parties: Parties,
 ) -> None:
     alice, bob = await parties.bring("alice"), await parties.bring("bob")
-    names = [address(), address("comm"), f"runtime://localhost/{uuid.uuid4()}/registry/"]
-    names += ["publisher", f"hyperty://msg-node.LOCALHOST/{uuid.uuid4()}"]
+    names = [
+        parties.address(),
+        parties.address("comm"),
+        f"{parties.url()}/registry/",
+        "publisher",
+        f"hyperty://msg-node.{HOMES[parties.mode].upper()}/{uuid.uuid4()}",
+    ]
     names += [f"hyperty-runtime://sp1.example/protostub/{uuid.uuid4()}"]
     names += [f"runtime://{THIRD}/p2prequester/{uuid.uuid4()}"]
     for name in names:
@@ -70,7 +75,7 @@ async def test_a_visitor_speaks_for_the_domain_of_its_runtime(parties: Parties) 
         pytest.skip("the mode goes with the domain of the runtime")
     visitor = await parties.bring("visitor", home=THIRD)
     bob = await parties.bring("bob")
-    names = [foreign("hyperty"), foreign("comm"), f"{visitor.runtime_url}/sm", address()]
+    names = [foreign("hyperty"), foreign("comm"), f"{visitor.runtime_url}/sm"]
     for name in names:
         await visitor.send("create", bob.runtime_url, {"value": 1}, sender=name)
     assert [each["from"] for each in await bob.received_from(visitor)] == names

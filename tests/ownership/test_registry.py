@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.client import Client, Frame, address
+from tests.client import Client, Frame
 from tests.registry.test_global import GUID, jwt
 
 from .conftest import Parties
@@ -60,7 +60,7 @@ async def registered(parties: Parties, holds: bool) -> tuple[Client, str, str]:
     if holds:
         (url,), (obj,) = await alice.allocate(), await alice.allocate("comm")
     else:
-        url, obj = address(), address("comm")
+        url, obj = parties.address(), parties.address("comm")
     assert await status(alice, "create", value=hyperty(alice, url)) == 200
     assert await status(alice, "create", value=data_object(alice, obj, url)) == 200
     return alice, url, obj
@@ -77,7 +77,7 @@ async def test_a_stranger_changes_nothing_of_anothers_entries(
     for runtime in (mallory.runtime_url, alice.runtime_url):
         forged = hyperty(mallory, url, descriptor="evil", runtime=runtime)
         assert await status(mallory, "create", value=forged) in (403, 404)
-        for reporter in (url, address()):
+        for reporter in (url, parties.address()):
             forged = data_object(mallory, obj, reporter, schema="evil", runtime=runtime)
             assert await status(mallory, "create", value=forged) == 403
     for each in (url, obj):
@@ -121,14 +121,14 @@ async def test_a_hyperty_is_entered_under_the_sessions_own_user_and_nobody_elses
 ) -> None:
     alice, mallory = await parties.bring("alice"), await parties.bring("mallory")
     for user in (alice.user, USER) if parties.knows_people else ():
-        forged = hyperty(mallory, address(), user=user)
+        forged = hyperty(mallory, parties.address(), user=user)
         refused = await ask(mallory, "create", value=forged)
         assert refused["code"] == 403
         assert "is not this session's user" in refused["desc"]
     if parties.knows_people:
         subject = f"user://{parties.idp_domain}/sub-{mallory.user.rpartition('/')[2].split('@')[0]}"
         for own in (mallory.user, mallory.user.upper().replace("USER:", "user:"), subject):
-            value = hyperty(mallory, address(), user=own)
+            value = hyperty(mallory, parties.address(), user=own)
             assert await status(mallory, "create", value=value) == 200
 
 
@@ -180,7 +180,7 @@ async def test_case_p4_a_registration_names_its_own_runtime_handler_and_reporter
 ) -> None:
     alice, url, _ = await registered(parties, holds=True)
     mallory = await parties.bring("mallory")
-    mine = address()
+    mine = parties.address()
     for wrong in (
         {"runtime": alice.runtime_url},
         {"runtime": f"hyperty-{alice.runtime_url}"},
@@ -189,7 +189,7 @@ async def test_case_p4_a_registration_names_its_own_runtime_handler_and_reporter
     ):
         assert await status(mallory, "create", value=hyperty(mallory, mine, **wrong)) == 403
     assert await status(mallory, "read", resource=mine) == 404
-    obj = address("comm")
+    obj = parties.address("comm")
     assert await status(mallory, "create", value=data_object(mallory, obj, url)) == 403
     assert await status(mallory, "read", resource=obj) == 404
     own = {"p2pHandler": f"{mallory.runtime_url}/p2phandler/1"}
@@ -202,7 +202,7 @@ async def test_cases_p3_and_p5_an_object_too_says_who_is_invited_while_somebody_
     parties: Parties,
 ) -> None:
     alice, url, _ = await registered(parties, holds=True)
-    obj = address("comm")
+    obj = parties.address("comm")
     p2p = {
         "p2pHandler": f"{alice.runtime_url}/p2phandler/1",
         "p2pRequester": "hyperty-catalogue://localhost/.well-known/protocolstub/p2p-requester",
@@ -224,7 +224,7 @@ async def test_nobody_registers_an_address_that_another_holds_or_speaks_as(
 ) -> None:
     alice, mallory = await parties.bring("alice"), await parties.bring("mallory")
     (held,), (obj,) = await alice.allocate(), await alice.allocate("comm")
-    claimed, used = address(), address()
+    claimed, used = parties.address(), parties.address()
     await alice.subscribe(claimed)
     await alice.send("ping", alice.runtime_url, sender=used)
     await alice.settled()

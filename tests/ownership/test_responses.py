@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.client import ALLOCATION, Client, address, code
+from tests.client import ALLOCATION, Client, code
 from tests.conftest import Come
 from tests.node import Node
 
@@ -131,8 +131,9 @@ async def test_of_two_tabs_with_the_same_ids_each_gets_its_own_answers(parties: 
 async def test_components_answer_all_the_same(parties: Parties) -> None:
     alice = await parties.bring("alice")
     sender = f"{alice.runtime_url}/registry/"
-    for to in (ALLOCATION, "domain://registry.localhost", address()):
-        assert code(await alice.ask("delete", to, {"resource": address()}, sender=sender)) > 0
+    for to in (ALLOCATION, "domain://registry.localhost", parties.address()):
+        body = {"resource": parties.address()}
+        assert code(await alice.ask("delete", to, body, sender=sender)) > 0
 
 
 async def test_an_answer_finds_who_was_away_and_came_back(parties: Parties) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.client import SM, Client, address, code
+from tests.client import SM, Client, code
 
 from .conftest import Parties
 
@@ -104,7 +104,7 @@ async def test_a_runtimes_own_tabs_hear_what_is_sent_to_an_address_they_subscrib
 async def test_a_claimed_stub_address_is_its_claimants_alone(parties: Parties) -> None:
     alice, mallory = await parties.bring("alice"), await parties.bring("mallory")
     talker = await parties.bring("talker")
-    requester = f"runtime://elsewhere.example/p2prequester/{address()[-36:]}"
+    requester = f"runtime://elsewhere.example/p2prequester/{parties.address()[-36:]}"
     assert code(await alice.subscribe(requester)) == 200
     assert code(await mallory.subscribe(requester)) == 403
     assert code(await mallory.subscribe(f"{requester}/status")) == 200

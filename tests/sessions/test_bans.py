@@ -43,6 +43,15 @@ def test_a_ban_meets_whom_it_names(ban, who, is_met):
     assert met(ban, **who) is is_met
 
 
+def test_a_ban_of_a_domain_meets_its_runtimes_and_not_its_node():
+    ban = BanList([Ban("domain", "b.example")])
+    for url in ("runtime://b.example/1", "hyperty-runtime://B.example/1"):
+        assert ban.of_session(url, Speaker("", url), NOW)
+        assert ban.of_session(url, Speaker("", url, peer="b.example"), NOW) is None
+    for url in ("runtime://localhost/1", "runtime://c.b.example/1", "runtime:/b.example"):
+        assert ban.of_session(url, Speaker("", url), NOW) is None
+
+
 def test_only_what_is_new_ends_sessions():
     first, second = Ban("runtime", ALICE), Ban("source", "192.0.2.1")
     assert not BanList([first]).beyond(BanList([first, second]))

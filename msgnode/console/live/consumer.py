@@ -25,7 +25,7 @@ from msgnode.core.faults import FAULTS
 from msgnode.sessions.asgi_link import AsgiLink
 from msgnode.sessions.outbox import Link
 
-from . import access, traces
+from . import access, domains, traces
 from .feed import OVERVIEW, Feed, FeedFull
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -79,6 +79,8 @@ class LiveConsumer(AsyncConsumer):
         kwargs = (scope.get("url_route") or {}).get("kwargs", {})
         if "session" in kwargs:
             self.topic = kwargs["session"].hex
+        elif kwargs.get("is_domains"):
+            self.topic = domains.TOPIC
         elif kwargs.get("is_traces"):
             self.topic = traces.topic_of(scope.get("query_string", b"").decode("latin1"))
         await send({"type": "websocket.accept"})

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from time import monotonic
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from django.db import close_old_connections
+from django.db import DatabaseError, close_old_connections
 
 from msgnode.monitoring import peer_queries
+from msgnode.monitoring.domain_watch import DomainFigures, DomainWatch
 from msgnode.monitoring.sampler import Sampler, WorkerFigures
 from msgnode.monitoring.session_watch import SessionFigures, SessionWatch
 from msgnode.monitoring.tracer import Tracer, TracesTold
 from msgnode.workers.cluster import Cluster
 
-from . import access, figures, session_figures, traces
-from .feed import OVERVIEW, Feed
+from . import access, domains, figures, session_figures, traces
+from .feed import LOOK_EVERY, OVERVIEW, Feed
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,6 +40,8 @@ class ShownNode(Protocol):
     @property
     def tracer(self) -> Tracer: ...
     @property
+    def domain_watch(self) -> DomainWatch: ...
+    @property
     def worker(self) -> str: ...
     @property
     def cluster(self) -> Cluster | None: ...
@@ -53,6 +57,8 @@ class Source:
         self._told_traces: dict[str, dict[str, int]] = {}
         self._charts: dict[str, tuple[float, list[dict[str, Any]]]] = {}
         self._making = asyncio.Lock()
+        self._rows: list[domains.PeerRow] = []
+        self._rows_at = float("-inf")
         self._logged_out = access.on_log_out(self._feed.end_log_in)
 
     def close(self) -> None:
@@ -66,17 +72,20 @@ class Source:
     async def now(self, topics: set[str]) -> dict[str, dict[str, Any]]:
         """The figures of this second, by topic."""
         watched = {topic for topic in topics if topic.startswith(traces.TOPIC)}
-        sessions = sorted(topics - watched - {OVERVIEW})
+        sessions = sorted(topics - watched - {OVERVIEW, domains.TOPIC})
         self._told_traces = {topic: self._told_traces.get(topic, {}) for topic in watched}
         found: dict[str, dict[str, Any]] = {}
         async with asyncio.TaskGroup() as group:
             tracing = {topic: group.create_task(self._traces(topic)) for topic in watched}
             looking = group.create_task(self._told_of(sessions, False)) if sessions else None
+            mapping = group.create_task(self._domains()) if domains.TOPIC in topics else None
             if OVERVIEW in topics:
                 told, missing = await self._told(0)
                 found[OVERVIEW] = figures.now_of(told, missing, self._node.sampler.bounds)
         for topic, task in tracing.items():
             found[topic] = task.result()
+        if mapping is not None:
+            found[domains.TOPIC] = mapping.result()
         if looking is not None:
             of_sessions, missing = looking.result()
             for id_ in sessions:
@@ -94,6 +103,8 @@ class Source:
             if length != traces.LENGTH:
                 raise KeyError(length)
             return traces.history_of(await self._ask_traces(topic, {}))
+        if topic == domains.TOPIC:
+            raise KeyError(length)
         if topic != OVERVIEW:
             if length != session_figures.LENGTH:
                 raise KeyError(length)
@@ -111,6 +122,17 @@ class Source:
                 points = await asyncio.to_thread(read, length, bounds)
                 self._charts[length] = monotonic(), points
         return points
+
+    async def _domains(self) -> dict[str, Any]:
+        """What passes to and from other domains; their rows are read every two seconds."""
+        told: dict[str, DomainFigures | None] = {self._node.worker: self._node.domain_watch.ask()}
+        if self._node.cluster is not None:
+            told |= await peer_queries.domains(self._node.cluster.rpc, PATIENCE)
+        if monotonic() - self._rows_at >= LOOK_EVERY:
+            self._rows_at = monotonic()
+            with suppress(DatabaseError):  # the feed says that it is away; what was read stays
+                self._rows = await asyncio.to_thread(_in_a_thread(domains.rows))
+        return domains.now_of(told, self._rows)
 
     async def _traces(self, topic: str) -> dict[str, Any]:
         """What has been traced since the pages of a topic were told last."""

@@ -1,0 +1,50 @@
+"""The part of a worker that looks after visitors: runtimes of other domains that come here."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from django.conf import settings
+
+from msgnode.allocation.component import AllocationComponent
+from msgnode.core.addresses import home_domain
+from msgnode.identity.service import IdentityService
+from msgnode.sessions.handshake import SessionHandshake
+from msgnode.sessions.manager import SessionManager
+from msgnode.sessions.session import LiveSession
+from msgnode.sessions.visitors import VisitorLimits, Visitors
+from msgnode.subscriptions.component import SubscriptionComponent
+
+
+def visitors(
+    sessions: SessionManager,
+    allocation: AllocationComponent,
+    subscriptions: SubscriptionComponent,
+    identities: IdentityService,
+    handshake: SessionHandshake,
+) -> Visitors:
+    """Who comes is asked of them from now on."""
+    limits = settings.VISITORS
+    made = Visitors(
+        VisitorLimits(
+            limits["TOTAL"],
+            limits["PER_DOMAIN"],
+            limits["PER_SOURCE"],
+            limits["IDLE_SECONDS"],
+            limits["SECONDS"],
+        ),
+        home_domain(settings.DOMAIN),
+        identities.authenticator.modes.refuses,
+        subscriptions.of,
+        partial(_end, sessions),
+    )
+    sessions.on_identified.append(made.entered)
+    sessions.on_closed.append(made.closed)
+    sessions.on_handed_off.append(made.left)
+    handshake.check_visitor = made.check
+    allocation.max_per_visitor = limits["ADDRESSES"]
+    return made
+
+
+def _end(sessions: SessionManager, session: LiveSession, code: int, text: str) -> None:
+    sessions.end(session, code, f"the visit is over: {text}", told=f"the visit is over: {text}")
