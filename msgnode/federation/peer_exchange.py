@@ -39,6 +39,7 @@ class PeerCounters:
     full: int = 0
     failed: int = 0  # requests that ended with the way to the peer, or the session there
     discarded: int = 0  # by an operator
+    lost: int = 0  # what the stub wrote to a socket that was no more
     restarts: int = 0
     round_trip: float = 0.0  # of the last response, in seconds
 

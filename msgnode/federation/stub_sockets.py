@@ -9,6 +9,7 @@ Rules
 - Only text passes, of at most `max_frame` bytes, so many messages and bytes a second: above, the
   socket is not read. Of a socket that it closed, or was refused, the stub hears `close`.
 - A peer that does not read is given some time, then its socket ends, without its consent.
+- What the stub wrote to a socket that was lost meanwhile is counted.
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ class StubSockets:
         self.attempts = 0
         self.last_error = ""
         self.bytes_in = self.bytes_out = 0
+        self.lost = 0  # texts that were written to a socket that is no more
         self._limits = limits
         self._back_off = back_off
         self._tell = tell
@@ -128,6 +130,11 @@ class StubSockets:
     def count(self) -> int:
         """How many there are, those included that are being opened."""
         return len(self._tasks)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is one that leads to the peer."""
+        return any(link.state is State.OPEN for link in self._open.values())
 
     @property
     def is_full(self) -> bool:
@@ -155,6 +162,7 @@ class StubSockets:
         """The stub sends text."""
         queue = self._sends.get(said.ws)
         if queue is None:
+            self.lost += 1
             return
         unsent = self._unsent[said.ws] = self._unsent[said.ws] + len(said.data)
         if unsent > _UNSENT_LIMIT:
@@ -208,7 +216,8 @@ class StubSockets:
             FAULTS.note("socket of a stub", error)
             reason = "the node failed"
         self._open.pop(number, None)
-        self._sends.pop(number, None)
+        unsent = self._sends.pop(number, None)
+        self.lost += unsent.qsize() if unsent is not None else 0
         self._unsent.pop(number, None)
         self._tasks.pop(number, None)
         if reason:
@@ -247,6 +256,7 @@ class StubSockets:
         host, port = parts.hostname or "", parts.port or (443 if is_tls else 80)
         found = await allowed_addresses(host, port, self._limits.networks, self._resolve)
         failure: OSError = OSError(f"{host} has no address")
+        is_refused = bool(found)
         for address in found:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             plain = socket.socket(family, socket.SOCK_STREAM)
@@ -256,6 +266,7 @@ class StubSockets:
             except OSError as error:
                 plain.close()
                 failure = error
+                is_refused = is_refused and isinstance(error, ConnectionRefusedError)
                 continue
             except BaseException:
                 plain.close()
@@ -276,6 +287,8 @@ class StubSockets:
                 user_agent_header="messaging-node",
                 proxy=None,
             )
+        if is_refused and not self.is_open:
+            self._watch.refused()
         raise failure
 
     async def _receive(self, number: int, link: ClientConnection) -> None:

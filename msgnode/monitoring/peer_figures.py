@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from msgnode.federation.peer_link import PeerLink
 from msgnode.federation.service import Federation
 
-_OUTCOMES = ("sent", "received", "refused", "expired", "full", "failed", "discarded")
+_OUTCOMES = ("sent", "received", "refused", "expired", "full", "failed", "discarded", "lost")
 
 
 def peers(federation: Federation) -> Iterator[Metric]:

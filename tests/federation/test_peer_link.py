@@ -1,0 +1,95 @@
+"""A link with its stub in a real sandbox, to a peer that the test plays: order, losses, ends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from websockets.asyncio.server import ServerConnection
+
+from .links import OURS, THEIRS, Played, linked
+from .sandboxes import needs_deno, stub
+
+pytestmark = [needs_deno, pytest.mark.asyncio]
+
+EIGHT = list(range(1, 9))
+
+
+def response(id_: str, code: int = 200) -> str:
+    """What a runtime of the peer answers."""
+    envelope = {"id": id_, "type": "response", "from": THEIRS, "to": OURS}
+    return json.dumps({**envelope, "body": {"code": code}})
+
+
+async def test_case_27_a_stub_that_sends_the_first_message_last_sends_all_in_order() -> None:
+    peer = Played()
+    async with linked(stub("reorders"), peer) as one:
+        for number in EIGHT:
+            one.post(number)  # before there is a sandbox, or a socket
+        await one.until(lambda: len(peer.heard) == 8)
+        assert peer.values == EIGHT
+
+
+async def test_case_28_so_it_does_after_each_loss_of_its_socket() -> None:
+    peer = Played()
+    async with linked(stub("reorders"), peer) as one:
+        await one.live()
+        for lost in (1, 2):
+            peer.heard.clear()
+            peer.cut()
+            await one.until(lambda lost=lost: not one.link._sockets.is_open)
+            for number in EIGHT:
+                one.post(number)
+            await one.until(lambda: len(peer.heard) == 8)
+            assert peer.values == EIGHT
+        assert one.link.exchange.counters.lost == 0
+
+
+async def test_what_a_node_was_asked_that_has_ended_is_answered_at_once() -> None:
+    """Nothing listens there any more: though the session goes on later, it has lost them."""
+    peer = Played()
+    async with linked(stub("reorders"), peer) as one:
+        await one.live()
+        for number in EIGHT:
+            one.post(number)
+        await one.until(lambda: len(peer.heard) == 8)
+        await peer.stop()
+        await one.until(lambda: len(one.node.said) == 8)
+        assert {each["body"]["code"] for each in one.node.said} == {503}
+        assert "has ended" in one.node.said[0]["body"]["description"]
+        await peer.start()
+        await one.live()
+        one.post(9)
+        await one.until(lambda: 9 in peer.values)
+        assert len(one.node.said) == 8
+
+
+async def test_a_stub_that_does_not_say_that_its_socket_is_lost_is_told_to_connect() -> None:
+    silent = stub("resumes").replace('this.socket.onclose = () => this.status("disconnected")', "")
+    peer = Played()
+    async with linked(silent, peer) as one:
+        await one.live()
+        peer.cut()
+        await one.until(lambda: one.link.state == "disconnected")
+        await one.live()
+        one.post(1)
+        await one.until(lambda: peer.values == [1])
+
+
+async def test_what_a_node_was_asked_that_is_only_cut_off_stays_asked() -> None:
+    async def answers(message: dict[str, Any], link: ServerConnection) -> None:
+        if message["body"]["value"] == 2:
+            for id_ in ("m1", "m2"):
+                await link.send(response(id_))
+
+    peer = Played(answers)
+    async with linked(stub("resumes"), peer) as one:
+        await one.live()
+        one.post(1)
+        await one.until(lambda: peer.heard)
+        peer.cut()
+        await one.until(lambda: len(peer.links) == 2)
+        one.post(2)
+        await one.until(lambda: len(one.node.said) == 2)
+        assert [each["body"]["code"] for each in one.node.said] == [200, 200]
