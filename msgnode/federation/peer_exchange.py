@@ -6,6 +6,8 @@ Rules
   peer ends: then it is 503.
 - A response is carried if the request it answers has left, and comes from who was asked. What else
   comes is held against crossing.py; what is refused is counted, and changes nothing.
+- What a peer says as somebody of this domain is counted by itself: as `returned` if this node has
+  sent it there, as `spoofed` if it has not.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from msgnode.core import messages
+from msgnode.core import addresses, messages
 from msgnode.core.errors import GatewayTimeout, NodeError, Unavailable
 from msgnode.core.messages import Message
 from msgnode.devices.answering_link import is_final
@@ -73,6 +75,7 @@ class PeerExchange:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.counters = PeerCounters()
+        self.returned = self.spoofed = 0
         self.queue = queue
         self._own = own
         self._peer = peer
@@ -144,6 +147,9 @@ class PeerExchange:
             Refused: it is not carried.
         """
         if fault := crossing.incoming_fault(message, self._own, self._peer):
+            if addresses.parse(message.sender).home == self._own:
+                is_ours = (message.sender, message.id_key) in self._asked
+                self.returned, self.spoofed = self.returned + is_ours, self.spoofed + (not is_ours)
             raise Refused(fault)
         if message.is_response and not self._was_asked(message):
             raise Refused("nobody has asked for this response")

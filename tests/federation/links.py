@@ -143,4 +143,6 @@ async def linked(source: str, peer: Played, **sandbox: Any) -> AsyncIterator[Lin
     finally:
         link.abort()
         await asyncio.wait([running], timeout=SECONDS)
+        if link.sandbox is not None:
+            await link.sandbox.ended()
         await peer.stop()

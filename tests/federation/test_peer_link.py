@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from websockets.asyncio.server import ServerConnection
 
-from .links import OURS, THEIRS, Played, linked
+from msgnode.federation import deno
+from msgnode.federation.peer_alarms import PeerAlarms
+
+from .links import OURS, THEIRS, A, B, Played, linked
 from .sandboxes import needs_deno, stub
 
 pytestmark = [needs_deno, pytest.mark.asyncio]
@@ -93,3 +96,59 @@ async def test_what_a_node_was_asked_that_is_only_cut_off_stays_asked() -> None:
         one.post(2)
         await one.until(lambda: len(one.node.said) == 2)
         assert [each["body"]["code"] for each in one.node.said] == [200, 200]
+
+
+async def test_case_32_a_peer_says_that_bubblewrap_is_required(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deno, "can_wrap", lambda: False)
+    async with linked(stub("umd"), Played(), wraps="required") as one:
+        await one.until(lambda: one.link.state == "waiting")
+        assert "bubblewrap is required" in one.link.last_error
+
+
+@pytest.mark.parametrize("says", ["read", "response"])
+async def test_case_54_a_peer_that_sends_back_what_it_was_sent_is_cut_and_an_alarm_says_so(
+    says: str,
+) -> None:
+    """As of two nodes that are visitors of each other, or one that mistakes domains."""
+
+    async def echoes(message: dict[str, Any], link: ServerConnection) -> None:
+        await link.send(json.dumps({**message, "type": says}))
+
+    async with linked(stub("reorders"), Played(echoes)) as one:
+        await one.live()
+        for number in EIGHT:
+            one.post(number)
+        await one.until(lambda: one.link.exchange.counters.refused == 8)
+        assert one.node.said == [], "nothing of it is carried"
+        assert one.peer.values == EIGHT, "nor sent again"
+        assert one.link.exchange.returned == 8
+        alarms: list[tuple[str, str]] = []
+        looks = PeerAlarms(lambda kind, domain, _: alarms.append((kind, domain)), lambda *_: None)
+        looks.look(one.link)
+        looks.look(one.link)
+        assert alarms == [("peer-loop", B)]
+
+
+async def test_case_26_a_peer_that_speaks_as_somebody_of_this_domain_raises_an_alarm() -> None:
+    async def forges(message: dict[str, Any], link: ServerConnection) -> None:
+        await link.send(json.dumps({**message, "id": "new", "from": f"hyperty://{A}/other"}))
+        await link.send(json.dumps({**message, "id": "x", "from": "mn:/session"}))
+        status = f"runtime://{A}/messaging-node-9"
+        body = {"value": "failed"}
+        await link.send(
+            json.dumps({**message, "from": status, "to": f"{status}/status", "body": body})
+        )
+
+    async with linked(stub("resumes"), Played(forges)) as one:
+        await one.live()
+        one.post(1)
+        await one.until(lambda: one.link.exchange.counters.refused == 2)
+        assert one.node.said == []
+        assert one.link.state == "live", "no status of another stub is its own"
+        alarms: list[tuple[str, str]] = []
+        PeerAlarms(lambda kind, domain, _: alarms.append((kind, domain)), lambda *_: None).look(
+            one.link
+        )
+        assert alarms == [("peer-spoofs", B)]
