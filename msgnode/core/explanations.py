@@ -352,6 +352,12 @@ ALARMS: Mapping[str, Explanation] = {
         "Nothing of it is passed on, and it is counted.",
         "Block the peer unless the other domain can say why. Clear the alarm once that is settled.",
     ),
+    "message-set-aside": Explanation(
+        "A stored message for another domain was not delivered",
+        "Its time was over, or the way to the peer ended each time it was tried. Who sent it is "
+        "told so if they are there. It is not tried again, and its addresses are kept for a week.",
+        "Look at it under Stored messages. Whoever sent it may send it again. Clear the alarm.",
+    ),
     "sandbox-missing": Explanation(
         "Federation is on, and there is nothing to run protostubs",
         "Messages to other domains are refused.",

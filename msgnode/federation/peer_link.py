@@ -24,7 +24,7 @@ from msgnode.core.errors import NodeError
 from . import pipe, stub_status
 from .back_off import BackOff
 from .held_subscriptions import HeldSubscriptions, Observed
-from .peer_exchange import PeerExchange, Refused
+from .peer_exchange import PeerExchange, Refused, Store
 from .peer_queue import PeerQueue
 from .peer_session import KeptSession, Opener
 from .peer_stub import LinkLimits, PeerStub
@@ -51,6 +51,7 @@ class PeerLink:
         limits: of it all.
         opener: of the peer's session.
         observed: is told what becomes of the subscriptions there.
+        store: of what is stored for the peer.
     """
 
     def __init__(
@@ -60,20 +61,23 @@ class PeerLink:
         limits: LinkLimits,
         opener: Opener,
         observed: Observed,
+        store: Store | None = None,
     ) -> None:
         self.peer = peer
         self.state = STARTING
         self.since = time.time()
         self.last_error = ""
         self.failures_in_a_row = 0
-        queue = PeerQueue(limits.queue_messages, limits.queue_bytes)
-        self.exchange = PeerExchange(domain, peer.domain, queue, self._answer)
+        self._session = KeptSession(opener, peer.domain, peer.stub_url, self._outgoing)
+        queue = PeerQueue(
+            limits.queue_messages, limits.queue_bytes, stored_seconds=limits.stored_seconds
+        )
+        self.exchange = PeerExchange(domain, peer.domain, queue, self._session.say, store=store)
         self.subscriptions = HeldSubscriptions(
             peer.domain, peer.runtime_url, self._post, observed, self._pump
         )
         self.sandbox: SandboxProcess | None = None
         self._limits = limits
-        self._session = KeptSession(opener, peer.domain, peer.stub_url, self._outgoing)
         self._restarts, self._reconnects = BackOff(1.0, 300.0), BackOff(0.25, 30.0)
         self._sockets: StubSockets | None = None
         self._watch = SessionWatch()
@@ -250,7 +254,7 @@ class PeerLink:
             return  # what the node tells the session itself
         kept = self.subscriptions.kept(message)
         if kept is None:
-            self._answer(messages.reply(message, {"code": 200}))
+            self._session.say(messages.reply(message, {"code": 200}))
             return
         self.exchange.put(kept)
         self._pump()
@@ -273,10 +277,6 @@ class PeerLink:
     def _post(self, frame: bytes) -> None:
         if self.sandbox is not None:
             self.sandbox.send(pipe.post(frame))
-
-    def _answer(self, frame: bytes) -> None:
-        """Carry a response of ours in the place of the peer."""
-        self._session.say(frame)
 
     # --- from the stub ----------------------------------------------------------------------------
 

@@ -38,3 +38,4 @@ class LinkLimits:
     sockets: SocketLimits
     queue_messages: int
     queue_bytes: int
+    stored_seconds: float

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -36,11 +37,11 @@ from .peer_link import PeerLink
 from .peer_session import Opener
 from .peer_stub import LinkLimits, PeerStub
 from .store import PeerRow
+from .stored_messages import StoredMessages
 from .stub_status import LIVE
 from .waiting_messages import WaitingMessages
 
 log = logging.getLogger(__name__)
-
 LOOKS_EVERY = 2.0
 STOP_SECONDS = 4.0
 MISSING_ALARM = "sandbox-missing"
@@ -71,6 +72,7 @@ class Federation:
         holds_lease: whether this worker's lease runs; none serves a peer without.
         raise_alarm, clear_alarm: of the node.
         observers: of objects of the peers.
+        stored: messages for peers.
         shown: a message's body as people may see it.
     """
 
@@ -87,6 +89,7 @@ class Federation:
         raise_alarm: Callable[[str, str, str], None],
         clear_alarm: Callable[[str, str], None],
         observers: Observers,
+        stored: StoredMessages,
         shown: Callable[[Any], Any],
     ) -> None:
         self.observers = observers
@@ -109,6 +112,7 @@ class Federation:
         self._alarms = PeerAlarms(raise_alarm, clear_alarm)
         self._figures = LinkFigures(self.links, self._blocking)
         self._waiting = WaitingMessages(self.links, shown, self._blocking)
+        self._stored = stored
         self._is_stale = asyncio.Event()
         self._is_stopped = False
 
@@ -152,14 +156,13 @@ class Federation:
                 await self.observers.sweep()
                 await self._waiting.follow()
                 await self._figures.follow()
+                self._stored.follow()
             except Exception as error:
                 self._is_stale.set()
                 log.warning("The peers could not be looked at: %s", error)
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(LOOKS_EVERY):
                     await self._is_stale.wait()
-            except TimeoutError:
-                pass
 
     def handlers(self) -> dict[str, Handler]:
         """Of the control messages."""
@@ -255,7 +258,9 @@ class Federation:
             hosts,
         )
         limits = replace(self._limits, sockets=replace(self._limits.sockets, hosts=hosts))
-        link = PeerLink(stub, self._settings.domain, limits, self._opener, self.observers)
+        kept = await self._stored.open(row.pk, row.domain)
+        link = PeerLink(stub, self._settings.domain, limits, self._opener, self.observers, kept)
+        kept.begin(link.exchange)
         await self.observers.serve(row.domain, link.subscriptions)
         self.links[row.pk], self._served[row.pk] = link, row
         self._tasks[row.pk] = asyncio.create_task(self._kept(link))

@@ -125,7 +125,9 @@ def message(value: Any, type_: str = "read", to: str = THEIRS, **body: Any) -> M
 
 
 @asynccontextmanager
-async def linked(source: str, peer: Played, **sandbox: Any) -> AsyncIterator[Linked]:
+async def linked(
+    source: str, peer: Played, store: Any = None, **sandbox: Any
+) -> AsyncIterator[Linked]:
     """Serve a peer with this stub."""
     await peer.start()
     stub = PeerStub(
@@ -134,9 +136,11 @@ async def linked(source: str, peer: Played, **sandbox: Any) -> AsyncIterator[Lin
     )  # fmt: skip
     networks = [ipaddress.ip_network("127.0.0.0/8")]
     sockets = SocketLimits(frozenset({"127.0.0.1"}), networks)
-    limits = LinkLimits(SandboxLimits(**{"silence": 12.0, **sandbox}), sockets, 1_000, 1_000_000)
+    limits = LinkLimits(
+        SandboxLimits(**{"silence": 12.0, **sandbox}), sockets, 1_000, 1_000_000, 60.0
+    )
     node, nobody = Node(), SimpleNamespace(renewed=lambda *_: None)
-    link = PeerLink(stub, A, limits, node, nobody)  # type: ignore[arg-type]
+    link = PeerLink(stub, A, limits, node, nobody, store)  # type: ignore[arg-type]
     running = asyncio.create_task(link.run())
     try:
         yield Linked(link, node, peer)

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from websockets.asyncio.server import ServerConnection
 
+from msgnode.core.messages import Message
 from msgnode.federation import deno
 from msgnode.federation.peer_alarms import PeerAlarms
+from msgnode.federation.peer_queue import Waiting
 
 from .links import OURS, THEIRS, A, B, Played, linked
 from .sandboxes import needs_deno, stub
@@ -152,3 +154,50 @@ async def test_case_26_a_peer_that_speaks_as_somebody_of_this_domain_raises_an_a
             one.link
         )
         assert alarms == [("peer-spoofs", B)]
+
+
+class Kept:
+    """A store that writes nothing down."""
+
+    def __init__(self) -> None:
+        self.keys = 0
+        self.aside: list[Any] = []
+
+    def keep(self, message: Message) -> str:
+        self.keys += 1
+        return str(self.keys)
+
+    def done(self, key: str) -> None:
+        """It is answered."""
+
+    def answering(self, message: Message) -> None:
+        """It is about to be."""
+
+    def set_aside(self, one: Waiting, reason: str) -> None:
+        self.aside.append((one.message.fields()["value"], reason))
+
+
+@pytest.mark.long
+@pytest.mark.any_server
+async def test_case_60_a_message_over_which_the_stub_loops_is_set_aside_and_the_rest_flows() -> (
+    None
+):
+    async def answers(message: dict[str, Any], link: ServerConnection) -> None:
+        await link.send(response(message["id"]))
+
+    loops = "send(message) { while (message.body?.value === 'poison'); "
+    peer, kept = Played(answers), Kept()
+    source = stub("resumes").replace("send(message) {", loops)
+    async with linked(source, peer, store=kept, silence=1.2) as one:
+        await one.live()
+        for value in (1, "poison", 2, 3):
+            one.post(value, store=True)
+        await one.until(lambda: kept.aside)
+        [(value, reason)] = kept.aside
+        assert value == "poison"
+        assert "unresponsive" in reason
+        await one.until(lambda: {1, 2, 3} <= set(peer.values))
+        await one.until(lambda: len(one.node.said) == 4)
+        codes = {each["id"]: each["body"]["code"] for each in one.node.said}
+        assert codes == {"m1": 200, "m2": 200, "m3": 200, "mpoison": 502}
+        assert one.link.exchange.counters.restarts == 3

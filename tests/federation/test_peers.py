@@ -91,7 +91,7 @@ def federation(mode: str = "listed") -> Federation:
     one = Federation(
         settings, nothing, "epoch", RoutingTable(), nothing, nothing, nothing,
         lambda: True, nothing, nothing, Observers(RoutingTable(), nothing, nothing, True, 30.0),
-        nothing,
+        nothing, nothing,
     )  # fmt: skip
     one._use(store.read())
     return one
