@@ -32,6 +32,7 @@ from msgnode.devices.safe_http import Network, NotAllowed, Resolve, allowed_addr
 
 from . import pipe
 from .back_off import BackOff
+from .heartbeat import Heart
 from .pipe import SocketClose, SocketSend, SocketWanted
 from .session_watch import SessionWatch
 
@@ -42,9 +43,6 @@ UNREAD_SECONDS = 30.0
 """That a peer may read nothing while something is sent to it; then its socket ends."""
 _CONNECT_SECONDS = 10.0
 _CLOSE_SECONDS = 1.0
-_HEARTBEAT_SECONDS = 5.0
-_SILENCE_SECONDS = 20.0
-"""Without an answer to a heartbeat, after which the peer counts as away."""
 _UNSENT = 1024 * 1024
 """Bytes that may wait to be sent; above, the stub is told by `bufferedAmount`."""
 _UNSENT_LIMIT = 8 * 1024 * 1024
@@ -241,11 +239,14 @@ class StubSockets:
             self._back_off.succeeded()
             self._watch.opened()
             self._tell(pipe.socket_open(number, link.subprotocol or ""))
-            sending = asyncio.create_task(self._send(number, link))
+            heart = Heart()
+            both = (self._send(number, link), self._beat(number, link, heart))
+            jobs = [asyncio.create_task(each) for each in both]
             try:
-                await self._receive(number, link)
+                await self._receive(number, link, heart)
             finally:
-                sending.cancel()
+                for job in jobs:
+                    job.cancel()
         finally:
             await _end(link)
         return link.close_code or LOST, link.close_reason or ""
@@ -281,8 +282,7 @@ class StubSockets:
                 max_size=self._limits.max_frame,
                 max_queue=16,
                 open_timeout=_CONNECT_SECONDS,
-                ping_interval=_HEARTBEAT_SECONDS,
-                ping_timeout=_SILENCE_SECONDS,
+                ping_interval=None,  # heartbeat.py
                 close_timeout=_CLOSE_SECONDS,
                 user_agent_header="messaging-node",
                 proxy=None,
@@ -291,11 +291,19 @@ class StubSockets:
             self._watch.refused()
         raise failure
 
-    async def _receive(self, number: int, link: ClientConnection) -> None:
+    async def _beat(self, number: int, link: ClientConnection, heart: Heart) -> None:
+        with suppress(websockets.exceptions.ConnectionClosed):
+            await heart.beat(link)
+            self._drop(number, "the peer has not answered")
+
+    async def _receive(self, number: int, link: ClientConnection, heart: Heart) -> None:
         with suppress(websockets.exceptions.ConnectionClosed):
             while True:
+                heart.is_held = True
                 await self._ready()
+                heart.is_held = False
                 text = await link.recv()
+                heart.heard()
                 if not isinstance(text, str):
                     self.last_error = "The peer sent a binary frame."
                     await _end(link, 1003, "text only")
