@@ -156,11 +156,42 @@ async def test_case_26_a_peer_that_speaks_as_somebody_of_this_domain_raises_an_a
         assert alarms == [("peer-spoofs", B)]
 
 
+async def test_case_62_a_peer_that_is_served_no_more_hears_a_good_bye() -> None:
+    """What waits is answered, but for what is stored."""
+    peer, kept = Played(), Kept()
+    async with linked(stub("resumes"), peer, store=kept) as one:
+        await one.live()
+        one.post(1)
+        one.post(2, store=True)
+        await one.until(lambda: peer.values == [1, 2])
+        await one.link.stop()
+        await one.until(lambda: peer.links[0].close_code is not None)
+        assert peer.links[0].close_code == 1000, "the stub has closed its socket"
+        assert [(each["id"], each["body"]["code"]) for each in one.node.said] == [("m1", 503)]
+        assert kept.finished == []
+
+
+async def test_case_76_a_stub_that_does_not_come_back_is_told_to_and_hears_the_next() -> None:
+    peer = Played()
+    async with linked(stub("resumes"), peer) as one:
+        await one.live()
+        for number in (1, 2):
+            peer.cut()
+            await one.until(lambda number=number: len(peer.links) == number + 1)
+            await one.until(lambda: one.link.state == "live" and one.link._sockets.is_open)
+            update = {"type": "update", "from": f"comm://{B}/r", "to": f"comm://{B}/r/changes"}
+            update = {**update, "id": f"u{number}", "body": {"value": number}}
+            await peer.links[-1].send(json.dumps(update))
+            await one.until(lambda number=number: len(one.node.said) == number)
+        assert [each["body"]["value"] for each in one.node.said] == [1, 2]
+
+
 class Kept:
     """A store that writes nothing down."""
 
     def __init__(self) -> None:
         self.keys = 0
+        self.finished: list[str] = []
         self.aside: list[Any] = []
 
     def keep(self, message: Message) -> str:
@@ -168,7 +199,7 @@ class Kept:
         return str(self.keys)
 
     def done(self, key: str) -> None:
-        """It is answered."""
+        self.finished.append(key)
 
     def answering(self, message: Message) -> None:
         """It is about to be."""
