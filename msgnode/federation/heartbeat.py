@@ -33,10 +33,11 @@ class Heart:
             await asyncio.sleep(EVERY_SECONDS)
             if self._is_alive():
                 continue
-            silent, pong = 0.0, None
+            silent = 0.0
+            pong: asyncio.Future[float] | None = None
             while silent < SILENCE_SECONDS:
                 if pong is None and not link.transport.get_write_buffer_size():
-                    pong = await link.ping()
+                    pong = asyncio.ensure_future(await link.ping())
                 step = min(EVERY_SECONDS / 5, SILENCE_SECONDS - silent)
                 if pong is None:
                     await asyncio.sleep(step)

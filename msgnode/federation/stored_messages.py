@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 from django.utils import timezone
 
+from msgnode.bus.ports import Requester
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer, retrieve_error
 from msgnode.core import messages
@@ -175,4 +176,5 @@ class StoredMessages:
         asker = table.owner_of(message.sender) or table.at_runtime(message.sender)
         peer = table.peer_of(message.recipients[0])
         if asker is not None and asker.is_here and peer is not None:
-            asker.ask(message.sender, message.id, peer.id, perf_counter())
+            requester = cast(Requester, asker)  # as every session of this worker is
+            requester.ask(message.sender, message.id, peer.id, perf_counter())
