@@ -46,16 +46,17 @@ class AskingLoad:
         for domain in domains:
             await self._answerer(domain, node, port)
         self._took.clear()
-        sender, pause = f"hyperty://{own}/asker", 1 / rate
-        began = perf_counter()
+        pause, began = 1 / rate, perf_counter()
         for turn in range(int(rate * seconds)):
             at = began + turn * pause
             if (left := at - perf_counter()) > 0:
                 await asyncio.sleep(left)
             self._number += 1
             id_ = f"r{self._number}"
-            to = f"hyperty://{domains[turn % len(domains)]}/answerer"
+            domain = domains[turn % len(domains)]
+            sender, to = f"hyperty://{own}/asker/{domain}", f"hyperty://{domain}/answerer"
             self._asked[id_] = perf_counter()
+            # one sender for each domain: at a node of several, each of its sessions has its own
             asker.transport.write(message(id=id_, type="read", from_=sender, to=to, body={"n": 1}))
         until = perf_counter() + WAIT
         while self._asked and perf_counter() < until:  # noqa: ASYNC110  (a dict tells nobody)

@@ -63,7 +63,7 @@ def measure(plan: Plan) -> PartResult:
             _wait_live(first, size)
             _round_trips(plan, result, generator, first, second, domains)
             _costs(result, generator, first, second, domains)
-        plan.say(f"{size} peers")
+        plan.say(f"{_peers(size)}")
     for rate in RATES:
         name = f"1 peer, {rate}/s"
         middle = median(result.case(name, THROUGH).values("p50_ms"))
@@ -103,13 +103,13 @@ def _costs(
     before = _used(first)
     time.sleep(SECONDS)
     idle = _each(before, _used(first), SECONDS, size)
-    result.notes.append(f"{size} peers, idle: {idle}")
+    result.notes.append(f"{_peers(size)}, idle: {idle}")
     before = _used(first)
     began = time.monotonic()
     sample = _ask(generator, domains, second, EACH_RATE * size, SECONDS)
     busy = _each(before, _used(first), time.monotonic() - began, size)
-    result.case(f"{size} peers, {EACH_RATE}/s to each", THROUGH).samples.append(sample)
-    result.notes.append(f"{size} peers, {EACH_RATE} requests a second to each: {busy}")
+    result.case(f"{_peers(size)}, {EACH_RATE}/s to each", THROUGH).samples.append(sample)
+    result.notes.append(f"{_peers(size)}, {EACH_RATE} requests a second to each: {busy}")
 
 
 def _each(before: _Used, now: _Used, seconds: float, size: int) -> str:
@@ -143,6 +143,10 @@ def _nodes(plan: Plan, size: int) -> Iterator[tuple[Server, Server, Generator]]:
         yield first, second, generator
 
 
+def _peers(size: int) -> str:
+    return "1 peer" if size == 1 else f"{size} peers"
+
+
 def _domains(size: int) -> list[str]:
     return [f"p{number}.example" for number in range(size)]
 
@@ -168,7 +172,7 @@ def _wait_live(first: Server, size: int) -> None:
             return
         states = {state: why for state, *why in found}
         time.sleep(0.2)
-    raise RuntimeError(f"{size} peers are not live: {json.dumps(states)}")
+    raise RuntimeError(f"{_peers(size)} are not live: {json.dumps(states)}")
 
 
 def _used(first: Server) -> _Used:

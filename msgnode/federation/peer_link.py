@@ -107,12 +107,11 @@ class PeerLink:
     async def stop(self) -> None:
         """Say good-bye to the peer, and serve it no more."""
         self._is_stopped = True
-        if self.sandbox is not None and self.sandbox.is_running:
+        if self.sandbox is not None and self.sandbox.is_running and self._sockets is not None:
             self.sandbox.send(pipe.disconnect())
-            if self._sockets is not None:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_STOP_SECONDS):
-                        await self._sockets.closed()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await self._sockets.closed()
         self.abort()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=_STOP_SECONDS)
@@ -157,13 +156,14 @@ class PeerLink:
             self._limits.sockets, self._reconnects, sandbox.send, self._ready, self._watch
         )
         try:
-            await sandbox.start()
-            configuration = {**self.peer.configuration, "runtimeURL": self.peer.runtime_url}
-            sandbox.send(pipe.load(self.peer.source, self.peer.stub_url, configuration))
-            ended = asyncio.ensure_future(sandbox.ended())
-            loading = asyncio.ensure_future(self._loaded.wait())
-            await asyncio.wait({ended, loading}, timeout=LOAD_SECONDS,
-                               return_when=asyncio.FIRST_COMPLETED)  # fmt: skip
+            async with self._limits.starts:
+                await sandbox.start()
+                configuration = {**self.peer.configuration, "runtimeURL": self.peer.runtime_url}
+                sandbox.send(pipe.load(self.peer.source, self.peer.stub_url, configuration))
+                ended = asyncio.ensure_future(sandbox.ended())
+                loading = asyncio.ensure_future(self._loaded.wait())
+                first = asyncio.FIRST_COMPLETED
+                await asyncio.wait({ended, loading}, timeout=LOAD_SECONDS, return_when=first)
             loading.cancel()
             if not self._loaded.is_set():
                 sandbox.kill(f"it was not loaded within {LOAD_SECONDS:g} s")

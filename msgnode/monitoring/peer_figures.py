@@ -9,8 +9,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from msgnode.federation.peer_link import PeerLink
 from msgnode.federation.service import Federation
 
-_OUTCOMES = ("sent", "received", "refused", "expired", "full", "failed", "discarded")
-_OUTCOMES += ("lost", "set_aside")
+_OUTCOMES = (
+    *("sent", "received", "refused", "expired", "full", "failed", "discarded"),
+    *("lost", "set_aside"),
+)
 
 
 def peers(federation: Federation) -> Iterator[Metric]:

@@ -7,6 +7,7 @@ import ipaddress
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -126,7 +127,11 @@ def message(value: Any, type_: str = "read", to: str = THEIRS, **body: Any) -> M
 
 @asynccontextmanager
 async def linked(
-    source: str, peer: Played, store: Any = None, **sandbox: Any
+    source: str,
+    peer: Played,
+    store: Any = None,
+    starts: asyncio.Semaphore | None = None,
+    **sandbox: Any,
 ) -> AsyncIterator[Linked]:
     """Serve a peer with this stub."""
     await peer.start()
@@ -139,6 +144,8 @@ async def linked(
     limits = LinkLimits(
         SandboxLimits(**{"silence": 12.0, **sandbox}), sockets, 1_000, 1_000_000, 60.0
     )
+    if starts is not None:
+        limits = replace(limits, starts=starts)
     node, nobody = Node(), SimpleNamespace(renewed=lambda *_: None)
     link = PeerLink(stub, A, limits, node, nobody, store)  # type: ignore[arg-type]
     running = asyncio.create_task(link.run())

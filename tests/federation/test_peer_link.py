@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -154,6 +155,24 @@ async def test_case_26_a_peer_that_speaks_as_somebody_of_this_domain_raises_an_a
             one.link
         )
         assert alarms == [("peer-spoofs", B)]
+
+
+async def test_no_more_sandboxes_start_at_a_time_than_may() -> None:
+    """And one that is loaded makes room for the next."""
+    starts = asyncio.Semaphore(1)
+    await starts.acquire()
+    peers = [Played(), Played()]
+    async with (
+        linked(stub("resumes"), peers[0], starts=starts) as one,
+        linked(stub("resumes"), peers[1], starts=starts) as other,
+    ):
+        await one.until(lambda: one.link.sandbox is not None and other.link.sandbox is not None)
+        await one.until(lambda: len(starts._waiters or ()) == 2)
+        assert (one.link.sandbox.pid, other.link.sandbox.pid) == (0, 0)  # type: ignore[union-attr]
+        starts.release()
+        await one.live()
+        await other.live()
+        assert not starts.locked()
 
 
 async def test_case_62_a_peer_that_is_served_no_more_hears_a_good_bye() -> None:
