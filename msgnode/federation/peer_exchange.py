@@ -184,6 +184,11 @@ class PeerExchange:
             self._refuse(one.message, Unavailable(text))
             self._done(one.key)
 
+    def discard_for_good(self) -> None:
+        """The peer is removed: nothing of it is answered any more, and nothing stays stored."""
+        self.fail_asked(f"{self._peer} was removed from this node.")
+        self.discard(None)
+
     def fail_asked(self, text: str) -> None:
         """The way to the peer, or the session there, is over: answer what has no response."""
         asked, self._asked = self._asked, OrderedDict()

@@ -275,11 +275,13 @@ class Federation:
         link = self.links.pop(pk, None)
         self._served.pop(pk, None)
         task = self._tasks.pop(pk, None)
+        row = next((row for row in self._rows.values() if row.pk == pk), None)
         if link is not None and task is not None:
             self.observers.leave(link.peer.domain)
             self._alarms.forget(link.peer.domain)
+            if row is None:  # an operator has removed the peer, and with it what is stored
+                link.exchange.discard_for_good()
             await link.stop()
-        row = next((row for row in self._rows.values() if row.pk == pk), None)
         self._told.pop(pk, None)
         await self._waiting.forget(pk)
         await self._blocking(partial(store.note_state, pk, "stopped" if row else "", ""))
@@ -298,8 +300,7 @@ class Federation:
         """Look for the stub of a peer that has a row."""
         error = await self._look(row.domain, row.url, row.hosts)
         if error is not None:
-            note = partial(store.note_not_found, row.domain, error.description)
-            await self._blocking(note)
+            await self._blocking(partial(store.note_not_found, row.domain, error.description))
 
     async def _look_for(self, domain: str) -> NodeError | None:
         return await self._look(domain, "", frozenset())
@@ -343,8 +344,5 @@ def _is_same(row: PeerRow | None, served: PeerRow) -> bool:
     """Whether a peer is to be served as it is."""
     if row is None:
         return False
-    return (row.approved_digest, row.url, row.hosts) == (
-        served.approved_digest,
-        served.url,
-        served.hosts,
-    )
+    wanted, has = ((each.approved_digest, each.url, each.hosts) for each in (row, served))
+    return wanted == has

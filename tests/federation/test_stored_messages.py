@@ -304,6 +304,17 @@ def test_when_a_peer_is_served_no_more_what_is_stored_stays_and_nobody_is_told_o
     assert Worker().taken() == [1, 2]
 
 
+def test_when_a_peer_is_removed_everybody_is_told() -> None:
+    worker = Worker()
+    worker.put(1)
+    worker.exchange.put(message(2))
+    worker.taken()
+    worker.put(3)
+    worker.exchange.discard_for_good()
+    assert worker.codes == [("m1", 100), ("m3", 100), ("m2", 503), ("m1", 503), ("m3", 503)]
+    assert rows() == []
+
+
 def test_two_of_one_sender_with_the_same_id_leave_no_row_behind() -> None:
     worker = Worker()
     worker.put(1)
