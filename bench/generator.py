@@ -17,6 +17,7 @@ from typing import Any
 import uvloop
 
 from .loads.allocations import AllocationLoad
+from .loads.asking import AskingLoad
 from .loads.devices import DevicesLoad
 from .loads.draining import DrainingLoad
 from .loads.endings import EndingsLoad
@@ -43,6 +44,7 @@ async def serve(port: int, server_pid: int) -> None:
         "relay_nats": NatsRelayLoad(port, server_pid),
         "fan_out": FanOutLoad(port, server_pid),
         "allocate": AllocationLoad(port, server_pid),
+        "ask": AskingLoad(port, server_pid),
         "devices": DevicesLoad(port, server_pid),
         "hold": HoldingLoad(port, server_pid),
         "operations": OperationsLoad(port, server_pid),

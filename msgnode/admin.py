@@ -23,6 +23,7 @@ from msgnode.console import (  # noqa: F401
     qos,
     schedule,
     sessions,
+    stored_messages,
     subscriptions,
     workers,
 )

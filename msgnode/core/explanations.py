@@ -343,6 +343,23 @@ ALARMS: Mapping[str, Explanation] = {
         "Look at what waits for it; have that tried again or discard it. Under Peers start its "
         "stub anew, look for its stub again, pause it, or ask the other domain. It clears itself.",
     ),
+    "peer-loop": Explanation(
+        "A peer sends back what it was sent",
+        "Nothing of it is passed on, and it is counted. So does a node that takes this domain for "
+        "another's, or two that are visitors of each other.",
+        "Ask the other domain; pause the peer meanwhile. Clear the alarm once that is settled.",
+    ),
+    "peer-spoofs": Explanation(
+        "A peer speaks as somebody of this domain",
+        "Nothing of it is passed on, and it is counted.",
+        "Block the peer unless the other domain can say why. Clear the alarm once that is settled.",
+    ),
+    "message-set-aside": Explanation(
+        "A stored message for another domain was not delivered",
+        "Its time was over, or the way to the peer ended each time it was tried. Who sent it is "
+        "told so if they are there. It is not tried again, and its addresses are kept for a week.",
+        "Look at it under Stored messages. Whoever sent it may send it again. Clear the alarm.",
+    ),
     "sandbox-missing": Explanation(
         "Federation is on, and there is nothing to run protostubs",
         "Messages to other domains are refused.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error
+from django.core.checks import CheckMessage, Error, Warning
 
 from msgnode.core.networks import not_networks
 
@@ -42,6 +42,12 @@ def faults() -> Iterator[CheckMessage]:
             "SANDBOX_BUBBLEWRAP is required, and bubblewrap does not work here.",
             hint="Install bubblewrap and allow user namespaces, or set auto.",
             id="msgnode.E022",
+        )
+    elif wraps == "auto" and deno.find() and not deno.can_wrap():
+        yield Warning(
+            "Bubblewrap does not work here: sandboxes have one wall less.",
+            hint="Install bubblewrap and allow user namespaces, or set SANDBOX_BUBBLEWRAP=off.",
+            id="msgnode.W002",
         )
     for each in not_networks(settings.FEDERATION_NETWORKS):
         yield Error(

@@ -16,6 +16,10 @@ WAITING_SECONDS = 5.0
 """That a message waits, after which one stands, too."""
 FAILING_ALARM = "stub-failing"
 STUCK_ALARM = "peer-stuck"
+LOOP_ALARM = "peer-loop"
+SPOOF_ALARM = "peer-spoofs"
+AGAIN_SECONDS = 60.0
+"""After which one of these is raised again, if there was more."""
 
 
 class PeerAlarms:
@@ -38,6 +42,7 @@ class PeerAlarms:
         self._raised: dict[str, set[str]] = {}  # domain -> kinds
         self._away_since: dict[str, float] = {}
         self._well: set[str] = set()
+        self._counted: dict[tuple[str, str], tuple[int, float]] = {}
 
     def look(self, link: PeerLink) -> None:
         """Raise, or clear, what is to be said of a peer."""
@@ -48,6 +53,7 @@ class PeerAlarms:
             self._away_since[domain] = now
         away = now - self._away_since.setdefault(domain, now)
         waits, oldest = len(link.exchange.queue), link.exchange.queue.oldest_seconds
+        self._look_at_ours(link, now)
         if link.failures_in_a_row >= FAILING_AFTER and self._is_new(FAILING_ALARM, domain):
             text = f"The stub of {domain} has failed {link.failures_in_a_row} times in a row: "
             self._raise_alarm(FAILING_ALARM, domain, text + link.last_error)
@@ -63,11 +69,31 @@ class PeerAlarms:
         elif not text and is_live and domain not in self._well:
             self._clear(domain)
 
+    def _look_at_ours(self, link: PeerLink, now: float) -> None:
+        """What a peer has said as somebody of this domain; only a person clears these."""
+        domain, exchange = link.peer.domain, link.exchange
+        if self._is_more(LOOP_ALARM, domain, exchange.returned, now):
+            text = f"{domain} sends back what this node has sent there."
+            self._raise_alarm(LOOP_ALARM, domain, text)
+        if self._is_more(SPOOF_ALARM, domain, exchange.spoofed, now):
+            text = f"{domain} speaks as somebody of this domain, or has: {link.last_error}"
+            self._raise_alarm(SPOOF_ALARM, domain, text)
+
+    def _is_more(self, kind: str, domain: str, count: int, now: float) -> bool:
+        """Whether there is something to tell that was not told yet, and not just now."""
+        told, at = self._counted.get((domain, kind), (0, now - AGAIN_SECONDS))
+        if count <= told or now - at < AGAIN_SECONDS:
+            return False
+        self._counted[domain, kind] = (count, now)
+        return True
+
     def forget(self, domain: str) -> None:
         """The peer is served here no more."""
         self._clear(domain)
         self._well.discard(domain)
         self._away_since.pop(domain, None)
+        for kind in (LOOP_ALARM, SPOOF_ALARM):
+            self._counted.pop((domain, kind), None)
 
     def _is_new(self, kind: str, domain: str) -> bool:
         """Whether this alarm does not stand yet; from now on it does."""

@@ -4,8 +4,14 @@ Rules
 - Frames wait in the peer's queue. A request whose time is over before it left is answered 504; one
   that finds no room, 503. Once it has left, nobody but the peer answers it, unless the way to the
   peer ends: then it is 503.
+- A stored request (stored_messages.py) waits for hours, and comes back to the queue, as the first,
+  when the way to the peer ends before its response. One soon after which the way has ended ATTEMPTS
+  times is set aside. From the second time on no two such are with the stub at a time, so that those
+  it came with are not taken for it; others pass them meanwhile.
 - A response is carried if the request it answers has left, and comes from who was asked. What else
   comes is held against crossing.py; what is refused is counted, and changes nothing.
+- What a peer says as somebody of this domain is counted by itself: as `returned` if this node has
+  sent it there, as `spoofed` if it has not.
 """
 
 from __future__ import annotations
@@ -14,18 +20,22 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from msgnode.core import messages
-from msgnode.core.errors import GatewayTimeout, NodeError, Unavailable
+from msgnode.core import addresses, messages
+from msgnode.core.errors import BadGateway, GatewayTimeout, NodeError, Unavailable
 from msgnode.core.messages import Message
 from msgnode.devices.answering_link import is_final
 
 from . import crossing
-from .peer_queue import MessageClass, PeerQueue, class_of
+from .peer_queue import MessageClass, PeerQueue, Waiting, class_of
 
 ASKED_SECONDS = 600.0
 MAX_ASKED = 20_000
+ATTEMPTS = 3
+SOON = 5.0
+"""Seconds after a stored message was handed over in which an end of the way is laid to it: enough
+for a stub that loops to be found out."""
 
 
 @dataclass(slots=True)
@@ -39,6 +49,8 @@ class PeerCounters:
     full: int = 0
     failed: int = 0  # requests that ended with the way to the peer, or the session there
     discarded: int = 0  # by an operator
+    set_aside: int = 0  # stored ones that could not be delivered
+    lost: int = 0  # what the stub wrote to a socket that was no more
     restarts: int = 0
     round_trip: float = 0.0  # of the last response, in seconds
 
@@ -48,8 +60,28 @@ class Refused(Exception):
 
 
 class _Asked(NamedTuple):
-    message: Message
+    one: Waiting
     at: float
+
+
+class Store(Protocol):
+    """Keeps stored messages of one peer outside memory. Nothing of it waits."""
+
+    def keep(self, message: Message) -> str:
+        """Keep a message; the key of its row, "" if there is no room."""
+        ...
+
+    def done(self, key: str) -> None:
+        """It need not be kept any more."""
+        ...
+
+    def set_aside(self, one: Waiting, reason: str) -> None:
+        """It could not be delivered; a person may look at it."""
+        ...
+
+    def answering(self, message: Message) -> None:
+        """A response to it comes, perhaps long after it was asked."""
+        ...
 
 
 class PeerExchange:
@@ -61,6 +93,7 @@ class PeerExchange:
         queue: what waits for it.
         answer: carries a response in the place of the peer.
         clock: seconds that only grow.
+        store: of the peer's stored messages; without, they are as other requests.
     """
 
     def __init__(
@@ -70,44 +103,77 @@ class PeerExchange:
         queue: PeerQueue,
         answer: Callable[[bytes], None],
         clock: Callable[[], float] = time.monotonic,
+        store: Store | None = None,
     ) -> None:
         self.counters = PeerCounters()
+        self.returned = self.spoofed = 0
         self.queue = queue
         self._own = own
         self._peer = peer
         self._answer = answer
         self._clock = clock
         self._asked: OrderedDict[tuple[str, str], _Asked] = OrderedDict()
+        self._store = store
+        self._suspect: tuple[str, str] | None = None  # the one that was handed over alone
 
     # --- to the peer ------------------------------------------------------------------------------
 
     def put(self, message: Message) -> None:
         """Have a message wait for the peer."""
-        if not self.queue.put(message):
+        store, key = self._store, ""
+        if store is not None and class_of(message) is MessageClass.STORED:
+            key = store.keep(message)
+            if not key:
+                self.counters.full += 1
+                self._refuse(message, Unavailable(f"Too much is stored for {self._peer}."))
+                return
+        if not self.queue.put(message, key):
             self.counters.full += 1
             self._refuse(message, Unavailable(f"Too much waits for {self._peer}."))
+            self._done(key)
+
+    def stored(self, key: str) -> None:
+        """A message is in the database: if it still waits, who sent it is told so."""
+        one = self.queue.stored(key)
+        if one is not None:
+            self._respond(one.message, {"code": 100, "description": "Stored, and sent later."})
+
+    def not_stored(self, key: str) -> None:
+        """A message could not be written down: if it still waits, it waits no longer."""
+        one = self.queue.take_stored(key)
+        if one is not None:
+            self.counters.failed += 1
+            self._refuse(one.message, Unavailable("The message could not be stored: try again."))
 
     def take(self) -> bytes | None:
         """The next message, as the peer's stub is handed it; it has left now."""
-        message = self.queue.take()
-        if message is None:
+        one = self.queue.take(untried=self._is_trying())
+        if one is None:
             return None
-        if class_of(message) is MessageClass.REQUEST:
-            self._asked[message.sender, message.id_key] = _Asked(message, self._clock())
+        if one.class_ in (MessageClass.REQUEST, MessageClass.STORED):
+            key = (one.message.sender, one.message.id_key)
+            before = self._asked.pop(key, None)
+            if before is not None:
+                self._done(before.one.key)  # who gives two the same id hears of one
+            self._asked[key] = _Asked(one, self._clock())
+            if one.attempts:
+                self._suspect = key
             if len(self._asked) > MAX_ASKED:
-                self._asked.popitem(last=False)
+                self._forget_first()
         self.counters.sent += 1
-        return crossing.outgoing(message)
+        return crossing.outgoing(one.message)
 
     def expire(self) -> None:
         """Answer what has waited too long, and forget what was asked long ago."""
         for one in self.queue.expire():
             self.counters.expired += 1
             text = f"The node of {self._peer} could not be reached in time."
+            if one.key:
+                self._set_aside(one, text)
             self._refuse(one.message, GatewayTimeout(text))
         before = self._clock() - ASKED_SECONDS
         while self._asked and next(iter(self._asked.values())).at < before:
-            self._asked.popitem(last=False)
+            self._forget_first()
 
     def discard(self, numbers: Collection[int] | None) -> None:
         """An operator wants these to wait no longer, or all: answer them."""
@@ -116,23 +182,68 @@ class PeerExchange:
             self.counters.discarded += 1
             text = f"An operator has taken it out of the queue for {self._peer}."
             self._refuse(one.message, Unavailable(text))
+            self._done(one.key)
+
+    def discard_for_good(self) -> None:
+        """The peer is removed: nothing of it is answered any more, and nothing stays stored."""
+        self.fail_asked(f"{self._peer} was removed from this node.")
+        self.discard(None)
 
     def fail_asked(self, text: str) -> None:
         """The way to the peer, or the session there, is over: answer what has no response."""
         asked, self._asked = self._asked, OrderedDict()
-        for each in asked.values():
-            self.counters.failed += 1
-            self._refuse(each.message, Unavailable(text))
+        self._suspect = None
+        back: list[Waiting] = []
+        for one, at in asked.values():
+            if not one.key:
+                self.counters.failed += 1
+                self._refuse(one.message, Unavailable(text))
+                continue
+            again = one._replace(attempts=one.attempts + (self._clock() - at < SOON))
+            if again.attempts >= ATTEMPTS:
+                self._set_aside(again, text)
+                self._refuse(one.message, BadGateway(f"It was tried {ATTEMPTS} times. {text}"))
+            else:
+                back.append(again)
+        self.queue.put_first(back)
 
     def fail_all(self, text: str) -> None:
-        """The peer is served no more: answer what waits, too."""
-        self.fail_asked(text)
-        for one in self.queue.clear():
-            self._refuse(one.message, Unavailable(text))
+        """The peer is served no more: answer what waits, too. What is stored stays so."""
+        asked, self._asked = self._asked, OrderedDict()
+        self.counters.failed += sum(not one.key for one, _ in asked.values())
+        for one in (*(one for one, _ in asked.values()), *self.queue.clear()):
+            if not one.key:
+                self._refuse(one.message, Unavailable(text))
+
+    def _is_trying(self) -> bool:
+        """Whether it has yet to be seen what becomes of a message that was tried before."""
+        suspect = self._asked.get(self._suspect) if self._suspect is not None else None
+        if suspect is None or self._clock() - suspect.at >= SOON:
+            self._suspect = None
+        return self._suspect is not None
+
+    def _forget_first(self) -> None:
+        """What was asked first is asked no more."""
+        _, (one, _) = self._asked.popitem(last=False)
+        self._done(one.key)
+
+    def _done(self, key: str) -> None:
+        if key and self._store is not None:
+            self._store.done(key)
+
+    def _set_aside(self, one: Waiting, text: str) -> None:
+        self.counters.set_aside += 1
+        if self._store is not None:
+            self._store.set_aside(one, text)
 
     def _refuse(self, message: Message, error: NodeError) -> None:
-        if class_of(message) is MessageClass.REQUEST:
-            self._answer(messages.reply(message, messages.error_body(error)))
+        if class_of(message) in (MessageClass.REQUEST, MessageClass.STORED):
+            self._respond(message, messages.error_body(error))
+
+    def _respond(self, message: Message, body: dict[str, Any]) -> None:
+        if self._store is not None and class_of(message) is MessageClass.STORED:
+            self._store.answering(message)
+        self._answer(messages.reply(message, body))
 
     # --- from the peer ----------------------------------------------------------------------------
 
@@ -143,6 +254,9 @@ class PeerExchange:
             Refused: it is not carried.
         """
         if fault := crossing.incoming_fault(message, self._own, self._peer):
+            if addresses.parse(message.sender).home == self._own:
+                is_ours = (message.sender, message.id_key) in self._asked
+                self.returned, self.spoofed = self.returned + is_ours, self.spoofed + (not is_ours)
             raise Refused(fault)
         if message.is_response and not self._was_asked(message):
             raise Refused("nobody has asked for this response")
@@ -152,9 +266,12 @@ class PeerExchange:
     def _was_asked(self, response: Message) -> bool:
         key = (response.recipients[0], response.id_key)
         asked = self._asked.get(key)
-        if asked is None or response.sender != asked.message.recipients[0]:
+        if asked is None or response.sender != asked.one.message.recipients[0]:
             return False
+        if asked.one.key and self._store is not None:
+            self._store.answering(asked.one.message)
         if is_final(response):
             del self._asked[key]
             self.counters.round_trip = self._clock() - asked.at
+            self._done(asked.one.key)
         return True

@@ -4,7 +4,9 @@
     any -> waiting -> starting                           (the sandbox has ended: back-off)
 
 Rules
-- What waits for the peer reaches the stub only while it is live, in its order (peer_exchange.py).
+- What waits for the peer reaches the stub only while it is live and has a socket, in its order
+  (peer_exchange.py). Stubs are not trusted with that: some send what they are given while they
+  connect behind what comes later.
 - What the stub says of itself is its state; the rest is carried if the exchange takes it in.
 - The host reads neither sandbox nor socket faster than the node carries what comes.
 """
@@ -22,9 +24,9 @@ from msgnode.core.errors import NodeError
 from . import pipe, stub_status
 from .back_off import BackOff
 from .held_subscriptions import HeldSubscriptions, Observed
-from .peer_exchange import PeerExchange, Refused
+from .peer_exchange import PeerExchange, Refused, Store
 from .peer_queue import PeerQueue
-from .peer_session import Opener, PeerConnection, PeerOutlet
+from .peer_session import KeptSession, Opener
 from .peer_stub import LinkLimits, PeerStub
 from .pipe import Loaded, LoadFailed, Posted, Said, SocketClose, SocketSend, SocketWanted
 from .sandbox import SandboxProcess
@@ -49,6 +51,7 @@ class PeerLink:
         limits: of it all.
         opener: of the peer's session.
         observed: is told what becomes of the subscriptions there.
+        store: of what is stored for the peer.
     """
 
     def __init__(
@@ -58,24 +61,26 @@ class PeerLink:
         limits: LinkLimits,
         opener: Opener,
         observed: Observed,
+        store: Store | None = None,
     ) -> None:
         self.peer = peer
         self.state = STARTING
         self.since = time.time()
         self.last_error = ""
         self.failures_in_a_row = 0
-        queue = PeerQueue(limits.queue_messages, limits.queue_bytes)
-        self.exchange = PeerExchange(domain, peer.domain, queue, self._answer)
+        self._session = KeptSession(opener, peer.domain, peer.stub_url, self._outgoing)
+        queue = PeerQueue(
+            limits.queue_messages, limits.queue_bytes, stored_seconds=limits.stored_seconds
+        )
+        self.exchange = PeerExchange(domain, peer.domain, queue, self._session.say, store=store)
         self.subscriptions = HeldSubscriptions(
             peer.domain, peer.runtime_url, self._post, observed, self._pump
         )
         self.sandbox: SandboxProcess | None = None
         self._limits = limits
-        self._opener = opener
         self._restarts, self._reconnects = BackOff(1.0, 300.0), BackOff(0.25, 30.0)
         self._sockets: StubSockets | None = None
         self._watch = SessionWatch()
-        self._connection: PeerConnection | None = None
         self._disconnected_at = 0.0
         self._loaded, self._hurries = asyncio.Event(), asyncio.Event()
         self._held = 0  # frames in a row that had to wait for the node
@@ -89,7 +94,7 @@ class PeerLink:
         self._task = asyncio.current_task()
         try:
             while not self._is_stopped:
-                await self._session()
+                await self._open_session()
                 reason = await self._serve()
                 self.exchange.fail_asked(f"The stub of {self.peer.domain} ended: {reason}.")
                 self.exchange.counters.restarts += 1
@@ -102,12 +107,11 @@ class PeerLink:
     async def stop(self) -> None:
         """Say good-bye to the peer, and serve it no more."""
         self._is_stopped = True
-        if self.sandbox is not None and self.sandbox.is_running:
+        if self.sandbox is not None and self.sandbox.is_running and self._sockets is not None:
             self.sandbox.send(pipe.disconnect())
-            if self._sockets is not None:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_STOP_SECONDS):
-                        await self._sockets.closed()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await self._sockets.closed()
         self.abort()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=_STOP_SECONDS)
@@ -133,17 +137,12 @@ class PeerLink:
         if self._task is not None:
             self._task.cancel()
 
-    async def _session(self) -> None:
+    async def _open_session(self) -> None:
         """See that the peer has a session here."""
-        while self._connection is None or self._connection.link.closed is not None:
-            if self._connection is not None:
-                await self._close_session()
-            outlet = PeerOutlet()
-            outlet.on_frame = self._outgoing
+        while True:
             try:
-                self._connection = await self._opener.open(
-                    self.peer.domain, self.peer.stub_url, outlet
-                )
+                await self._session.open()
+                return
             except NodeError as error:
                 self._enter(WAITING, f"its session was refused: {error.description}")
                 await self._wait(self._restarts.failed())
@@ -157,13 +156,14 @@ class PeerLink:
             self._limits.sockets, self._reconnects, sandbox.send, self._ready, self._watch
         )
         try:
-            await sandbox.start()
-            configuration = {**self.peer.configuration, "runtimeURL": self.peer.runtime_url}
-            sandbox.send(pipe.load(self.peer.source, self.peer.stub_url, configuration))
-            ended = asyncio.ensure_future(sandbox.ended())
-            loading = asyncio.ensure_future(self._loaded.wait())
-            await asyncio.wait({ended, loading}, timeout=LOAD_SECONDS,
-                               return_when=asyncio.FIRST_COMPLETED)  # fmt: skip
+            async with self._limits.starts:
+                await sandbox.start()
+                configuration = {**self.peer.configuration, "runtimeURL": self.peer.runtime_url}
+                sandbox.send(pipe.load(self.peer.source, self.peer.stub_url, configuration))
+                ended = asyncio.ensure_future(sandbox.ended())
+                loading = asyncio.ensure_future(self._loaded.wait())
+                first = asyncio.FIRST_COMPLETED
+                await asyncio.wait({ended, loading}, timeout=LOAD_SECONDS, return_when=first)
             loading.cancel()
             if not self._loaded.is_set():
                 sandbox.kill(f"it was not loaded within {LOAD_SECONDS:g} s")
@@ -184,12 +184,7 @@ class PeerLink:
         if self.sandbox is not None:
             self.sandbox.kill("it is not needed any more")
         self.exchange.fail_all(f"The node of {self.peer.domain} is not served at the moment.")
-        await self._close_session()
-
-    async def _close_session(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await self._opener.close(connection, self.peer.domain, self.peer.stub_url)
+        await self._session.close()
 
     async def _wait(self, seconds: float) -> None:
         """Wait, and see to what waits in the queue meanwhile."""
@@ -216,8 +211,20 @@ class PeerLink:
         ):
             self._disconnected_at = now
             sandbox.send(pipe.connect())
-        if self._connection is not None and self._connection.link.closed is not None and sandbox:
+        if self._session.has_ended and sandbox is not None:
             sandbox.kill("its session here has ended")
+        if sockets is not None:
+            self._look_at(sockets)
+
+    def _look_at(self, sockets: StubSockets) -> None:
+        """See what has become of the way to the peer, whatever the stub says of it."""
+        counters = self.exchange.counters
+        counters.lost, sockets.lost = counters.lost + sockets.lost, 0
+        if self.state == LIVE and not sockets.count:
+            self._enter(DISCONNECTED, sockets.last_error or "its socket was lost")
+        if self._watch.has_ended:
+            self._watch.has_ended = False
+            self.exchange.fail_asked(f"The node of {self.peer.domain} has ended.")
 
     def _enter(self, state: str, error: str = "") -> None:
         if error:
@@ -247,7 +254,7 @@ class PeerLink:
             return  # what the node tells the session itself
         kept = self.subscriptions.kept(message)
         if kept is None:
-            self._answer(messages.reply(message, {"code": 200}))
+            self._session.say(messages.reply(message, {"code": 200}))
             return
         self.exchange.put(kept)
         self._pump()
@@ -255,7 +262,9 @@ class PeerLink:
     def _pump(self) -> None:
         """Hand the stub what waits, as far as it, and the peer, take it."""
         sandbox, sockets = self.sandbox, self._sockets
-        if self.state != LIVE or sandbox is None or not sandbox.is_running or sockets is None:
+        if self.state != LIVE or sandbox is None or not sandbox.is_running:
+            return
+        if sockets is None or not sockets.is_open:
             return
         if not sandbox.is_full:
             self.subscriptions.pump()
@@ -269,19 +278,13 @@ class PeerLink:
         if self.sandbox is not None:
             self.sandbox.send(pipe.post(frame))
 
-    def _answer(self, frame: bytes) -> None:
-        """Carry a response of ours in the place of the peer."""
-        if self._connection is not None:
-            self._connection.frame_received(frame)
-
     # --- from the stub ----------------------------------------------------------------------------
 
     async def _ready(self) -> None:
         """Wait until both the node and the stub take more of the peer."""
         while (box := self.sandbox) is not None and box.is_running and box.is_full:  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # a pipe tells nobody that it was read
-        if self._connection is not None:
-            await self._connection.ready()
+        await self._session.ready()
 
     def _said(self, said: Said) -> None:
         sockets = self._sockets
@@ -325,14 +328,11 @@ class PeerLink:
         except Refused as refusal:
             self._refused(str(refusal))
             return
-        connection = self._connection
-        if connection is None:
-            return
-        self._held = self._held + 1 if connection.is_held_back else 0
+        self._held = self._held + 1 if self._session.is_held_back else 0
         if self._held > MAX_HELD and self.sandbox is not None:
             self.sandbox.kill("it says more than the node can carry")
             return
-        connection.frame_received(frame)
+        self._session.say(frame)
 
     def _status(self, status: StubStatus) -> None:
         value, text = status

@@ -1,11 +1,13 @@
 """What waits for a peer: in the order it came, for a limited time, within bounds. Pure.
 
     request     10 s, then whoever asked is told 504
+    stored      a request that says `store: true`: hours, kept in the database besides
     response    15 s
     change      60 s: an update of a data object
     ephemeral   60 s, the newest for an address only: status and registration events
 
-When there is no room for a message the oldest ephemeral ones make room, then it is refused.
+When there is no room for a message the oldest ephemeral ones make room, then it is refused. What
+was handed over and comes back is the first again, whatever room there is.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ from __future__ import annotations
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from itertools import islice
 from typing import NamedTuple
 
 from msgnode.core import addresses
+from msgnode.core.envelope import EMPTY, RAW_FIELDS
 from msgnode.core.messages import Message
 
 _OVERHEAD = 256  # bytes of memory that a waiting message costs besides its text
@@ -28,6 +31,7 @@ class MessageClass(StrEnum):
     """What a message is, for how long it may wait."""
 
     REQUEST = "request"
+    STORED = "stored"
     RESPONSE = "response"
     CHANGE = "change"
     EPHEMERAL = "ephemeral"
@@ -35,6 +39,7 @@ class MessageClass(StrEnum):
 
 SECONDS = {
     MessageClass.REQUEST: 10.0,
+    MessageClass.STORED: 86_400.0,
     MessageClass.RESPONSE: 15.0,
     MessageClass.CHANGE: 60.0,
     MessageClass.EPHEMERAL: 60.0,
@@ -50,16 +55,28 @@ def class_of(message: Message) -> MessageClass:
         return MessageClass.EPHEMERAL
     if message.type == "update" and addresses.is_event(to):
         return MessageClass.CHANGE
-    return MessageClass.REQUEST
+    return MessageClass.STORED if _is_to_be_stored(message) else MessageClass.REQUEST
+
+
+def _is_to_be_stored(message: Message) -> bool:
+    if b'"store"' not in message.body:
+        return False
+    return bytes(RAW_FIELDS.decode(message.body).get("store", EMPTY)) == b"true"
 
 
 class Waiting(NamedTuple):
-    """A message that waits; `until` is a moment of the queue's clock."""
+    """A message that waits; `since` and `until` are moments of the queue's clock.
+
+    `key` is that of its row if it is stored; `attempts` are those after which the way to the peer
+    ended at once.
+    """
 
     message: Message
     class_: MessageClass
     since: float
     until: float
+    key: str = ""
+    attempts: int = 0
 
     @property
     def size(self) -> int:
@@ -73,10 +90,15 @@ class PeerQueue:
         max_messages: that wait.
         max_bytes: of all that wait.
         clock: seconds that only grow.
+        stored_seconds: that a stored message waits.
     """
 
     def __init__(
-        self, max_messages: int, max_bytes: int, clock: Callable[[], float] = time.monotonic
+        self,
+        max_messages: int,
+        max_bytes: int,
+        clock: Callable[[], float] = time.monotonic,
+        stored_seconds: float = SECONDS[MessageClass.STORED],
     ) -> None:
         self.id = uuid.uuid4().hex
         self.bytes = 0
@@ -84,9 +106,11 @@ class PeerQueue:
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._clock = clock
+        self._seconds = {**SECONDS, MessageClass.STORED: stored_seconds}
         self._number = 0
         self._waiting: OrderedDict[int, Waiting] = OrderedDict()
         self._ephemeral: OrderedDict[str, int] = OrderedDict()  # address -> number
+        self._stored: dict[str, int] = {}  # key -> number
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -94,13 +118,13 @@ class PeerQueue:
     @property
     def oldest_seconds(self) -> float:
         """How long the first of them has waited."""
-        first = next(iter(self._waiting.values()), None)
+        first = self.first()
         return 0.0 if first is None else max(0.0, self._clock() - first.since)
 
-    def put(self, message: Message) -> bool:
-        """Have a message wait; whether there is room for it."""
+    def put(self, message: Message, key: str = "") -> bool:
+        """Have a message wait, with the key of its row if it is stored; whether there is room."""
         class_, now = class_of(message), self._clock()
-        one = Waiting(message, class_, now, now + SECONDS[class_])
+        one = Waiting(message, class_, now, now + self._seconds[class_], key)
         if class_ is MessageClass.EPHEMERAL:
             before = self._ephemeral.pop(message.recipients[0], 0)
             if before:
@@ -112,18 +136,45 @@ class PeerQueue:
         if not self._has_room(one):
             self.dropped += 1
             return False
-        self._number += 1
-        self._waiting[self._number] = one
-        self.bytes += one.size
+        self._add(one)
         if class_ is MessageClass.EPHEMERAL:
             self._ephemeral[message.recipients[0]] = self._number
         return True
 
-    def take(self) -> Message | None:
-        """The first that waits; those whose time is over were taken out by `expire`."""
-        if not self._waiting:
-            return None
-        return self._remove(next(iter(self._waiting))).message
+    def put_back(self, message: Message, key: str, age: float, left: float) -> None:
+        """Have a stored message wait that has waited elsewhere, behind all others."""
+        now = self._clock()
+        self._add(Waiting(message, MessageClass.STORED, now - age, now + left, key))
+
+    def put_first(self, several: Sequence[Waiting]) -> None:
+        """Have these wait before all others, in this order."""
+        for one in reversed(several):
+            self._add(one)
+            self._waiting.move_to_end(self._number, last=False)
+
+    def first(self) -> Waiting | None:
+        """The first that waits."""
+        return next(iter(self._waiting.values()), None)
+
+    def take(self, untried: bool = False) -> Waiting | None:
+        """Take out the first, or the first that was not tried yet.
+
+        Those whose time is over were taken out by `expire`.
+        """
+        for number, one in self._waiting.items():
+            if not (untried and one.attempts):
+                return self._remove(number)
+        return None
+
+    def take_stored(self, key: str) -> Waiting | None:
+        """Take out a stored one, if it still waits."""
+        number = self._stored.get(key)
+        return None if number is None else self._remove(number)
+
+    def stored(self, key: str) -> Waiting | None:
+        """A stored one, if it still waits."""
+        number = self._stored.get(key)
+        return None if number is None else self._waiting[number]
 
     def expire(self) -> list[Waiting]:
         """Take out those whose time is over."""
@@ -148,7 +199,7 @@ class PeerQueue:
         for number in numbers:
             one = self._waiting.get(number)
             if one is not None:
-                self._waiting[number] = one._replace(until=now + SECONDS[one.class_])
+                self._waiting[number] = one._replace(until=now + self._seconds[one.class_])
                 found += 1
         return found
 
@@ -164,15 +215,24 @@ class PeerQueue:
         self.dropped += len(everything)
         self._waiting.clear()
         self._ephemeral.clear()
+        self._stored.clear()
         self.bytes = 0
         return everything
 
     def _has_room(self, one: Waiting) -> bool:
         return len(self._waiting) < self._max_messages and self.bytes + one.size <= self._max_bytes
 
+    def _add(self, one: Waiting) -> None:
+        self._number += 1
+        self._waiting[self._number] = one
+        self.bytes += one.size
+        if one.key:
+            self._stored[one.key] = self._number
+
     def _remove(self, number: int) -> Waiting:
         one = self._waiting.pop(number)
         self.bytes -= one.size
+        self._stored.pop(one.key, None)
         if one.class_ is MessageClass.EPHEMERAL:
             to = one.message.recipients[0]
             if self._ephemeral.get(to) == number:

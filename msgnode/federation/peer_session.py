@@ -105,6 +105,58 @@ class PeerSessions:
         connection.lost()
 
 
+class KeptSession:
+    """The session of one peer, opened anew whenever it has ended.
+
+    Args:
+        opener: of sessions.
+        domain: of the peer.
+        stub_url: the runtime URL of the session.
+        on_frame: takes each frame for the peer.
+    """
+
+    def __init__(
+        self, opener: Opener, domain: str, stub_url: str, on_frame: Callable[[bytes], None]
+    ) -> None:
+        self._opener = opener
+        self._names = (domain, stub_url)
+        self._on_frame = on_frame
+        self._connection: PeerConnection | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether there was one, and the node has closed it."""
+        return self._connection is not None and self._connection.link.closed is not None
+
+    @property
+    def is_held_back(self) -> bool:
+        return self._connection is not None and self._connection.is_held_back
+
+    async def open(self) -> None:
+        """See that there is one. Raises NodeError."""
+        if self._connection is not None and not self.has_ended:
+            return
+        await self.close()
+        outlet = PeerOutlet()
+        outlet.on_frame = self._on_frame
+        self._connection = await self._opener.open(*self._names, outlet)
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await self._opener.close(connection, *self._names)
+
+    def say(self, frame: bytes) -> None:
+        """Carry a frame as the peer's; nothing happens while there is no session."""
+        if self._connection is not None:
+            self._connection.frame_received(frame)
+
+    async def ready(self) -> None:
+        """Wait until the node takes more of it."""
+        if self._connection is not None:
+            await self._connection.ready()
+
+
 def _source(domain: str) -> str:
     """Stands for the network address of what is behind a peer."""
     return _SOURCE + domain

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from typing import Any
 
 from .sandbox import SandboxLimits
 from .stub_sockets import SocketLimits
+
+STARTS_AT_ONCE = 4
+"""Sandboxes of a worker that start at the same time; fifty together would all be slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +36,11 @@ class PeerStub:
 
 @dataclass(frozen=True, slots=True)
 class LinkLimits:
-    """Of one peer."""
+    """Of one peer; `starts` lets so many sandboxes of this worker start at a time."""
 
     sandbox: SandboxLimits
     sockets: SocketLimits
     queue_messages: int
     queue_bytes: int
+    stored_seconds: float
+    starts: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STARTS_AT_ONCE))

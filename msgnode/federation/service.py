@@ -37,11 +37,11 @@ from .peer_link import PeerLink
 from .peer_session import Opener
 from .peer_stub import LinkLimits, PeerStub
 from .store import PeerRow
+from .stored_messages import StoredMessages
 from .stub_status import LIVE
 from .waiting_messages import WaitingMessages
 
 log = logging.getLogger(__name__)
-
 LOOKS_EVERY = 2.0
 STOP_SECONDS = 4.0
 MISSING_ALARM = "sandbox-missing"
@@ -72,6 +72,7 @@ class Federation:
         holds_lease: whether this worker's lease runs; none serves a peer without.
         raise_alarm, clear_alarm: of the node.
         observers: of objects of the peers.
+        stored: messages for peers.
         shown: a message's body as people may see it.
     """
 
@@ -88,11 +89,12 @@ class Federation:
         raise_alarm: Callable[[str, str, str], None],
         clear_alarm: Callable[[str, str], None],
         observers: Observers,
+        stored: StoredMessages,
         shown: Callable[[Any], Any],
     ) -> None:
         self.observers = observers
         self.links: dict[int, PeerLink] = {}
-        self.lookups = Lookups(self._look_for)
+        self.lookups = Lookups(partial(self._look, row=None))
         self._looks: RowLooks[PeerRow] = RowLooks(self._look_at)
         self._settings = settings
         self._limits = limits
@@ -111,6 +113,7 @@ class Federation:
         self._alarms = PeerAlarms(raise_alarm, clear_alarm)
         self._figures = LinkFigures(self.links, self._blocking)
         self._waiting = WaitingMessages(self.links, shown, self._blocking)
+        self._stored = stored
         self._is_stale = asyncio.Event()
         self._is_stopped = False
 
@@ -157,6 +160,7 @@ class Federation:
                 await self.observers.sweep()
                 await self._waiting.follow()
                 await self._figures.follow()
+                self._stored.follow()
             except Exception as error:
                 log.warning("The peers could not be looked at: %s", error)
                 await asyncio.sleep(LOOKS_EVERY)
@@ -228,11 +232,8 @@ class Federation:
         rows = list(self._rows.values())
         is_able = self._holds_lease() and bool(deno.find())
         wanted = [row for row in rows if row.is_served or row.needs_look] if is_able else []
-        at_most = self._settings.max_stubs
-        mine: set[int] = set()
-        if wanted:
-            take = partial(store.take_claims, self._epoch, wanted, at_most)
-            mine = await self._blocking(take)
+        take = partial(store.take_claims, self._epoch, wanted, self._settings.max_stubs)
+        mine: set[int] = await self._blocking(take) if wanted else set()
         by_pk = {row.pk: row for row in wanted if row.pk in mine and row.is_served}
         for pk in [pk for pk, row in self._served.items() if not row.is_served_as(by_pk.get(pk))]:
             await self._end(pk)
@@ -260,7 +261,9 @@ class Federation:
             hosts,
         )
         limits = replace(self._limits, sockets=replace(self._limits.sockets, hosts=hosts))
-        link = PeerLink(stub, self._settings.domain, limits, self._opener, self.observers)
+        kept = await self._stored.open(row.pk, row.domain)
+        link = PeerLink(stub, self._settings.domain, limits, self._opener, self.observers, kept)
+        kept.begin(link.exchange)
         await self.observers.serve(row.domain, link.subscriptions)
         self.links[row.pk], self._served[row.pk] = link, row
         self._tasks[row.pk] = asyncio.create_task(self._kept(link))
@@ -274,14 +277,15 @@ class Federation:
                 await asyncio.sleep(LOOKS_EVERY)
 
     async def _end(self, pk: int) -> None:
-        link = self.links.pop(pk, None)
+        link, task = self.links.pop(pk, None), self._tasks.pop(pk, None)
         self._served.pop(pk, None)
-        task = self._tasks.pop(pk, None)
+        row = next((row for row in self._rows.values() if row.pk == pk), None)
         if link is not None and task is not None:
             self.observers.leave(link.peer.domain)
             self._alarms.forget(link.peer.domain)
+            if row is None:  # an operator has removed the peer, and with it what is stored
+                link.exchange.discard_for_good()
             await link.stop()
-        row = next((row for row in self._rows.values() if row.pk == pk), None)
         self._told.pop(pk, None)
         await self._waiting.forget(pk)
         await self._blocking(partial(store.note_state, pk, "stopped" if row else "", ""))
@@ -304,9 +308,6 @@ class Federation:
             error = fault
         if error is not None and self._is_there(row.domain, row):
             await self._blocking(partial(store.note_not_found, row.domain, error.description))
-
-    async def _look_for(self, domain: str) -> NodeError | None:
-        return await self._look(domain, None)
 
     async def _look(self, domain: str, row: PeerRow | None) -> NodeError | None:
         """Look for a stub, and note it; why there is none."""

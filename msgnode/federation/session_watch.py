@@ -3,6 +3,9 @@
 A stub does not tell. So the host reads along in the first frames of each socket: a session has gone
 on if the stub asked for that, and was given no other token. Anything else counts as a new session,
 which is never wrong, only more work.
+
+Where nothing listens at the peer's addresses any more its node has ended, not only the way there:
+what it was asked is lost, whether or not the session goes on once it is back.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ class SessionWatch:
 
     def __init__(self) -> None:
         self.is_new = False
+        self.has_ended = False
         self._looks = 0
         self._asked_again = False
         self._digest = ""
@@ -44,6 +48,10 @@ class SessionWatch:
         self.is_new = True
         self._looks = LOOKS
         self._asked_again = False
+
+    def refused(self) -> None:
+        """Nothing listens where the peer was."""
+        self.has_ended = True
 
     def sent(self, text: str) -> None:
         """The stub has sent something."""

@@ -9,6 +9,7 @@ Rules
 - Only text passes, of at most `max_frame` bytes, so many messages and bytes a second: above, the
   socket is not read. Of a socket that it closed, or was refused, the stub hears `close`.
 - A peer that does not read is given some time, then its socket ends, without its consent.
+- What the stub wrote to a socket that was lost meanwhile is counted.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from msgnode.devices.safe_http import Network, NotAllowed, Resolve, allowed_addr
 
 from . import pipe
 from .back_off import BackOff
+from .heartbeat import Heart
 from .pipe import SocketClose, SocketSend, SocketWanted
 from .session_watch import SessionWatch
 
@@ -41,9 +43,6 @@ UNREAD_SECONDS = 30.0
 """That a peer may read nothing while something is sent to it; then its socket ends."""
 _CONNECT_SECONDS = 10.0
 _CLOSE_SECONDS = 1.0
-_HEARTBEAT_SECONDS = 5.0
-_SILENCE_SECONDS = 20.0
-"""Without an answer to a heartbeat, after which the peer counts as away."""
 _UNSENT = 1024 * 1024
 """Bytes that may wait to be sent; above, the stub is told by `bufferedAmount`."""
 _UNSENT_LIMIT = 8 * 1024 * 1024
@@ -108,6 +107,7 @@ class StubSockets:
         self.attempts = 0
         self.last_error = ""
         self.bytes_in = self.bytes_out = 0
+        self.lost = 0  # texts that were written to a socket that is no more
         self._limits = limits
         self._back_off = back_off
         self._tell = tell
@@ -128,6 +128,11 @@ class StubSockets:
     def count(self) -> int:
         """How many there are, those included that are being opened."""
         return len(self._tasks)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is one that leads to the peer."""
+        return any(link.state is State.OPEN for link in self._open.values())
 
     @property
     def is_full(self) -> bool:
@@ -155,6 +160,7 @@ class StubSockets:
         """The stub sends text."""
         queue = self._sends.get(said.ws)
         if queue is None:
+            self.lost += 1
             return
         unsent = self._unsent[said.ws] = self._unsent[said.ws] + len(said.data)
         if unsent > _UNSENT_LIMIT:
@@ -208,7 +214,8 @@ class StubSockets:
             FAULTS.note("socket of a stub", error)
             reason = "the node failed"
         self._open.pop(number, None)
-        self._sends.pop(number, None)
+        unsent = self._sends.pop(number, None)
+        self.lost += unsent.qsize() if unsent is not None else 0
         self._unsent.pop(number, None)
         self._tasks.pop(number, None)
         if reason:
@@ -232,11 +239,14 @@ class StubSockets:
             self._back_off.succeeded()
             self._watch.opened()
             self._tell(pipe.socket_open(number, link.subprotocol or ""))
-            sending = asyncio.create_task(self._send(number, link))
+            heart = Heart()
+            both = (self._send(number, link), self._beat(number, link, heart))
+            jobs = [asyncio.create_task(each) for each in both]
             try:
-                await self._receive(number, link)
+                await self._receive(number, link, heart)
             finally:
-                sending.cancel()
+                for job in jobs:
+                    job.cancel()
         finally:
             await _end(link)
         return link.close_code or LOST, link.close_reason or ""
@@ -247,6 +257,7 @@ class StubSockets:
         host, port = parts.hostname or "", parts.port or (443 if is_tls else 80)
         found = await allowed_addresses(host, port, self._limits.networks, self._resolve)
         failure: OSError = OSError(f"{host} has no address")
+        is_refused = bool(found)
         for address in found:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             plain = socket.socket(family, socket.SOCK_STREAM)
@@ -256,6 +267,7 @@ class StubSockets:
             except OSError as error:
                 plain.close()
                 failure = error
+                is_refused = is_refused and isinstance(error, ConnectionRefusedError)
                 continue
             except BaseException:
                 plain.close()
@@ -270,19 +282,28 @@ class StubSockets:
                 max_size=self._limits.max_frame,
                 max_queue=16,
                 open_timeout=_CONNECT_SECONDS,
-                ping_interval=_HEARTBEAT_SECONDS,
-                ping_timeout=_SILENCE_SECONDS,
+                ping_interval=None,  # heartbeat.py
                 close_timeout=_CLOSE_SECONDS,
                 user_agent_header="messaging-node",
                 proxy=None,
             )
+        if is_refused and not self.is_open:
+            self._watch.refused()
         raise failure
 
-    async def _receive(self, number: int, link: ClientConnection) -> None:
+    async def _beat(self, number: int, link: ClientConnection, heart: Heart) -> None:
+        with suppress(websockets.exceptions.ConnectionClosed):
+            await heart.beat(link)
+            self._drop(number, "the peer has not answered")
+
+    async def _receive(self, number: int, link: ClientConnection, heart: Heart) -> None:
         with suppress(websockets.exceptions.ConnectionClosed):
             while True:
+                heart.is_held = True
                 await self._ready()
+                heart.is_held = False
                 text = await link.recv()
+                heart.heard()
                 if not isinstance(text, str):
                     self.last_error = "The peer sent a binary frame."
                     await _end(link, 1003, "text only")

@@ -103,3 +103,17 @@ def needs_no_identity(message: Message, doors: frozenset[str], runtime_url: str)
     status = f"{runtime_url}/status"
     own = (status, addresses.runtime_twin(status)) if message.type == "update" else ()
     return all(to.rstrip("/") in doors or to in own for to in message.recipients)
+
+
+def was_asked_of_peer(message: Message) -> bool:
+    """Whether a peer says this because somebody here wanted it: a response, an event of its own.
+
+    The link of the peer lets in no response that nobody has asked for, and hands what its objects
+    say to those alone who observe them here.
+    """
+    if message.is_response:
+        return True
+    home = addresses.parse(message.sender).home
+    return message.type == "update" and all(
+        addresses.is_event(to) and addresses.parse(to).home == home for to in message.recipients
+    )

@@ -18,6 +18,9 @@ Rules
   (`nonce`) for a subject is bound in the same way.
 - What cannot be verified because its issuer is unknown is refused, or passes as not asserted where
   the settings say so and the mode demands nothing. What is wrong is refused always.
+- The session of a peer carries many, and logs in as nobody: of it `strict` asks no more than
+  `identified`. What it was asked for, responses and events that are observed here, needs no
+  identity. A subject of this node's own issuer does not come in by a peer: that would be a replay.
 - Where the mode is `identified`, a guest (invitations/guests.py) needs no identity for what it was
   invited to, and one that cannot be verified passes as not asserted.
 - A session may ask for `checks` verifications a second that are not at hand.
@@ -40,7 +43,7 @@ from msgnode.core.messages import Message
 from msgnode.core.pending import Pending
 from msgnode.core.token_bucket import TokenBucket
 
-from .admission_policy import AdmissionPolicy, Mode, needs_no_identity
+from .admission_policy import AdmissionPolicy, Mode, needs_no_identity, was_asked_of_peer
 from .bindings import Binding, Bindings
 from .claims import key_of
 from .credentials import Credential, Rejected, Unknown, present
@@ -51,6 +54,8 @@ _RUNTIMES = addresses.RUNTIME_SCHEMES
 _STUBS = "/protostub/"
 _MAX_CACHED = 4
 """Identities of one session that are remembered as they were said."""
+_OF_PEER = 64
+"""Sessions that the one of a peer stands for: it has so many times the limits of one."""
 
 _value = msgspec.json.Decoder().decode
 
@@ -114,12 +119,17 @@ class MessageAuthenticator:
         entry = cached.get(raw) if cached is not None else None
         if entry is None or entry.base is not speaker or entry.until <= self._now():
             entry = self._authenticate(raw, message, session)
-        mode = self.modes.of(session.runtime_url)
+        mode = self.mode_of(session)
         if mode is Mode.STRICT:
             self._check_via(message, session)
         if entry.speaker.identity is None or (mode is Mode.STRICT and speaker.identity is None):
             self._demand(message, session)
         return entry.speaker
+
+    def mode_of(self, session: Listener) -> Mode:
+        """What is asked of those who speak in a session."""
+        mode = self.modes.of(session.runtime_url)
+        return Mode.IDENTIFIED if mode and session.speaker.peer else mode
 
     def authenticate(self, message: Message, speaker: Speaker) -> Verified | None:
         if message.type not in ("open", "re-open"):
@@ -158,7 +168,8 @@ class MessageAuthenticator:
         """Count a verification that a session asks for. Raises TooMany."""
         checks = self._checks.get(session.id)
         if checks is None:
-            checks = self._checks[session.id] = TokenBucket(self._checks_a_second)
+            rate = self._checks_a_second * (_OF_PEER if session.speaker.peer else 1)
+            checks = self._checks[session.id] = TokenBucket(rate)
         if not checks.take():
             raise TooMany("This session asks for too many verifications: try again in a second.")
 
@@ -182,10 +193,12 @@ class MessageAuthenticator:
 
     def _demand(self, message: Message, session: Listener) -> None:
         """Refuse who has not said who they are, where the mode asks for it."""
-        mode = self.modes.of(session.runtime_url)
+        mode = self.mode_of(session)
         if mode is Mode.ANONYMOUS:
             return
         if needs_no_identity(message, self._doors, session.runtime_url):
+            return
+        if session.speaker.peer and was_asked_of_peer(message):
             return
         if mode is Mode.STRICT:
             raise NotIdentified("Log in first: this node wants to know every session's subject.")
@@ -196,7 +209,7 @@ class MessageAuthenticator:
     def _without(self, message: Message, session: Listener, token: msgspec.Raw) -> Speaker:
         """A message without an identity of its own, perhaps with an access token."""
         speaker = session.speaker
-        if speaker.identity is None and token:
+        if speaker.identity is None and token and not speaker.peer:
             credential = self._verifier.ours(_credential(token))
             try:
                 if credential is not None:
@@ -213,7 +226,7 @@ class MessageAuthenticator:
             return speaker
         if speaker.identity is None:
             self._demand(message, session)
-        elif self.modes.of(session.runtime_url) is Mode.STRICT:
+        elif self.mode_of(session) is Mode.STRICT:
             self._check_via(message, session)
         return speaker
 
@@ -231,14 +244,15 @@ class MessageAuthenticator:
                 verified = self._verified(asked, session)
                 identity, until = verified.identity, verified.until
                 self._check_subject(identity, base)
+                self._check_peer(identity, base)
                 self._bind(verified, session)
-                if base.identity is None and self.modes.of(session.runtime_url) is Mode.IDENTIFIED:
+                if base.identity is None and self.mode_of(session) is Mode.IDENTIFIED:
                     self._identified(session)
             except Pending:
                 self._refund(session)
                 raise
             except Unknown:
-                mode = self.modes.of(session.runtime_url)
+                mode = self.mode_of(session)
                 is_guest = mode is Mode.IDENTIFIED and self.guests.may_say(message, session)
                 if not is_guest and (mode or not self._passes_unknown):
                     raise
@@ -250,7 +264,7 @@ class MessageAuthenticator:
         speaker = base if identity == base.identity else replace(base, identity=identity)
         cached = self._cache.setdefault(session.id, {})
         entry = cached[raw] = _CachedSpeaker(base, until, speaker)
-        if len(cached) > _MAX_CACHED:
+        if len(cached) > _MAX_CACHED * (_OF_PEER if base.peer else 1):
             del cached[next(iter(cached))]
         return entry
 
@@ -278,6 +292,11 @@ class MessageAuthenticator:
     def _check_subject(self, identity: Identity, base: Speaker) -> None:
         if base.identity is not None and not _same(base.identity, identity):
             raise Forbidden("This session is logged in as somebody else.")
+
+    def _check_peer(self, identity: Identity, base: Speaker) -> None:
+        own = self._verifier.book.embedded
+        if base.peer and own is not None and identity.issuer == own.url:
+            raise Forbidden("Who has an identity of this node comes here, not by another node.")
 
     def _check_bound(self, proof: Proof, runtime_url: str, speaker: Speaker) -> None:
         """Refuse a token that another runtime, which is still there, has shown to its peers."""

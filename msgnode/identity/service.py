@@ -160,8 +160,9 @@ class IdentityService:
         """A session is new here, or bound to another subject, or to none."""
         self.logged_in.enter(session)
         self._decide_again(session)
-        mode = self.authenticator.modes.of(session.runtime_url)
-        if session.speaker.identity is not None or not mode:
+        mode = self.authenticator.mode_of(session)
+        is_due = session.speaker.identity is None and not session.speaker.peer
+        if not mode or not is_due:
             self._deadlines.leave(session.id)
         elif mode is Mode.STRICT or not session.has_said_who:
             self._deadlines.enter(session.id)

@@ -8,7 +8,7 @@ acknowledged; an operator's change in the console reaches the workers through Co
 from __future__ import annotations
 
 from .devices import DeviceOutlet, MqttTopic
-from .federation import Peer, PeerMessage, PeerStub, PeerSubscription
+from .federation import Peer, PeerMessage, PeerStub, PeerSubscription, StoredMessage
 from .identities import ApiKey, IdentityBinding, Issuer, ProviderKey, Revocation
 from .invitations import Invitation, PushEndpoint, SentInvitation
 from .lengths import ADDRESS_LENGTH
@@ -29,10 +29,10 @@ __all__ = [
     "Ban",
     "ComponentStatus",
     "ControlMessage",
+    "DeviceOutlet",
     "IdentityBinding",
     "Invitation",
     "Issuer",
-    "DeviceOutlet",
     "MqttTopic",
     "NodeSample",
     "Peer",
@@ -45,6 +45,7 @@ __all__ = [
     "Revocation",
     "SentInvitation",
     "Session",
+    "StoredMessage",
     "Subscription",
     "Worker",
     "WorkerClaim",

@@ -109,6 +109,33 @@ class PeerMessage(models.Model):
         return f"{self.type} {self.sender} → {self.to}"
 
 
+class StoredMessage(models.Model):
+    """A request for a peer that its sender wants to be stored until it gets there.
+
+    `set_aside_at`: it could not be delivered, and is not tried any more.
+    """
+
+    peer = models.ForeignKey(Peer, on_delete=models.CASCADE, related_name="stored")
+    key = models.CharField(max_length=32, unique=True, editable=False)
+    type = models.CharField(max_length=32)
+    sender = models.CharField("from", max_length=ADDRESS_LENGTH)
+    to = models.CharField(max_length=ADDRESS_LENGTH)
+    size = models.PositiveIntegerField(help_text="Bytes.")
+    since = models.DateTimeField("stored at", default=timezone.now)
+    until = models.DateTimeField("waits until")
+    sealed = models.TextField("message, encrypted", editable=False)
+    set_aside_at = models.DateTimeField(null=True, blank=True)
+    reason = models.CharField("why", max_length=300, blank=True)
+
+    class Meta:
+        verbose_name = "stored message"
+        verbose_name_plural = "stored messages for peers"
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.sender} → {self.to}"
+
+
 class PeerSubscription(models.Model):
     """An address of a peer's that this node has subscribed there, once for all who observe it here.
 

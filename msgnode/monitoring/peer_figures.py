@@ -15,7 +15,10 @@ from msgnode.sessions.visitors import Visitors
 
 from .metric_families import gauge
 
-_OUTCOMES = ("sent", "received", "refused", "expired", "full", "failed", "discarded")
+_OUTCOMES = (
+    *("sent", "received", "refused", "expired", "full", "failed", "discarded"),
+    *("lost", "set_aside"),
+)
 
 
 def peers(federation: Federation) -> Iterator[Metric]:

@@ -17,7 +17,9 @@ from msgnode.federation.peer_session import PeerSessions
 from msgnode.federation.peer_stub import LinkLimits
 from msgnode.federation.sandbox import SandboxLimits
 from msgnode.federation.service import Federation, FederationSettings
+from msgnode.federation.stored_messages import StoredMessages, StoreLimits
 from msgnode.federation.stub_sockets import SocketLimits
+from msgnode.identity.encryption import decrypt, encrypt
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.manager import SessionManager
@@ -54,6 +56,10 @@ def federation(
         messages_per_second=peers["MESSAGES_PER_SECOND"],
         bytes_per_second=peers["BYTES_PER_SECOND"],
     )
+    store = StoreLimits(
+        peers["STORED_MESSAGES"], peers["STORED_BYTES"], peers["STORE_HOURS"] * 3600
+    )
+    stored = StoredMessages(store, table, writer, encrypt, decrypt, alarms.raise_alarm)
     made = Federation(
         FederationSettings(settings.DOMAIN, settings.FEDERATION, peers["MAX_STUBS"]),
         LinkLimits(
@@ -74,6 +80,7 @@ def federation(
             ),
             peers["QUEUE_MESSAGES"],
             peers["QUEUE_BYTES"],
+            stored.limits.seconds,
         ),
         epoch,
         table,
@@ -84,6 +91,7 @@ def federation(
         alarms.raise_alarm,
         alarms.clear_alarm,
         Observers(table, writer, sessions.missed, not settings.REDIS_URL, peers["LINGER_SECONDS"]),
+        stored,
         masked if settings.POLICY["LOG_MASKS_BODIES"] else without_tokens,
     )
     pipeline.foreign = made

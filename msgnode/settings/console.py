@@ -76,6 +76,7 @@ def unfold(domain: str) -> dict[str, Any]:
                         _view("Map", "share", "domains", "msgnode.view_session"),
                         _item("Peers", "hub", "msgnode_peer"),
                         _item("What waits for them", "pending_actions", "msgnode_peermessage"),
+                        _item("Stored messages", "inventory_2", "msgnode_storedmessage"),
                     ],
                 },
                 {

@@ -13,6 +13,10 @@ PEERS: dict[str, Any] = {
     "MAX_STUBS": env.int("FEDERATION_MAX_STUBS", default=32),
     "QUEUE_MESSAGES": env.int("FEDERATION_QUEUE_MESSAGES", default=10_000),
     "QUEUE_BYTES": env.int("FEDERATION_QUEUE_BYTES", default=16 * 1024 * 1024),
+    # that are stored for one peer, and for how long
+    "STORED_MESSAGES": env.int("FEDERATION_STORED_MESSAGES", default=1_000),
+    "STORED_BYTES": env.int("FEDERATION_STORED_BYTES", default=4 * 1024 * 1024),
+    "STORE_HOURS": env.float("FEDERATION_STORE_HOURS", default=24.0),
     "MESSAGES_PER_SECOND": env.int("FEDERATION_MESSAGES_PER_SECOND", default=2_000),
     # that a subscription at a peer outlives its last observer here
     "LINGER_SECONDS": env.float("FEDERATION_LINGER_SECONDS", default=30.0),

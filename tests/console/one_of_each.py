@@ -27,6 +27,7 @@ from msgnode.models import (
     PeerMessage,
     Revocation,
     Session,
+    StoredMessage,
     Subscription,
 )
 from msgnode.qos.models import Customer, TrafficClass, TurnServer
@@ -59,6 +60,10 @@ def fill() -> None:
         peer=peer, queue="q" * 32, number=1, kind="request", type="read", size=100, since=now,
         sender="hyperty://localhost/a", to="hyperty://b.example/1", text='{"type": "read"}',
         until=now + timedelta(days=1),
+    )  # fmt: skip
+    StoredMessage.objects.create(
+        peer=peer, key="k" * 32, type="create", size=100, sealed="x", reason="Tried 3 times.",
+        sender="hyperty://localhost/a", to="hyperty://b.example/1", set_aside_at=now, until=now,
     )  # fmt: skip
     note("operator", "ban.add", "runtime://localhost/b", {}, {"id": 1})
     video = TrafficClass.objects.get_or_create(name="video", defaults={"bitrate": 2_500_000})[0]

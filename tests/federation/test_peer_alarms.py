@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from msgnode.federation.peer_alarms import (
+    AGAIN_SECONDS,
     FAILING_AFTER,
     FAILING_ALARM,
+    LOOP_ALARM,
+    SPOOF_ALARM,
     STUCK_ALARM,
     STUCK_SECONDS,
     WAITING_SECONDS,
@@ -29,7 +32,7 @@ class Place:
         self.alarms = PeerAlarms(self._raise, self._clear, lambda: self.now)
         self.link: Any = SimpleNamespace(
             peer=SimpleNamespace(domain=B), state="live", failures_in_a_row=0, last_error="why",
-            exchange=SimpleNamespace(queue=_Queue()),
+            exchange=SimpleNamespace(queue=_Queue(), returned=0, spoofed=0),
         )  # fmt: skip
 
     def _raise(self, kind: str, subject: str, text: str) -> None:
@@ -118,3 +121,19 @@ def test_alarms_go_with_the_peer(place: Place) -> None:
     place.alarms.forget(B)
     assert not place.standing
     assert place.look() == set(), "the minute begins anew"
+
+
+@pytest.mark.parametrize(("counts", "kind"), [("returned", LOOP_ALARM), ("spoofed", SPOOF_ALARM)])
+def test_what_a_peer_says_as_ours_is_told_once_a_minute_and_stays(
+    place: Place, counts: str, kind: str
+) -> None:
+    assert place.look() == set()
+    setattr(place.link.exchange, counts, 1)
+    assert place.look(1.0) == {kind}
+    setattr(place.link.exchange, counts, 500)
+    assert (place.look(AGAIN_SECONDS - 1), place.raised) == ({kind}, 1)
+    place.look(1.0)
+    assert place.raised == 2
+    assert (place.look(600.0), place.raised) == ({kind}, 2)
+    place.alarms.forget(B)
+    assert kind in place.standing, "a person clears it"

@@ -47,7 +47,7 @@ def test_messages_leave_in_the_order_they_came() -> None:
     waiting = queue()
     for number in range(5):
         assert waiting.put(message(value=number))
-    assert [waiting.take().fields()["v"] for _ in range(5)] == [0, 1, 2, 3, 4]  # type: ignore[union-attr]
+    assert [waiting.take().message.fields()["v"] for _ in range(5)] == [0, 1, 2, 3, 4]  # type: ignore[union-attr]
     assert waiting.take() is None
     assert waiting.bytes == 0
 
@@ -59,7 +59,7 @@ def test_a_message_whose_time_is_over_does_not_leave() -> None:
     waiting.put(message("update", "comm://b.example/1/changes"))
     clock.now = 10.0
     assert [one.class_ for one in waiting.expire()] == [MessageClass.REQUEST]
-    assert waiting.take().type == "update"  # type: ignore[union-attr]
+    assert waiting.take().message.type == "update"  # type: ignore[union-attr]
     assert waiting.dropped == 1
 
 
@@ -69,7 +69,7 @@ def test_of_a_status_only_the_newest_waits() -> None:
     for number in range(3):
         waiting.put(message("update", to, number))
     assert len(waiting) == 1
-    assert waiting.take().fields()["v"] == 2  # type: ignore[union-attr]
+    assert waiting.take().message.fields()["v"] == 2  # type: ignore[union-attr]
 
 
 def test_case_56_what_is_ephemeral_makes_room_first_and_then_nothing_is_taken() -> None:

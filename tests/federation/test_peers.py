@@ -91,7 +91,7 @@ def federation(mode: str = "listed") -> Federation:
     one = Federation(
         settings, nothing, "epoch", RoutingTable(), nothing, nothing, nothing,
         lambda: True, nothing, nothing, Observers(RoutingTable(), nothing, nothing, True, 30.0),
-        nothing,
+        nothing, nothing,
     )  # fmt: skip
     one._use(store.read())
     return one
@@ -193,6 +193,7 @@ def test_what_is_set_wrong_is_said(
     settings: Any, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], said: str
 ) -> None:
     monkeypatch.setattr(deno, "find", lambda: "/usr/bin/deno")
+    monkeypatch.setattr(deno, "can_wrap", lambda: True)
     settings.FEDERATION = "listed"
     assert [each.id for each in check_node()] == []
     for name, value in changed.items():
@@ -202,6 +203,26 @@ def test_what_is_set_wrong_is_said(
     (found,) = check_node()
     assert found.id == "msgnode.E022"
     assert said in found.msg
+
+
+@pytest.mark.parametrize(
+    ("wraps", "works", "told"),
+    [
+        ("auto", False, ["msgnode.W002"]),
+        ("required", False, ["msgnode.E022"]),
+        ("off", False, []),
+        ("auto", True, []),
+        ("required", True, []),
+    ],
+)
+def test_case_32_the_check_says_what_a_machine_without_bubblewrap_means(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, wraps: str, works: bool, told: list[str]
+) -> None:
+    monkeypatch.setattr(deno, "find", lambda: "/usr/bin/deno")
+    monkeypatch.setattr(deno, "can_wrap", lambda: works)
+    settings.FEDERATION = "listed"
+    settings.SANDBOX = {**settings.SANDBOX, "BUBBLEWRAP": wraps}
+    assert [each.id for each in check_node()] == told
 
 
 def test_case_31_a_node_without_deno_says_which_package_is_missing(

@@ -223,3 +223,28 @@ async def test_an_engine_that_cannot_be_started_says_so() -> None:
     one = SandboxProcess(SandboxLimits(), lambda said: None, ["/nonexistent/engine"])
     with pytest.raises(OSError):
         await one.start()
+
+
+async def test_case_32_without_bubblewrap_a_sandbox_runs_unless_it_is_required(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deno, "can_wrap", lambda: False)
+    for wraps in ("auto", "off"):
+        async with sandbox(wraps=wraps) as one:
+            one.load(stub("umd"))
+            await one.next(pipe.Loaded)
+            assert not one.is_wrapped
+    one = Watched(wraps="required")
+    with pytest.raises(OSError, match="bubblewrap is required"):
+        await one.start()
+    assert one.pid == 0
+
+
+async def test_case_32_where_bubblewrap_works_it_is_used_unless_it_is_off() -> None:
+    for wraps, is_wrapped in (("auto", True), ("required", True), ("off", False)):
+        if is_wrapped and not deno.can_wrap():
+            continue
+        async with sandbox(wraps=wraps) as one:
+            one.load(stub("umd"))
+            await one.next(pipe.Loaded)
+            assert one.is_wrapped == is_wrapped

@@ -97,6 +97,20 @@ async def test_text_passes_both_ways(peer: Peer) -> None:
     await one.end()
 
 
+@pytest.mark.asyncio
+async def test_what_is_written_to_a_socket_that_is_no_more_is_counted(peer: Peer) -> None:
+    lines = Lines()
+    one = sockets(lines)
+    one.want(wanted(peer.url))
+    await lines.next("open")
+    assert one.is_open
+    one.close(pipe.SocketClose(ws=1))
+    await lines.next("close")
+    one.send(pipe.SocketSend(ws=1, data="late"))
+    assert (one.is_open, one.lost) == (False, 1)
+    await one.end()
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -1,0 +1,159 @@
+"""A link to a peer that a test plays: the stub in a real sandbox, its socket a real one."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+
+from msgnode.core import messages
+from msgnode.core.messages import Message
+from msgnode.federation.peer_link import PeerLink
+from msgnode.federation.peer_stub import LinkLimits, PeerStub
+from msgnode.federation.sandbox import SandboxLimits
+from msgnode.federation.stub_sockets import SocketLimits
+
+from .sandboxes import SECONDS
+
+A, B = "a.example", "b.example"
+STUB_URL = f"runtime://{B}/messaging-node-1"
+OURS, THEIRS = f"hyperty://{A}/1", f"hyperty://{B}/1"
+
+
+Hears = Callable[[dict[str, Any], ServerConnection], Any]
+
+
+class Played:
+    """The peer's node: opens sessions, and writes down what else it is sent.
+
+    `hears` is called with each message and the socket it came by; it may answer.
+    """
+
+    def __init__(self, hears: Hears | None = None) -> None:
+        self.heard: list[dict[str, Any]] = []
+        self.links: list[ServerConnection] = []
+        self.port = 0
+        self._hears = hears
+        self._server: Server | None = None
+
+    async def start(self) -> None:
+        self._server = await serve(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """End as a process that is killed does: sockets without a word, nothing listens."""
+        assert self._server is not None
+        self._server.close(close_connections=False)
+        self.cut()
+        await self._server.wait_closed()
+
+    def cut(self) -> None:
+        """Lose all sockets."""
+        for link in self.links:
+            link.transport.abort()
+
+    @property
+    def values(self) -> list[Any]:
+        return [each["body"].get("value") for each in self.heard]
+
+    async def _serve(self, link: ServerConnection) -> None:
+        self.links.append(link)
+        with suppress(ConnectionClosed):
+            async for text in link:
+                message = json.loads(text)
+                if message["to"] == "mn:/session":
+                    body = {"code": 200, "runtimeToken": "the same"}
+                    answer = {"id": message["id"], "type": "response", "from": "mn:/session"}
+                    await link.send(json.dumps({**answer, "to": message["from"], "body": body}))
+                    continue
+                self.heard.append(message)
+                if self._hears is not None:
+                    await self._hears(message, link)
+
+
+class Node:
+    """What a link has of its node: a session, whose frames are kept."""
+
+    def __init__(self) -> None:
+        self.said: list[dict[str, Any]] = []
+        self.is_held_back = False
+        self.link: Any = SimpleNamespace(closed=None)
+
+    async def open(self, domain: str, stub_url: str, outlet: Any) -> Any:
+        self.outlet = outlet
+        return self
+
+    async def close(self, connection: Any, domain: str, stub_url: str) -> None:
+        self.link.closed = True
+
+    def frame_received(self, frame: bytes) -> None:
+        self.said.append(json.loads(frame))
+
+    async def ready(self) -> None:
+        """It takes everything."""
+
+
+class Linked:
+    """A link that runs."""
+
+    def __init__(self, link: PeerLink, node: Node, peer: Played) -> None:
+        self.link, self.node, self.peer = link, node, peer
+
+    def post(self, value: Any, type_: str = "read", to: str = THEIRS, **body: Any) -> None:
+        """A runtime here has sent this."""
+        self.link._outgoing(message(value, type_, to, **body).frame)
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        async with asyncio.timeout(SECONDS):
+            while not condition():  # noqa: ASYNC110  (counters and states tell nobody)
+                await asyncio.sleep(0.01)
+
+    async def live(self) -> None:
+        await self.until(lambda: self.link.state == "live")
+
+
+def message(value: Any, type_: str = "read", to: str = THEIRS, **body: Any) -> Message:
+    frame = {"id": f"m{value}", "type": type_, "from": OURS, "to": to}
+    return messages.parse(json.dumps({**frame, "body": {"value": value, **body}}).encode())
+
+
+@asynccontextmanager
+async def linked(
+    source: str,
+    peer: Played,
+    store: Any = None,
+    starts: asyncio.Semaphore | None = None,
+    **sandbox: Any,
+) -> AsyncIterator[Linked]:
+    """Serve a peer with this stub."""
+    await peer.start()
+    stub = PeerStub(
+        B, STUB_URL, f"runtime://{A}/mn-1", "0" * 64, source,
+        {"url": f"ws://127.0.0.1:{peer.port}/ws"}, frozenset({"127.0.0.1"}),
+    )  # fmt: skip
+    networks = [ipaddress.ip_network("127.0.0.0/8")]
+    sockets = SocketLimits(frozenset({"127.0.0.1"}), networks)
+    limits = LinkLimits(
+        SandboxLimits(**{"silence": 12.0, **sandbox}), sockets, 1_000, 1_000_000, 60.0
+    )
+    if starts is not None:
+        limits = replace(limits, starts=starts)
+    node, nobody = Node(), SimpleNamespace(renewed=lambda *_: None)
+    link = PeerLink(stub, A, limits, node, nobody, store)  # type: ignore[arg-type]
+    running = asyncio.create_task(link.run())
+    try:
+        yield Linked(link, node, peer)
+    finally:
+        link.abort()
+        await asyncio.wait([running], timeout=SECONDS)
+        if link.sandbox is not None:
+            await link.sandbox.ended()
+        await peer.stop()
