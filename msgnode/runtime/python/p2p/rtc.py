@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -37,6 +38,7 @@ class RtcConnection:
         self, ice_servers: Sequence[Mapping[str, Any]] = (), relay_only: bool = False
     ) -> None:
         import aiortc  # noqa: PLC0415 (100 MB that only who wants P2P has installed)
+        from aiortc.sdp import candidate_from_sdp  # noqa: PLC0415
 
         policy = aiortc.RTCIceTransportPolicy
         self._session_description = aiortc.RTCSessionDescription
@@ -46,6 +48,9 @@ class RtcConnection:
                 iceTransportPolicy=policy.RELAY if relay_only else policy.ALL,
             )
         )
+        self._parse_candidate = candidate_from_sdp
+        self._adding: deque[Mapping[str, Any]] = deque()
+        self._candidates: asyncio.Task[None] | None = None
         self._channel: Any = None
         self._closing: asyncio.Task[None] | None = None
         self.on_open: Callable[[], None] = _nothing
@@ -72,6 +77,23 @@ class RtcConnection:
         """Take the answer to our offer. Raises BadDescription."""
         await self._apply(answered, "answer")
 
+    def add_candidate(self, candidate: Mapping[str, Any]) -> None:
+        """Take a candidate of the other side; one that is of no use is passed over."""
+        self._adding.append(candidate)
+        if len(self._adding) == 1:
+            self._candidates = asyncio.create_task(self._add_candidates())
+
+    async def _add_candidates(self) -> None:
+        while self._adding:
+            said = self._adding[0]
+            line, mid = said.get("sdpMLineIndex"), said.get("sdpMid")
+            with contextlib.suppress(Exception):  # aiortc raises whatever its parser comes upon
+                found = self._parse_candidate(said["candidate"].removeprefix("candidate:"))
+                found.sdpMid = mid if isinstance(mid, str) else None
+                found.sdpMLineIndex = line if isinstance(line, int) else 0
+                await self._connection.addIceCandidate(found)
+            self._adding.popleft()
+
     async def _apply(self, described: Any, kind: str) -> None:
         sdp = described.get("sdp") if isinstance(described, Mapping) else None
         if not isinstance(sdp, str) or len(sdp) > MAX_SDP or described.get("type") != kind:
@@ -89,7 +111,7 @@ class RtcConnection:
 
     # --- the channel ------------------------------------------------------------------------------
 
-    def send(self, frame: str) -> None:
+    def send(self, frame: str | bytes) -> None:
         """Hand a frame to the channel; one that is not open takes it without a word."""
         if self._channel is not None and self._channel.readyState == "open":
             with contextlib.suppress(ConnectionError, ValueError):

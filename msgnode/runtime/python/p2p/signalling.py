@@ -8,11 +8,16 @@
     execute R -> H: confirm               ──►
     subscribe to D/subscription: answer   ──►
 
+With a runtime of the field nobody is asked to confirm, and descriptions come late
+(`remote_object.py`).
+
 Rules
 - An object of a connection is known to the two stubs alone, answers the runtime alone that it
   is for, and is gone when the channel is open or has failed.
 - `confirm` asks an address that only the claimed runtime can answer for, whether it made the
-  object: so nobody sets up a connection in the name of another runtime.
+  object: so nobody sets up a connection in the name of another runtime. The field has no such
+  request. There the answer to an offer is for who asks for it in the name of that runtime, which
+  the node checks; without it no channel opens.
 """
 
 from __future__ import annotations
@@ -72,6 +77,7 @@ class ConnectionObject:
         self._to = to
         self._runtime = runtime
         self._described = described
+        self.was_read = asyncio.Event()
         self._listening: Listening | None = None
         self._is_claimed = False
 
@@ -123,6 +129,7 @@ class ConnectionObject:
             "iceCandidates": [],
         }
         value = {"url": self.url, "version": 1, "data": data}
+        self.was_read.set()
         talk.answer(message, 200, "", value)
 
 
@@ -172,11 +179,15 @@ class Talk:
 
     async def described(self, url: str, own: str) -> Any:
         """What the other side's object describes. Raises SetUpError."""
+        data = await self.data_of(url, own)
+        return data.get("connectionDescription") if isinstance(data, dict) else None
+
+    async def data_of(self, url: str, own: str) -> Any:
+        """What the other side's object says. Raises SetUpError."""
         to = f"{url}/subscription"
         said = await self.ask("subscribe", f"{self.bus.runtime_url}/sm", to, {"subscriber": own})
         value = said.get("value")
-        data = value.get("data") if isinstance(value, dict) else None
-        return data.get("connectionDescription") if isinstance(data, dict) else None
+        return value.get("data") if isinstance(value, dict) else None
 
     def answer(self, message: Message, code: int, text: str = "", value: Any = None) -> None:
         """Answer a message of the signalling."""
@@ -196,11 +207,14 @@ class Invited:
         self.url = addresses.resource_of(message["from"])
         self.stub = _text(body.get("source"))
         self.runtime = _text(value.get("runtime") or value.get("runtimeURL"))
-        self.epoch = _text(value.get("epoch"))
+        self.is_field = value.get("protocol") != PROTOCOL
+        self.epoch = secrets.token_hex(8) if self.is_field else _text(value.get("epoch"))
         self.handler = _text(value.get("p2pHandler"))
         expires = value.get("expires")
-        if value.get("protocol") != PROTOCOL or not (self.runtime and self.epoch and self.stub):
-            raise SetUpError(501, f"This runtime sets up connections of {PROTOCOL} alone.")
+        if self.is_field and not addresses.is_p2p_stub(self.stub):
+            raise SetUpError(400, "The body lacks `source`: a P2P stub.")
+        if not (self.runtime and self.epoch and self.stub):
+            raise SetUpError(501, "An invitation names its runtime, its epoch and its stub.")
         if message["from"] != f"{self.url}/subscription":
             raise SetUpError(400, "An invitation comes from the object's /subscription.")
         if isinstance(expires, (int, float)) and expires + SKEW < time.time():

@@ -207,7 +207,7 @@ async def test_many_come_and_go_and_nothing_is_left_of_them(
     assert bus.counters["p2p.too-many-peers"] == 0
     assert peers_in_memory() - of_other_tests <= 50
     assert len(bus._listeners) <= 52 and len(node.claimed) <= 51
-    assert not p2p._set_ups._objects and not p2p._set_ups._answers
+    assert not p2p._set_ups._objects and not p2p._set_ups._awaiting
     p2p._known.forget_unused(asyncio.get_running_loop().time() + 601)
     await turn()
     assert not p2p.peers and not node.claimed and node.most <= 51 + 3 * 40
