@@ -43,6 +43,10 @@ export async function talker({ webrtc = true, ...options }) {
       const answer = await bus.request({ type: "create", from: url, to, body: { value, ...named } });
       return { value: answer.value, cameBy: answer.cameBy, took: performance.now() - began };
     },
+    /** Say so many numbers at once. */
+    tell: (to, count) => {
+      for (let n = 0; n < count; n += 1) bus.postMessage({ type: "update", from: url, to, body: { value: n } });
+    },
     /** Say numbers without a pause, until stop(). */
     start: (to) => {
       saying = setInterval(() => {

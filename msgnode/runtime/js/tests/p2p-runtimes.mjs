@@ -104,7 +104,7 @@ class Talker {
   p2p = null;
   isGone = false; // without a word to anybody
 
-  constructor(net, number, { hasP2P = true, timers, handlerId, url = `runtime://d/${number}` }) {
+  constructor(net, number, { hasP2P = true, timers, handlerId, fieldPeers, url = `runtime://d/${number}` }) {
     this.net = net;
     this.url = url;
     this.app = `${this.url}/app`;
@@ -127,7 +127,7 @@ class Talker {
         super(net, configuration);
       }
     };
-    if (hasP2P) this.p2p = new PeerToPeer(this.resolver, { timers, handlerId }, { RTCPeerConnection });
+    if (hasP2P) this.p2p = new PeerToPeer(this.resolver, { timers, handlerId, fieldPeers }, { RTCPeerConnection });
   }
 
   bring(message) {
@@ -170,11 +170,12 @@ let connections = 0;
 const later = (call) => Promise.resolve().then(() => {}).then(call);
 
 /** An RTCPeerConnection as far as it is used; both ends live in one process. */
-class FakeConnection {
+export class FakeConnection {
   iceGatheringState = "new";
   connectionState = "new";
   localDescription = null;
   channel = null;
+  candidates = [];
   #net;
   #type = "offer";
 
@@ -194,6 +195,12 @@ class FakeConnection {
     this.localDescription = { type: this.#type, sdp: `v=0 ${this.id}` };
     this.iceGatheringState = "complete";
     this.onicecandidate?.({ candidate: null });
+  }
+
+  async addIceCandidate({ candidate, sdpMid, sdpMLineIndex }) {
+    if (sdpMid === null && sdpMLineIndex === null) throw new TypeError("A candidate names its line.");
+    if (!candidate.startsWith("candidate:")) throw new Error("This is no candidate.");
+    this.candidates.push(candidate);
   }
 
   async setRemoteDescription({ type, sdp }) {

@@ -60,6 +60,7 @@ class PeerToPeer:
         self._listening: Listening = self._bus.add_listener(self.handler, self._signalled)
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._claimer = f"{bus.runtime_url}/registry/"
         self._bus.outside = self
 
     @property
@@ -289,10 +290,6 @@ class PeerToPeer:
         return self._is_closed
 
     # --- life -------------------------------------------------------------------------------------
-
-    @property
-    def _claimer(self) -> str:
-        return f"{self._bus.runtime_url}/registry/"
 
     def _await_sweep(self) -> None:
         if self._sweep is None and self.peers and not self._is_closed:

@@ -265,10 +265,11 @@ class SetUps:
                 described = await rtc.answer(offered)
                 self._take_candidates(making)
                 made = self._object(making, talk.handler, invited.stub, invited.runtime, described)
+                if invited.is_field:
+                    made.on_read = lambda: self._begin(making, invited).enter(Event.ANNOUNCED)
                 await made.offer(time.time() + timers.set_up)
                 if invited.is_field:
                     await made.was_read.wait()
-                    self._begin(making, invited)
                 if making.peer is not None:
                     making.peer.enter(Event.ANNOUNCED)
                 await within(timers.set_up, making.opened)
@@ -280,7 +281,7 @@ class SetUps:
         finally:
             self._end(making)
 
-    def _begin(self, making: SetUp, invited: Invited) -> None:
+    def _begin(self, making: SetUp, invited: Invited) -> Peer:
         """The inviter is the runtime that he says. Raises SetUpError."""
         peer = self._peers.peer(invited.runtime, invited.handler)
         if peer is None:
@@ -291,6 +292,7 @@ class SetUps:
             self._await_invitation(peer)
         making.peer = peer
         peer.begin(False, self._talk.handler, invited.stub)
+        return peer
 
     def announced(self, peer: Peer | None, message: Message, invited: Invited) -> None:
         """The other side has answered our invitation. Raises SetUpError."""

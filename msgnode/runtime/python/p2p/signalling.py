@@ -26,6 +26,7 @@ import asyncio
 import secrets
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from msgnode.core import addresses
@@ -58,6 +59,9 @@ class ConnectionObject:
         to: the other side's stub, which alone may read it.
         runtime: the other side's.
         described: what this side says of its connection.
+
+    Attributes:
+        on_read: called before the other side reads it; a SetUpError is the answer instead.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class ConnectionObject:
         self._runtime = runtime
         self._described = described
         self.was_read = asyncio.Event()
+        self.on_read: Callable[[], None] = _nothing
         self._listening: Listening | None = None
         self._is_claimed = False
 
@@ -129,6 +134,12 @@ class ConnectionObject:
             "iceCandidates": [],
         }
         value = {"url": self.url, "version": 1, "data": data}
+        try:
+            self.on_read()
+        except SetUpError as error:
+            talk.answer(message, error.code, str(error))
+            return
+        self.on_read = _nothing
         self.was_read.set()
         talk.answer(message, 200, "", value)
 
@@ -240,6 +251,10 @@ def is_of(address: str, runtime: str) -> bool:
     """Whether an address lies below a runtime's URL, in either spelling."""
     twin = addresses.runtime_twin(runtime) or runtime
     return addresses.is_under(address, runtime) or addresses.is_under(address, twin)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _text(value: Any) -> str:

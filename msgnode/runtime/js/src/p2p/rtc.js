@@ -6,8 +6,8 @@ const LABEL = "P2PChannel";
 export const PROTOCOL = "msgnode.1";
 const MAX_BUFFERED = 1024 * 1024; // bytes that wait in the channel
 const LOW_BUFFERED = 256 * 1024;
-const MAX_SDP = 16 * 1024;
-const MAX_CANDIDATES = 64;
+export const MAX_SDP = 16 * 1024;
+export const MAX_CANDIDATES = 64;
 const CLOSE_TIME = 1_000; // ms for what was handed to the channel
 
 /** What the other side offers or answers cannot be used. */
@@ -57,6 +57,14 @@ export class RtcConnection {
   /** Take the answer to our offer. Throws BadDescription. */
   async accept(answered) {
     await this.#apply(answered, "answer");
+  }
+
+  /** Take a candidate of the other side; one that is of no use is passed over. */
+  addCandidate({ candidate, sdpMid, sdpMLineIndex }) {
+    const line = sdpMid === null && sdpMLineIndex === null ? 0 : sdpMLineIndex; // one of both is asked for
+    Promise.resolve()
+      .then(() => this.#connection.addIceCandidate({ candidate, sdpMid, sdpMLineIndex: line }))
+      .catch(() => {});
   }
 
   async #apply(described, kind) {
