@@ -163,7 +163,7 @@ def test_a_link_that_is_ours_gives_way_to_one_of_the_field_and_says_what_is_lost
     link.frame('{"fenceAck":1}', 0.0)
     link.send({"id": 1, "from": "a"}, 10, 0.0)
     link.abandon()
-    assert outlet.refused == [(1, 503)] and link.way is Way.NODE and not link.is_open
+    assert (outlet.refused, str(link.way), link.is_open) == ([(1, 503)], "node", False)
 
 
 def test_cases_p18_and_p19_a_description_is_whole_when_text_and_type_are_there() -> None:
