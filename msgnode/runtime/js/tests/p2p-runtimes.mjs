@@ -22,6 +22,7 @@ export class Net {
   refuses = () => 0;
   connections = new Map(); // id in an SDP -> FakeConnection
   channels = new Set();
+  #askers = new Map(); // sender and id of a request -> talker: an answer is for who asked
 
   talker(options = {}) {
     const made = new Talker(this, this.talkers.length + 1, options);
@@ -34,6 +35,7 @@ export class Net {
     this.seen.push(message);
     const { to, type, body = {} } = message;
     const answer = (said) => talker.bring(answerTo(message, said));
+    if (type !== "response") this.#askers.set(`${message.from}\n${message.id}`, talker);
     const code = this.refuses(message);
     if (code) {
       if (isAnswerable(message)) answer(errorBody(code, "The node refuses."));
@@ -47,7 +49,8 @@ export class Net {
       const value = this.registered[body.resource];
       answer(value ? { code: 200, value } : errorBody(404, "There is no such entry."));
     } else {
-      const found = this.claimed.get(to) ?? this.talkers.find(({ url, isGone }) => !isGone && to.startsWith(`${url}/`));
+      const asker = type === "response" ? this.#askers.get(`${to}\n${message.id}`) : undefined;
+      const found = asker ?? this.claimed.get(to) ?? this.talkers.find(({ url, isGone }) => !isGone && to.startsWith(`${url}/`));
       if (found) found.bring(message);
       else if (isAnswerable(message)) answer(errorBody(404, `Nobody listens to ${to}.`));
     }

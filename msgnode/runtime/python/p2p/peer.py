@@ -75,6 +75,7 @@ class Peer:
     Attributes:
         via: the URL of our requester stub, which marks what came on the channel.
         own, theirs: the stubs' URLs that the current connection is signalled between.
+        instance: which of the runtimes of this URL it is, "" if it has not said so.
     """
 
     def __init__(self, owner: Owner, runtime: str, handler: str, timers: P2PTimers) -> None:
@@ -82,7 +83,7 @@ class Peer:
         self.handler = handler
         domain = addresses.parse(runtime).domain
         self.via = f"runtime://{domain}/p2prequester/{uuid.uuid4()}"
-        self.own = self.theirs = ""
+        self.own = self.theirs = self.instance = ""
         self.state = State.NONE
         self.is_requester = True
         self.link: Link | FieldLink = Link(self, timers)

@@ -261,9 +261,9 @@ class PeerToPeer:
 
     # --- what set-ups need of us ------------------------------------------------------------------
 
-    def peer(self, runtime: str, handler: str) -> Peer | None:
+    def peer(self, runtime: str, handler: str, instance: str = "") -> Peer | None:
         """The peer of a runtime, a new one if it is not known; None if there are too many."""
-        peer = self._known.of(runtime)
+        peer = self._known.instance(runtime, instance)
         if peer is None:
             peer = Peer(self, runtime, handler, self.settings.timers)
             if not self._known.add(peer, asyncio.get_running_loop().time()):

@@ -40,7 +40,7 @@ class Peers(Protocol):
         """The other runtimes that are known, by runtime URL."""
         ...
 
-    def peer(self, runtime: str, handler: str) -> Peer | None:
+    def peer(self, runtime: str, handler: str, instance: str = "") -> Peer | None:
         """The peer of a runtime, a new one if it is not known; None if there are too many."""
         ...
 
@@ -283,14 +283,14 @@ class SetUps:
 
     def _begin(self, making: SetUp, invited: Invited) -> Peer:
         """The inviter is the runtime that he says. Raises SetUpError."""
-        peer = self._peers.peer(invited.runtime, invited.handler)
+        peer = self._peers.peer(invited.runtime, invited.handler, invited.instance)
         if peer is None:
             raise SetUpError(429, "This runtime knows too many others at the moment.")
         self._peers.signals(peer, invited.stub)
         if peer.dialling is not None:  # its invitation counts
             peer.dialling.cancel()
             self._await_invitation(peer)
-        making.peer = peer
+        making.peer, peer.instance = peer, invited.instance
         peer.begin(False, self._talk.handler, invited.stub)
         return peer
 
@@ -300,6 +300,7 @@ class SetUps:
         waiting = self._awaiting.get(message["to"])
         if (
             waiting is None
+            or peer is None
             or waiting.peer is not peer
             or waiting.answer is None
             or waiting.answer.done()
@@ -309,6 +310,7 @@ class SetUps:
         ):
             raise SetUpError(404, "Nobody here waits for this connection.")
         self._talk.answer(message, 200)
+        peer.instance = invited.instance
         waiting.answer.set_result(invited)
 
     def confirm(self, message: Message, said: dict[str, Any]) -> None:

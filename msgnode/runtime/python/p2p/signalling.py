@@ -221,6 +221,7 @@ class Invited:
         self.is_field = value.get("protocol") != PROTOCOL
         self.epoch = secrets.token_hex(8) if self.is_field else _text(value.get("epoch"))
         self.handler = _text(value.get("p2pHandler"))
+        self.instance = _text(value.get("instance"))
         expires = value.get("expires")
         if self.is_field and not addresses.is_p2p_stub(self.stub):
             raise SetUpError(400, "The body lacks `source`: a P2P stub.")

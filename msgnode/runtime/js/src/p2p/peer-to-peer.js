@@ -267,8 +267,8 @@ export class PeerToPeer {
   // --- what set-ups need of us --------------------------------------------------------------------
 
   /** The peer of a runtime, a new one if it is not known; null if there are too many. */
-  peer(runtime, handler) {
-    const found = this.known.of(runtime);
+  peer(runtime, handler, instance = "") {
+    const found = this.known.instance(runtime, instance);
     if (found) return found;
     const { clock } = this.#bus;
     const peer = new Peer(this, runtime, handler, { timers: this.#settings.timers, clock });

@@ -16,6 +16,7 @@ export class Peer {
   /** The stubs' URLs that the current connection is signalled between. */
   own = "";
   theirs = "";
+  instance = ""; // which of the runtimes of this URL it is, if it has said so
   state = "";
   isRequester = true;
   attempt = 0; // which set-up

@@ -247,8 +247,8 @@ export class SetUps {
   }
 
   /** The inviter is the runtime that he says. Throws SetUpError. */
-  #proved(made, { runtime, handler, stub }) {
-    const peer = this.#peers.peer(runtime, handler);
+  #proved(made, { runtime, handler, stub, instance }) {
+    const peer = this.#peers.peer(runtime, handler, instance);
     if (!peer) throw new SetUpError(429, "This runtime knows too many others at the moment.");
     this.#peers.signals(peer, stub);
     if (peer.dialling) {
@@ -257,6 +257,7 @@ export class SetUps {
       this.#awaitInvitation(peer);
     }
     made.peer = peer;
+    peer.instance = instance;
     peer.begin(false, this.#talk.handler, stub);
     return peer;
   }
@@ -269,6 +270,7 @@ export class SetUps {
     if (!isTheirs || (!invited.isField && waiting.epoch !== invited.epoch)) throw new SetUpError(404, "Nobody here waits for this connection.");
     this.#awaiting.delete(message.to);
     this.#talk.answer(message, 200);
+    peer.instance = invited.instance;
     waiting.takeAnswer(invited);
   }
 
