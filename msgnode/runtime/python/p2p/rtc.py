@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -49,8 +48,7 @@ class RtcConnection:
             )
         )
         self._parse_candidate = candidate_from_sdp
-        self._adding: deque[Mapping[str, Any]] = deque()
-        self._candidates: asyncio.Task[None] | None = None
+        self._adding: set[asyncio.Task[None]] = set()
         self._channel: Any = None
         self._closing: asyncio.Task[None] | None = None
         self.on_open: Callable[[], None] = _nothing
@@ -79,20 +77,17 @@ class RtcConnection:
 
     def add_candidate(self, candidate: Mapping[str, Any]) -> None:
         """Take a candidate of the other side; one that is of no use is passed over."""
-        self._adding.append(candidate)
-        if len(self._adding) == 1:
-            self._candidates = asyncio.create_task(self._add_candidates())
+        task = asyncio.create_task(self._add_candidate(candidate))
+        self._adding.add(task)
+        task.add_done_callback(self._adding.discard)
 
-    async def _add_candidates(self) -> None:
-        while self._adding:
-            said = self._adding[0]
-            line, mid = said.get("sdpMLineIndex"), said.get("sdpMid")
-            with contextlib.suppress(Exception):  # aiortc raises whatever its parser comes upon
-                found = self._parse_candidate(said["candidate"].removeprefix("candidate:"))
-                found.sdpMid = mid if isinstance(mid, str) else None
-                found.sdpMLineIndex = line if isinstance(line, int) else 0
-                await self._connection.addIceCandidate(found)
-            self._adding.popleft()
+    async def _add_candidate(self, said: Mapping[str, Any]) -> None:
+        line, mid = said.get("sdpMLineIndex"), said.get("sdpMid")
+        with contextlib.suppress(Exception):  # aiortc raises whatever its parser comes upon
+            found = self._parse_candidate(said["candidate"].removeprefix("candidate:"))
+            found.sdpMid = mid if isinstance(mid, str) else None
+            found.sdpMLineIndex = line if isinstance(line, int) else 0
+            await self._connection.addIceCandidate(found)
 
     async def _apply(self, described: Any, kind: str) -> None:
         sdp = described.get("sdp") if isinstance(described, Mapping) else None
@@ -100,10 +95,13 @@ class RtcConnection:
             raise BadDescription(f"There is no usable {kind}.")
         if sdp.count("a=candidate:") > MAX_CANDIDATES:
             raise BadDescription(f"The {kind} names more than {MAX_CANDIDATES} candidates.")
+        sdp, names = without_names(sdp)
         try:
             await self._connection.setRemoteDescription(self._session_description(sdp, kind))
         except Exception as error:  # aiortc raises whatever its parser comes upon
             raise BadDescription(f"The {kind} cannot be used: {error!r}") from None
+        for each in names:
+            self.add_candidate({"candidate": each})
 
     def _described(self) -> Description:
         local = self._connection.localDescription
@@ -143,6 +141,8 @@ class RtcConnection:
         """Close it, after what was handed to it; nothing more is told of it."""
         self.on_open = self.on_low = self.on_close = _nothing
         self.on_frame = _nothing_with
+        for task in self._adding:
+            task.cancel()
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
 
@@ -158,6 +158,21 @@ class RtcConnection:
                     await asyncio.sleep(0.01)  # aiortc says of no channel that it is empty
         await self._connection.close()
         self.on_end()
+
+
+def without_names(sdp: str) -> tuple[str, list[str]]:
+    """A description without candidates that have names for addresses, and those candidates.
+
+    A browser hides its addresses behind names (`….local`), each of which takes up to a second to
+    look up; nobody waits for that, since one that is known is enough.
+    """
+    lines = sdp.splitlines(keepends=True)
+    named = [line for line in lines if line.startswith("a=candidate:") and ".local " in line]
+    if not named:
+        return sdp, []
+    gone = {*named, *(line for line in lines if line.startswith("a=end-of-candidates"))}
+    kept = "".join(line for line in lines if line not in gone)
+    return kept, [line.strip()[2:] for line in named]
 
 
 def _nothing() -> None:
