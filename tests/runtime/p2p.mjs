@@ -74,3 +74,26 @@ export async function talker({ webrtc = true, ...options }) {
     close: () => runtime.close(),
   };
 }
+
+/** Pairs whose ends invite each other at once, all in this page: what became of each. */
+export async function glare(options, count) {
+  const pairs = await Promise.all(Array.from({ length: count }, () => Promise.all([talker(options), talker(options)])));
+  const invite = (one, other) => one.ask(other.url, 1, { p2p: true, p2pHandler: other.handler, p2pRequester: "x" });
+  const isOpen = ([one, other]) => one.way(other.runtimeURL) === "channel" && other.way(one.runtimeURL) === "channel";
+  await Promise.all(pairs.flatMap(([one, other]) => [invite(one, other), invite(other, one)]));
+  for (const [one, other] of pairs) {
+    one.tell(other.url, 10);
+    other.tell(one.url, 10);
+  }
+  const end = performance.now() + 60_000;
+  const isDone = (pair) => isOpen(pair) && pair.every((each) => each.heard().count === 10);
+  while (!pairs.every(isDone) && performance.now() < end) await new Promise((resolve) => setTimeout(resolve, 20));
+  const found = pairs.map((pair) => ({
+    isOpen: isOpen(pair),
+    heard: pair.map((each) => each.heard()).every(({ count, isInOrder }) => count === 10 && isInOrder),
+    words: pair.flatMap((each) => each.states().map(([, word]) => word)),
+    faults: pair.flatMap((each) => each.faults()),
+  }));
+  await Promise.all(pairs.flat().map((each) => each.close()));
+  return found;
+}
