@@ -1,14 +1,19 @@
 /** A runtime with direct connections in a page: it asks, says numbers, and tells how they came. */
 
-import { Runtime } from "/msgnode/runtime/js/src/index.js";
+import { Runtime as PageRuntime } from "../../msgnode/runtime/js/src/index.js";
 
-/** @param options for the Runtime; `webrtc: false` for a platform without it */
-export async function talker({ webrtc = true, ...options }) {
+const { RTCPeerConnection: InPage = null } = globalThis;
+
+/**
+ * @param options for the Runtime; `webrtc: false` for a platform without it, `identity` to log in with
+ * @param platform {Runtime, RTCPeerConnection} where it is no page
+ */
+export async function talker({ webrtc = true, identity, ...options }, { Runtime = PageRuntime, RTCPeerConnection = InPage } = {}) {
   const channels = new Set();
-  class Watched extends RTCPeerConnection {
+  class Watched extends (RTCPeerConnection ?? Object) {
     constructor(configuration) {
       super(configuration);
-      this.addEventListener("datachannel", ({ channel }) => channels.add(channel));
+      this.addEventListener?.("datachannel", ({ channel }) => channels.add(channel));
     }
 
     createDataChannel(...words) {
@@ -17,7 +22,7 @@ export async function talker({ webrtc = true, ...options }) {
       return channel;
     }
   }
-  const runtime = new Runtime({ ...options, RTCPeerConnection: webrtc ? Watched : null });
+  const runtime = new Runtime({ ...options, RTCPeerConnection: webrtc && RTCPeerConnection ? Watched : null });
   const { bus } = runtime;
   const url = `${runtime.url}/app`;
   const [numbers, states, faults] = [[], [], []];
@@ -30,7 +35,7 @@ export async function talker({ webrtc = true, ...options }) {
     if (type === "update") numbers.push(body.value);
     else bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: body.value, cameBy: body.via } });
   });
-  await runtime.logIn();
+  await runtime.logIn(identity);
 
   const peerOf = (other) => runtime.p2p?.known.of(other);
   return {

@@ -8,7 +8,7 @@ import pytest
 
 from tests.node import Node
 
-from .p2p_pages import InPython, browser, talker, until
+from .p2p_pages import InProcess, browser, talker, until
 from .started import process
 
 __all__ = ["browser"]
@@ -28,7 +28,7 @@ def test_cases_p18_p19_and_p24_a_browser_has_a_channel_with_the_field(
         process("p2p_field_talker", "python", options) as started,
         talker("chromium", browser, node) as page,
     ):
-        field = InPython(started)
+        field = InProcess(started)
         if role == "requester":
             named = {"p2p": True, "p2pHandler": field.named["handler"], "p2pRequester": "x"}
             assert page.do("ask", field.named["url"], 1, named)["value"] == 1

@@ -180,3 +180,16 @@ test("P50 an order to hang up ends a set-up that runs", async () => {
   assert.equal(alice.states.at(-1), "failed");
   assert.deepEqual(alice.reasons, ["forbidden"]);
 });
+
+test("who sends and does not read the answers ends his channel", async () => {
+  const [alice, bob] = await net.connected();
+  const [channel] = [...net.channels].filter(({ readyState }) => readyState === "open");
+  for (const each of net.channels) each.bufferedAmount = 2 * 1024 * 1024;
+  for (const [one, other] of [[alice, bob], [bob, alice]]) one.peerOf(other).toChannel('{"pong":1}');
+  await net.turn();
+  assert.deepEqual([alice.wayTo(bob), bob.wayTo(alice)], ["channel", "channel"]);
+  for (const each of net.channels) each.bufferedAmount += 1;
+  alice.peerOf(bob).toChannel('{"pong":1}');
+  await net.turn();
+  assert.deepEqual([alice.wayTo(bob), bob.wayTo(alice), channel.readyState], ["node", "node", "closed"]);
+});

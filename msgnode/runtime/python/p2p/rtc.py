@@ -12,6 +12,7 @@ LABEL = "P2PChannel"
 PROTOCOL = "msgnode.1"
 MAX_BUFFERED = 1024 * 1024  # bytes that wait in the channel
 LOW_BUFFERED = 256 * 1024
+MOST_BUFFERED = 2 * MAX_BUFFERED  # what has no room stays out of it, but for acks and pongs
 MAX_SDP = 16 * 1024
 MAX_CANDIDATES = 64
 
@@ -112,6 +113,9 @@ class RtcConnection:
     def send(self, frame: str | bytes) -> None:
         """Hand a frame to the channel; one that is not open takes it without a word."""
         if self._channel is not None and self._channel.readyState == "open":
+            if self._channel.bufferedAmount > MOST_BUFFERED:
+                self.on_close()  # who asks and asks and does not read the answers
+                return
             with contextlib.suppress(ConnectionError, ValueError):
                 self._channel.send(frame)
 

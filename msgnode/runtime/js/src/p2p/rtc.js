@@ -6,6 +6,7 @@ const LABEL = "P2PChannel";
 export const PROTOCOL = "msgnode.1";
 const MAX_BUFFERED = 1024 * 1024; // bytes that wait in the channel
 const LOW_BUFFERED = 256 * 1024;
+const MOST_BUFFERED = 2 * MAX_BUFFERED; // what has no room stays out of it, but for acks and pongs
 export const MAX_SDP = 16 * 1024;
 export const MAX_CANDIDATES = 64;
 const CLOSE_TIME = 1_000; // ms for what was handed to the channel
@@ -100,6 +101,10 @@ export class RtcConnection {
   /** Hand a frame to the channel; one that is not open takes it without a word. */
   send(frame) {
     if (this.#channel?.readyState !== "open") return;
+    if (this.#channel.bufferedAmount > MOST_BUFFERED) {
+      this.onClose(); // who asks and asks and does not read the answers
+      return;
+    }
     try {
       this.#channel.send(frame);
     } catch {
