@@ -1,18 +1,14 @@
 /**
- * A Node.js runtime with direct connections as a process: the other end for pages and Python.
+ * A Node.js runtime that is asked for direct connections, as a process: the other end for pages.
  *
- * Usage: p2p_nodejs.mjs OPTIONS. It reads and writes lines as p2p_talker.py does. The environment's WERIFT is
- * the folder of the package; without it there is no WebRTC.
+ * Usage: p2p_nodejs.mjs OPTIONS. It reads and writes lines as p2p_talker.py does.
  */
 
 import { createInterface } from "node:readline";
-import { createRequire } from "node:module";
 import { Runtime } from "../../msgnode/runtime/js/src/node.js";
 import { talker } from "./p2p.mjs";
 
-const { WERIFT } = process.env;
-const RTCPeerConnection = WERIFT ? createRequire(import.meta.url)(WERIFT).RTCPeerConnection : null;
-const here = await talker(JSON.parse(process.argv[2]), { Runtime, RTCPeerConnection });
+const here = await talker(JSON.parse(process.argv[2]), { Runtime });
 const { url, runtimeURL, handler, registration } = here;
 const write = (value) => process.stdout.write(`${JSON.stringify(value)}\n`);
 write({ url, runtimeURL, handler, registration });

@@ -39,7 +39,7 @@ def channel_again(one: Talker, other: Talker, live: int) -> None:
 
 
 def five_ends(one: Talker, other: Talker, least: int) -> None:
-    """Both say numbers while their channel ends five times, three of them in silence; all arrive."""
+    """Both say numbers while their channel ends five times, thrice in silence; all arrive."""
     pairs = ((one, other), (other, one))
     for here, there in pairs:
         here.do("start", there.named["url"])
