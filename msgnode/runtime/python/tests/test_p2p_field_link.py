@@ -174,7 +174,7 @@ def test_cases_p18_and_p19_a_description_is_whole_when_text_and_type_are_there()
     said = [("sdp", "x" * (16 * 1024 + 1)), ("type", "answer"), ("sdp", "v=0")]
     for part, value in said:
         described.change({"attribute": f"connectionDescription.{part}", "value": value})
-    assert described.description is None  # it is an answer
+    assert not described.description  # it is an answer
     described.change({"attribute": "connectionDescription.type", "value": "offer"})
     assert described.description == {"sdp": "v=0", "type": "offer"}
     for number in range(100):
