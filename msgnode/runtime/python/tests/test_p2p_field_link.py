@@ -178,8 +178,8 @@ def test_cases_p18_and_p19_a_description_is_whole_when_text_and_type_are_there()
     described.change({"attribute": "connectionDescription.type", "value": "offer"})
     assert described.description == {"sdp": "v=0", "type": "offer"}
     for number in range(100):
-        value = [{"candidate": f"candidate:{number}"}]
-        described.change({"attribute": f"iceCandidates.{number}", "value": value})
+        candidate = [{"candidate": f"candidate:{number}"}]
+        described.change({"attribute": f"iceCandidates.{number}", "value": candidate})
     assert len(described.candidates) == 64
     again = {"attribute": "iceCandidates.1", "value": {"candidate": "candidate:1"}}
     assert described.change(again) == []
