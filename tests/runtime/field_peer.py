@@ -137,7 +137,7 @@ class FieldPeer:
             elif to in self._observed:
                 self._observed[to](frame)
         elif kind == "subscribe" and to in self._read:
-            data = {"name": "P2PConnection", "status": "", "runtimeURL": self.runtime_url}
+            data: Frame = {"name": "P2PConnection", "status": "", "runtimeURL": self.runtime_url}
             data |= {"connectionDescription": {}, "iceCandidates": []}
             url = to.removesuffix("/subscription")
             self._answer(frame, {"code": 200, "value": {"url": url, "version": 0, "data": data}})
