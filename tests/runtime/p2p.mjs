@@ -1,14 +1,19 @@
 /** A runtime with direct connections in a page: it asks, says numbers, and tells how they came. */
 
-import { Runtime } from "/msgnode/runtime/js/src/index.js";
+import { Runtime as PageRuntime } from "../../msgnode/runtime/js/src/index.js";
 
-/** @param options for the Runtime; `webrtc: false` for a platform without it */
-export async function talker({ webrtc = true, ...options }) {
+const { RTCPeerConnection: InPage = null } = globalThis;
+
+/**
+ * @param options for the Runtime; `webrtc: false` for a platform without it, `identity` to log in with
+ * @param platform {Runtime, RTCPeerConnection} where it is no page
+ */
+export async function talker({ webrtc = true, identity, ...options }, { Runtime = PageRuntime, RTCPeerConnection = InPage } = {}) {
   const channels = new Set();
-  class Watched extends RTCPeerConnection {
+  class Watched extends (RTCPeerConnection ?? Object) {
     constructor(configuration) {
       super(configuration);
-      this.addEventListener("datachannel", ({ channel }) => channels.add(channel));
+      this.addEventListener?.("datachannel", ({ channel }) => channels.add(channel));
     }
 
     createDataChannel(...words) {
@@ -17,7 +22,7 @@ export async function talker({ webrtc = true, ...options }) {
       return channel;
     }
   }
-  const runtime = new Runtime({ ...options, RTCPeerConnection: webrtc ? Watched : null });
+  const runtime = new Runtime({ ...options, RTCPeerConnection: webrtc && RTCPeerConnection ? Watched : null });
   const { bus } = runtime;
   const url = `${runtime.url}/app`;
   const [numbers, states, faults] = [[], [], []];
@@ -30,7 +35,7 @@ export async function talker({ webrtc = true, ...options }) {
     if (type === "update") numbers.push(body.value);
     else bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: body.value, cameBy: body.via } });
   });
-  await runtime.logIn();
+  await runtime.logIn(identity);
 
   const peerOf = (other) => runtime.p2p?.known.of(other);
   return {
@@ -42,6 +47,10 @@ export async function talker({ webrtc = true, ...options }) {
       const began = performance.now();
       const answer = await bus.request({ type: "create", from: url, to, body: { value, ...named } });
       return { value: answer.value, cameBy: answer.cameBy, took: performance.now() - began };
+    },
+    /** Say so many numbers at once. */
+    tell: (to, count) => {
+      for (let n = 0; n < count; n += 1) bus.postMessage({ type: "update", from: url, to, body: { value: n } });
     },
     /** Say numbers without a pause, until stop(). */
     start: (to) => {
@@ -69,4 +78,27 @@ export async function talker({ webrtc = true, ...options }) {
     },
     close: () => runtime.close(),
   };
+}
+
+/** Pairs whose ends invite each other at once, all in this page: what became of each. */
+export async function glare(options, count) {
+  const pairs = await Promise.all(Array.from({ length: count }, () => Promise.all([talker(options), talker(options)])));
+  const invite = (one, other) => one.ask(other.url, 1, { p2p: true, p2pHandler: other.handler, p2pRequester: "x" });
+  const isOpen = ([one, other]) => one.way(other.runtimeURL) === "channel" && other.way(one.runtimeURL) === "channel";
+  await Promise.all(pairs.flatMap(([one, other]) => [invite(one, other), invite(other, one)]));
+  for (const [one, other] of pairs) {
+    one.tell(other.url, 10);
+    other.tell(one.url, 10);
+  }
+  const end = performance.now() + 60_000;
+  const isDone = (pair) => isOpen(pair) && pair.every((each) => each.heard().count === 10);
+  while (!pairs.every(isDone) && performance.now() < end) await new Promise((resolve) => setTimeout(resolve, 20));
+  const found = pairs.map((pair) => ({
+    isOpen: isOpen(pair),
+    heard: pair.map((each) => each.heard()).every(({ count, isInOrder }) => count === 10 && isInOrder),
+    words: pair.flatMap((each) => each.states().map(([, word]) => word)),
+    faults: pair.flatMap((each) => each.faults()),
+  }));
+  await Promise.all(pairs.flat().map((each) => each.close()));
+  return found;
 }

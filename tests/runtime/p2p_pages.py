@@ -43,8 +43,8 @@ class InChromium:
         return self.page.evaluate("([name, words]) => talker[name](...words)", [name, list(words)])
 
 
-class InPython:
-    """A runtime in Python."""
+class InProcess:
+    """A runtime in Python or Node.js."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -68,28 +68,36 @@ def talker(
     node: Node,
     timers: dict[str, float] | None = None,
     relay: dict[str, str] | None = None,
+    identity: dict[str, Any] | None = None,
     **options: Any,
 ) -> Iterator[Talker]:
-    """A runtime of a kind: "chromium" or "python".
+    """A runtime of a kind: "chromium", "nodejs" or "python".
 
     Args:
         timers: in seconds.
         relay: the ICE server that is its only way.
+        identity: what it logs in with.
     """
     chosen = {**PATIENT, **(timers or {})}
     home = {"domain": "localhost", "catalogues": {"localhost": f"http://127.0.0.1:{node.port}"}}
-    if kind == "chromium":
+    if kind != "python":
         p2p: dict[str, Any] = {"timers": {name: 1000 * each for name, each in chosen.items()}}
         if relay:
             p2p |= {"iceServers": [relay], "relayOnly": True}
-        options = {**home, "p2p": p2p, **options}
+        options = {**home, "p2p": p2p, **({"identity": identity} if identity else {}), **options}
+    if kind == "nodejs":
+        with process("p2p_nodejs", kind, options) as started:
+            yield InProcess(started)
+        return
+    if kind == "chromium":
         with page(browser, OPEN, options, permissions=["microphone"]) as (opened, named):
             yield InChromium(opened, named)
         return
     names = {"setUp": "set_up"}
     given = {names.get(name, name): seconds for name, seconds in chosen.items()}
-    with process("p2p_talker", "python", {**home, "timers": given, "relay": relay}) as started:
-        yield InPython(started)
+    chosen_too = {"timers": given, "relay": relay, "identity": identity}
+    with process("p2p_talker", "python", {**home, **chosen_too}) as started:
+        yield InProcess(started)
 
 
 def until(is_so: Callable[[], bool], *shown: Talker) -> None:

@@ -1,7 +1,8 @@
 """A Python runtime with direct connections as a process: the other end for pages.
 
 Usage: p2p_talker.py OPTIONS
-OPTIONS are JSON: domain, catalogues; `timers` in seconds; `relay`, the only ICE server and way.
+OPTIONS are JSON: domain, catalogues; `timers` in seconds; `relay`, the only ICE server and way;
+`identity`, to log in with.
 Writes a line of JSON {url, runtimeURL, handler}. Reads lines {do, with} and answers each with
 {result}; what can be done is what `p2p.mjs` can.
 """
@@ -120,9 +121,10 @@ async def main() -> None:
     options = json.loads(sys.argv[1])
     aioice.ice.get_host_addresses = lambda use_ipv4, use_ipv6: ["127.0.0.1"]
     timers, relay = P2PTimers(**options.pop("timers", {})), options.pop("relay", None)
+    identity = options.pop("identity", None)
     p2p = P2PSettings(ice_servers=(relay,) if relay else (), relay_only=bool(relay), timers=timers)
     async with Runtime(Settings(home_in_process=True, p2p=p2p, **options)) as runtime:
-        assert await runtime.log_in() == "live"
+        assert await runtime.log_in(identity) == "live"
         talker = Talker(runtime)
         print(json.dumps(talker.named()), flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):

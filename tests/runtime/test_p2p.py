@@ -15,6 +15,7 @@ from tests.node import Node
 
 from .p2p_talkers import (  # noqa: F401 (a fixture for all)
     SECONDS,
+    Talker,
     connect,
     numbered,
     on_loopback,
@@ -156,17 +157,26 @@ async def test_case_p57_who_leaves_says_bye_and_the_other_goes_on_by_node(node: 
 
 
 @pytest.mark.long
-async def test_case_p26_both_invite_at_once_and_one_connection_comes_about(node: Node) -> None:
+async def test_case_p26_both_invite_at_once_100_times_and_one_connection_comes_about(
+    node: Node,
+) -> None:
+    async def invite(alice: Talker, bob: Talker) -> None:
+        await asyncio.gather(alice.ask(bob, 1, p2p=True), bob.ask(alice, 2, p2p=True))
+        for number in range(10):
+            alice.say(bob, number)
+            bob.say(alice, number)
+        await alice.until(lambda: alice.way_to(bob) is Way.CHANNEL)
+        await bob.until(lambda: bob.way_to(alice) is Way.CHANNEL)
+        await alice.until(lambda: len(alice.numbers) == len(bob.numbers) == 10)
+        assert alice.numbers == bob.numbers == list(range(10))
+        a, b = alice.p2p.peers[bob.runtime.url], bob.p2p.peers[alice.runtime.url]
+        assert a.is_requester is not b.is_requester and a.link.epoch == b.link.epoch
+        states = [state for _, state in (*alice.states, *bob.states)]
+        assert "failed" not in states and states.count("live") == 2
+
     for _ in range(10):
-        async with talkers(node, P2P, P2P) as (alice, bob):
-            await asyncio.gather(alice.ask(bob, 1, p2p=True), bob.ask(alice, 2, p2p=True))
-            await alice.until(lambda: alice.way_to(bob) is Way.CHANNEL)  # noqa: B023
-            await bob.until(lambda: bob.way_to(alice) is Way.CHANNEL)  # noqa: B023
-            a, b = alice.p2p.peers[bob.runtime.url], bob.p2p.peers[alice.runtime.url]
-            assert a.is_requester is not b.is_requester
-            assert a.is_requester is (alice.runtime.url < bob.runtime.url) or b.is_requester
-            assert a.link.epoch == b.link.epoch
-            assert not any(state == "failed" for _, state in (*alice.states, *bob.states))
+        async with talkers(node, *[P2P] * 20) as all_:
+            await asyncio.gather(*map(invite, all_[::2], all_[1::2]))
 
 
 @pytest.mark.long

@@ -18,8 +18,12 @@ P2P = P2PSettings(
 )
 
 
-async def hyperty(talker: Talker) -> str:
-    """A registered hyperty of a runtime, which answers with what it was told."""
+async def hyperty(talker: Talker, is_told: bool = True) -> str:
+    """A registered hyperty of a runtime, which answers with how it was asked.
+
+    Args:
+        is_told: whether the registry tells of its handler.
+    """
     bus, domain = talker.runtime.bus, talker.runtime.settings.domain
     url = f"hyperty://{domain}/{uuid.uuid4()}"
     claim = {"type": "subscribe", "from": f"{talker.runtime.url}/sm",
@@ -30,7 +34,7 @@ async def hyperty(talker: Talker) -> str:
         "url": url, "user": f"user://{domain}/{uuid.uuid4()}", "expires": 3600, "status": "live",
         "descriptor": f"hyperty-catalogue://{domain}/.well-known/hyperty/Echo",
         "resources": ["chat"], "dataSchemes": ["comm"], "runtime": talker.runtime.url,
-        **talker.p2p.registration,
+        **(talker.p2p.registration if is_told else {}),
     }  # fmt: skip
     entry = {"type": "create", "from": f"{talker.runtime.url}/registry/"}
     to = f"domain://registry.{domain}"

@@ -59,7 +59,7 @@ async def test_nobody_sets_a_connection_up_in_the_name_of_another(node: Node) ->
     ("wrong", "expected"),
     [
         ({"expires": 1}, 410),
-        ({"protocol": "field"}, 501),
+        ({"runtime": ""}, 501),
         ({"epoch": 7}, 501),
         ({"p2pHandler": "comm://localhost/p2phandler/1"}, 403),
     ],

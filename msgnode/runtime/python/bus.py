@@ -16,6 +16,7 @@ import asyncio
 import inspect
 import itertools
 import logging
+import secrets
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
@@ -55,7 +56,8 @@ class Bus:
         self._answers = Answers(self._call, self.counters)
         self._queue: deque[tuple[Message, str, int]] = deque()
         self._is_scheduled = False
-        self._ids = itertools.count(1)
+        # Two runtimes of one URL, such as tabs, do not use the same ids.
+        self._ids = itertools.count(1 + secrets.randbelow(2**40))
 
     # --- listeners --------------------------------------------------------------------------------
 

@@ -243,6 +243,10 @@ class MessageBus(Bus):
         is_to_outside = (answer["to"], str(answer["id"])) in self._return_paths
         self._enqueue(answer, "" if is_to_outside else _OWN, 0)
 
+    def is_awaited(self, request: Message) -> bool:
+        """Whether somebody here waits for the answer to a request."""
+        return self._answers.to(request) is not None
+
     def goes_through(self, message: Message, stub: str) -> None:
         """A message that went another way, or waited for one, goes out through this stub."""
         wait = self._answers.to(message)

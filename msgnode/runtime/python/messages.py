@@ -41,8 +41,15 @@ def copy_of(message: Message) -> tuple[Message, int]:
 
 
 def size_of(message: Message) -> int:
-    """Characters of the message as JSON text."""
-    return len(json.dumps(message, separators=(",", ":"), ensure_ascii=False))
+    """Characters of the message as JSON text, and bytes of what that has no words for."""
+    sizes: list[int] = []
+    text = json.dumps(
+        message,
+        separators=(",", ":"),
+        ensure_ascii=False,
+        default=lambda each: sizes.append(len(each)),
+    )
+    return len(text) + sum(sizes)
 
 
 def recipients(message: Message) -> list[str]:

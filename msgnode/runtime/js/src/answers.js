@@ -57,6 +57,11 @@ export class Answers {
     if (wait) [wait.stub, wait.to] = [stub, to];
   }
 
+  /** Whether somebody waits for answers to this. */
+  isAwaited(from, id) {
+    return Boolean(this.#waiting.get(from)?.has(String(id)));
+  }
+
   forget(from, id) {
     const wait = this.#waiting.get(from)?.get(String(id));
     if (wait) this.#end(wait);

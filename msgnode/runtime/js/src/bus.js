@@ -32,7 +32,7 @@ export class Bus {
   #listeners = new Map(); // url -> items, replaced and never changed
   #queue = [];
   #isDraining = false;
-  #ids = 0;
+  #ids = Math.floor(Math.random() * 2 ** 40); // two tabs of one runtime URL do not use the same
   #errorListener = null;
   #endings = new Set();
 

@@ -193,6 +193,8 @@ export interface P2POptions {
   relayOnly?: boolean;
   /** Ask the domain's QoS broker for TURN servers, for each connection. */
   reserve?: boolean;
+  /** Whether channels to runtimes with the field's P2P stubs are set up, too; true. */
+  fieldPeers?: boolean;
   /** Kept in `storage` if it is left out. */
   handlerId?: string;
   timers?: {

@@ -86,6 +86,45 @@ test("P28 a runtime that starts again knows nothing of the channel: what may be 
   assert.deepEqual(again.got, [5, 6]); // nothing twice
 });
 
+test("P29 two tabs of one runtime URL have a connection each, and answers return to the one that asked", async () => {
+  const [tab, bob] = await net.connected();
+  const other = net.talker({ url: tab.url });
+  other.p2p.start();
+  await net.turn();
+  other.want(bob); // the node answers to one of the two
+  await net.turn();
+  assert.deepEqual([tab.wayTo(bob), other.wayTo(bob)], ["channel", "channel"]);
+  assert.equal(bob.p2p.connections.filter(({ state }) => state === "live").length, 2);
+  for (let n = 0; n < 20; n += 1) {
+    const [one, two] = [tab.ask(bob, n), other.ask(bob, 100 + n)];
+    await net.turn();
+    assert.deepEqual([(await one).value.n, (await two).value.n], [n, 100 + n]);
+    assert.match((await one).cameBy, /\/p2prequester\//);
+    assert.match((await two).cameBy, /\/p2prequester\//);
+  }
+  bob.tell(tab, 7); // what is no answer goes to the one that came last
+  await net.turn();
+  assert.deepEqual([tab.got, other.got], [[], [7]]);
+  other.p2p.close();
+  await net.turn(1_000);
+  assert.equal(tab.wayTo(bob), "channel");
+  assert.equal((await net.asked(tab.ask(bob, 8))).value.n, 8);
+});
+
+test("P14 a registry that tells no handler is not asked again and nobody is dialled", async () => {
+  const [alice, bob] = [net.talker(), net.talker()];
+  for (const { p2p } of [alice, bob]) p2p.start();
+  const url = "hyperty://d/hidden";
+  net.claimed.set(url, bob);
+  net.registered[url] = { runtime: bob.url };
+  bob.bus.addListener(url, (message) => bob.heard(message));
+  for (let n = 0; n < 3; n += 1) {
+    assert.equal((await net.asked(alice.bus.request({ type: "create", from: alice.app, to: url, body: { value: { n }, p2p: true } }))).value.n, n);
+  }
+  assert.equal(net.seen.filter(({ to }) => to === "domain://registry.d").length, 1);
+  assert.deepEqual([alice.states, alice.p2p.known.size, bob.byChannel], [[], 0, 0]);
+});
+
 test("P41 what has many readers goes through the node, although one of them is on a channel", async () => {
   const [alice, bob] = await net.connected();
   const [object, carol] = ["comm://d/object", net.talker({ hasP2P: false })];
@@ -140,4 +179,17 @@ test("P50 an order to hang up ends a set-up that runs", async () => {
   await net.turn();
   assert.equal(alice.states.at(-1), "failed");
   assert.deepEqual(alice.reasons, ["forbidden"]);
+});
+
+test("who sends and does not read the answers ends his channel", async () => {
+  const [alice, bob] = await net.connected();
+  const [channel] = [...net.channels].filter(({ readyState }) => readyState === "open");
+  for (const each of net.channels) each.bufferedAmount = 2 * 1024 * 1024;
+  for (const [one, other] of [[alice, bob], [bob, alice]]) one.peerOf(other).toChannel('{"pong":1}');
+  await net.turn();
+  assert.deepEqual([alice.wayTo(bob), bob.wayTo(alice)], ["channel", "channel"]);
+  for (const each of net.channels) each.bufferedAmount += 1;
+  alice.peerOf(bob).toChannel('{"pong":1}');
+  await net.turn();
+  assert.deepEqual([alice.wayTo(bob), bob.wayTo(alice), channel.readyState], ["node", "node", "closed"]);
 });

@@ -22,6 +22,7 @@ export class Net {
   refuses = () => 0;
   connections = new Map(); // id in an SDP -> FakeConnection
   channels = new Set();
+  #askers = new Map(); // sender and id of a request -> talker: an answer is for who asked
 
   talker(options = {}) {
     const made = new Talker(this, this.talkers.length + 1, options);
@@ -34,6 +35,7 @@ export class Net {
     this.seen.push(message);
     const { to, type, body = {} } = message;
     const answer = (said) => talker.bring(answerTo(message, said));
+    if (type !== "response") this.#askers.set(`${message.from}\n${message.id}`, talker);
     const code = this.refuses(message);
     if (code) {
       if (isAnswerable(message)) answer(errorBody(code, "The node refuses."));
@@ -47,7 +49,8 @@ export class Net {
       const value = this.registered[body.resource];
       answer(value ? { code: 200, value } : errorBody(404, "There is no such entry."));
     } else {
-      const found = this.claimed.get(to) ?? this.talkers.find(({ url, isGone }) => !isGone && to.startsWith(`${url}/`));
+      const asker = type === "response" ? this.#askers.get(`${to}\n${message.id}`) : undefined;
+      const found = asker ?? this.claimed.get(to) ?? this.talkers.find(({ url, isGone }) => !isGone && to.startsWith(`${url}/`));
       if (found) found.bring(message);
       else if (isAnswerable(message)) answer(errorBody(404, `Nobody listens to ${to}.`));
     }
@@ -104,7 +107,7 @@ class Talker {
   p2p = null;
   isGone = false; // without a word to anybody
 
-  constructor(net, number, { hasP2P = true, timers, handlerId, url = `runtime://d/${number}` }) {
+  constructor(net, number, { hasP2P = true, timers, handlerId, fieldPeers, url = `runtime://d/${number}` }) {
     this.net = net;
     this.url = url;
     this.app = `${this.url}/app`;
@@ -127,7 +130,7 @@ class Talker {
         super(net, configuration);
       }
     };
-    if (hasP2P) this.p2p = new PeerToPeer(this.resolver, { timers, handlerId }, { RTCPeerConnection });
+    if (hasP2P) this.p2p = new PeerToPeer(this.resolver, { timers, handlerId, fieldPeers }, { RTCPeerConnection });
   }
 
   bring(message) {
@@ -170,11 +173,12 @@ let connections = 0;
 const later = (call) => Promise.resolve().then(() => {}).then(call);
 
 /** An RTCPeerConnection as far as it is used; both ends live in one process. */
-class FakeConnection {
+export class FakeConnection {
   iceGatheringState = "new";
   connectionState = "new";
   localDescription = null;
   channel = null;
+  candidates = [];
   #net;
   #type = "offer";
 
@@ -194,6 +198,12 @@ class FakeConnection {
     this.localDescription = { type: this.#type, sdp: `v=0 ${this.id}` };
     this.iceGatheringState = "complete";
     this.onicecandidate?.({ candidate: null });
+  }
+
+  async addIceCandidate({ candidate, sdpMid, sdpMLineIndex }) {
+    if (sdpMid === null && sdpMLineIndex === null) throw new TypeError("A candidate names its line.");
+    if (!candidate.startsWith("candidate:")) throw new Error("This is no candidate.");
+    this.candidates.push(candidate);
   }
 
   async setRemoteDescription({ type, sdp }) {

@@ -90,7 +90,7 @@ test("P23 P10 invitations that are late, say too little, or are to somebody else
     eve.bus.request({ type: "create", from: `${object}/subscription`, to, body: { source: "runtime://d/p2prequester/1", value } }).catch((error) => error);
   const codes = [
     [{ ...good, expires: 1 }, 410],
-    [{ ...good, protocol: "field" }, 501],
+    [{ ...good, protocol: "field", runtime: undefined }, 501],
     [{ ...good, epoch: 7 }, 501],
     [{ ...good, runtime: "runtime://d/9" }, 403],
     [{ ...good, runtime: bob.url, p2pHandler: `${bob.url}/p2phandler/1` }, 403],

@@ -338,3 +338,63 @@ test("ten thousand come and go: the bound holds, who is needed stays, and others
   known.forgetUnused(10_000 + TIMERS.forget);
   assert.deepEqual([...known], [kept]);
 });
+
+// --- the other end lies -------------------------------------------------------------------------------
+
+test("an ack of what was never sent counts as one of all that was", () => {
+  for (const ack of [1, 7, 1e9, Number.MAX_SAFE_INTEGER]) {
+    const talk = live();
+    talk.say(0, 3);
+    talk.world.a.link.frame(JSON.stringify({ ack }), talk.world.now);
+    assert.equal(talk.world.a.link.unacknowledged, Math.max(0, 3 - ack));
+    talk.say(0, 3);
+    talk.allArrived();
+  }
+});
+
+test("a resume with any count ends the wait, and no message goes twice to the node", () => {
+  for (const received of [0, 2, 1e12]) {
+    const { world, ...talk } = live();
+    for (let n = 0; n < 5; n += 1) world.a.say(n);
+    world.cut();
+    assert.notEqual(world.a.link.resumeAsked(world.a.link.epoch, received), null);
+    const count = Math.max(0, 5 - received);
+    assert.deepEqual([world.a.link.way, world.a.link.unacknowledged, world.a.node.length], ["node", 0, count]);
+    world.a.link.resumeAsked(world.a.link.epoch, 0);
+    assert.equal(world.a.node.length, count, JSON.stringify(talk));
+  }
+});
+
+test("pings without end do not keep an unused channel", () => {
+  const { world } = live(1, { idle: 30_000 });
+  const { link } = world.a;
+  for (let second = 0; second < 40; second += 1) {
+    world.now += 1_000;
+    link.frame('{"ping":1}', world.now);
+    link.tick(world.now);
+    assert.equal(link.isOpen, second < 29, `${second}`);
+  }
+});
+
+test("an epoch that comes again is a new channel", () => {
+  const talk = live();
+  const { epoch } = talk.world.a.link;
+  talk.say(0);
+  talk.world.settle();
+  talk.world.close();
+  talk.world.settle();
+  talk.world.epochs -= 1; // the other side names the old one
+  assert.ok(talk.world.open());
+  assert.equal(talk.world.a.link.epoch, epoch);
+  talk.say(0, 40);
+  talk.world.settle();
+  talk.world.cut();
+  talk.say(0);
+  talk.allArrived();
+});
+
+test("failures of ten thousand runtimes are remembered and no more", () => {
+  const quarantine = new Quarantine();
+  for (let n = 0; n <= 10_000; n += 1) quarantine.failed(`runtime://d/${n}`, 0);
+  assert.deepEqual([quarantine.until("runtime://d/0"), quarantine.until("runtime://d/1")], [0, 30_000]);
+});

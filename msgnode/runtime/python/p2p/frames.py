@@ -2,6 +2,7 @@
 
     {uuid, seq, ack?, data: {uuid, sendingTime, dataSize: 0, textMessage: <message>}}
     {uuid, seq, ack?, part: [i, n], text}      piece i of n (from 0) of a message that is too long
+    {uuid, data: <text>}, <uuid><bytes>        piece of a content (`contents.py`)
     {ack}  {fenceAck}  {ping}  {pong}  {bye}
 
 A frame without `seq` is one of the field's, which counts nothing.
@@ -14,11 +15,13 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from msgnode.runtime.python.messages import Message
+from msgnode.runtime.python.messages import Message, body_of
 
-PIECE = 16_384  # characters of one piece
+PIECE = 16_384  # characters of one piece, and bytes of one of a content
 MAX_MESSAGE = 1024 * 1024
 MAX_PIECES = 2 * MAX_MESSAGE // PIECE
+UUID = 12  # characters that we write, and that stand before bytes
+MAX_UUID = 64
 BYES = ("idle", "closing", "forbidden")
 
 
@@ -42,6 +45,31 @@ class Data(Numbered):
 
 
 @dataclass(frozen=True, slots=True)
+class Begun(Numbered):
+    """A message without its content, of which `size` bytes or characters follow."""
+
+    message: Message
+    uuid: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A piece of a content that is a text."""
+
+    uuid: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """A piece of a content that is bytes."""
+
+    uuid: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Piece(Numbered):
     """Piece `index` of `count` of the message `seq`."""
 
@@ -58,18 +86,41 @@ class Sign:
     value: Any
 
 
-Frame = Data | Piece | Sign
+Frame = Data | Begun | Text | Bytes | Piece | Sign
 
 
-def write(seq: int, message: Message, ack: int = 0) -> list[str]:
-    """The frames of one message: one, or its pieces."""
-    head: dict[str, Any] = {"uuid": f"{seq:012x}"[-12:], "seq": seq}
+def write_plain(uuid: str, message: Message) -> list[str | bytes]:
+    """The frames of one message for the field, which counts nothing."""
+    return _written({"uuid": uuid}, message)
+
+
+def _written(head: dict[str, Any], message: Message) -> list[str | bytes]:
+    """A message in one frame, and what of it is bytes behind that."""
+    uuid, content = head["uuid"], content_of(message)
+    data = {"uuid": uuid, "sendingTime": int(time.time() * 1000), "dataSize": len(content or b"")}
+    if content is None:
+        return [_text({**head, "data": {**data, "textMessage": message}})]
+    data |= {"textMessage": without_content(message)} | ({} if content else {"binary": True})
+    mark = uuid.encode("utf-16-le")
+    behind = [mark + content[at : at + PIECE] for at in range(0, len(content), PIECE)]
+    return [_text({**head, "data": data}), *behind]
+
+
+def uuid_of(seq: int) -> str:
+    """The uuid of the frames of a message."""
+    return f"{seq:012x}"[-UUID:]
+
+
+def write(seq: int, message: Message, ack: int = 0) -> list[str | bytes]:
+    """The frames of one message: one, or its pieces; bytes come behind."""
+    head: dict[str, Any] = {"uuid": uuid_of(seq), "seq": seq}
     if ack:
         head["ack"] = ack
-    text = json.dumps(message, separators=(",", ":"), ensure_ascii=False)
+    if content_of(message) is not None:
+        return _written(head, message)
+    text = _text(message)
     if len(text) <= PIECE:
-        data = {"uuid": head["uuid"], "sendingTime": int(time.time() * 1000), "dataSize": 0}
-        return [_text({**head, "data": {**data, "textMessage": message}})]
+        return _written(head, message)
     pieces = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
     return [
         _text({**head, "part": [index, len(pieces)], "text": piece})
@@ -84,6 +135,8 @@ def sign(kind: str, value: Any) -> str:
 
 def read(text: object) -> Frame:
     """What a frame says. Raises BadFrame."""
+    if isinstance(text, bytes):
+        return _bytes(text)
     if not isinstance(text, str):
         raise BadFrame("The frame is not a text.")
     try:
@@ -118,12 +171,55 @@ def join(pieces: list[str]) -> Message:
     return message
 
 
-def _data(frame: dict[str, Any]) -> Data:
-    data = frame["data"]
+def content_of(message: Message) -> bytes | None:
+    """The content of a message, if that is bytes: JSON has no words for it."""
+    value = body_of(message).get("value")
+    content = value.get("content") if isinstance(value, dict) else None
+    return content if isinstance(content, bytes) else None
+
+
+def without_content(message: Message) -> Message:
+    """The message, to be sent before its content."""
+    body = body_of(message)
+    value = {key: each for key, each in body["value"].items() if key != "content"}
+    return {**message, "body": {**body, "value": value}}
+
+
+def with_content(message: Message, content: str | bytes) -> Message:
+    """The message with a content."""
+    body = body_of(message)
+    value = body.get("value")
+    value = value if isinstance(value, dict) else {}
+    return {**message, "body": {**body, "value": {**value, "content": content}}}
+
+
+def _data(frame: dict[str, Any]) -> Data | Begun | Text:
+    data, uuid = frame["data"], frame.get("uuid")
+    if isinstance(data, str):
+        return Text(_checked(uuid), data)
     message = data.get("textMessage") if isinstance(data, dict) else None
     if not isinstance(message, dict):
         raise BadFrame("The frame has no message.")
-    return Data(_count(frame, "seq"), _count(frame, "ack"), message)
+    seq, ack, size = _count(frame, "seq"), _count(frame, "ack"), _count(data, "dataSize")
+    if not size:
+        is_empty = data.get("binary") is True
+        return Data(seq, ack, with_content(message, b"") if is_empty else message)
+    if size > MAX_MESSAGE:
+        raise BadFrame("The content is too large.")
+    return Begun(seq, ack, message, _checked(uuid), size)
+
+
+def _checked(uuid: object) -> str:
+    if not isinstance(uuid, str) or not 0 < len(uuid) <= MAX_UUID:
+        raise BadFrame("The frame lacks its uuid.")
+    return uuid
+
+
+def _bytes(data: bytes) -> Bytes:
+    try:
+        return Bytes(data[: 2 * UUID].decode("utf-16-le"), data[2 * UUID :])
+    except UnicodeDecodeError:
+        raise BadFrame("The bytes do not begin with a uuid.") from None
 
 
 def _piece(frame: dict[str, Any]) -> Piece:

@@ -13,7 +13,8 @@ from collections import deque
 
 from msgnode.runtime.python.messages import Message
 
-from .frames import Data, Piece, join
+from .contents import Transfer
+from .frames import BadFrame, Begun, Bytes, Data, Piece, join
 from .outlet import Outlet
 
 
@@ -29,6 +30,7 @@ class Incoming:
         self._seen = 0
         self._inbox: deque[tuple[int, Message]] = deque()
         self._pieces: list[str] = []
+        self._transfer: tuple[Begun, Transfer] | None = None  # of the message that comes next
 
     def begin(self) -> None:
         """A new channel: numbers start again."""
@@ -39,18 +41,25 @@ class Incoming:
         """Take nothing more of what came and was not delivered."""
         self._inbox.clear()
         self._pieces.clear()
+        self._transfer = None
 
     def has_waiting(self) -> bool:
         """Whether something came that is not delivered yet."""
         return bool(self._inbox)
 
-    def add(self, frame: Data | Piece) -> bool:
+    def add(self, frame: Data | Begun | Piece) -> bool:
         """Take a frame. Returns False if the channel has to end. Raises BadFrame."""
+        if self._transfer is not None:
+            self.faults += 1
+            return False  # a content comes in one go
         if frame.seq != self._seen + 1:
             self.faults += 1
             return frame.seq <= self._seen
         if isinstance(frame, Data):
             return self._arrived(frame.seq, frame.message)
+        if isinstance(frame, Begun):
+            self._transfer = frame, Transfer(frame)
+            return True
         if frame.index != len(self._pieces):
             self.faults += 1
             return frame.index < len(self._pieces)
@@ -59,6 +68,18 @@ class Incoming:
             return True
         pieces, self._pieces = self._pieces, []
         return self._arrived(frame.seq, join(pieces))
+
+    def add_content(self, frame: Bytes) -> bool:
+        """Take a piece of a content. Returns False if the channel has to end. Raises BadFrame."""
+        if self._transfer is None or self._transfer[0].uuid != frame.uuid:
+            raise BadFrame("No content of this uuid is under way.")
+        begun, transfer = self._transfer
+        if transfer.add(frame):
+            self._transfer = None
+            return self._arrived(begun.seq, transfer.message())
+        if (progress := transfer.progress()) is not None:
+            self._outlet.take(progress)
+        return True
 
     def _arrived(self, seq: int, message: Message) -> bool:
         self._seen = seq

@@ -6,6 +6,8 @@ Rules
   still answered, and the other side may still say how far it came.
 - Where there are too many, the one that was unused longest goes. If none may go, nobody new is
   known: there is no channel then, and messages go through the node.
+- Two tabs may share a runtime URL: each is an instance and has a connection of its own. What is
+  not an answer goes to the one that came last, as at the node.
 - A stub of the other side belongs to one runtime, which has so many of them at most as there are
   epochs that are remembered.
 """
@@ -61,6 +63,29 @@ class KnownPeers:
         peer.used_at = now
         return True
 
+    def instance(self, runtime: str, instance: str) -> Peer | None:
+        """The peer for an instance of a runtime: its own, or one whose channel has ended.
+
+        Who talks with another instance is set aside for it.
+        """
+        key = plain(runtime)
+        known = self.by_runtime.get(key)
+        if known is None or not instance or known.instance in ("", instance):
+            return known
+        own = next((each for each in self.all_of(runtime) if each.instance == instance), None)
+        if own is None and not (known.link.is_open or known.is_on_channel):
+            return known  # it has started again
+        del self.by_runtime[key]
+        self.by_runtime[f"{key}#{known.via}"] = known
+        if own is not None:
+            del self.by_runtime[f"{key}#{own.via}"]
+            self.by_runtime[key] = own
+        return own
+
+    def all_of(self, runtime: str) -> list[Peer]:
+        """The peers of all instances of a runtime."""
+        return [each for each in self.by_runtime.values() if plain(each.runtime) == plain(runtime)]
+
     def signals(self, peer: Peer, stub: str) -> None:
         """A peer's connection is signalled with this stub. Raises StubTaken."""
         if self._by_stub.setdefault(stub, peer) is not peer:
@@ -88,7 +113,10 @@ class KnownPeers:
         return is_settled and not peer.is_needed()
 
     def _forget(self, peer: Peer) -> None:
-        del self.by_runtime[plain(peer.runtime)]
+        key = plain(peer.runtime)
+        if self.by_runtime.get(key) is not peer:
+            key = f"{key}#{peer.via}"
+        del self.by_runtime[key]
         del self._by_via[peer.via]
         for stub in peer.stubs:
             del self._by_stub[stub]

@@ -18,29 +18,20 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any
 
 from msgnode.runtime.python.messages import Message
 
-from .frames import BYES, BadFrame, Data, Piece, Sign, read, sign, write
+from .frames import BYES, BadFrame, Begun, Bytes, Data, Piece, Sign, read, sign, write
 from .incoming import Incoming
-from .outlet import Outlet
+from .outlet import Outlet, Way
 from .settings import P2PTimers
 from .window import Item, Window
 
+__all__ = ["Link", "Way"]
 MAX_FAULTS = 10  # frames in a row that cannot be read
 ACK_EVERY = 32  # messages
 FENCES = 2  # tries for one channel
-
-
-class Way(StrEnum):
-    """Where what is sent goes."""
-
-    NODE = "node"
-    FENCING = "fencing"
-    CHANNEL = "channel"
-    RESUMING = "resuming"
 
 
 class Link:
@@ -59,7 +50,7 @@ class Link:
         self._held: deque[Item] = deque()
         self._held_size = 0
         self._window = Window(self._timers.window, self._timers.window_size)
-        self._frames: deque[str] = deque()  # pieces that wait for room in the channel
+        self._frames: deque[str | bytes] = deque()  # pieces that wait for room in the channel
         self._sent = 0
         self._fence = 0
         self._fences = 0
@@ -128,10 +119,7 @@ class Link:
 
     def opened(self, epoch: str, now: float) -> None:
         """A channel is open; `epoch` is new with each."""
-        if self.is_open:
-            self._end_channel("closing")
-        if self.way is not Way.NODE:  # an older channel whose end was never settled
-            self._give_up()
+        self.abandon()
         self.epoch = epoch
         self.is_open = True
         self._incoming.begin()
@@ -142,6 +130,13 @@ class Link:
         if self._early_fence[0] == epoch:
             self._outlet.to_channel(sign("fenceAck", self._early_fence[1]))
         self._begin_fence(now)
+
+    def abandon(self) -> None:
+        """Another channel comes: an older one whose end was never settled is given up."""
+        if self.is_open:
+            self._end_channel("closing")
+        if self.way is not Way.NODE:
+            self._give_up()
 
     def bye(self, reason: str, now: float) -> None:
         """Leave the channel in good order; everything goes through the node then."""
@@ -189,8 +184,10 @@ class Link:
     def _read(self, text: object, now: float) -> None:
         frame = read(text)
         match frame:
-            case Data() | Piece():
+            case Data() | Begun() | Piece():
                 self._taken(frame, now)
+            case Bytes():
+                self._added(self._incoming.add_content(frame), now)
             case Sign("ack", value):
                 self._acknowledged(value, now)
             case Sign("fenceAck", value):
@@ -199,16 +196,18 @@ class Link:
                 self._outlet.to_channel(sign("pong", value))
             case Sign("bye", value):
                 self.lost(value, now)
+            case _:
+                raise BadFrame("The frame is the field's.")
 
-    def _taken(self, frame: Data | Piece, now: float) -> None:
+    def _taken(self, frame: Data | Begun | Piece, now: float) -> None:
         self._acknowledged(frame.ack, now)
         if not frame.seq:
             raise BadFrame("The message has no number.")
         self._due["idle"] = now + self._timers.idle
-        if self._incoming.add(frame):
-            self.proceed(now)
-        else:
-            self.lost("closing", now)
+        self._added(self._incoming.add(frame), now)
+
+    def _added(self, is_good: bool, now: float) -> None:
+        self.proceed(now) if is_good else self.lost("closing", now)
 
     def proceed(self, now: float) -> None:
         """Deliver what came, as far as it can be decided."""

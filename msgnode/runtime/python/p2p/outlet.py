@@ -1,16 +1,26 @@
-"""What a link does things through: the channel, the node, and the bus."""
+"""What a link does things through, the channel, the node and the bus; and which way it takes."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any, Protocol
 
 from msgnode.runtime.python.messages import Message
 
 
+class Way(StrEnum):
+    """Where what is sent goes."""
+
+    NODE = "node"
+    FENCING = "fencing"
+    CHANNEL = "channel"
+    RESUMING = "resuming"
+
+
 class Outlet(Protocol):
     """What a link does things through."""
 
-    def to_channel(self, frame: str) -> None:
+    def to_channel(self, frame: str | bytes) -> None:
         """Hand a frame to the channel; one that has closed takes it without a word."""
         ...
 

@@ -12,6 +12,7 @@ from msgnode.core import addresses
 from msgnode.runtime.python.listeners import Listening
 from msgnode.runtime.python.messages import Message
 
+from .field_link import FieldLink
 from .link import Link, Way
 from .rtc import RtcConnection
 from .settings import P2PTimers
@@ -55,6 +56,10 @@ class Owner(Protocol):
         """Tell a sender that his message does not go out."""
         ...
 
+    def is_awaited(self, message: Message) -> bool:
+        """Whether somebody here waits for the answer to a message."""
+        ...
+
     def tell_status(self, peer: Peer, desc: str) -> None:
         """Tell the runtime of a change of the peer's state."""
         ...
@@ -70,6 +75,7 @@ class Peer:
     Attributes:
         via: the URL of our requester stub, which marks what came on the channel.
         own, theirs: the stubs' URLs that the current connection is signalled between.
+        instance: which of the runtimes of this URL it is, "" if it has not said so.
     """
 
     def __init__(self, owner: Owner, runtime: str, handler: str, timers: P2PTimers) -> None:
@@ -77,10 +83,10 @@ class Peer:
         self.handler = handler
         domain = addresses.parse(runtime).domain
         self.via = f"runtime://{domain}/p2prequester/{uuid.uuid4()}"
-        self.own = self.theirs = ""
+        self.own = self.theirs = self.instance = ""
         self.state = State.NONE
         self.is_requester = True
-        self.link = Link(self, timers)
+        self.link: Link | FieldLink = Link(self, timers)
         self.redials = Redials()
         self.dialling: asyncio.Task[None] | None = None
         self.wraps: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -90,6 +96,7 @@ class Peer:
         self.attempt = 0  # which set-up
         self.has_redial = False
         self._owner = owner
+        self._timers = timers
         self._rtc: RtcConnection | None = None
         self._is_replacing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -125,7 +132,12 @@ class Peer:
 
     # --- the channel ------------------------------------------------------------------------------
 
-    def opened(self, rtc: RtcConnection, epoch: str) -> None:
+    @property
+    def is_field(self) -> bool:
+        """Whether the other side's stub is the field's."""
+        return isinstance(self.link, FieldLink)
+
+    def opened(self, rtc: RtcConnection, epoch: str, is_field: bool = False) -> None:
         """The channel of a connection is open; it replaces an older one."""
         old, self._rtc = self._rtc, rtc
         if old is not None:
@@ -134,6 +146,9 @@ class Peer:
         rtc.on_low = lambda: self._do(self.link.pump)
         rtc.on_close = lambda: self._do(self.link.lost, "closed")
         self._is_replacing = True
+        if is_field is not self.is_field:
+            self.link.abandon()
+            self.link = (FieldLink if is_field else Link)(self, self._timers)
         self._do(self.link.opened, epoch)
         self._is_replacing = False
         self.enter(Event.OPENED)
@@ -198,7 +213,7 @@ class Peer:
 
     # --- Outlet of the link -----------------------------------------------------------------------
 
-    def to_channel(self, frame: str) -> None:
+    def to_channel(self, frame: str | bytes) -> None:
         """Hand a frame to the channel."""
         if self._rtc is not None:
             self._rtc.send(frame)
@@ -222,6 +237,10 @@ class Peer:
     def refuse(self, message: Message, code: int, text: str) -> None:
         """Tell the sender that his message does not go out."""
         self._owner.refuse(message, code, text)
+
+    def is_awaited(self, message: Message) -> bool:
+        """Whether somebody here waits for the answer to a message."""
+        return self._owner.is_awaited(message)
 
     def close(self, reason: str) -> None:
         """Close the channel."""

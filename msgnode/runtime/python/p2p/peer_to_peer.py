@@ -28,6 +28,7 @@ from msgnode.runtime.python.qos import Qos
 from msgnode.runtime.python.resolver import Resolver
 
 from .arrivals import Arrivals
+from .frames import content_of
 from .known_peers import KnownPeers, StubTaken, plain
 from .peer import Connection, Peer
 from .senders import Whereabouts, is_for_node, without_peer
@@ -59,6 +60,7 @@ class PeerToPeer:
         self._listening: Listening = self._bus.add_listener(self.handler, self._signalled)
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._claimer = f"{bus.runtime_url}/registry/"
         self._bus.outside = self
 
     @property
@@ -105,12 +107,18 @@ class PeerToPeer:
             if peer is not None and peer.is_on_channel:
                 peer.send(message, size, is_for_node=True)
                 return stub
-            return self._node.send(message, size, stub)
+            return self._to_node(message, size, stub)
         peer = None if is_for_node(message) else self._wanted(message)
         if peer is None or not peer.is_on_channel or not self._is_behind_fence(peer, to):
-            return self._node.send(message, size, stub if via is None else "")
+            return self._to_node(message, size, stub if via is None else "")
         peer.send(without_peer(message), size)
         return peer.via
+
+    def _to_node(self, message: Message, size: int, stub: str) -> str:
+        if content_of(message) is None:
+            return self._node.send(message, size, stub)
+        self._bus.refuse(message, 503, "There is no channel, and JSON has no words for bytes.")
+        return stub
 
     def _wanted(self, message: Message) -> Peer | None:
         """The peer that a message is for; one that wants a channel has it dialled."""
@@ -140,7 +148,8 @@ class PeerToPeer:
         """Whether the node path of an address is that of the signalling, which the fence takes."""
         settings = self._resolver.settings
         try:
-            return destination(to, settings).key == destination(peer.handler, settings).key
+            signalling = destination(peer.handler or peer.runtime, settings)
+            return destination(to, settings).key == signalling.key
         except NoDestination:
             return False
 
@@ -182,14 +191,14 @@ class PeerToPeer:
     def through_node(self, peer: Peer, message: Message) -> None:
         """Send a message through the node, one that was meant for the channel as well."""
         key = (message["to"], str(message.get("id")))
-        if message["type"] == "response" and key in peer.wraps:
+        if message["type"] == "response" and key in peer.wraps and not peer.is_field:
             del peer.wraps[key]
             body = {"method": "deliver", "params": [message]}
             self._bus.post_message(
                 {"type": "execute", "from": peer.own, "to": peer.theirs, "body": body}
             )
         else:
-            self._bus.goes_through(message, self._node.send(message, 0, ""))
+            self._bus.goes_through(message, self._to_node(message, 0, ""))
 
     def ask(self, peer: Peer, method: str, params: dict[str, Any]) -> None:
         """Ask the other side's stub through the node."""
@@ -212,11 +221,16 @@ class PeerToPeer:
         """Tell a sender that his message does not go out."""
         self._bus.refuse(message, code, text)
 
+    def is_awaited(self, message: Message) -> bool:
+        """Whether somebody here waits for the answer to a message."""
+        return message["type"] != "response" and self._bus.is_awaited(message)
+
     def tell_status(self, peer: Peer, desc: str) -> None:
         """Tell the runtime of a change of the peer's state."""
         stub = self._stub_of(peer)
-        body = {"value": str(peer.state), "resource": peer.runtime}
-        body |= {"desc": desc} if desc else {}
+        body = {"value": str(peer.state), "resource": peer.runtime} | (
+            {"desc": desc} if desc else {}
+        )
         self._bus.tell({"type": "update", "from": stub, "to": f"{stub}/status", "body": body})
         runtime = self._bus.runtime_url
         told = {"type": "update", "from": runtime, "to": f"{runtime}/status"}
@@ -247,9 +261,9 @@ class PeerToPeer:
 
     # --- what set-ups need of us ------------------------------------------------------------------
 
-    def peer(self, runtime: str, handler: str) -> Peer | None:
+    def peer(self, runtime: str, handler: str, instance: str = "") -> Peer | None:
         """The peer of a runtime, a new one if it is not known; None if there are too many."""
-        peer = self._known.of(runtime)
+        peer = self._known.instance(runtime, instance)
         if peer is None:
             peer = Peer(self, runtime, handler, self.settings.timers)
             if not self._known.add(peer, asyncio.get_running_loop().time()):
@@ -276,10 +290,6 @@ class PeerToPeer:
         return self._is_closed
 
     # --- life -------------------------------------------------------------------------------------
-
-    @property
-    def _claimer(self) -> str:
-        return f"{self._bus.runtime_url}/registry/"
 
     def _await_sweep(self) -> None:
         if self._sweep is None and self.peers and not self._is_closed:

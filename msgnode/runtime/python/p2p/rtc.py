@@ -12,6 +12,7 @@ LABEL = "P2PChannel"
 PROTOCOL = "msgnode.1"
 MAX_BUFFERED = 1024 * 1024  # bytes that wait in the channel
 LOW_BUFFERED = 256 * 1024
+MOST_BUFFERED = 2 * MAX_BUFFERED  # what has no room stays out of it, but for acks and pongs
 MAX_SDP = 16 * 1024
 MAX_CANDIDATES = 64
 
@@ -37,6 +38,7 @@ class RtcConnection:
         self, ice_servers: Sequence[Mapping[str, Any]] = (), relay_only: bool = False
     ) -> None:
         import aiortc  # noqa: PLC0415 (100 MB that only who wants P2P has installed)
+        from aiortc.sdp import candidate_from_sdp  # noqa: PLC0415
 
         policy = aiortc.RTCIceTransportPolicy
         self._session_description = aiortc.RTCSessionDescription
@@ -46,6 +48,8 @@ class RtcConnection:
                 iceTransportPolicy=policy.RELAY if relay_only else policy.ALL,
             )
         )
+        self._parse_candidate = candidate_from_sdp
+        self._adding: set[asyncio.Task[None]] = set()
         self._channel: Any = None
         self._closing: asyncio.Task[None] | None = None
         self.on_open: Callable[[], None] = _nothing
@@ -72,16 +76,33 @@ class RtcConnection:
         """Take the answer to our offer. Raises BadDescription."""
         await self._apply(answered, "answer")
 
+    def add_candidate(self, candidate: Mapping[str, Any]) -> None:
+        """Take a candidate of the other side; one that is of no use is passed over."""
+        task = asyncio.create_task(self._add_candidate(candidate))
+        self._adding.add(task)
+        task.add_done_callback(self._adding.discard)
+
+    async def _add_candidate(self, said: Mapping[str, Any]) -> None:
+        line, mid = said.get("sdpMLineIndex"), said.get("sdpMid")
+        with contextlib.suppress(Exception):  # aiortc raises whatever its parser comes upon
+            found = self._parse_candidate(said["candidate"].removeprefix("candidate:"))
+            found.sdpMid = mid if isinstance(mid, str) else None
+            found.sdpMLineIndex = line if isinstance(line, int) else 0
+            await self._connection.addIceCandidate(found)
+
     async def _apply(self, described: Any, kind: str) -> None:
         sdp = described.get("sdp") if isinstance(described, Mapping) else None
         if not isinstance(sdp, str) or len(sdp) > MAX_SDP or described.get("type") != kind:
             raise BadDescription(f"There is no usable {kind}.")
         if sdp.count("a=candidate:") > MAX_CANDIDATES:
             raise BadDescription(f"The {kind} names more than {MAX_CANDIDATES} candidates.")
+        sdp, names = without_names(sdp)
         try:
             await self._connection.setRemoteDescription(self._session_description(sdp, kind))
         except Exception as error:  # aiortc raises whatever its parser comes upon
             raise BadDescription(f"The {kind} cannot be used: {error!r}") from None
+        for each in names:
+            self.add_candidate({"candidate": each})
 
     def _described(self) -> Description:
         local = self._connection.localDescription
@@ -89,9 +110,12 @@ class RtcConnection:
 
     # --- the channel ------------------------------------------------------------------------------
 
-    def send(self, frame: str) -> None:
+    def send(self, frame: str | bytes) -> None:
         """Hand a frame to the channel; one that is not open takes it without a word."""
         if self._channel is not None and self._channel.readyState == "open":
+            if self._channel.bufferedAmount > MOST_BUFFERED:
+                self.on_close()  # who asks and asks and does not read the answers
+                return
             with contextlib.suppress(ConnectionError, ValueError):
                 self._channel.send(frame)
 
@@ -121,6 +145,8 @@ class RtcConnection:
         """Close it, after what was handed to it; nothing more is told of it."""
         self.on_open = self.on_low = self.on_close = _nothing
         self.on_frame = _nothing_with
+        for task in self._adding:
+            task.cancel()
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
 
@@ -136,6 +162,21 @@ class RtcConnection:
                     await asyncio.sleep(0.01)  # aiortc says of no channel that it is empty
         await self._connection.close()
         self.on_end()
+
+
+def without_names(sdp: str) -> tuple[str, list[str]]:
+    """A description without candidates that have names for addresses, and those candidates.
+
+    A browser hides its addresses behind names (`….local`), each of which takes up to a second to
+    look up; nobody waits for that, since one that is known is enough.
+    """
+    lines = sdp.splitlines(keepends=True)
+    named = [line for line in lines if line.startswith("a=candidate:") and ".local " in line]
+    if not named:
+        return sdp, []
+    gone = {*named, *(line for line in lines if line.startswith("a=end-of-candidates"))}
+    kept = "".join(line for line in lines if line not in gone)
+    return kept, [line.strip()[2:] for line in named]
 
 
 def _nothing() -> None:

@@ -5,6 +5,8 @@ Rules
   did not open in time is closed.
 - Both sides may invite at once: one invitation is refused 409, and its sender waits for the other.
 - A runtime with which a set-up failed is left alone for a while.
+- Who invites has proved nothing yet: until he has confirmed it, or read our answer in the name of
+  his runtime (the field), nothing that is known of that runtime changes.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,7 +25,8 @@ from msgnode.runtime.python.qos import IceServers, Qos, QosRefused
 
 from .known_peers import plain
 from .peer import Peer
-from .rtc import BadDescription, RtcConnection
+from .remote_object import RemoteObject
+from .rtc import PROTOCOL, BadDescription, RtcConnection
 from .settings import P2PSettings
 from .signalling import ConnectionObject, Invited, SetUpError, Talk, within
 from .states import Event, Invitations, Quarantine, State, runtime_of_handler, stays_requester
@@ -36,7 +40,7 @@ class Peers(Protocol):
         """The other runtimes that are known, by runtime URL."""
         ...
 
-    def peer(self, runtime: str, handler: str) -> Peer | None:
+    def peer(self, runtime: str, handler: str, instance: str = "") -> Peer | None:
         """The peer of a runtime, a new one if it is not known; None if there are too many."""
         ...
 
@@ -57,6 +61,26 @@ class Peers(Protocol):
         ...
 
 
+@dataclass(eq=False, slots=True)
+class SetUp:
+    """One connection that is being set up, by either side.
+
+    Attributes:
+        peer: whose; None while he has proved nothing.
+        made: our object.
+        remote: the other side's, where it is the field's.
+        answer: what answers our invitation.
+    """
+
+    epoch: str
+    peer: Peer | None = None
+    rtc: RtcConnection | None = None
+    made: ConnectionObject | None = None
+    remote: RemoteObject | None = None
+    answer: asyncio.Future[Invited] | None = None
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class SetUps:
     """The set-ups of one runtime.
 
@@ -75,7 +99,7 @@ class SetUps:
         self._invitations = Invitations()
         self._quarantine = Quarantine()
         self._objects: dict[str, ConnectionObject] = {}
-        self._answers: dict[str, asyncio.Future[Invited]] = {}  # by epoch: who waits for D
+        self._awaiting: dict[str, SetUp] = {}  # by our requester's URL: who waits for D
 
     # --- dialling ---------------------------------------------------------------------------------
 
@@ -93,28 +117,26 @@ class SetUps:
         """Set a connection up as requester."""
         timers, talk = self._settings.timers, self._talk
         peer.begin(True, peer.via, peer.handler)
-        began, epoch = time.time(), secrets.token_hex(8)
-        rtc: RtcConnection | None = None
-        opened = asyncio.Event()
-        answered = self._answers[epoch] = asyncio.get_running_loop().create_future()
-        made: ConnectionObject | None = None
+        began, making = time.time(), SetUp(secrets.token_hex(8), peer)
+        making.answer = asyncio.get_running_loop().create_future()
+        self._awaiting[peer.via] = making
         try:
             async with asyncio.timeout(timers.set_up):
                 self._peers.signals(peer, peer.handler)
-                rtc = await self._new_rtc(peer, epoch, opened)
+                rtc = await self._new_rtc(making)
                 described = await rtc.offer()
                 await self._peers.claim(peer)
-                url = talk.new_object(peer.via)
-                made = ConnectionObject(
-                    talk, url, epoch, peer.via, peer.handler, peer.runtime, described
-                )
-                self._objects[url] = made
+                made = self._object(making, peer.via, peer.handler, peer.runtime, described)
                 await made.offer(began + timers.set_up)
                 peer.enter(Event.ANSWERED)
-                announced = await answered
-                await talk.confirm(peer.via, peer.handler, epoch, announced.url)
-                await rtc.accept(await talk.described(announced.url, peer.via))
-                await within(timers.set_up, opened)
+                announced = await making.answer
+                if announced.is_field:
+                    await rtc.accept(await self._observed(making, announced.url, "answer"))
+                else:
+                    await talk.confirm(peer.via, peer.handler, making.epoch, announced.url)
+                    await rtc.accept(await talk.described(announced.url, peer.via))
+                self._take_candidates(making)
+                await within(timers.set_up, making.opened)
         except (SetUpError, BadDescription, TimeoutError) as error:
             if isinstance(error, SetUpError) and error.code == 409:  # it invites us, too
                 self._await_invitation(peer)
@@ -122,8 +144,29 @@ class SetUps:
                 self._failed(peer, str(error) or "The channel did not open in time.")
         finally:
             peer.dialling = None
-            self._answers.pop(epoch, None)
-            self._end_set_up(made, rtc, opened)
+            if self._awaiting.get(peer.via) is making:
+                del self._awaiting[peer.via]
+            self._end(making)
+
+    def _object(
+        self, making: SetUp, stub: str, to: str, runtime: str, described: Mapping[str, str]
+    ) -> ConnectionObject:
+        url = self._talk.new_object(stub)
+        making.made = made = ConnectionObject(
+            self._talk, url, making.epoch, stub, to, runtime, dict(described)
+        )
+        self._objects[url] = made
+        return made
+
+    async def _observed(self, making: SetUp, url: str, kind: str) -> Any:
+        """The description of the other side's object, whenever it comes. Raises SetUpError."""
+        own = making.peer.via if making.peer is not None else self._talk.handler
+        making.remote = RemoteObject(self._talk, url, own, kind)
+        return await making.remote.description()
+
+    def _take_candidates(self, making: SetUp) -> None:
+        if making.remote is not None and making.rtc is not None:
+            making.remote.give_candidates(making.rtc.add_candidate)
 
     def _await_invitation(self, peer: Peer) -> None:
         """The other side's invitation counts; it has the time of a set-up to come about."""
@@ -142,30 +185,32 @@ class SetUps:
             self._quarantine.failed(peer.runtime, asyncio.get_running_loop().time())
             peer.enter(Event.BROKEN, text)
 
-    def _end_set_up(
-        self, made: ConnectionObject | None, rtc: RtcConnection | None, opened: asyncio.Event
-    ) -> None:
-        if made is not None:
-            self._objects.pop(made.url, None)
-            made.free()
-        if rtc is not None and not opened.is_set():
-            rtc.close()
+    def _end(self, making: SetUp) -> None:
+        if making.remote is not None:
+            making.remote.free()
+        if making.made is not None:
+            self._objects.pop(making.made.url, None)
+            making.made.free()
+        if making.rtc is not None and not making.opened.is_set():
+            making.rtc.close()
 
-    async def _new_rtc(self, peer: Peer, epoch: str, opened: asyncio.Event) -> RtcConnection:
+    async def _new_rtc(self, making: SetUp) -> RtcConnection:
         """A connection; what is reserved for it is given back when it is closed."""
         servers: Sequence[Mapping[str, Any]] = self._settings.ice_servers
         reserved: IceServers | None = None
         if self._settings.reserve and self._qos is not None:
             reserved = await self._qos.ice_servers(["data"], servers)
             servers = reserved.configuration["iceServers"]
-        rtc = RtcConnection(servers, self._settings.relay_only)
+        making.rtc = rtc = RtcConnection(servers, self._settings.relay_only)
         if reserved is not None:
             rtc.on_end = partial(self._give_back, reserved)
 
         def open_() -> None:
-            opened.set()
-            self._quarantine.lift(peer.runtime)
-            peer.opened(rtc, epoch)
+            if making.peer is None:
+                return  # nobody has read what opens it
+            making.opened.set()
+            self._quarantine.lift(making.peer.runtime)
+            making.peer.opened(rtc, making.epoch, making.remote is not None)
 
         rtc.on_open = open_
         return rtc
@@ -184,69 +229,89 @@ class SetUps:
     def invited(self, message: Message, invited: Invited) -> None:
         """Take an invitation. Raises SetUpError."""
         own = self._bus.runtime_url
-        if runtime_of_handler(invited.handler) != invited.runtime or plain(own) == plain(
-            invited.runtime
-        ):
+        self._check_protocol(invited)
+        is_named = invited.is_field or runtime_of_handler(invited.handler) == invited.runtime
+        if not is_named or plain(own) == plain(invited.runtime):
             raise SetUpError(403, "An invitation names the runtime that it is of.")
         known = self._peers.peers.get(plain(invited.runtime))
         live = sum(each.link.is_open for each in self._peers.peers.values() if each is not known)
         now = asyncio.get_running_loop().time()
         if self._invitations.is_too_many(invited.runtime, live, now) or self._peers.is_over():
             raise SetUpError(429, "This runtime takes no more connections at the moment.")
-        if known is not None and known.dialling is not None:
-            if stays_requester(own, invited.runtime):
-                raise SetUpError(409, "glare")
-            known.dialling.cancel()
-            self._await_invitation(known)
+        is_dialled = known is not None and known.dialling is not None
+        if is_dialled and stays_requester(own, invited.runtime):
+            raise SetUpError(409, "glare")
         self._talk.answer(message, 200)
         self._peers.spawn(self._handle(invited))
+
+    def _check_protocol(self, invited: Invited) -> None:
+        if invited.is_field and not self._settings.field_peers:
+            raise SetUpError(501, f"This runtime sets up connections of {PROTOCOL} alone.")
 
     async def _handle(self, invited: Invited) -> None:
         """Set a connection up as handler."""
         timers, talk = self._settings.timers, self._talk
-        rtc: RtcConnection | None = None
-        made: ConnectionObject | None = None
-        opened = asyncio.Event()
-        peer: Peer | None = None
+        making = SetUp(invited.epoch)
         try:
             async with asyncio.timeout(timers.set_up):
-                await talk.confirm(talk.handler, invited.handler, invited.epoch, invited.url)
-                peer = self._peers.peer(invited.runtime, invited.handler)
-                if peer is None:
-                    raise SetUpError(429, "This runtime knows too many others at the moment.")
-                self._peers.signals(peer, invited.stub)
-                peer.begin(False, talk.handler, invited.stub)
-                rtc = await self._new_rtc(peer, invited.epoch, opened)
-                offered = await talk.described(invited.url, talk.handler)
+                if not invited.is_field:
+                    await talk.confirm(talk.handler, invited.handler, invited.epoch, invited.url)
+                    self._begin(making, invited)
+                rtc = await self._new_rtc(making)
+                if invited.is_field:
+                    offered = await self._observed(making, invited.url, "offer")
+                else:
+                    offered = await talk.described(invited.url, talk.handler)
                 described = await rtc.answer(offered)
-                url = talk.new_object(talk.handler)
-                made = ConnectionObject(
-                    talk,
-                    url,
-                    invited.epoch,
-                    talk.handler,
-                    invited.stub,
-                    invited.runtime,
-                    described,
-                )
-                self._objects[url] = made
+                self._take_candidates(making)
+                made = self._object(making, talk.handler, invited.stub, invited.runtime, described)
+                if invited.is_field:
+                    made.on_read = lambda: self._begin(making, invited).enter(Event.ANNOUNCED)
                 await made.offer(time.time() + timers.set_up)
-                peer.enter(Event.ANNOUNCED)
-                await within(timers.set_up, opened)
+                if invited.is_field:
+                    await made.was_read.wait()
+                if making.peer is not None:
+                    making.peer.enter(Event.ANNOUNCED)
+                await within(timers.set_up, making.opened)
         except (SetUpError, BadDescription, TimeoutError) as error:
             self._bus.counters["p2p.not-handled"] += 1
+            peer = making.peer
             if peer is not None and peer.state in (State.CREATED, State.IN_PROGRESS):
                 peer.enter(Event.BROKEN, str(error))
         finally:
-            self._end_set_up(made, rtc, opened)
+            self._end(making)
+
+    def _begin(self, making: SetUp, invited: Invited) -> Peer:
+        """The inviter is the runtime that he says. Raises SetUpError."""
+        peer = self._peers.peer(invited.runtime, invited.handler, invited.instance)
+        if peer is None:
+            raise SetUpError(429, "This runtime knows too many others at the moment.")
+        self._peers.signals(peer, invited.stub)
+        if peer.dialling is not None:  # its invitation counts
+            peer.dialling.cancel()
+            self._await_invitation(peer)
+        making.peer, peer.instance = peer, invited.instance
+        peer.begin(False, self._talk.handler, invited.stub)
+        return peer
 
     def announced(self, peer: Peer | None, message: Message, invited: Invited) -> None:
         """The other side has answered our invitation. Raises SetUpError."""
-        waiting = self._answers.get(invited.epoch)
-        if peer is None or waiting is None or peer.via != message["to"] or waiting.done():
+        self._check_protocol(invited)
+        waiting = self._awaiting.get(message["to"])
+        if (
+            waiting is None
+            or peer is None
+            or waiting.peer is not peer
+            or waiting.answer is None
+            or waiting.answer.done()
+            or waiting.made is None
+            or not waiting.made.was_read.is_set()
+            or not (invited.is_field or waiting.epoch == invited.epoch)
+        ):
             raise SetUpError(404, "Nobody here waits for this connection.")
         self._talk.answer(message, 200)
-        waiting.set_result(invited)
+        peer.instance = invited.instance
+        waiting.answer.set_result(invited)
 
     def confirm(self, message: Message, said: dict[str, Any]) -> None:
         """Say whether we made an object. Raises SetUpError."""

@@ -58,11 +58,14 @@ class P2PSettings:
         ice_servers: as of an RTCPeerConnection, such as `{"urls": "stun:…"}`; none are built in.
         relay_only: show nobody an address of this device; needs a TURN server.
         handler_id: kept by the caller from one start to the next, or made anew.
+        field_peers: whether channels to runtimes with the field's stubs are set up, too. On them
+            messages may overtake one another or be lost, which is said.
         reserve: whether TURN servers are asked of the domain's QoS broker for each connection.
     """
 
     ice_servers: tuple[Mapping[str, Any], ...] = ()
     relay_only: bool = False
     handler_id: str = ""
+    field_peers: bool = True
     reserve: bool = False
     timers: P2PTimers = field(default_factory=P2PTimers)

@@ -8,11 +8,16 @@
     execute R -> H: confirm               ──►
     subscribe to D/subscription: answer   ──►
 
+With a runtime of the field nobody is asked to confirm, and descriptions come late
+(`remote_object.py`).
+
 Rules
 - An object of a connection is known to the two stubs alone, answers the runtime alone that it
   is for, and is gone when the channel is open or has failed.
 - `confirm` asks an address that only the claimed runtime can answer for, whether it made the
-  object: so nobody sets up a connection in the name of another runtime.
+  object: so nobody sets up a connection in the name of another runtime. The field has no such
+  request. There the answer to an offer is for who asks for it in the name of that runtime, which
+  the node checks; without it no channel opens.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import asyncio
 import secrets
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from msgnode.core import addresses
@@ -53,6 +59,9 @@ class ConnectionObject:
         to: the other side's stub, which alone may read it.
         runtime: the other side's.
         described: what this side says of its connection.
+
+    Attributes:
+        on_read: called before the other side reads it; a SetUpError is the answer instead.
     """
 
     def __init__(
@@ -72,6 +81,8 @@ class ConnectionObject:
         self._to = to
         self._runtime = runtime
         self._described = described
+        self.was_read = asyncio.Event()
+        self.on_read: Callable[[], None] = _nothing
         self._listening: Listening | None = None
         self._is_claimed = False
 
@@ -123,6 +134,13 @@ class ConnectionObject:
             "iceCandidates": [],
         }
         value = {"url": self.url, "version": 1, "data": data}
+        try:
+            self.on_read()
+        except SetUpError as error:
+            talk.answer(message, error.code, str(error))
+            return
+        self.on_read = _nothing
+        self.was_read.set()
         talk.answer(message, 200, "", value)
 
 
@@ -172,11 +190,15 @@ class Talk:
 
     async def described(self, url: str, own: str) -> Any:
         """What the other side's object describes. Raises SetUpError."""
+        data = await self.data_of(url, own)
+        return data.get("connectionDescription") if isinstance(data, dict) else None
+
+    async def data_of(self, url: str, own: str) -> Any:
+        """What the other side's object says. Raises SetUpError."""
         to = f"{url}/subscription"
         said = await self.ask("subscribe", f"{self.bus.runtime_url}/sm", to, {"subscriber": own})
         value = said.get("value")
-        data = value.get("data") if isinstance(value, dict) else None
-        return data.get("connectionDescription") if isinstance(data, dict) else None
+        return value.get("data") if isinstance(value, dict) else None
 
     def answer(self, message: Message, code: int, text: str = "", value: Any = None) -> None:
         """Answer a message of the signalling."""
@@ -196,11 +218,15 @@ class Invited:
         self.url = addresses.resource_of(message["from"])
         self.stub = _text(body.get("source"))
         self.runtime = _text(value.get("runtime") or value.get("runtimeURL"))
-        self.epoch = _text(value.get("epoch"))
+        self.is_field = value.get("protocol") != PROTOCOL
+        self.epoch = secrets.token_hex(8) if self.is_field else _text(value.get("epoch"))
         self.handler = _text(value.get("p2pHandler"))
+        self.instance = _text(value.get("instance"))
         expires = value.get("expires")
-        if value.get("protocol") != PROTOCOL or not (self.runtime and self.epoch and self.stub):
-            raise SetUpError(501, f"This runtime sets up connections of {PROTOCOL} alone.")
+        if self.is_field and not addresses.is_p2p_stub(self.stub):
+            raise SetUpError(400, "The body lacks `source`: a P2P stub.")
+        if not (self.runtime and self.epoch and self.stub):
+            raise SetUpError(501, "An invitation names its runtime, its epoch and its stub.")
         if message["from"] != f"{self.url}/subscription":
             raise SetUpError(400, "An invitation comes from the object's /subscription.")
         if isinstance(expires, (int, float)) and expires + SKEW < time.time():
@@ -226,6 +252,10 @@ def is_of(address: str, runtime: str) -> bool:
     """Whether an address lies below a runtime's URL, in either spelling."""
     twin = addresses.runtime_twin(runtime) or runtime
     return addresses.is_under(address, runtime) or addresses.is_under(address, twin)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _text(value: Any) -> str:

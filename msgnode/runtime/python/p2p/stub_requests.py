@@ -65,7 +65,7 @@ class StubRequests:
         to, named = message["to"], said.get("peer")
         if message["from"] != f"domain://msg-node.{addresses.parse(to).home}/p2p":
             raise SetUpError(403, "The node alone orders to hang up.")
-        peer = self._known.of(named) if isinstance(named, str) else None
-        if peer is not None and to in (self._talk.handler, peer.via):
-            self._bus.counters["p2p.ordered-to-hang-up"] += 1
-            peer.forbid()
+        for peer in self._known.all_of(named) if isinstance(named, str) else []:
+            if to in (self._talk.handler, peer.via):
+                self._bus.counters["p2p.ordered-to-hang-up"] += 1
+                peer.forbid()

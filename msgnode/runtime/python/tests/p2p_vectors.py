@@ -251,7 +251,8 @@ class _Outlet:
         self._side = side
         self._recorder = recorder
 
-    def to_channel(self, frame: str) -> None:
+    def to_channel(self, frame: str | bytes) -> None:
+        assert isinstance(frame, str)
         self._recorder.does("toChannel", plain(frame))
         self._side.to_channel(frame)
 

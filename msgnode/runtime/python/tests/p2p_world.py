@@ -26,7 +26,7 @@ class Side:
         self.link = Link(self, timers)
         self.other: Side
         self.to_node_queue: deque[Any] = deque()
-        self.channel: deque[str] = deque()  # on its way from here to the other side
+        self.channel: deque[str | bytes] = deque()  # on its way from here to the other side
         self.arrived: list[Any] = []
         self.refused: list[tuple[Any, int]] = []
         self.by: dict[str, int] = {"node": 0, "channel": 0}
@@ -35,7 +35,7 @@ class Side:
 
     # --- Outlet -----------------------------------------------------------------------------------
 
-    def to_channel(self, frame: str) -> None:
+    def to_channel(self, frame: str | bytes) -> None:
         if self.world.is_up and not self.world.is_cut:
             self.channel.append(frame)
             self.most_in_channel = max(self.most_in_channel, sum(map(len, self.channel)))

@@ -33,8 +33,9 @@ class Other:
         self.via = f"runtime://d/p2prequester/{number}"
         self.stubs: OrderedDict[str, None] = OrderedDict()
         self.used_at = 0.0
-        self.link = SimpleNamespace(epoch="")
-        self.needed = False
+        self.link = SimpleNamespace(epoch="", is_open=False)
+        self.needed = self.is_on_channel = False
+        self.instance = ""
 
     def is_needed(self) -> bool:
         return self.needed
@@ -59,6 +60,34 @@ def test_the_one_that_was_unused_longest_makes_room() -> None:
     assert gone == [others[1]]
     assert peers.of("runtime://d/1") is None and peers.of_via(others[1].via) is None
     assert peers.of("runtime://d/0") is peers.of("hyperty-runtime://d/0") is others[0]
+
+
+def test_case_p29_who_talks_with_one_tab_is_set_aside_for_the_other_and_both_are_forgotten() -> (
+    None
+):
+    gone: list[Any] = []
+    peers, first, second = known(gone), Other(1), Other(1)
+    second.via = "runtime://d/p2prequester/second"
+    url = "runtime://d/1"
+    assert peers.instance(url, "x") is None
+    peers.add(first, 0.0)
+    assert peers.instance(url, "x") is first  # it has not said yet which one it is
+    first.instance = "x"
+    assert peers.instance(url, "y") is first  # without a channel: it has started again
+    first.link.is_open = True
+    assert peers.instance(url, "x") is peers.instance(url, "") is first
+    assert peers.instance(url, "y") is None
+    second.instance = "y"
+    peers.add(second, 1.0)
+    assert peers.of(url) is second and set(peers.all_of(url)) == {first, second}
+    assert peers.instance(url, "x") is peers.of(url) is first
+    assert peers.instance(url, "y") is peers.of(url) is second and len(peers) == 2
+    second.instance = "x"  # whatever the other side says, nobody is lost
+    second.link.is_open = True
+    assert peers.instance(url, "z") is None and len(peers) == 2
+    peers.forget_unused(10_000.0)
+    assert set(gone) == {first, second} and not len(peers)
+    assert peers.of_via(first.via) is peers.of_via(second.via) is None
 
 
 def test_who_is_needed_or_has_just_talked_does_not_go_and_nobody_new_comes() -> None:
@@ -207,7 +236,7 @@ async def test_many_come_and_go_and_nothing_is_left_of_them(
     assert bus.counters["p2p.too-many-peers"] == 0
     assert peers_in_memory() - of_other_tests <= 50
     assert len(bus._listeners) <= 52 and len(node.claimed) <= 51
-    assert not p2p._set_ups._objects and not p2p._set_ups._answers
+    assert not p2p._set_ups._objects and not p2p._set_ups._awaiting
     p2p._known.forget_unused(asyncio.get_running_loop().time() + 601)
     await turn()
     assert not p2p.peers and not node.claimed and node.most <= 51 + 3 * 40

@@ -3,32 +3,79 @@
  *
  *     {uuid, seq, ack?, data: {uuid, sendingTime, dataSize: 0, textMessage: <message>}}
  *     {uuid, seq, ack?, part: [i, n], text}      piece i of n (from 0) of a message that is too long
+ *     {uuid, data: <text>}, <uuid><bytes>        piece of a content (`contents.js`)
  *     {ack}  {fenceAck}  {ping}  {pong}  {bye}
  *
  * A frame without `seq` is one of the field's, which counts nothing.
  */
 
-export const PIECE = 16_384; // characters of one piece
+export const PIECE = 16_384; // characters of one piece, and bytes of one of a content
 const MAX_MESSAGE = 1024 * 1024;
 const MAX_PIECES = (2 * MAX_MESSAGE) / PIECE;
+const UUID = 12; // characters that we write, and that stand before bytes
+const MAX_UUID = 64;
 export const BYES = ["idle", "closing", "forbidden"];
 const SIGNS = ["fenceAck", "ack", "ping", "pong"];
 
 /** A frame that cannot be read; the text names what is wrong. */
 export class BadFrame extends Error {}
 
-/** The frames of one message: one, or its pieces. */
+/** The frames of one message: one, or its pieces; bytes come behind. */
 export function write(seq, message, ack = 0) {
-  const uuid = seq.toString(16).padStart(12, "0").slice(-12);
+  const uuid = seq.toString(16).padStart(UUID, "0").slice(-UUID);
   const head = ack ? { uuid, seq, ack } : { uuid, seq };
+  if (contentOf(message)) return written(head, message);
   const text = JSON.stringify(message);
-  if (text.length <= PIECE) {
-    return [JSON.stringify({ ...head, data: { uuid, sendingTime: Date.now(), dataSize: 0, textMessage: message } })];
-  }
+  if (text.length <= PIECE) return written(head, message);
   const count = Math.ceil(text.length / PIECE);
   return Array.from({ length: count }, (_, index) =>
     JSON.stringify({ ...head, part: [index, count], text: text.slice(index * PIECE, (index + 1) * PIECE) }),
   );
+}
+
+/** The frames of one message for the field, which counts nothing. */
+export function writePlain(uuid, message) {
+  return written({ uuid }, message);
+}
+
+/** A message in one frame, and what of it is bytes behind that. */
+function written(head, message) {
+  const { uuid } = head;
+  const content = contentOf(message);
+  const dataSize = content?.byteLength ?? 0;
+  const data = { uuid, sendingTime: Date.now(), dataSize, textMessage: content ? withoutContent(message) : message };
+  if (!content) return [JSON.stringify({ ...head, data })];
+  if (!dataSize) data.binary = true;
+  const behind = [];
+  for (let at = 0; at < dataSize; at += PIECE) {
+    const piece = content.subarray(at, at + PIECE);
+    const frame = new Uint8Array(2 * UUID + piece.byteLength);
+    for (let index = 0; index < UUID; index += 1) {
+      const code = uuid.charCodeAt(index);
+      [frame[2 * index], frame[2 * index + 1]] = [code & 255, code >> 8];
+    }
+    frame.set(piece, 2 * UUID);
+    behind.push(frame.buffer);
+  }
+  return [JSON.stringify({ ...head, data }), ...behind];
+}
+
+/** The content of a message, if that is bytes, for which JSON has no words; else null. */
+export function contentOf({ body }) {
+  const content = body?.value?.content;
+  if (content instanceof ArrayBuffer) return new Uint8Array(content);
+  return ArrayBuffer.isView(content) ? new Uint8Array(content.buffer, content.byteOffset, content.byteLength) : null;
+}
+
+function withoutContent(message) {
+  const { content: _, ...value } = message.body.value;
+  return { ...message, body: { ...message.body, value } };
+}
+
+/** The message with a content. */
+export function withContent(message, content) {
+  const body = isObject(message.body) ? message.body : {};
+  return { ...message, body: { ...body, value: { ...(isObject(body.value) ? body.value : {}), content } } };
 }
 
 /** The frame of a sign. */
@@ -37,12 +84,14 @@ export function sign(kind, value) {
 }
 
 /**
- * What a frame says: {kind: "data", seq, ack, message}, {kind: "piece", seq, ack, index, count, text} or
+ * What a frame says: {kind: "data", seq, ack, message}, {kind: "begun", seq, ack, message, uuid, size},
+ * {kind: "text" | "bytes", uuid, piece}, {kind: "piece", seq, ack, index, count, text} or
  * {kind: "ack" | "fenceAck" | "ping" | "pong" | "bye", value}.
  *
  * @throws BadFrame
  */
 export function read(text) {
+  if (text instanceof ArrayBuffer) return bytesOf(text);
   if (typeof text !== "string") throw new BadFrame("The frame is not a text.");
   const frame = parsed(text, "The frame is not JSON.");
   if (!isObject(frame)) throw new BadFrame("The frame is not an object.");
@@ -64,9 +113,26 @@ export function join(pieces) {
 }
 
 function dataOf(frame) {
-  const message = isObject(frame.data) ? frame.data.textMessage : undefined;
+  const { data, uuid } = frame;
+  if (typeof data === "string") return { kind: "text", uuid: checked(uuid), piece: data };
+  const message = isObject(data) ? data.textMessage : undefined;
   if (!isObject(message)) throw new BadFrame("The frame has no message.");
-  return { kind: "data", seq: countOf(frame, "seq"), ack: countOf(frame, "ack"), message };
+  const [seq, ack, size] = [countOf(frame, "seq"), countOf(frame, "ack"), countOf(data, "dataSize")];
+  if (!size) return { kind: "data", seq, ack, message: data.binary === true ? withContent(message, new ArrayBuffer(0)) : message };
+  if (size > MAX_MESSAGE) throw new BadFrame("The content is too large.");
+  return { kind: "begun", seq, ack, message, uuid: checked(uuid), size };
+}
+
+function checked(uuid) {
+  if (typeof uuid !== "string" || !uuid || uuid.length > MAX_UUID) throw new BadFrame("The frame lacks its uuid.");
+  return uuid;
+}
+
+function bytesOf(data) {
+  const bytes = new Uint8Array(data);
+  if (bytes.byteLength < 2 * UUID) throw new BadFrame("The bytes do not begin with a uuid.");
+  const codes = Array.from({ length: UUID }, (_, index) => bytes[2 * index] | (bytes[2 * index + 1] << 8));
+  return { kind: "bytes", uuid: String.fromCharCode(...codes), piece: data.slice(2 * UUID) };
 }
 
 function pieceOf(frame) {

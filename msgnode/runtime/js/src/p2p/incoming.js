@@ -8,7 +8,8 @@
  *   neither loses nor swaps: the other side has lost count.
  */
 
-import { join } from "./frames.js";
+import { Transfer } from "./contents.js";
+import { BadFrame, join } from "./frames.js";
 import { Queue } from "./queue.js";
 
 export class Incoming {
@@ -20,6 +21,7 @@ export class Incoming {
   #seen = 0;
   #inbox = new Queue(); // {seq, message}
   #pieces = [];
+  #transfer = null; // {begun, transfer} of the message that comes next
 
   /**
    * @param take delivers a message; false if it cannot be decided yet
@@ -40,6 +42,7 @@ export class Incoming {
   drop() {
     this.#inbox = new Queue();
     this.#pieces = [];
+    this.#transfer = null;
   }
 
   /** Whether something came that is not delivered yet. */
@@ -49,11 +52,19 @@ export class Incoming {
 
   /** Take a frame. Returns false if the channel has to end. Throws BadFrame. */
   add(frame) {
+    if (this.#transfer) {
+      this.faults += 1;
+      return false; // a content comes in one go
+    }
     if (frame.seq !== this.#seen + 1) {
       this.faults += 1;
       return frame.seq <= this.#seen;
     }
     if (frame.kind === "data") return this.#arrived(frame.seq, frame.message);
+    if (frame.kind === "begun") {
+      this.#transfer = { begun: frame, transfer: new Transfer(frame) };
+      return true;
+    }
     if (frame.index !== this.#pieces.length) {
       this.faults += 1;
       return frame.index < this.#pieces.length;
@@ -63,6 +74,19 @@ export class Incoming {
     const pieces = this.#pieces;
     this.#pieces = [];
     return this.#arrived(frame.seq, join(pieces));
+  }
+
+  /** Take a piece of a content. Returns false if the channel has to end. Throws BadFrame. */
+  addContent(frame) {
+    if (this.#transfer?.begun.uuid !== frame.uuid) throw new BadFrame("No content of this uuid is under way.");
+    const { begun, transfer } = this.#transfer;
+    if (transfer.add(frame)) {
+      this.#transfer = null;
+      return this.#arrived(begun.seq, transfer.message());
+    }
+    const progress = transfer.progress();
+    if (progress) this.#take(progress);
+    return true;
   }
 
   /** Deliver what came, as far as it can be decided. */

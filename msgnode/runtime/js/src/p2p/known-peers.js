@@ -7,6 +7,8 @@
  *   still answered, and the other side may still say how far it came.
  * - Where there are too many, the one that was unused longest goes. If none may go, nobody new is
  *   known: there is no channel then, and messages go through the node.
+ * - Two tabs may share a runtime URL: each is an instance and has a connection of its own. What is not an answer
+ *   goes to the one that came last, as at the node.
  * - A stub of the other side belongs to one runtime, which has so many of them at most as there are
  *   epochs that are remembered.
  */
@@ -58,6 +60,30 @@ export class KnownPeers {
     return true;
   }
 
+  /**
+   * The peer for an instance of a runtime: its own, or one whose channel has ended. Who talks with another
+   * instance is set aside for it.
+   */
+  instance(runtime, instance) {
+    const key = plain(runtime);
+    const known = this.#byRuntime.get(key);
+    if (!known || !instance || !known.instance || known.instance === instance) return known;
+    const own = this.allOf(runtime).find((each) => each.instance === instance);
+    if (!own && !known.link.isOpen && !known.isOnChannel) return known; // it has started again
+    this.#byRuntime.delete(key);
+    this.#byRuntime.set(`${key}#${known.via}`, known);
+    if (own) {
+      this.#byRuntime.delete(`${key}#${own.via}`);
+      this.#byRuntime.set(key, own);
+    }
+    return own;
+  }
+
+  /** The peers of all instances of a runtime. */
+  allOf(runtime) {
+    return [...this].filter((each) => plain(each.runtime) === plain(runtime));
+  }
+
   /** A peer's connection is signalled with this stub; false if it is another runtime's. */
   signals(peer, stub) {
     if ((this.#byStub.get(stub) ?? peer) !== peer) return false;
@@ -92,7 +118,8 @@ export class KnownPeers {
   }
 
   #forget(peer) {
-    this.#byRuntime.delete(plain(peer.runtime));
+    const key = plain(peer.runtime);
+    this.#byRuntime.delete(this.#byRuntime.get(key) === peer ? key : `${key}#${peer.via}`);
     this.#byVia.delete(peer.via);
     for (const stub of peer.stubs) this.#byStub.delete(stub);
     this.#gone(peer);

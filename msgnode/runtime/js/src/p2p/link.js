@@ -27,6 +27,7 @@ const FENCES = 2; // tries for one channel
 
 /** Both directions to one other runtime, over all epochs of their channel. */
 export class Link {
+  isField = false;
   /** "node", "fencing", "channel" or "resuming". */
   way = "node";
   epoch = "";
@@ -144,8 +145,7 @@ export class Link {
 
   /** A channel is open; `epoch` is new with each. */
   opened(epoch, now) {
-    if (this.isOpen) this.#endChannel("closing");
-    if (this.way !== "node") this.#giveUp(); // an older channel whose end was never settled
+    this.abandon();
     this.epoch = epoch;
     this.isOpen = true;
     this.#incoming.begin();
@@ -154,6 +154,12 @@ export class Link {
     this.#due.set("idle", now + this.#timers.idle);
     if (this.#earlyFence.epoch === epoch) this.#outlet.toChannel(sign("fenceAck", this.#earlyFence.k));
     this.#beginFence(now);
+  }
+
+  /** Another channel comes: an older one whose end was never settled is given up. */
+  abandon() {
+    if (this.isOpen) this.#endChannel("closing");
+    if (this.way !== "node") this.#giveUp();
   }
 
   /** Leave the channel in good order; everything goes through the node then. */
@@ -204,18 +210,24 @@ export class Link {
 
   #read(text, now) {
     const frame = read(text);
-    if (frame.kind === "data" || frame.kind === "piece") this.#taken(frame, now);
+    if (["data", "begun", "piece"].includes(frame.kind)) this.#taken(frame, now);
+    else if (frame.kind === "bytes") this.#added(this.#incoming.addContent(frame), now);
     else if (frame.kind === "ack") this.#acknowledged(frame.value, now);
     else if (frame.kind === "fenceAck") this.#fenceAnswered(frame.value, now);
     else if (frame.kind === "ping") this.#outlet.toChannel(sign("pong", frame.value));
     else if (frame.kind === "bye") this.lost(frame.value, now);
+    else if (frame.kind === "text") throw new BadFrame("The frame is the field's.");
   }
 
   #taken(frame, now) {
     this.#acknowledged(frame.ack, now);
     if (!frame.seq) throw new BadFrame("The message has no number.");
     this.#due.set("idle", now + this.#timers.idle);
-    if (this.#incoming.add(frame)) this.proceed(now);
+    this.#added(this.#incoming.add(frame), now);
+  }
+
+  #added(isGood, now) {
+    if (isGood) this.proceed(now);
     else this.lost("closing", now);
   }
 

@@ -16,6 +16,7 @@ import { limited } from "../clock.js";
 import { newId } from "../ids.js";
 import { codeOf } from "../messages.js";
 import { Arrivals } from "./arrivals.js";
+import { contentOf } from "./frames.js";
 import { KnownPeers } from "./known-peers.js";
 import { Peer } from "./peer.js";
 import { Whereabouts, isForNode, withoutPeer } from "./senders.js";
@@ -91,12 +92,17 @@ export class PeerToPeer {
 
   /** Which way a message goes; see `peers` of the Resolver. */
   route(message, via) {
+    const way = this.#route(message, via);
+    return way === undefined && contentOf(message) ? this.#refuseBytes(message) : way;
+  }
+
+  #route(message, via) {
     if (message.type === "response") {
       const back = via === undefined ? undefined : this.known.ofVia(via);
       if (back) return back.via;
       const peer = this.#peerOf(message.to);
       if (!peer?.isOnChannel) return undefined;
-      peer.send(message, JSON.stringify(message).length, true);
+      peer.send(message, sizeOf(message), true);
       return null;
     }
     const peer = isForNode(message) ? undefined : this.#wanted(message);
@@ -106,7 +112,7 @@ export class PeerToPeer {
   /** Send what the bus has handed to a peer's stub. */
   #send(peer, message) {
     if (message.type === "response") peer.wrap(keyOf(message));
-    peer.send(message.type === "response" ? message : withoutPeer(message), JSON.stringify(message).length);
+    peer.send(message.type === "response" ? message : withoutPeer(message), sizeOf(message));
   }
 
   /** The peer that a message is for; one that wants a channel has it dialled. */
@@ -136,7 +142,7 @@ export class PeerToPeer {
   #isBehindFence(peer, to) {
     const { homeDomain, names } = this.#resolver;
     const key = stubFor(to, homeDomain, names)?.key;
-    return Boolean(key) && key === stubFor(peer.handler, homeDomain, names)?.key;
+    return Boolean(key) && key === stubFor(peer.handler || peer.runtime, homeDomain, names)?.key;
   }
 
   #dialFor(address) {
@@ -173,13 +179,27 @@ export class PeerToPeer {
 
   /** Send a message through the node, one that was meant for the channel as well. */
   throughNode(peer, message) {
-    if (message.type === "response" && peer.unwrap(keyOf(message))) {
+    if (message.type === "response" && peer.unwrap(keyOf(message)) && !peer.link.isField) {
       const lost = ({ body }) => body.code >= 300 && this.#bus.report("p2p.not-delivered", { message });
       this.#bus.postMessage({ type: "execute", from: peer.own, to: peer.theirs, body: { method: "deliver", params: [message] } }, lost);
       return;
     }
+    if (contentOf(message)) {
+      this.#refuseBytes(message);
+      return;
+    }
     const stub = this.#resolver.routeByNode(message);
     if (stub !== undefined) this.#bus.forward(stub, message);
+  }
+
+  #refuseBytes(message) {
+    this.#bus.refuse(message, 503, "There is no channel, and JSON has no words for bytes.");
+    return null;
+  }
+
+  /** Whether somebody here waits for the answer to a message. */
+  isAwaited({ type, from, id }) {
+    return type !== "response" && this.#bus.answers.isAwaited(from, id);
   }
 
   /** Ask the other side's stub through the node. */
@@ -247,8 +267,8 @@ export class PeerToPeer {
   // --- what set-ups need of us --------------------------------------------------------------------
 
   /** The peer of a runtime, a new one if it is not known; null if there are too many. */
-  peer(runtime, handler) {
-    const found = this.known.of(runtime);
+  peer(runtime, handler, instance = "") {
+    const found = this.known.instance(runtime, instance);
     if (found) return found;
     const { clock } = this.#bus;
     const peer = new Peer(this, runtime, handler, { timers: this.#settings.timers, clock });
@@ -318,6 +338,10 @@ export class PeerToPeer {
     this.#listening.remove();
     this.#resolver.peers = null;
   }
+}
+
+function sizeOf(message) {
+  return JSON.stringify(message).length + (contentOf(message)?.byteLength ?? 0);
 }
 
 function keyOf({ to, id }) {

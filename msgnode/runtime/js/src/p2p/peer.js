@@ -2,6 +2,7 @@
 
 import { parse } from "../addresses.js";
 import { newId } from "../ids.js";
+import { FieldLink } from "./field-link.js";
 import { Link } from "./link.js";
 import { HANDLER, REQUESTER, Redials, after, keepNewest } from "./states.js";
 
@@ -15,6 +16,7 @@ export class Peer {
   /** The stubs' URLs that the current connection is signalled between. */
   own = "";
   theirs = "";
+  instance = ""; // which of the runtimes of this URL it is, if it has said so
   state = "";
   isRequester = true;
   attempt = 0; // which set-up
@@ -28,6 +30,7 @@ export class Peer {
   link;
   #owner;
   #clock;
+  #timers;
   #wraps = new Map();
   #rtc = null;
   #isReplacing = false;
@@ -36,7 +39,7 @@ export class Peer {
 
   /**
    * @param owner {throughNode(peer, message), ask(peer, method, params), take(peer, message), refuse(message, code,
-   *   text), tellStatus(peer, desc), lost(peer, event)}
+   *   text), isAwaited(message), tellStatus(peer, desc), lost(peer, event)}
    */
   constructor(owner, runtime, handler, { timers, clock }) {
     this.runtime = runtime;
@@ -44,6 +47,7 @@ export class Peer {
     this.via = `runtime://${parse(runtime).domain}/p2prequester/${newId()}`;
     this.#owner = owner;
     this.#clock = clock;
+    this.#timers = timers;
     this.link = new Link(this, timers);
   }
 
@@ -83,13 +87,17 @@ export class Peer {
   // --- the channel --------------------------------------------------------------------------------
 
   /** The channel of a connection is open; it replaces an older one. */
-  opened(rtc, epoch) {
+  opened(rtc, epoch, isField = false) {
     this.#rtc?.close();
     this.#rtc = rtc;
     rtc.onFrame = (frame) => this.#do((now) => this.link.frame(frame, now));
     rtc.onLow = () => this.#do((now) => this.link.pump(now));
     rtc.onClose = () => this.#do((now) => this.link.lost("closed", now));
     this.#isReplacing = true;
+    if (isField !== this.link.isField) {
+      this.link.abandon();
+      this.link = new (isField ? FieldLink : Link)(this, this.#timers);
+    }
     this.#do((now) => this.link.opened(epoch, now));
     this.#isReplacing = false;
     this.enter("opened");
@@ -196,6 +204,10 @@ export class Peer {
 
   refuse(message, code, text) {
     this.#owner.refuse(message, code, text);
+  }
+
+  isAwaited(message) {
+    return this.#owner.isAwaited(message);
   }
 
   close(reason) {

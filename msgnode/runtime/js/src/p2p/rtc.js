@@ -6,8 +6,9 @@ const LABEL = "P2PChannel";
 export const PROTOCOL = "msgnode.1";
 const MAX_BUFFERED = 1024 * 1024; // bytes that wait in the channel
 const LOW_BUFFERED = 256 * 1024;
-const MAX_SDP = 16 * 1024;
-const MAX_CANDIDATES = 64;
+const MOST_BUFFERED = 2 * MAX_BUFFERED; // what has no room stays out of it, but for acks and pongs
+export const MAX_SDP = 16 * 1024;
+export const MAX_CANDIDATES = 64;
 const CLOSE_TIME = 1_000; // ms for what was handed to the channel
 
 /** What the other side offers or answers cannot be used. */
@@ -59,6 +60,14 @@ export class RtcConnection {
     await this.#apply(answered, "answer");
   }
 
+  /** Take a candidate of the other side; one that is of no use is passed over. */
+  addCandidate({ candidate, sdpMid, sdpMLineIndex }) {
+    const line = sdpMid === null && sdpMLineIndex === null ? 0 : sdpMLineIndex; // one of both is asked for
+    Promise.resolve()
+      .then(() => this.#connection.addIceCandidate({ candidate, sdpMid, sdpMLineIndex: line }))
+      .catch(() => {});
+  }
+
   async #apply(described, kind) {
     const sdp = described?.sdp;
     if (typeof sdp !== "string" || sdp.length > MAX_SDP || described.type !== kind) throw new BadDescription(`There is no usable ${kind}.`);
@@ -92,6 +101,10 @@ export class RtcConnection {
   /** Hand a frame to the channel; one that is not open takes it without a word. */
   send(frame) {
     if (this.#channel?.readyState !== "open") return;
+    if (this.#channel.bufferedAmount > MOST_BUFFERED) {
+      this.onClose(); // who asks and asks and does not read the answers
+      return;
+    }
     try {
       this.#channel.send(frame);
     } catch {

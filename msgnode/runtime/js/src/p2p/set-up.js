@@ -6,10 +6,13 @@
  *   did not open in time is closed.
  * - Both sides may invite at once: one invitation is refused 409, and its sender waits for the other.
  * - A runtime with which a set-up failed is left alone for a while.
+ * - Who invites has proved nothing yet: until he has confirmed it, or read our answer in the name of his
+ *   runtime (the field), nothing that is known of that runtime changes.
  */
 
 import { newId } from "../ids.js";
-import { BadDescription, RtcConnection } from "./rtc.js";
+import { RemoteObject } from "./remote-object.js";
+import { BadDescription, PROTOCOL, RtcConnection } from "./rtc.js";
 import { ConnectionObject, SetUpError } from "./signalling.js";
 import { Invitations, Quarantine, plain, runtimeOfHandler, staysRequester } from "./states.js";
 
@@ -54,7 +57,7 @@ export class SetUps {
   #invitations = new Invitations();
   #quarantine = new Quarantine();
   #objects = new Map(); // url -> ConnectionObject
-  #answers = new Map(); // epoch -> {peer, take}: who waits for D
+  #awaiting = new Map(); // our requester's URL -> made: who waits for D
   #attempts = new Set();
   #timers = new Set();
 
@@ -82,20 +85,24 @@ export class SetUps {
   async #request(peer, attempt) {
     const talk = this.#talk;
     peer.begin(true, peer.via, peer.handler);
-    const epoch = newId().slice(0, 16);
-    const made = { expires: Date.now() / 1000 + this.#settings.timers.setUp / 1000 };
+    const made = { epoch: newId().slice(0, 16), peer, expires: Date.now() / 1000 + this.#settings.timers.setUp / 1000 };
+    const answer = new Promise((resolve) => {
+      made.takeAnswer = resolve;
+    });
+    this.#awaiting.set(peer.via, made);
     try {
       this.#peers.signals(peer, peer.handler);
-      await attempt.step(this.#connection(made, peer, epoch));
+      await attempt.step(this.#connection(made));
       const described = await attempt.step(made.rtc.offer());
       await attempt.step(this.#peers.claim(peer));
-      const announced = new Promise((resolve) => this.#answers.set(epoch, { peer, take: resolve }));
-      this.#object(made, { epoch, stub: peer.via, to: peer.handler, runtime: peer.runtime, described });
+      this.#object(made, { stub: peer.via, to: peer.handler, runtime: peer.runtime, described });
       await attempt.step(made.object.offer(made.expires));
       peer.enter("answered");
-      const { url } = await attempt.step(announced);
-      await attempt.step(talk.confirm(peer.via, peer.handler, epoch, url));
-      await attempt.step(made.rtc.accept(await attempt.step(talk.described(url, peer.via))));
+      const { url, isField } = await attempt.step(answer);
+      if (!isField) await attempt.step(talk.confirm(peer.via, peer.handler, made.epoch, url));
+      const answered = isField ? this.#observed(made, { url, own: peer.via, kind: "answer" }) : talk.described(url, peer.via);
+      await attempt.step(made.rtc.accept(await attempt.step(answered)));
+      made.remote?.giveCandidates((candidate) => made.rtc.addCandidate(candidate));
       await attempt.step(made.opened);
     } catch (error) {
       if (!(error instanceof SetUpError || error instanceof BadDescription)) throw error;
@@ -103,9 +110,15 @@ export class SetUps {
       else if (!attempt.isCancelled) this.#failed(peer, error.message);
     } finally {
       if (peer.dialling === attempt) peer.dialling = null;
-      this.#answers.delete(epoch);
+      if (this.#awaiting.get(peer.via) === made) this.#awaiting.delete(peer.via);
       this.#end(attempt, made);
     }
+  }
+
+  /** The description of the other side's object, whenever it comes. */
+  #observed(made, said) {
+    made.remote = new RemoteObject(this.#talk, said);
+    return made.remote.description();
   }
 
   /** The other side's invitation counts; it has the time of a set-up to come about. */
@@ -135,6 +148,7 @@ export class SetUps {
     attempt.end();
     this.#attempts.delete(attempt);
     made.isOver = true;
+    made.remote?.free();
     if (made.object) {
       this.#objects.delete(made.object.url);
       made.object.free();
@@ -145,12 +159,12 @@ export class SetUps {
   }
 
   #object(made, said) {
-    made.object = new ConnectionObject(this.#talk, { url: this.#talk.newObject(said.stub), ...said });
+    made.object = new ConnectionObject(this.#talk, { url: this.#talk.newObject(said.stub), epoch: made.epoch, ...said });
     this.#objects.set(made.object.url, made.object);
   }
 
   /** Makes the connection; `made.opened` resolves when its channel is open. */
-  async #connection(made, peer, epoch) {
+  async #connection(made) {
     const { relayOnly, reserve, timers } = this.#settings;
     const { qos, RTCPeerConnection } = this.#platform;
     let { iceServers } = this.#settings;
@@ -168,9 +182,10 @@ export class SetUps {
     if (made.release) rtc.onEnd = made.release;
     made.opened = new Promise((resolve) => {
       rtc.onOpen = () => {
+        if (!made.peer) return; // nobody has read what opens it
         made.isOpen = true;
-        this.#quarantine.lift(peer.runtime);
-        peer.opened(rtc, epoch);
+        this.#quarantine.lift(made.peer.runtime);
+        made.peer.opened(rtc, made.epoch, Boolean(made.remote));
         resolve();
       };
     });
@@ -182,8 +197,9 @@ export class SetUps {
   invited(message, invited) {
     const { known } = this.#peers;
     const own = this.#bus.runtimeURL;
-    const { runtime } = invited;
-    if (runtimeOfHandler(invited.handler) !== runtime || plain(own) === plain(runtime)) {
+    const { runtime, isField } = invited;
+    this.#checkProtocol(invited);
+    if ((!isField && runtimeOfHandler(invited.handler) !== runtime) || plain(own) === plain(runtime)) {
       throw new SetUpError(403, "An invitation names the runtime that it is of.");
     }
     const peer = known.of(runtime);
@@ -191,50 +207,71 @@ export class SetUps {
     if (this.#invitations.isTooMany(runtime, open, this.#bus.clock.now()) || this.#peers.isClosed) {
       throw new SetUpError(429, "This runtime takes no more connections at the moment.");
     }
-    if (peer?.dialling) {
-      if (staysRequester(own, runtime)) throw new SetUpError(409, "glare");
-      peer.dialling.cancel();
-      peer.dialling = null;
-      this.#awaitInvitation(peer);
-    }
+    if (peer?.dialling && staysRequester(own, runtime)) throw new SetUpError(409, "glare");
     this.#talk.answer(message, 200);
     this.#handle(invited).catch((error) => this.#bus.report("p2p.failed", { error }));
   }
 
+  #checkProtocol({ isField }) {
+    if (isField && !this.#settings.fieldPeers) throw new SetUpError(501, `This runtime sets up connections of ${PROTOCOL} alone.`);
+  }
+
   /** Set a connection up as handler. */
-  async #handle({ url, stub, runtime, epoch, handler }) {
+  async #handle(invited) {
+    const { url, stub, runtime, epoch, handler, isField } = invited;
     const talk = this.#talk;
     const attempt = this.#begin();
-    const made = {};
-    let peer;
+    const made = { epoch, peer: null };
     try {
-      await attempt.step(talk.confirm(talk.handler, handler, epoch, url));
-      peer = this.#peers.peer(runtime, handler);
-      if (!peer) throw new SetUpError(429, "This runtime knows too many others at the moment.");
-      this.#peers.signals(peer, stub);
-      peer.begin(false, talk.handler, stub);
-      await attempt.step(this.#connection(made, peer, epoch));
-      const described = await attempt.step(made.rtc.answer(await attempt.step(talk.described(url, talk.handler))));
-      this.#object(made, { epoch, stub: talk.handler, to: stub, runtime, described });
+      if (!isField) {
+        await attempt.step(talk.confirm(talk.handler, handler, epoch, url));
+        this.#proved(made, invited);
+      }
+      await attempt.step(this.#connection(made));
+      const offered = isField ? this.#observed(made, { url, own: talk.handler, kind: "offer" }) : talk.described(url, talk.handler);
+      const described = await attempt.step(made.rtc.answer(await attempt.step(offered)));
+      made.remote?.giveCandidates((candidate) => made.rtc.addCandidate(candidate));
+      this.#object(made, { stub: talk.handler, to: stub, runtime, described });
+      if (isField) made.object.onRead = () => this.#proved(made, invited).enter("announced");
       await attempt.step(made.object.offer(Date.now() / 1000 + this.#settings.timers.setUp / 1000));
-      peer.enter("announced");
+      if (isField) await attempt.step(made.object.read);
+      made.peer.enter("announced");
       await attempt.step(made.opened);
     } catch (error) {
       if (!(error instanceof SetUpError || error instanceof BadDescription)) throw error;
       this.#bus.report("p2p.not-handled", { isQuiet: true });
-      if (peer?.isSettingUp) peer.enter("broken", error.message);
+      if (made.peer?.isSettingUp) made.peer.enter("broken", error.message);
     } finally {
       this.#end(attempt, made);
     }
   }
 
+  /** The inviter is the runtime that he says. Throws SetUpError. */
+  #proved(made, { runtime, handler, stub, instance }) {
+    const peer = this.#peers.peer(runtime, handler, instance);
+    if (!peer) throw new SetUpError(429, "This runtime knows too many others at the moment.");
+    this.#peers.signals(peer, stub);
+    if (peer.dialling) {
+      peer.dialling.cancel(); // its invitation counts
+      peer.dialling = null;
+      this.#awaitInvitation(peer);
+    }
+    made.peer = peer;
+    peer.instance = instance;
+    peer.begin(false, this.#talk.handler, stub);
+    return peer;
+  }
+
   /** The other side has answered our invitation. Throws SetUpError. */
   announced(peer, message, invited) {
-    const waiting = this.#answers.get(invited.epoch);
-    if (!peer || waiting?.peer !== peer || peer.via !== message.to) throw new SetUpError(404, "Nobody here waits for this connection.");
-    this.#answers.delete(invited.epoch);
+    this.#checkProtocol(invited);
+    const waiting = this.#awaiting.get(message.to);
+    const isTheirs = peer && waiting?.peer === peer && waiting.object?.wasRead;
+    if (!isTheirs || (!invited.isField && waiting.epoch !== invited.epoch)) throw new SetUpError(404, "Nobody here waits for this connection.");
+    this.#awaiting.delete(message.to);
     this.#talk.answer(message, 200);
-    waiting.take(invited);
+    peer.instance = invited.instance;
+    waiting.takeAnswer(invited);
   }
 
   /** Say whether we made an object. Throws SetUpError. */

@@ -42,6 +42,6 @@ export const TIMERS = Object.freeze({
 });
 
 /** What an application has set, and the rest. */
-export function settingsOf({ iceServers = [], relayOnly = false, handlerId = "", reserve = false, timers = {} } = {}) {
-  return { iceServers, relayOnly, handlerId, reserve, timers: { ...TIMERS, ...timers } };
+export function settingsOf({ iceServers = [], relayOnly = false, handlerId = "", fieldPeers = true, reserve = false, timers = {} } = {}) {
+  return { iceServers, relayOnly, handlerId, fieldPeers, reserve, timers: { ...TIMERS, ...timers } };
 }

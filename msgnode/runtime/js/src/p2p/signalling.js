@@ -9,14 +9,18 @@
  *     execute R -> H: confirm               ──►
  *     subscribe to D/subscription: answer   ──►
  *
+ * With a runtime of the field nobody is asked to confirm, and descriptions come late (`remote-object.js`).
+ *
  * Rules
  * - An object of a connection is known to the two stubs alone, answers the runtime alone that it
  *   is for, and is gone when the channel is open or has failed.
  * - `confirm` asks an address that only the claimed runtime can answer for, whether it made the
- *   object: so nobody sets up a connection in the name of another runtime.
+ *   object: so nobody sets up a connection in the name of another runtime. The field has no such
+ *   request. There the answer to an offer is for who asks for it in the name of that runtime, which the
+ *   node checks; without it no channel opens.
  */
 
-import { domainOf, isBelow, parse, resourceOf } from "../addresses.js";
+import { domainOf, isBelow, isP2P, parse, resourceOf } from "../addresses.js";
 import { AnswerError } from "../bus.js";
 import { limited } from "../clock.js";
 import { newId } from "../ids.js";
@@ -44,6 +48,14 @@ export class ConnectionObject {
   #listening = null;
   #isClaimed = false;
   #isFree = false;
+  #read;
+  wasRead = false;
+  /** Called before the other side reads it; what it throws, a SetUpError, is the answer instead. */
+  onRead = () => {};
+  /** Resolves when the other side has read it. */
+  read = new Promise((resolve) => {
+    this.#read = resolve;
+  });
 
   /** @param made {url, epoch, stub: whose it is, to: the stub that alone may read it, runtime: its, described} */
   constructor(talk, { url, epoch, stub, to, runtime, described }) {
@@ -101,6 +113,15 @@ export class ConnectionObject {
       connectionDescription: this.#described,
       iceCandidates: [],
     };
+    try {
+      if (!this.wasRead) this.onRead();
+    } catch (error) {
+      if (!(error instanceof SetUpError)) throw error;
+      talk.answer(message, error.code, error.message);
+      return;
+    }
+    this.wasRead = true;
+    this.#read();
     talk.answer(message, 200, "", { url: this.url, version: 1, data });
   }
 }
@@ -148,8 +169,13 @@ export class Talk {
 
   /** What the other side's object describes. */
   async described(url, own) {
+    return (await this.dataOf(url, own))?.connectionDescription;
+  }
+
+  /** What the other side's object says. */
+  async dataOf(url, own) {
     const { value } = await this.ask("subscribe", `${this.bus.runtimeURL}/sm`, `${url}/subscription`, { subscriber: own });
-    return value?.data?.connectionDescription;
+    return value?.data;
   }
 
   /** Answer a message of the signalling. */
@@ -160,17 +186,18 @@ export class Talk {
   }
 }
 
-/** What an invitation or an announcement says: {url, stub, runtime, epoch, handler}. Throws SetUpError. */
+/** What an invitation or an announcement says: {url, stub, runtime, epoch, handler, instance, isField}. Throws SetUpError. */
 export function invitedBy({ from, body }) {
   const value = typeof body?.value === "object" && body.value !== null ? body.value : {};
   const url = resourceOf(from);
-  const [stub, runtime, epoch, handler] = [body?.source, value.runtime || value.runtimeURL, value.epoch, value.p2pHandler].map(textOf);
-  if (value.protocol !== PROTOCOL || !runtime || !epoch || !stub) {
-    throw new SetUpError(501, `This runtime sets up connections of ${PROTOCOL} alone.`);
-  }
+  const isField = value.protocol !== PROTOCOL;
+  const named = [body?.source, value.runtime || value.runtimeURL, isField ? newId().slice(0, 16) : value.epoch, value.p2pHandler, value.instance];
+  const [stub, runtime, epoch, handler, instance] = named.map(textOf);
+  if (isField && !isP2P(stub)) throw new SetUpError(400, "The body lacks `source`: a P2P stub.");
+  if (!runtime || !epoch || !stub) throw new SetUpError(501, "An invitation names its runtime, its epoch and its stub.");
   if (from !== `${url}/subscription`) throw new SetUpError(400, "An invitation comes from the object's /subscription.");
   if (typeof value.expires === "number" && value.expires + SKEW < Date.now() / 1000) throw new SetUpError(410, "The invitation has expired.");
-  return { url, stub, runtime, epoch, handler };
+  return { url, stub, runtime, epoch, handler, instance, isField };
 }
 
 /** Method and parameter of an `execute`. Throws SetUpError. */

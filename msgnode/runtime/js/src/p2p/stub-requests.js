@@ -46,9 +46,10 @@ export class StubRequests {
   /** The node no longer vouches for a peer; it expects no answer. */
   #hangUp({ from, to }, { peer: named }) {
     if (from !== `domain://msg-node.${domainOf(to)}/p2p`) throw new SetUpError(403, "The node alone orders to hang up.");
-    const peer = typeof named === "string" ? this.#known.of(named) : undefined;
-    if (!peer || (to !== this.#talk.handler && to !== peer.via)) return;
-    this.#bus.report("p2p.ordered-to-hang-up", { isQuiet: true });
-    peer.forbid();
+    for (const peer of typeof named === "string" ? this.#known.allOf(named) : []) {
+      if (to !== this.#talk.handler && to !== peer.via) continue;
+      this.#bus.report("p2p.ordered-to-hang-up", { isQuiet: true });
+      peer.forbid();
+    }
   }
 }

@@ -1,0 +1,113 @@
+"""The other end of a channel lies: about what it got, who it is, and whether it listens."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from p2p_world import World
+
+from msgnode.runtime.python.p2p.link import Way
+from msgnode.runtime.python.p2p.rtc import MOST_BUFFERED, RtcConnection
+from msgnode.runtime.python.p2p.settings import P2PTimers
+from msgnode.runtime.python.p2p.states import Invitations, Quarantine
+
+
+def live(**timers: Any) -> World:
+    """Two sides whose channel is in use in both directions."""
+    world = World(1, P2PTimers(**timers))
+    assert world.open()
+    world.settle()
+    return world
+
+
+@pytest.mark.parametrize("ack", [1, 7, 10**9, 2**53 - 1])
+def test_an_ack_of_what_was_never_sent_counts_as_one_of_all_that_was(ack: int) -> None:
+    world = live()
+    for number in range(3):
+        world.a.say(number)
+    world.a.link.frame(json.dumps({"ack": ack}), world.now)
+    assert len(world.a.link._window) == max(0, 3 - ack)
+    for number in range(3, 6):
+        world.a.say(number)
+    world.settle()
+    assert world.b.arrived == list(range(6))
+
+
+@pytest.mark.parametrize("received", [0, 2, 10**12])
+def test_a_resume_with_any_count_ends_the_wait_and_no_message_goes_twice_to_the_node(
+    received: int,
+) -> None:
+    world = live()
+    for number in range(5):
+        world.a.say(number)
+    world.cut()
+    assert world.a.link.resume_asked(world.a.link.epoch, received) is not None
+    assert world.a.link.way is Way.NODE and not len(world.a.link._window)
+    sent = [what["id"] for kind, what in world.a.to_node_queue if kind == "message"]
+    assert sent == list(range(min(received, 5), 5))
+    world.a.link.resume_asked(world.a.link.epoch, 0)  # again
+    assert [kind for kind, _ in world.a.to_node_queue].count("message") == len(sent)
+
+
+def test_pings_without_end_do_not_keep_an_unused_channel() -> None:
+    world = live(idle=30.0)
+    for second in range(40):
+        world.now += 1.0
+        world.a.link.frame('{"ping":1}', world.now)
+        world.a.link.tick(world.now)
+        assert world.a.link.is_open is (second < 29), second
+
+
+def test_an_epoch_that_comes_again_is_a_new_channel() -> None:
+    world = live()
+    epoch = world.a.link.epoch
+    world.a.say(0)
+    world.settle()
+    world.close()
+    world.settle()
+    world.epochs -= 1  # the other side names the old one
+    assert world.open() and world.a.link.epoch == epoch
+    for number in range(1, 40):
+        world.a.say(number)
+    world.settle()
+    world.cut()
+    world.a.say(40)
+    world.settle()
+    assert world.b.arrived == list(range(41))
+
+
+def test_fences_without_end_leave_one_that_is_remembered() -> None:
+    world = World(1)
+    for number in range(1_000):
+        assert world.a.link.fence_asked(f"epoch of mine {number}", number)
+    assert world.a.link._early_fence == ("epoch of mine 999", 999)
+
+
+def test_who_sends_and_does_not_read_ends_his_channel() -> None:
+    class Channel:
+        readyState = "open"  # noqa: N815 (as of aiortc)
+        bufferedAmount = MOST_BUFFERED  # noqa: N815
+        sent = 0
+
+        def send(self, frame: str) -> None:
+            self.sent += 1
+
+    rtc: Any = object.__new__(RtcConnection)
+    rtc._channel, ended = Channel(), []
+    rtc.on_close = lambda: ended.append(True)
+    rtc.send("x")
+    assert (rtc._channel.sent, ended) == (1, [])
+    rtc._channel.bufferedAmount += 1
+    rtc.send("x")
+    assert (rtc._channel.sent, ended) == (1, [True])
+
+
+def test_failures_and_invitations_of_ten_thousand_runtimes_are_remembered_and_no_more() -> None:
+    quarantine, invitations = Quarantine(), Invitations()
+    for number in range(10_001):
+        quarantine.failed(f"runtime://d/{number}", 0.0)
+        invitations.is_too_many(f"runtime://d/{number}", 0, 0.0)
+    assert quarantine.until("runtime://d/0") == 0 and quarantine.until("runtime://d/1") == 30
+    assert len(quarantine._failures) == len(invitations._came) == 10_000

@@ -1,0 +1,53 @@
+"""Two tabs of one runtime URL, and a registry that tells no handler: cases P29 and P14."""
+
+from __future__ import annotations
+
+import pytest
+
+from msgnode.runtime.python import Runtime, Settings
+from msgnode.runtime.python.p2p.link import Way
+from msgnode.runtime.python.p2p.settings import P2PSettings, P2PTimers
+from tests.node import Node
+
+from .p2p_talkers import Talker, connect, on_loopback, talkers  # noqa: F401 (a fixture for all)
+from .test_p2p_found import hyperty
+
+pytestmark = [pytest.mark.any_server, pytest.mark.xdist_group("p2p")]
+
+PATIENT = P2PTimers(answer=30.0, set_up=60.0, fence=30.0, resume=30.0, ping=20.0, dead=60.0)
+P2P = P2PSettings(timers=PATIENT)
+
+
+async def test_case_p29_two_tabs_have_a_channel_each_and_answers_return_to_who_asked(
+    node: Node,
+) -> None:
+    async with talkers(node, P2P, P2P) as (tab, bob):
+        await connect(tab, bob)
+        catalogues = {"localhost": f"http://127.0.0.1:{node.port}"}
+        chosen = Settings("localhost", catalogues=catalogues, p2p=P2P)
+        async with Runtime(chosen, url=tab.runtime.url) as runtime:
+            assert await runtime.log_in() == "live"
+            other = Talker(runtime)
+            assert other.runtime.url == tab.runtime.url
+            await connect(other, bob)
+            assert tab.way_to(bob) is Way.CHANNEL
+            live = [each for each in bob.p2p.connections if each.state == "live"]
+            assert len(live) == 2 and {each.runtime for each in live} == {tab.runtime.url}
+            for number in range(10):
+                for one, value in ((tab, number), (other, 100 + number)):
+                    answer = await one.ask(bob, value)
+                    assert answer["value"] == value and "/p2prequester/" in answer["cameBy"]
+            bob.say(tab, 7)  # what is no answer goes to the one that came last
+            await other.until(lambda: other.numbers == [7])
+            assert tab.numbers == []
+        assert (await tab.ask(bob, 8))["value"] == 8 and tab.way_to(bob) is Way.CHANNEL
+
+
+async def test_case_p14_where_the_registry_tells_no_handler_nobody_is_dialled(node: Node) -> None:
+    async with talkers(node, P2P, P2P) as (alice, bob):
+        url = await hyperty(bob, is_told=False)
+        for number in range(3):
+            message = {"type": "create", "from": alice.url, "to": url}
+            answer = await alice.runtime.bus.request({**message, "body": {"p2p": True}}, 60)
+            assert "/protostub/" in answer["body"]["cameBy"], number
+        assert not alice.states and not alice.p2p.peers and not bob.by_channel
