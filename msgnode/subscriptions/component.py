@@ -65,7 +65,6 @@ class SubscriptionComponent(Component):
         self._pending: dict[str, dict[str, Future[Body]]] = {}  # the same, not committed yet
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
-        """Subscribe to addresses, or end that. Raises NodeError."""
         match message.type:
             case "subscribe":
                 return self._subscribe(message.fields(), caller)
@@ -74,7 +73,6 @@ class SubscriptionComponent(Component):
         raise BadMessage("The subscription manager takes subscribe and unsubscribe.")
 
     def addresses_of(self, message: Message) -> list[str]:
-        """The addresses a message is about whose holders must be known; none if it is malformed."""
         with suppress(BadMessage):  # the answer says so
             body = message.fields()
             asked = rules.wanted(body, self._max_per_session)
