@@ -90,9 +90,15 @@ class Fails:
 
 @pytest.mark.parametrize("to", [TWO, [TWO, ONE]])
 @pytest.mark.parametrize("direction", [Direction.IN, Direction.OUT])
-def test_a_fault_of_the_node_is_answered_500_and_noted(to: Any, direction: Direction) -> None:
+def test_a_fault_of_the_node_is_answered_500_and_noted(
+    to: Any, direction: Direction, caplog: pytest.LogCaptureFixture
+) -> None:
     scene = Scene(enforcer=Fails(direction))
     scene.say(to=to)
+    assert caplog.records
+    for line in caplog.records:
+        assert line.exc_info is not None
+        assert str(line.exc_info[1]) == "broken"
     assert [each["body"]["code"] for each in scene.caller.answers] == [500] * len(
         scene.recorder.rows
     )
