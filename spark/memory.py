@@ -23,6 +23,7 @@ class Peak:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def mb(self) -> int:
+        """The peak so far, in MiB."""
         self._look()
         return self._bytes // 1024**2
 

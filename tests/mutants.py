@@ -4,16 +4,15 @@ mutmut (its settings are in pyproject.toml) changes the bus, the rules of sessio
 engine in one small way at a time and runs the fast tests that reach the place. A mutant that no
 test kills is listed, with its change, unless `survivors.toml` says why it may live. Results are
 kept in mutants/, so a run that was stopped goes on; a name such as `msgnode.bus.table.*` runs these
-anew. `--sample 200` runs so many, chosen at random, and says what that tells of all; what is left
-of it after `--seconds` is run by the next such command. The exit status is 1 if one was not run,
-fewer than 80 % were killed, or one survives without a reason.
+anew, and tells of these alone. `--sample 200` runs so many, chosen at random, and says what that
+tells of all; what is left of it after `--seconds` is run by the next such command. The exit status
+is 1 if one was not run, fewer than 80 % were killed, or one survives without a reason.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import re
 import signal
@@ -23,6 +22,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from math import sqrt
 from pathlib import Path
 
@@ -33,9 +33,6 @@ MADE = ROOT / "mutants"
 REASONS = Path(__file__).with_name("survivors.toml")
 WANTED = 0.8
 _NOT_RUN, _SURVIVED, _UNREACHED = {None, 2}, {0}, {5, 33}  # what mutmut keeps of each
-AT_IMPORT = re.compile(r"policies\.engine\.attributes\.x__(identity|body|runtime|node|looked_up)__")
-"""Mutants of what is called while a file is imported. mutmut imports everything once, before it
-changes anything, so each of these needs a process of its own."""
 
 
 @dataclass(frozen=True)
@@ -64,21 +61,23 @@ def main(words: list[str]) -> int:
     parser.add_argument("--sample", type=int, default=0, help="so many mutants, chosen at random")
     parser.add_argument("--seed", type=int, default=0, help="of that choice")
     parser.add_argument("--seconds", type=int, default=None, help="stop after so long")
+    parser.add_argument("--processes", type=int, default=1, help="how many are tried at once")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args(words)
-    names, chosen = options.names, None
+    names: list[str] = options.names
+    chosen: set[str] | None = None
     if options.sample:
         chosen = sample(options.sample, options.seed)
         fates = {name: fate for _, found in kept() for name, fate in found.items()}
         names = sorted(name for name in chosen if fates[name] in _NOT_RUN)
-    if (names or chosen is None) and mutmut(*names, seconds=options.seconds):
+    if (names or chosen is None) and mutmut(
+        *names, seconds=options.seconds, processes=options.processes
+    ):
         return 1
+    if options.names:
+        chosen = {name for name in every_name() if any(fnmatch(name, each) for each in names)}
     numbers, survivors = results(chosen)
     reasons = list(read_reasons())
-    found, survivors = survivors, try_from_the_start(survivors)
-    for each in set(found) - set(survivors):
-        numbers[each.file, "survived"] -= 1
-        numbers[each.file, "killed"] += 1
     open_ones = [each for each in survivors if not any(why.covers(each) for why in reasons)]
     for each in open_ones:
         print(f"\n{each.name}\n{each.change}")
@@ -90,39 +89,15 @@ def main(words: list[str]) -> int:
         print(f"{file}: {dead} of {dead + alive} killed, {numbers[file, 'not run']} not run")
     low, high = interval(killed, total)
     print(f"{killed} of {total} killed, {len(open_ones)} survivors without a reason")
-    if chosen is not None:
+    if options.sample:
         print(f"of all mutants {low:.0%} to {high:.0%} (19 times out of 20)")
-    enough = killed >= WANTED * total and not open_ones
-    return 0 if total and enough and (options.names or not waiting) else 1
+    enough = total and killed >= WANTED * total
+    return 0 if enough and not open_ones and not waiting else 1
 
 
-def try_from_the_start(survivors: list[Survivor]) -> list[Survivor]:
-    """Those that live although the tests of their package began with the change in place."""
-    return [
-        each for each in survivors if not AT_IMPORT.match(each.name) or lives_from_the_start(each)
-    ]
-
-
-def lives_from_the_start(survivor: Survivor) -> bool:
-    """Whether no test of its package fails in a process that begins with the change in place."""
-    tests = Path("tests") / survivor.file.partition("/")[0]
-    run = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", str(tests)),
-            *("-m", "not long and not django_db"),
-        ],
-        cwd=MADE,
-        env={**os.environ, "MUTANT_UNDER_TEST": survivor.name},
-        capture_output=True,
-        check=False,
-        timeout=600,
-    )
-    return run.returncode != 1  # tests failed; anything else says nothing of the change
-
-
-def mutmut(*names: str, seconds: float | None = None) -> int:
+def mutmut(*names: str, seconds: float | None = None, processes: int = 1) -> int:
     """Run mutmut for these mutants, or all, for so long at most; the exit status."""
-    program = [sys.executable, "-m", "mutmut", "run", "--max-children", "1", *names]
+    program = [sys.executable, "-m", "mutmut", "run", "--max-children", str(processes), *names]
     with subprocess.Popen(program, cwd=ROOT) as run:
         try:
             return run.wait(seconds)
@@ -135,7 +110,7 @@ def mutmut(*names: str, seconds: float | None = None) -> int:
 def sample(number: int, seed: int) -> set[str]:
     """Names of mutants chosen at random, each as likely as every other."""
     mutmut("none of them")  # it makes the mutants before it finds that nothing is to be done
-    names = sorted(name for _, fates in kept() for name in fates)
+    names = sorted(every_name())
     return set(random.Random(seed).sample(names, min(number, len(names))))
 
 
@@ -159,6 +134,12 @@ def kept() -> Iterator[tuple[str, dict[str, int | None]]]:
     for found in sorted(MADE.rglob("*.meta")):
         file = str(found.relative_to(MADE)).removesuffix(".meta")
         yield file, json.loads(found.read_text())["exit_code_by_key"]
+
+
+def every_name() -> Iterator[str]:
+    """The names of all mutants."""
+    for _, fates in kept():
+        yield from fates
 
 
 def results(chosen: set[str] | None = None) -> tuple[Counter[tuple[str, str]], list[Survivor]]:

@@ -1,4 +1,4 @@
-"""The house as it is drawn: the page shows the imports there are, and none goes in a circle."""
+"""The packages as they are drawn: the page shows the imports there are, none goes in a circle."""
 
 from __future__ import annotations
 

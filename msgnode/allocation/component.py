@@ -61,6 +61,7 @@ class AllocationComponent(Component):
         self._held: dict[str, Holdings] = {}  # session id -> its addresses
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
+        """Allocate addresses, or free them. Raises NodeError."""
         match message.type:
             case "create":
                 return self._create(message.fields(), caller)
@@ -69,6 +70,7 @@ class AllocationComponent(Component):
         raise BadMessage("Address allocation takes create and delete.")
 
     def revoke(self, message: Message, body: Body, caller: Listener) -> None:
+        """Free what an answer names that did not reach its session."""
         if message.type == "create":
             self._release(body.get("value", {}).get("allocated", []), caller)
 

@@ -54,6 +54,7 @@ class AllocationStore:
     def allocated(
         self, session: Listener, scheme: str, key: str, addresses: Sequence[str], result: Any
     ) -> Future[Any]:
+        """Store addresses that a session was given; `result` is what the future comes to."""
         id_ = uuid.UUID(session.id)
         rows = [
             models.Allocation(
@@ -64,6 +65,7 @@ class AllocationStore:
         return self._writer.submit(Create(rows), result=result)
 
     def released(self, session: Listener, addresses: Sequence[str], result: Any) -> Future[Any]:
+        """Delete the rows of a session's addresses; `result` is what the future comes to."""
         gone = Delete(models.Allocation, uuid.UUID(session.id), addresses)
         return self._writer.submit(gone, result=result)
 

@@ -99,7 +99,7 @@ def find_holders(
         if owner is not None and owner.is_here:
             continue
         if table.peers:
-            peer = table.peers.get(addresses.parse(to).home, "")
+            peer = table.peers.get(addresses.parse(to).home)
             if peer and not holders.hears(peer):
                 missing.append(peer)  # its session may be another worker's
         component = components.find(to)

@@ -64,13 +64,16 @@ class AnsweringLink(ABC):
         self._waiting: dict[RequestKey, list[asyncio.Future[Message]]] = {}
 
     @abstractmethod
-    def write(self, frame: bytes) -> None: ...
+    def write(self, frame: bytes) -> None:
+        """Give the device a frame."""
 
     @abstractmethod
-    def close(self, code: int, reason: str) -> None: ...
+    def close(self, code: int, reason: str) -> None:
+        """End the link; `code` is that of a WebSocket."""
 
     @abstractmethod
-    def drop(self) -> None: ...
+    def drop(self) -> None:
+        """End the link of a device that is too slow, with what it has not read."""
 
     def ping(self, answered: Callable[[], None]) -> bool:
         """A device is asked nothing: how long it may be silent is a rule of its own."""

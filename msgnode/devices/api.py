@@ -82,6 +82,7 @@ class DeviceApi:
         self.answer = self._router.answer
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request; a failure ends only this one."""
         exchange = Exchange(scope, receive, send, self._bodies)
         try:
             try:

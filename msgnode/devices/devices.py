@@ -51,6 +51,7 @@ class Device:
 
     @property
     def link(self) -> DeviceLink:
+        """What its frames are written to."""
         return self.connection.link
 
     @property

@@ -78,6 +78,7 @@ class Downstream:
 
     @property
     def has_news(self) -> bool:
+        """Whether there is something to say now."""
         buffer = self._device.buffer
         return buffer.has_unsent or buffer.has_gap or self.closed is not None
 
@@ -117,6 +118,7 @@ class StreamClient:
 
     @property
     def is_gone(self) -> bool:
+        """Whether the client has gone, or has not read for too long."""
         return self._is_stalled or self.gone.done()
 
     async def write(self, text: bytes) -> None:

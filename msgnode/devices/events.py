@@ -85,6 +85,7 @@ class EventBuffer:
 
     @property
     def has_unsent(self) -> bool:
+        """Whether an event waits to be sent."""
         return self._next < self._first + len(self._events)
 
     @property

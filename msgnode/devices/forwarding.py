@@ -146,6 +146,7 @@ class Collected:
 
     @property
     def answer(self) -> Answer:
+        """What the exchange was answered."""
         return Answer(self.status, self.headers, self.body)
 
     async def _receive(self) -> dict[str, Any]:

@@ -26,6 +26,7 @@ class DeviceLink(AnsweringLink):
         self._high_water = high_water
 
     def write(self, frame: bytes) -> None:
+        """Add a frame to the buffer, or give it to the request it answers."""
         if self._is_taken(frame):
             return
         self.buffer.append(frame)
@@ -35,10 +36,12 @@ class DeviceLink(AnsweringLink):
             self.on_pause()
 
     def close(self, code: int, reason: str) -> None:
+        """End the link; what is buffered can still be read."""
         if self._note_closed(code, reason):
             self.on_news()
 
     def drop(self) -> None:
+        """End the link, with what is buffered."""
         self.buffer.give_up()
         self.close(CloseCode.TOO_SLOW, "too slow: messages were lost")
 

@@ -56,6 +56,7 @@ class DeviceSessions:
         return listener
 
     def is_source_banned(self, source: str) -> bool:
+        """Whether requests from this network address are refused."""
         return self._sessions.is_source_banned(source)
 
     async def open(self, runtime_url: str, proof: str, source: str) -> SessionKey:

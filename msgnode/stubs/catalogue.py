@@ -63,10 +63,12 @@ class ServedStub:
 
     @property
     def is_idp_proxy(self) -> bool:
+        """Whether it is the proxy of the node's identity provider."""
         return self.kind == "IDP_PROXY"
 
     @cached_property
     def source(self) -> str:
+        """Its script, with its base in the place of the import."""
         text = self.path.read_text(encoding="utf-8")
         if self.base is None:
             return text
@@ -74,18 +76,22 @@ class ServedStub:
 
     @property
     def base_source(self) -> str:
+        """The file its import names, or nothing."""
         return "" if self.base is None else self.base.read_text(encoding="utf-8")
 
     @property
     def needs_websocket(self) -> bool:
+        """Whether it connects to the node's WebSocket endpoint."""
         return self.endpoint == "ws"
 
     @cached_property
     def digest(self) -> bytes:
+        """SHA-256 of its script."""
         return hashlib.sha256(self.source.encode()).digest()
 
     @property
     def version(self) -> str:
+        """The node's release, and the beginning of the script's digest."""
         return f"{RELEASE}+{self.digest.hex()[:12]}"
 
     @property

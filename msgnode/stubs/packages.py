@@ -38,6 +38,7 @@ class ServedPackage:
 
     @cached_property
     def content(self) -> bytes:
+        """Its bytes, made when they are first asked for."""
         return self.build()
 
     def descriptor(self) -> dict[str, Any]:

@@ -46,6 +46,7 @@ class CatalogueView(View):
     http_method_names = ["get", "head", "post", "options"]
 
     def get(self, request: HttpRequest, kind: str, rest: str = "") -> HttpResponse:
+        """An entry of the catalogue, or one of its parts; 304 if the client has it."""
         response = self._found(request, kind, rest)
         if response.status_code == HTTPStatus.OK:
             etag = f'"{hashlib.sha256(response.content).hexdigest()[:32]}"'
@@ -55,6 +56,7 @@ class CatalogueView(View):
         return _readable(response)
 
     def post(self, request: HttpRequest, kind: str, rest: str = "") -> HttpResponse:
+        """The stub that runs under the constraints in the body."""
         try:
             constraints = json.loads(request.body or b"{}")
         except (ValueError, RecursionError):
@@ -72,6 +74,7 @@ class CatalogueView(View):
         return _readable(JsonResponse(_descriptor(request, stub)))
 
     def options(self, request: HttpRequest, kind: str, rest: str = "") -> HttpResponse:
+        """What a page of another origin may ask."""
         response = HttpResponse(status=HTTPStatus.NO_CONTENT)
         response["Allow"] = response["Access-Control-Allow-Methods"] = "GET, HEAD, POST, OPTIONS"
         response["Access-Control-Allow-Headers"] = "Content-Type, If-None-Match"

@@ -23,6 +23,7 @@ class BodyLimit:
         self._at_most = at_most
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """Pass a request on, with its body bounded."""
         said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if said.isdigit() and int(said) > self._at_most:
             await self._refuse(send)

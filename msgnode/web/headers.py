@@ -31,6 +31,7 @@ class HeadersMiddleware(CSPMiddleware):
     def get_policy_parts(
         self, request: HttpRequest, response: HttpResponseBase, report_only: bool = False
     ) -> PolicyParts:
+        """The Content-Security-Policy, with the exceptions of the path."""
         parts = super().get_policy_parts(request, response, report_only)
         if not report_only:
             exceptions = _exceptions(request)
@@ -40,6 +41,7 @@ class HeadersMiddleware(CSPMiddleware):
     def process_response(
         self, request: HttpRequest, response: HttpResponseBase
     ) -> HttpResponseBase:
+        """Set what a response does not set itself."""
         response.setdefault("Permissions-Policy", _PERMISSIONS)
         if request.path_info == _SANDBOX_PAGE:
             for name, value in _SANDBOX_HEADERS.items():

@@ -27,6 +27,7 @@ class BehindProxies:
         self._proxies = proxies
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """Pass a request on, with the client that the proxies name."""
         if scope["type"] in ("http", "websocket"):
             self._settle(scope)
         await self._application(scope, receive, send)

@@ -29,6 +29,7 @@ from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.workers import membership_store
 from msgnode.workers.counter_sync import CounterSync
 from msgnode.workers.directory_entries import DirectoryEntries
+from msgnode.workers.ended_workers import EndedWorkers
 from msgnode.workers.failover import Failover
 from msgnode.workers.handover import Handover
 from msgnode.workers.homes import Homes
@@ -80,13 +81,8 @@ class Cluster:
     ) -> None:
         self.state = membership_store.STARTING
         self.transport = transport
-        self.names = OwnNames(
-            directory,
-            table,
-            transport,
-            lambda epoch: self.failover.is_retired(epoch),
-            lambda epoch: self.failover.is_dead(epoch),
-        )
+        ended = EndedWorkers(transport.me.epoch, transport.peers)
+        self.names = OwnNames(directory, table, transport, ended.is_retired, ended.is_dead)
         self.interest = Interest(directory, table, transport, self.names)
         self.replicator = TableReplicator(table, transport, self, self.names, self.interest)
         moving = MovingSessions(
@@ -105,6 +101,7 @@ class Cluster:
         self.failover = Failover(
             transport,
             lease,
+            ended,
             self.names,
             self.replicator,
             moving,
@@ -131,7 +128,7 @@ class Cluster:
             self.names,
             self.interest,
             self.knows_all,
-            self.failover.is_retired,
+            ended.is_retired,
         )
         self.entries.on_back = self.homes.forget_unknown
         transport.may_serve = lambda: lease.is_held

@@ -25,6 +25,7 @@ from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers import membership_store
+from msgnode.workers.ended_workers import EndedWorkers
 from msgnode.workers.lease import Lease, margin_of, now
 from msgnode.workers.moving_sessions import MovingSessions
 from msgnode.workers.own_names import OwnNames
@@ -50,6 +51,7 @@ class Failover:
         self,
         transport: PeerTransport,
         lease: Lease,
+        ended: EndedWorkers,
         names: OwnNames,
         replicator: TableReplicator,
         moving: MovingSessions,
@@ -62,6 +64,7 @@ class Failover:
         self._me = transport.me
         self._transport = transport
         self._lease = lease
+        self._ended = ended
         self._timeout = transport.timeout
         self._names = names
         self._replicator = replicator
@@ -71,8 +74,6 @@ class Failover:
         self._raise_alarm = raise_alarm
         self._unseen: dict[str, tuple[Any, float]] = {}  # epoch -> the end of its lease, since when
         self._failed = 0  # renewals of our own
-        self._registered: set[str] = set()  # epochs of others, by the database
-        self._dead: set[str] = set()
         self._takeovers: set[asyncio.Task[None]] = set()
 
     def register(self) -> list[models.Session]:
@@ -89,7 +90,7 @@ class Failover:
                 membership_store.retire(worker.epoch)
             elif not membership_store.retire_expired(worker.epoch, margin_of(self._lease.seconds)):
                 self.expected.add(worker.epoch)
-        self._registered = set(self.expected)
+        self._ended.registered = set(self.expected)
         taken = self._store.take_over(None)
         return [row for rows in taken for row in rows]
 
@@ -102,16 +103,6 @@ class Failover:
         for task in self._takeovers:
             task.cancel()
         return [*self._takeovers]
-
-    def is_retired(self, epoch: str) -> bool:
-        """Whether a worker has ended and what it had was taken."""
-        # One that comes is known as a peer before it takes sessions.
-        heard_of = self._transport.peers.keys() | {self._me.epoch}
-        return epoch not in heard_of | self._registered | self._dead
-
-    def is_dead(self, epoch: str) -> bool:
-        """Whether a worker has ended and what it had is being taken."""
-        return epoch in self._dead
 
     def has_died(self, peer: Peer) -> bool:
         """Whether it is certain that the process of a peer has ended."""
@@ -156,7 +147,7 @@ class Failover:
             self._failed = self._lease.failed
             self._unseen.clear()
         registered = {row.epoch: row for row in rows}
-        self._registered = set(registered)
+        self._ended.registered = set(registered)
         self.ready = {row.epoch for row in rows if row.state == membership_store.READY}
         self.expected.intersection_update(registered)
         for epoch in heard_of - registered.keys():
@@ -180,9 +171,9 @@ class Failover:
 
     def _handle_dead(self, epoch: str) -> None:
         """A worker has ended: take what it had, then forget it."""
-        if epoch in self._dead:
+        if epoch in self._ended.dead:
             return
-        self._dead.add(epoch)
+        self._ended.dead.add(epoch)
         peer = self._transport.peers.get(epoch)
         if peer is not None:
             self._transport.forget(peer)
@@ -207,7 +198,7 @@ class Failover:
         await asyncio.sleep(self._timeout)  # the others say what they took meanwhile
         if peer is not None:
             self._replicator.copies.forget(peer)
-        self._dead.discard(epoch)
+        self._ended.dead.discard(epoch)
 
     async def take_over(self, epochs: list[str] | None, ids: list[str]) -> None:
         """Take sessions from the database, some at a time.

@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgnode.core import addresses, json_text
@@ -182,22 +183,16 @@ def _user_domain(facts: Facts) -> str | None:
     return (domain if at else identity.idp_domain or identity.username).lower()
 
 
-def _identity(name: str) -> Callable[[Facts], Any]:
-    def read(facts: Facts) -> Any:
-        identity = facts.speaker.identity
-        return (getattr(identity, name) or None) if identity is not None else None
-
-    return read
+def _identity(name: str, facts: Facts) -> Any:
+    identity = facts.speaker.identity
+    return (getattr(identity, name) or None) if identity is not None else None
 
 
-def _body(*path: str) -> Callable[[Facts], Any]:
-    def read(facts: Facts) -> Any:
-        value: Any = facts.message.fields()
-        for key in path:
-            value = value.get(key) if value.__class__ is dict else None
-        return value
-
-    return read
+def _body(path: tuple[str, ...], facts: Facts) -> Any:
+    value: Any = facts.message.fields()
+    for key in path:
+        value = value.get(key) if value.__class__ is dict else None
+    return value
 
 
 def _subscribe_to(facts: Facts) -> Any:
@@ -214,20 +209,17 @@ def _subscribe_to(facts: Facts) -> Any:
     return named
 
 
-def _runtime(end: str, name: str) -> Callable[[Facts], Any]:
-    def read(facts: Facts) -> Any:
-        if end == "to":
-            text = facts.to
-        else:
-            text = facts.message.sender
-            if facts.speaker.runtime_url:
-                return facts.speaker.runtime_url
-        address = addresses.parse(text)
-        if address.scheme in addresses.RUNTIME_SCHEMES:
-            return f"{address.scheme}://{address.domain}/{_first(address.path)}"
-        return facts.surroundings.look_up(name, facts)
-
-    return read
+def _runtime(end: str, name: str, facts: Facts) -> Any:
+    if end == "to":
+        text = facts.to
+    else:
+        text = facts.message.sender
+        if facts.speaker.runtime_url:
+            return facts.speaker.runtime_url
+    address = addresses.parse(text)
+    if address.scheme in addresses.RUNTIME_SCHEMES:
+        return f"{address.scheme}://{address.domain}/{_first(address.path)}"
+    return facts.surroundings.look_up(name, facts)
 
 
 def _id(facts: Facts) -> Any:
@@ -246,18 +238,18 @@ def _seconds(facts: Facts) -> int:
     return now.hour * 3600 + now.minute * 60 + now.second
 
 
-def _node(name: str) -> Callable[[Facts], Any]:
-    return lambda facts: facts.surroundings.node.get(name)
+def _node(name: str, facts: Facts) -> Any:
+    return facts.surroundings.node.get(name)
 
 
-def _looked_up(name: str) -> Callable[[Facts], Any]:
-    return lambda facts: facts.surroundings.look_up(name, facts)
+def _looked_up(name: str, facts: Facts) -> Any:
+    return facts.surroundings.look_up(name, facts)
 
 
 def _open_name(name: str, facts: Facts) -> Any:
     """An attribute whose name is open: body.<field>, rate.<key>.<window>, sumOf a b."""
     if name.startswith("body."):
-        return _body(*name.split(".")[1:])(facts)
+        return _body(tuple(name.split(".")[1:]), facts)
     if name.startswith("sumOf "):
         total = sum(facts["#" + term] for term in name.split()[1:])
         return None if total != total else total
@@ -282,41 +274,41 @@ READERS: dict[str, Callable[[Facts], Any]] = {
     "srcHyperty": lambda f: _hyperty(f.message.sender),
     "dstHyperty": lambda f: _hyperty(f.to),
     "hyperty": lambda f: _hyperty(f.to),
-    "resource": _body("resource"),
-    "resourceType": _body("value", "resourceType"),
-    "subscription": _body("subscriber"),
+    "resource": partial(_body, ("resource",)),
+    "resourceType": partial(_body, ("value", "resourceType")),
+    "subscription": partial(_body, ("subscriber",)),
     "subscribeTo": _subscribe_to,
-    "bodyValue": _body("value"),
-    "valueNumber": _body("value", "number"),
-    "valueAllocated": _body("value", "allocated"),
-    "valueExpires": _body("value", "expires"),
-    "valueResources": _body("value", "resources"),
-    "valueUser": _body("value", "user"),
-    "valueDescriptor": _body("value", "descriptor"),
-    "srcUsername": _identity("username"),
-    "srcIDP": _identity("issuer"),
+    "bodyValue": partial(_body, ("value",)),
+    "valueNumber": partial(_body, ("value", "number")),
+    "valueAllocated": partial(_body, ("value", "allocated")),
+    "valueExpires": partial(_body, ("value", "expires")),
+    "valueResources": partial(_body, ("value", "resources")),
+    "valueUser": partial(_body, ("value", "user")),
+    "valueDescriptor": partial(_body, ("value", "descriptor")),
+    "srcUsername": partial(_identity, "username"),
+    "srcIDP": partial(_identity, "issuer"),
     "srcIDPDomain": _user_domain,
-    "srcGroups": _identity("groups"),
+    "srcGroups": partial(_identity, "groups"),
     "srcSession": lambda f: f.speaker.session_id or None,
     "srcAddress": lambda f: f.speaker.remote_address or None,
     "srcOrigin": lambda f: f.speaker.origin.value,
     "peer": lambda f: f.speaker.peer or f.surroundings.look_up("peer", f),
     "hops": lambda f: 1 if f.speaker.peer else 0,
-    "srcRuntime": _runtime("from", "srcRuntime"),
-    "dstRuntime": _runtime("to", "dstRuntime"),
-    "dstUsername": _looked_up("dstUsername"),
-    "userRegistries": _looked_up("userRegistries"),
-    "addrAllastMin": _looked_up("addrAllastMin"),
+    "srcRuntime": partial(_runtime, "from", "srcRuntime"),
+    "dstRuntime": partial(_runtime, "to", "dstRuntime"),
+    "dstUsername": partial(_looked_up, "dstUsername"),
+    "userRegistries": partial(_looked_up, "userRegistries"),
+    "addrAllastMin": partial(_looked_up, "addrAllastMin"),
     "time": lambda f: _clock(f).strftime("%H:%M:%S"),
     "date": lambda f: _clock(f).date().isoformat(),
     "weekday": lambda f: WEEKDAYS[_clock(f).weekday()],
     "#time": _seconds,
     "#date": lambda f: _clock(f).toordinal(),
     "#weekday": lambda f: _clock(f).weekday(),
-    "domain": _node("domain"),
-    "domainRegistry": _node("domainRegistry"),
-    "port": _node("port"),
-    "useSSL": _node("useSSL"),
+    "domain": partial(_node, "domain"),
+    "domainRegistry": partial(_node, "domainRegistry"),
+    "port": partial(_node, "port"),
+    "useSSL": partial(_node, "useSSL"),
 }
 
 _PLAIN = frozenset({Kind.TEXT, Kind.FOLDED, Kind.TIME, Kind.DATE, Kind.WEEKDAY})

@@ -122,7 +122,7 @@ def _compile_test(test: Test) -> Check:
     if test.reference is not None:
         return _referring(test)
     if operator in ("moreThan", "lessThan", "between"):
-        return _ordered("#" + name, test.attribute.kind, operator, values)
+        return _ordered("#" + name, operator, values)
     key = text_key(test.attribute)
     if operator == "contains":
         return _contains(key, values)
@@ -157,7 +157,7 @@ def _among(key: str, wanted: frozenset[str]) -> Check:
     return check
 
 
-def _ordered(key: str, kind: Kind, operator: str, values: tuple[Any, ...]) -> Check:
+def _ordered(key: str, operator: str, values: tuple[Any, ...]) -> Check:
     if not values:
         return lambda facts: False
     if operator == "moreThan":

@@ -63,6 +63,7 @@ class Ledger:
         self._files: dict[str, dict[str, Entry]] = {}
 
     def entry(self, start: datetime) -> Entry | None:
+        """The entry that begins at `start`, if there is one."""
         return self._file(f"{start:{self.tier.file}}").get(f"{start:{self.tier.key}}")
 
     def entries(self, start: datetime, end: datetime) -> dict[datetime, Entry]:
@@ -76,6 +77,7 @@ class Ledger:
         return found
 
     def enter(self, entries: Mapping[datetime, Entry]) -> None:
+        """Write entries, each by its beginning, in the place of those that were there."""
         for name in sorted({f"{start:{self.tier.file}}" for start in entries}):
             self._files.pop(name, None)  # another run may have entered something meanwhile
             known = self._file(name) | {
@@ -88,6 +90,7 @@ class Ledger:
             self._files[name] = known
 
     def tables_of(self, run: str, table: str) -> str:
+        """Where a run wrote this table."""
         return self.storage.at("runs", run, table)
 
     def _file(self, name: str) -> dict[str, Entry]:

@@ -34,6 +34,7 @@ class Storage:
         self.is_object_store = is_object_store(self.seen)
 
     def at(self, *parts: str) -> str:
+        """The path of a file below the root."""
         return "/".join((self.root, *parts))
 
     def files(self, folder: str, *, all_below: bool = False) -> list[File]:
@@ -50,13 +51,16 @@ class Storage:
         )
 
     def exists(self, path: str) -> bool:
+        """Whether a file or a folder has this path."""
         return self._kind(path) != fs.FileType.NotFound
 
     def read(self, path: str) -> str:
+        """The text of a file. Raises FileNotFoundError."""
         with self.seen.open_input_file(self.seen_at(path)) as stream:
             return str(stream.read(), "utf-8")
 
     def replace(self, path: str, text: str) -> None:
+        """Write a file whole, in the place of the one that was there."""
         folder, _, name = path.rpartition("/")
         temporary = path if self.is_object_store else f"{folder}/_{name}.tmp"
         if not self.is_object_store:

@@ -119,9 +119,15 @@ async def test_a_refusal_is_counted_with_its_reason() -> None:
     assert scene.caller.answers[0]["body"]["code"] == 409
 
 
-async def test_a_fault_is_counted_with_what_it_was_and_told_as_a_fault_alone() -> None:
-    scene = Scene(RuntimeError("y" * 600))
+async def test_a_fault_is_counted_with_what_it_was_and_told_as_a_fault_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fault = RuntimeError("y" * 600)
+    scene = Scene(fault)
     assert scene.ask() == 500
+    (line,) = caplog.records
+    assert line.exc_info is not None
+    assert (line.exc_info[1], line.__dict__["component"]) == (fault, scene.component.name)
     answered, failed, error = scene.counts
     assert (answered, failed, len(error)) == (0, 1, 500)
     assert error.startswith("RuntimeError('yyy")

@@ -82,6 +82,29 @@ def test_only_the_sender_himself_is_given_his_token() -> None:
     assert (listener.frames, sender.frames) == ([WITHOUT], [WITH_TOKEN])
 
 
+def test_a_token_written_with_escapes_is_cut_out_as_well() -> None:
+    sender, listener = FakeSession(ONE, TOKEN), FakeSession(TWO)
+    written = TOKEN[:-1] + f"\\u{ord(TOKEN[-1]):04x}"
+    escaped = WITH_TOKEN.replace(TOKEN.encode(), written.encode())
+    assert TOKEN.encode() not in escaped
+    hand_over(escaped, (listener,), sender, FakeCaller(sender))
+    assert listener.frames == [WITHOUT]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_log_says_why_a_listener_failed(
+    number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(FAULTS, "_logged_at", {})
+    sender = FakeSession(ONE)
+    listeners = (Broken(TWO), FakeSession(TWO))[:number]
+    hand_over(WITHOUT, listeners, sender, FakeCaller(sender))
+    (line,) = caplog.records
+    assert line.getMessage() == "A failure was kept to one listener."
+    assert line.exc_info is not None
+    assert str(line.exc_info[1]) == "it is broken"
+
+
 def test_the_way_back_goes_beside_the_request_to_one_and_to_several() -> None:
     sender, listeners = FakeSession(ONE), (Listening(TWO), Listening(TWO))
     hand_over(WITHOUT, listeners[:1], sender, FakeCaller(sender), PATH)

@@ -73,6 +73,16 @@ def test_of_two_that_have_as_many_the_one_that_has_had_them_longer_loses() -> No
     assert not owners.allow("comm://d/m1", speaker(ALICE))
 
 
+def test_who_had_more_in_between_has_as_many_as_another_only_from_then_on() -> None:
+    owners = LastOwnerCache(2)
+    owners.note(["comm://d/a1"], ALICE)
+    owners.note(["comm://d/m1"], MALLORY)
+    owners.note(["comm://d/a2"], ALICE)  # too many: hers that was first goes, one is left to each
+    owners.note(["comm://d/e1"], ("https://issuer", "eve"))
+    assert owners.allow("comm://d/m1", speaker(ALICE))
+    assert not owners.allow("comm://d/a2", speaker(MALLORY))
+
+
 def test_after_all_are_forgotten_it_begins_anew() -> None:
     owners = LastOwnerCache(2)
     owners.note(["comm://d/1", "comm://d/2"], ALICE)

@@ -53,6 +53,7 @@ def test_listeners_of_one_address_cost_one_set_for_all_requests() -> None:
     requests.add("a", b"0", "another", 0.0)
     assert "another" not in group
     assert requests.was_asked("a", "0", "another", 0.0)
+    assert requests.was_asked("a", "0", "s7", 0.0)
     assert not requests.was_asked("a", "1", "another", 0.0)
 
 
@@ -121,6 +122,19 @@ def test_a_group_that_was_asked_goes_along_to_another_worker() -> None:
     assert not moved.was_asked("a", "1", "s1", 100.0)
 
 
+def test_requests_to_one_each_count_one_each_with_another_worker() -> None:
+    limits = RequestLimits(seconds=10.0, capacity=10)
+    requests = OpenRequests(limits, 0.0)
+    for number in range(8):  # the sixth begins a new generation
+        requests.add("a", b"%d" % number, "bob", 0.0)
+    moved = OpenRequests.loaded(limits, *requests.dump(0.0), 0.0)
+    for number in (8, 9):
+        moved.add("a", b"%d" % number, "bob", 0.0)
+    assert moved.was_asked("a", "0", "bob", 0.0)
+    moved.add("a", b"10", "bob", 0.0)
+    assert not moved.was_asked("a", "0", "bob", 0.0)
+
+
 def test_what_is_asked_at_the_end_of_a_turn_is_open_for_all_of_the_next() -> None:
     """Turns are due by the clock: what was asked at the end of one is open for all of the next."""
     requests = OpenRequests(LIMITS, 0.0)
@@ -142,6 +156,7 @@ def test_a_turn_that_comes_late_is_followed_by_the_next_at_its_due_time() -> Non
     late.add("a", b"2", "bob", 20.0)  # a whole turn has passed: all is forgotten
     assert not late.was_asked("a", "1", "bob", 20.0)
     assert late.dump(20.0)[0] == 10.0
+    assert late.was_asked("a", "2", "bob", 39.9)
 
 
 def test_half_of_what_is_kept_is_forgotten_at_once() -> None:

@@ -43,6 +43,19 @@ def test_a_delivered_message_is_noted_whole_and_shown_to_who_watches() -> None:
     assert json.loads(scene.tapped[0][1]) == {"value": 1}
 
 
+@pytest.mark.parametrize(("auth_in", "auth_out"), [(0, 0), (0, 1), (1, 1), (1, 0)])
+def test_the_decision_noted_is_the_last_unless_only_the_first_authorised(
+    auth_in: int, auth_out: int
+) -> None:
+    decisions = {
+        name: Decision(Effect.PERMIT, passes=True, auth=bool(auth), deciding=("s", "p", name))
+        for name, auth in (("in", auth_in), ("out", auth_out))
+    }
+    scene = Scene(enforcer=FakeEnforcer(**decisions))
+    scene.say()
+    assert scene.row().rule == ("in" if auth_in and not auth_out else "out")
+
+
 def test_what_a_component_answers_is_noted_under_its_name() -> None:
     scene = Scene(FakeComponent({"code": 200}, "domain://fake.localhost"))
     scene.say(to="domain://fake.localhost")
@@ -77,9 +90,15 @@ class Fails:
 
 @pytest.mark.parametrize("to", [TWO, [TWO, ONE]])
 @pytest.mark.parametrize("direction", [Direction.IN, Direction.OUT])
-def test_a_fault_of_the_node_is_answered_500_and_noted(to: Any, direction: Direction) -> None:
+def test_a_fault_of_the_node_is_answered_500_and_noted(
+    to: Any, direction: Direction, caplog: pytest.LogCaptureFixture
+) -> None:
     scene = Scene(enforcer=Fails(direction))
     scene.say(to=to)
+    assert caplog.records
+    for line in caplog.records:
+        assert line.exc_info is not None
+        assert str(line.exc_info[1]) == "broken"
     assert [each["body"]["code"] for each in scene.caller.answers] == [500] * len(
         scene.recorder.rows
     )

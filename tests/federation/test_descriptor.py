@@ -80,7 +80,7 @@ _FIELDS = (
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=8),
         lambda inner: (
-            st.fixed_dictionaries({}, optional=dict.fromkeys(_FIELDS, inner))
+            st.dictionaries(st.sampled_from(_FIELDS), inner, max_size=len(_FIELDS))
             | st.lists(inner, max_size=3)
         ),
         max_leaves=20,

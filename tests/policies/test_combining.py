@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from msgnode.core.decision import Effect
 from policies.authoring.cases import facts_of, run_case
 from policies.engine.attributes import Untold
+from policies.engine.combining import Outcome, Siblings, combiner
 from policies.engine.documents import read_document
 from policies.engine.pdp import compile_sets
+from policies.engine.vocabulary import Algorithm
 
 BROKEN = {"msgFrom": {"moreThan": 5}}
 
@@ -169,3 +172,32 @@ def test_where_an_indexed_fact_is_not_known_every_rule_is_looked_at():
     assert found[0] == found[1]
     assert found[0].effect == "indeterminate"
     assert len(found[0].errors) == 5
+
+
+def combined(*outcomes, collect, losers):
+    """What block-overrides makes of children, and which of them it asked."""
+    asked = []
+
+    def child(number):
+        return lambda facts: asked.append(number) or outcomes[number]
+
+    children = [child(number) for number in range(len(outcomes))]
+    siblings = Siblings(children, ("S",), collect, losers)
+    decided = combiner(Algorithm.BLOCK_OVERRIDES, siblings)(facts_of({}), range(len(outcomes)))
+    return decided, asked
+
+
+def test_who_can_only_lose_is_not_asked_once_somebody_has_lost():
+    permits = [Outcome(Effect.PERMIT), Outcome(Effect.PERMIT)]
+    assert combined(*permits, collect=False, losers=1)[1] == [0]
+    assert combined(*permits, collect=False, losers=2)[1] == [0, 1]
+    assert combined(*permits, collect=True, losers=1)[1] == [0, 1]
+
+
+@pytest.mark.parametrize("effect", [Effect.DENY, Effect.PERMIT, Effect.NOT_APPLICABLE])
+@pytest.mark.parametrize("what", ["obligations", "advice", "errors"])
+def test_equal_decisions_bring_what_each_of_them_has(effect, what):
+    one, other = (Outcome(effect, **{what: (each,)}) for each in ("first", "second"))
+    decided, _ = combined(one, other, collect=True, losers=2)
+    assert getattr(decided, what) == ("first", "second")
+    assert decided.effect is effect

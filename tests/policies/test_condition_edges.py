@@ -43,6 +43,7 @@ def holds(raw: Any, **case: Any) -> bool:
     [
         ("2 5", (2, 3, 5), (1, 6)),
         (["2 5", "8 9"], (2, 5, 8, 9), (1, 6, 7, 10)),
+        (["2 2", "8 9"], (2, 8, 9), (1, 3, 7, 10)),
     ],
 )
 def test_an_interval_has_both_its_ends(
@@ -118,6 +119,24 @@ def test_of_an_attribute_with_several_values_one_that_is_meant_is_enough() -> No
         assert not holds(raw, msg={"body": {"resource": ["b"]}})
         assert not holds(raw, msg={"body": {"resource": []}})
         assert not holds(raw)
+
+
+def test_a_text_contains_its_parts_and_a_list_its_members() -> None:
+    for wanted in ("ab", ["ab"], ["x", "ab"]):
+        raw = {"resource": {"contains": wanted}}
+        assert holds(raw, msg={"body": {"resource": "cabd"}})
+        assert not holds(raw, msg={"body": {"resource": "acb"}})
+        assert holds(raw, msg={"body": {"resource": ["b", "ab"]}})
+        assert not holds(raw, msg={"body": {"resource": ["cabd"]}})
+        assert not holds(raw)
+
+
+@pytest.mark.parametrize("name", ["create", "CREATE", "Create"])
+def test_an_attribute_without_case_is_compared_with_another_whatever_its_case(name: str) -> None:
+    for other, expected in ((name, True), (name + "d", False)):
+        msg = {"type": "create", "body": {"name": other}}
+        assert holds({"actionType": {"equals": "<body.name>"}}, msg=msg) is expected
+        assert holds({"body.name": {"equals": "<actionType>"}}, msg=msg) is expected
 
 
 @pytest.mark.parametrize(

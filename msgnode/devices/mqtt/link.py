@@ -28,9 +28,11 @@ class BrokerLink(AnsweringLink):
 
     @property
     def has_frames(self) -> bool:
+        """Whether a frame waits to be published."""
         return bool(self._unsent)
 
     def write(self, frame: bytes) -> None:
+        """Add a frame, or give it to the request it answers."""
         if self._is_taken(frame):
             return
         self._unsent.append(frame)
@@ -41,9 +43,11 @@ class BrokerLink(AnsweringLink):
         self.on_frames()
 
     def close(self, code: int, reason: str) -> None:
+        """End the link."""
         self._note_closed(code, reason)
 
     def drop(self) -> None:
+        """End the link, with what was not published."""
         self._unsent.clear()
         self.close(CloseCode.TOO_SLOW, "too slow: messages were lost")
 

@@ -88,6 +88,7 @@ class BrokerSession:
 
     @property
     def is_open(self) -> bool:
+        """Whether it has a session of the node."""
         return self.connection is not None
 
     @property

@@ -37,6 +37,7 @@ class BrokerSessions:
         self._settings = connection_settings
 
     async def open(self, runtime_url: str, name: str, link: BrokerLink) -> BrokerConnection:
+        """Open a session for a client of the broker. Raises NodeError."""
         self._sockets.check(SOURCE)
         connection = BrokerConnection(
             link, SOURCE, self._sessions, self._pipeline.carry, self._settings
@@ -47,5 +48,6 @@ class BrokerSessions:
         return connection
 
     def left(self, connection: BrokerConnection) -> None:
+        """Count the connection of a client no longer."""
         if connection in self._sockets.connections:
             self._sockets.remove(connection, SOURCE)
