@@ -131,8 +131,9 @@ class Worker:
 
     def remote_left(self, session: Listener) -> None: ...
 
-    def said(self, peer: Peer, message: Any) -> None:
-        self.homes.heard(peer, message)
+    def check_socket(self, peer: Peer, asked: Any) -> None: ...
+
+    def socket_checked(self, peer: Peer, checked: Any) -> None: ...
 
 
 def measure(plan: Plan) -> PartResult:
@@ -300,10 +301,10 @@ async def _memory(result: PartResult) -> None:
             for each in (url, *owned, said):
                 worker.interest.expect(each)
             up = SessionUp(session.id, url, "", at, True, session.speaker)
-            worker.replicator.heard(peer, up)
+            worker.transport.heard_by[SessionUp](peer, up)
             for each in owned:
-                worker.replicator.heard(peer, SessionsAt(each, [session.id], [], []))
-            worker.replicator.heard(peer, SessionsAt(said, [], [session.id], []))
+                worker.transport.heard_by[SessionsAt](peer, SessionsAt(each, [session.id], [], []))
+            worker.transport.heard_by[SessionsAt](peer, SessionsAt(said, [], [session.id], []))
         kept = tracemalloc.get_traced_memory()[0] / REMOTE
         tracemalloc.stop()
         result.notes.append(f"A session of another worker {name}: {kept:.0f} B.")
