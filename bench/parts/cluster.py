@@ -2,9 +2,10 @@
 
 Each session has a runtime URL, two addresses and a subscription. Measured are what an entry costs,
 and what a question costs that a worker asks, alone and with others in one turn of the event loop:
-who is at a runtime URL that opens, and who is at an address that is sent to for the first time. And
-for how many messages a worker has to ask that, of senders that keep to their own objects and of
-others.
+who is at a runtime URL that opens, and who is at an address that is sent to for the first time; how
+long a worker that comes takes until it is ready, and the others until they are entered for all that
+one of them had, which has ended. And for how many messages a worker has to ask, of senders that
+keep to their own objects and of others.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from bench.processes import cpu_seconds
 from msgnode.bus.table import RoutingTable
 from msgnode.core.addresses import names_of
 from msgnode.redis.client import RedisClient
-from msgnode.redis.directory import Directory, Kind
+from msgnode.redis.directory import Kind
+from msgnode.servers.collector import Collector
 from msgnode.workers.interest import Interest
-from msgnode.workers.own_names import OwnNames
+from msgnode.workers.own_names import HOLDS, LISTENS, OwnNames
 from msgnode.workers.peer import Peer
 from msgnode.workers.remote import RemoteSession
 
+from .subscription import Worker, join_late, start_workers
 from .workers import redis_of
 
 WORKERS = 40
@@ -48,19 +51,17 @@ def measure(plan: Plan) -> PartResult:
 
 
 class _Node:
-    """The directories of all workers of a node, and the Redis that they have in common."""
+    """The workers of a node, and the Redis that they have in common."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, workers: list[Worker]) -> None:
+        self.url = url
         self.operator = RedisClient(url)
-        self.epochs = [str(uuid.uuid4()) for _ in range(WORKERS)]
-        self.directories = [Directory(url, "bench") for _ in self.epochs]
-
-    async def start(self) -> None:
-        await self.operator.start()
-        await asyncio.gather(*(each.start() for each in self.directories))
+        self.workers = workers
+        self.epochs = [each.transport.me.epoch for each in workers]
+        self.directories = [each.directory for each in workers]
 
     async def close(self) -> None:
-        await asyncio.gather(*(each.close() for each in self.directories))
+        await asyncio.gather(*(each.close() for each in self.workers))
         await self.operator.close()
 
     async def figure(self, section: str, name: str) -> float:
@@ -86,12 +87,13 @@ class _Node:
 
 
 async def _measure(plan: Plan, url: str, sessions: int, result: PartResult) -> None:
-    node = _Node(url)
-    await node.start()
+    Collector().start(asyncio.get_running_loop())
+    node = _Node(url, await start_workers(url, WORKERS))
+    await node.operator.start()
     server = int(await node.figure("server", "process_id"))
     empty = await node.figure("memory", "used_memory")
     title = f"{sessions:,} sessions"
-    sample = await _timed(node.enter(sessions), server, sessions * _ENTRIES)
+    sample = await _timed(node, node.enter(sessions), server, sessions * _ENTRIES)
     held = await node.figure("memory", "used_memory") - empty
     sample["bytes_of_a_session"] = held / sessions
     result.case(f"{title}: entered by one process", "entries").samples.append(sample)
@@ -103,12 +105,19 @@ async def _measure(plan: Plan, url: str, sessions: int, result: PartResult) -> N
                 [picks.randrange(sessions) for _ in range(together)]
                 for _ in range(_QUESTIONS // together)
             ]
-            sample = await _timed(_open(node, asked), server, _QUESTIONS)
+            sample = await _timed(node, _open(node, asked), server, _QUESTIONS)
             name = "one after another" if together == 1 else f"{together} in one turn"
             result.case(f"{title}: runtimes looked up, {name}", "questions").samples.append(sample)
-            sample = await _timed(_watch(node, asked), server, _QUESTIONS)
+            sample = await _timed(node, _watch(node, asked), server, _QUESTIONS)
             case = result.case(f"{title}: first messages to an address, {name}", "questions")
             case.samples.append(sample)
+        sample = await join_late(url, node.workers)
+        sample["rate"] = 1000 / sample["p50_ms"]
+        result.case(f"{title}: a worker that comes", "ready").samples.append(sample)
+    of_one = range(WORKERS - 1, sessions, WORKERS)
+    sample = await _timed(node, _take_over(node, of_one), server, len(of_one))
+    result.case(f"{title}: taken over from one that has ended", "sessions").samples.append(sample)
+    plan.say(f"{title}: taken over: {sample}")
     await node.close()
     for mix, known in {"their own objects": _own, "any, by Zipf": _zipf, "any": _any}.items():
         result.notes.append(await _asked_for(sessions, mix, known))
@@ -134,6 +143,31 @@ async def _watch(node: _Node, asked: Sequence[Sequence[int]]) -> None:
         for address, number in addresses.items():
             if f"={node.epochs[number % WORKERS]}" not in found[address]:
                 raise RuntimeError("The directory does not know who holds an address.")
+
+
+async def _take_over(node: _Node, numbers: Sequence[int]) -> None:
+    """The last worker has ended: the others are entered for its sessions, and it is taken out."""
+    dead, left = node.epochs[-1], node.workers[:-1]
+    for at, number in enumerate(numbers):
+        names = left[at % len(left)].names
+        held, heard = (_runtime(number), *_addresses(number)), (_heard(number),)
+        names.arrived(HOLDS, held)
+        names.arrived(LISTENS, heard)
+        names.taken(held, heard, dead)
+        if at % _AT_ONCE == _AT_ONCE - 1:
+            await _entered(left)
+    await _entered(left)
+    asked = {_addresses(number)[0] for number in numbers}
+    found = await left[0].directory.members(Kind.NAME, asked)
+    for address in asked:
+        if not found[address] - {f"={dead}"}:
+            raise RuntimeError("The directory does not know who has taken a session.")
+
+
+async def _entered(workers: Sequence[Worker]) -> None:
+    for each in workers:
+        if (entered := each.names.entered()) is not None:
+            await entered
 
 
 class _Nobody:
@@ -192,14 +226,17 @@ def _zipf(picks: random.Random, sessions: int) -> int:
     return min(sessions - 1, int(sessions ** picks.random()) - 1)
 
 
-async def _timed(work: Awaitable[None], server: int, number: int) -> Sample:
+async def _timed(node: _Node, work: Awaitable[None], server: int, number: int) -> Sample:
+    commands = await node.figure("stats", "total_commands_processed")
     began, used = time.perf_counter(), cpu_seconds(server)
     await work
     seconds = time.perf_counter() - began
+    commands = await node.figure("stats", "total_commands_processed") - commands
     return {
         "rate": number / seconds,
         "seconds": seconds,
         "redis_cpu_us": (cpu_seconds(server) - used) / number * 1e6,
+        "redis_commands": commands / number,
     }
 
 

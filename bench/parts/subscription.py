@@ -24,6 +24,7 @@ from msgnode.core.identity import Origin, Speaker
 from msgnode.core.pending import Pending
 from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.redis.directory import Directory
+from msgnode.servers.collector import Collector
 from msgnode.workers.homes import Homes
 from msgnode.workers.interest import Interest
 from msgnode.workers.own_names import HOLDS, OwnNames
@@ -67,12 +68,12 @@ class Moves:
         return False
 
 
-class _Worker:
+class Worker:
     """One worker without a server. Implements what the replicator asks of its sessions."""
 
     def __init__(self, url: str, secret: str) -> None:
+        self.secret = secret
         self.sessions: dict[str, Any] = {}
-        self.batches = 0
         self.table = RoutingTable()
         self.layer = StreamChannelLayer([url])
         me = WorkerId(uuid.uuid4().hex[:8], str(uuid.uuid4()), "host", 1)
@@ -102,7 +103,7 @@ class _Worker:
             lambda epoch: False,
         )
 
-    async def start(self, others: list[_Worker]) -> None:
+    async def start(self, others: list[Worker]) -> None:
         await self.directory.start()
         await self.directory.keep_filled(self.transport.me.epoch)
         await self.transport.start()
@@ -130,8 +131,9 @@ class _Worker:
 
     def remote_left(self, session: Listener) -> None: ...
 
-    def said(self, peer: Peer, message: Any) -> None:
-        self.homes.heard(peer, message)
+    def check_socket(self, peer: Peer, asked: Any) -> None: ...
+
+    def socket_checked(self, peer: Peer, checked: Any) -> None: ...
 
 
 def measure(plan: Plan) -> PartResult:
@@ -146,12 +148,8 @@ def measure(plan: Plan) -> PartResult:
 
 
 async def _answers(plan: Plan, url: str, workers: int, result: PartResult) -> None:
-    secret = uuid.uuid4().hex
-    there: list[_Worker] = []
-    for _ in range(workers):
-        worker = _Worker(url, secret)
-        await worker.start(there)
-        there.append(worker)
+    Collector().start(asyncio.get_running_loop())  # as a worker does, or a look through all counts
+    there = await start_workers(url, workers)
     one, sender = there[0], there[-1]
     for beside in (0, CHANGES) if workers <= MOST_BESIDE else (0,):
         title = f"{workers} workers, {beside:,} changes a second beside it"
@@ -169,19 +167,21 @@ async def _answers(plan: Plan, url: str, workers: int, result: PartResult) -> No
     await asyncio.gather(*(each.close() for each in there))
 
 
-async def _change(workers: list[_Worker], number: int) -> None:
+async def _change(workers: list[Worker], number: int) -> None:
     """So many sessions a second come, over all workers."""
+    began, come = time.perf_counter(), 0
     while number:
-        for _ in range(number // 100):
-            workers[number % len(workers)].enter()
+        for _ in range(int((time.perf_counter() - began) * number) - come):
+            workers[come % len(workers)].enter()
+            come += 1
         await asyncio.sleep(0.01)
 
 
 async def _timed(
-    one: _Worker,
-    sender: _Worker,
-    there: list[_Worker],
-    say: Callable[[_Worker, _Session, str], Awaitable[None]],
+    one: Worker,
+    sender: Worker,
+    there: list[Worker],
+    say: Callable[[Worker, _Session, str], Awaitable[None]],
 ) -> Sample:
     session = one.enter()
     await asyncio.sleep(0.1)
@@ -202,11 +202,11 @@ async def _timed(
     }
 
 
-def _batches(workers: list[_Worker]) -> int:
+def _batches(workers: list[Worker]) -> int:
     return sum(peer.out.batches for each in workers for peer in each.transport.peers.values())
 
 
-async def _watched(worker: _Worker, address: str) -> None:
+async def _watched(worker: Worker, address: str) -> None:
     known = asyncio.Event()
     try:
         worker.homes.find(address, [address])
@@ -220,20 +220,20 @@ def _nothing(*_: str) -> None:
     """No alarm is looked at."""
 
 
-async def _told_to_all(worker: _Worker, session: _Session, address: str) -> None:
+async def _told_to_all(worker: Worker, session: _Session, address: str) -> None:
     said = AddressAdded(session.id, Layer.SUBSCRIBED.value, [address])
     worker.transport.tell(said, len(address))
     if (everybody := worker.transport.barrier()) is not None:
         await everybody
 
 
-async def _told_to_senders(worker: _Worker, session: _Session, address: str) -> None:
+async def _told_to_senders(worker: Worker, session: _Session, address: str) -> None:
     worker.table.subscribe(address, session)  # type: ignore[arg-type]
     if (heard := worker.names.barrier()) is not None:
         await heard
 
 
-async def _allocated(worker: _Worker, session: _Session, address: str) -> None:
+async def _allocated(worker: Worker, session: _Session, address: str) -> None:
     worker.table.allocate(address, session)  # type: ignore[arg-type]
     if (entered := worker.names.entered()) is not None:
         await entered
@@ -244,12 +244,7 @@ _WAYS = {ALL: _told_to_all, SENDERS: _told_to_senders, ALLOCATED: _allocated}
 
 async def _comes(plan: Plan, url: str, sessions: int, result: PartResult) -> None:
     """A worker comes that is to be ready beside so many sessions of three others."""
-    secret = uuid.uuid4().hex
-    there: list[_Worker] = []
-    for _ in range(3):
-        worker = _Worker(url, secret)
-        await worker.start(there)
-        there.append(worker)
+    there = await start_workers(url, 3)
     for number in range(sessions):
         worker = there[number % 3]
         session = worker.enter()
@@ -260,24 +255,41 @@ async def _comes(plan: Plan, url: str, sessions: int, result: PartResult) -> Non
                     await entered
     title = f"beside {sessions:,} sessions of others"
     for _ in range(plan.rounds):
-        comes = _Worker(url, secret)
-        began = time.perf_counter()
-        await comes.start(there)
-        sample = {"p50_ms": 1000 * (time.perf_counter() - began)}
-        sample["sessions_known"] = float(len(comes.replicator.remotes))
+        sample = await join_late(url, there)
         result.case(title, "a worker that comes, until it is ready").samples.append(sample)
-        await comes.close()
-        for each in there:
-            each.transport.forget(each.transport.peers[comes.transport.me.epoch])
         plan.say(f"{title}: {sample}")
     await asyncio.gather(*(each.close() for each in there))
+
+
+async def start_workers(url: str, number: int) -> list[Worker]:
+    """So many workers of one node, that have met."""
+    there: list[Worker] = []
+    secret = uuid.uuid4().hex
+    for _ in range(number):
+        worker = Worker(url, secret)
+        await worker.start(there)
+        there.append(worker)
+    return there
+
+
+async def join_late(url: str, there: list[Worker]) -> Sample:
+    """How long one more worker takes to be ready; it leaves again."""
+    comes = Worker(url, there[0].secret)
+    began = time.perf_counter()
+    await comes.start(there)
+    sample = {"p50_ms": 1000 * (time.perf_counter() - began)}
+    sample["sessions_known"] = float(len(comes.replicator.remotes))
+    await comes.close()
+    for each in there:
+        each.transport.forget(each.transport.peers[comes.transport.me.epoch])
+    return sample
 
 
 async def _memory(result: PartResult) -> None:
     """A session of another worker with two addresses and a subscription, in one that sends nothing
     to it; and in one that watches all of these."""
     for name, watches in (("nobody sends to", False), ("all of whose names are watched", True)):
-        worker = _Worker("redis://127.0.0.1/0", "secret")
+        worker = Worker("redis://127.0.0.1/0", "secret")
         beat = {"name": "other", "epoch": "other", "host": "host", "pid": 1, "inbox": ""}
         peer = Peer(beat, 0)
         tracemalloc.start()  # what is freed is used again, so the process does not show it
@@ -289,10 +301,10 @@ async def _memory(result: PartResult) -> None:
             for each in (url, *owned, said):
                 worker.interest.expect(each)
             up = SessionUp(session.id, url, "", at, True, session.speaker)
-            worker.replicator.heard(peer, up)
+            worker.transport.heard_by[SessionUp](peer, up)
             for each in owned:
-                worker.replicator.heard(peer, SessionsAt(each, [session.id], [], []))
-            worker.replicator.heard(peer, SessionsAt(said, [], [session.id], []))
+                worker.transport.heard_by[SessionsAt](peer, SessionsAt(each, [session.id], [], []))
+            worker.transport.heard_by[SessionsAt](peer, SessionsAt(said, [], [session.id], []))
         kept = tracemalloc.get_traced_memory()[0] / REMOTE
         tracemalloc.stop()
         result.notes.append(f"A session of another worker {name}: {kept:.0f} B.")

@@ -35,7 +35,6 @@ from msgnode.storage.claims import WorkerClaim
 from msgnode.storage.writer import GroupWriter
 from msgnode.workers.cluster import Cluster
 from msgnode.workers.lease import Lease
-from msgnode.workers.session_calls import SessionCalls
 
 from .alarms import Alarms
 
@@ -142,7 +141,7 @@ def device_api(
     api = DeviceApi(
         opener,
         DeviceSettings(settings.WS_ORIGINS, max_bytes, limits["GRACE_PERIOD"]),
-        None if cluster is None else SessionCalls(cluster.rpc, cluster.replicator),
+        cluster,
         Outlets(max_bytes, store, webhooks, service_accounts.may_have_webhooks, wakeups),
     )
     if cluster is not None:

@@ -23,6 +23,8 @@ Part = bytes | str | int
 WRITE_BYTES = 16 * 1024 * 1024
 
 _NOTHING = object()
+_NO_BYTES = b"$0\r\n\r\n"
+LARGE = 16 * 1024  # bytes of a last argument that is not copied
 
 
 class Connection(asyncio.Protocol):
@@ -77,12 +79,17 @@ class Connection(asyncio.Protocol):
             raise Unreachable("Redis does not take what it is sent.")
         if not self._out:
             self._loop.call_soon(self._flush)
-        self._out.append(hiredis.pack_command(command))  # type: ignore[arg-type]  # of any length
+        last = command[-1]
+        if isinstance(last, bytes) and len(last) >= LARGE:  # goes as it is, not copied
+            packed = hiredis.pack_command((*command[:-1], b""))  # type: ignore[arg-type]
+            self._out += (packed[: -len(_NO_BYTES)], b"$%d\r\n" % len(last), last, b"\r\n")
+        else:
+            self._out.append(hiredis.pack_command(command))  # type: ignore[arg-type]  # of any length
 
     def _flush(self) -> None:
         out, self._out = self._out, []
         if self._transport is not None and not self._why:
-            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            self._transport.writelines(out)
 
     def _look(self) -> None:
         """End a connection on which a reply is overdue."""

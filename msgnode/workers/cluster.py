@@ -41,12 +41,7 @@ from msgnode.workers.own_names import OwnNames
 from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import (
     CheckSocket,
-    CounterReport,
     Goodbye,
-    NamesRequest,
-    NamesResponse,
-    RpcRequest,
-    RpcResponse,
     SocketChecked,
 )
 from msgnode.workers.replication import TableReplicator
@@ -221,6 +216,20 @@ class Cluster:
         """Whether all that take sessions can be heard, so that who is not known is nobody."""
         return self.meets_others and self.transport.knows(self.failover.ready)
 
+    # --- what a request about a session of another worker is answered there -----------------------
+
+    def hears(self, session_id: str) -> bool:
+        """Whether the worker that has a session is heard of."""
+        remote = self.replicator.remotes.get(session_id)
+        return remote is not None and remote.peer.is_up
+
+    async def call(self, session_id: str, kind: str, text: bytes, seconds: float) -> bytes | None:
+        """What that worker answers within so many seconds; None if it does not."""
+        remote = self.replicator.remotes.get(session_id)
+        if remote is None:
+            return None
+        return await self.rpc.call(remote.peer, kind, text, seconds)
+
     # --- LocalSessions: what replication asks of this worker's sessions ---------------------------
 
     @property
@@ -265,27 +274,15 @@ class Cluster:
         """
         return self._guard.respond(session, frame, response, perf_counter())
 
-    def said(
-        self,
-        peer: Peer,
-        message: CounterReport | RpcRequest | RpcResponse | NamesRequest | NamesResponse,
-    ) -> None:
-        """Another worker says what is not about a session."""
-        if isinstance(message, CounterReport):
-            self.counts.heard(peer, message)
-        elif isinstance(message, NamesRequest | NamesResponse):
-            self.homes.heard(peer, message)
-        else:
-            self.rpc.heard(peer, message)
-
     def ask_worker(self, session: Listener) -> None:
         """Have the worker of a session ask the session's socket."""
         remote = self.replicator.remotes.get(session.id)
         if remote is not None and remote.peer.is_up:
             remote.peer.out.put(CheckSocket(session.id))
 
-    def check_socket(self, peer: Peer, session_id: str) -> None:
+    def check_socket(self, peer: Peer, asked: CheckSocket) -> None:
         """Another worker asks whether anybody is behind a session's socket."""
+        session_id = asked.session
 
         def tell(outcome: bool | None) -> None:
             if peer.is_up:
@@ -297,6 +294,6 @@ class Cluster:
         else:
             self._liveness.ask(session, tell)
 
-    def socket_checked(self, session_id: str, outcome: bool | None) -> None:
+    def socket_checked(self, peer: Peer, checked: SocketChecked) -> None:
         """Another worker has found out whether anybody is behind a session's socket."""
-        self._liveness.worker_said(session_id, outcome)
+        self._liveness.worker_said(checked.session, checked.outcome)

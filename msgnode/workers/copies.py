@@ -21,7 +21,17 @@ from .interest import Interest
 from .own_names import OwnNames
 from .peer import Peer
 from .ports import LocalSessions, SessionHandover
-from .protocol import AddressAdded, AddressRemoved, Backpressure, SessionsAt, SessionUp, Unwatch
+from .protocol import (
+    AddressAdded,
+    AddressRemoved,
+    Backpressure,
+    SessionDown,
+    SessionsAt,
+    SessionUp,
+    SnapshotBegins,
+    SnapshotEnds,
+    Unwatch,
+)
 from .remote import RemoteSession
 
 
@@ -43,15 +53,15 @@ class SessionCopies:
 
     # --- what a worker says of its sessions -------------------------------------------------------
 
-    def begin_snapshot(self, peer: Peer) -> None:
+    def begin_snapshot(self, peer: Peer, _: SnapshotBegins) -> None:
         """All that we watch of a worker's sessions follows."""
         self._old[peer.epoch] = {each.id for each in self._of(peer)}
 
-    def end_snapshot(self, peer: Peer) -> None:
+    def end_snapshot(self, peer: Peer, _: SnapshotEnds) -> None:
         """That was all; what it did not name has ended."""
         for id_ in self._old.pop(peer.epoch, ()):
             with FAULTS.kept_to("session"):
-                self.leave(id_, peer)
+                self._leave(id_, peer)
 
     def enter(self, peer: Peer, message: SessionUp) -> None:
         """A session is there, or something about it has changed."""
@@ -76,8 +86,11 @@ class SessionCopies:
         self._local.remote_entered(session)
         self._names.met(peer, session.runtime_url)
 
-    def leave(self, id_: str, peer: Peer) -> None:
+    def end(self, peer: Peer, message: SessionDown) -> None:
         """A session has ended, unless it has moved from that worker meanwhile."""
+        self._leave(message.session, peer)
+
+    def _leave(self, id_: str, peer: Peer) -> None:
         session = self.remotes.get(id_)
         if session is not None and session.peer is peer:
             self._remove(session)
@@ -128,7 +141,7 @@ class SessionCopies:
         if any(named):
             self._names.met(peer, name)
 
-    def are_behind(self, message: Backpressure) -> None:
+    def are_behind(self, peer: Peer, message: Backpressure) -> None:
         """A session is behind with its reading, or no longer."""
         session = self.remotes.get(message.session)
         if session is None:

@@ -53,6 +53,7 @@ class CounterSync:
         self._unsaid: dict[str, _Pending] = {}
         for rates in shared.values():
             rates.share()
+        transport.heard_by[CounterReport] = self._heard
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -88,7 +89,7 @@ class CounterSync:
                     with FAULTS.kept_to("worker link"):
                         self._tell(peer, name, waiting, up)
 
-    def heard(self, peer: Peer, message: CounterReport) -> None:
+    def _heard(self, peer: Peer, message: CounterReport) -> None:
         """Another worker says what was counted."""
         rates = self._shared.get(message.counters)
         worker = message.epoch or peer.epoch

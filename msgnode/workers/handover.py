@@ -21,11 +21,13 @@ from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.bus.return_paths import ReturnPaths
 from msgnode.core.faults import FAULTS
 
-from . import protocol
+from .failover import Failover
+from .moving_sessions import MovingSessions
 from .peer import Peer
 from .protocol import (
     AnyFrame,
     Goodbye,
+    PeerMessage,
     RequestRefused,
     RequestSession,
     SessionMoved,
@@ -47,58 +49,6 @@ class MovableSession(Protocol):
 
     id: str
     deliver: Callable[[bytes], DeliveryResult]
-
-
-class HandoverHost(Protocol):
-    """What the rooms of this worker do for a session that leaves or arrives."""
-
-    def pack(self, session_id: str) -> bytes | None:
-        """The state of a session, its socket ended; None if there is no such session."""
-        ...
-
-    def next_frame(self, session_id: str) -> bytes | None:
-        """Take the next frame out of the session's queue."""
-        ...
-
-    def keep(self, session_id: str) -> None:
-        """A session that was to leave stays, and has missed frames."""
-        ...
-
-    def send_off(self, session_id: str, remote: RemoteSession) -> None:
-        """The session is remote from now on."""
-        ...
-
-    def unpack(self, state: bytes, remote: RemoteSession | None) -> MovableSession:
-        """Set a session up in the place of a remote one; it is not answerable yet."""
-        ...
-
-    def welcome(self, session: MovableSession) -> None:
-        """The session is one of this worker's."""
-        ...
-
-    def has_asked(self, session: MovableSession, response: Response) -> bool:
-        """Whether a session that arrives has asked for a response; counted if not."""
-        ...
-
-    def missed(self, session_id: str) -> None:
-        """Frames for the session were lost: tell it."""
-        ...
-
-
-class Successor(Protocol):
-    """What is done when the worker that has a session has ended."""
-
-    async def take_over(self, epochs: list[str], ids: list[str]) -> None:
-        """Take sessions from the database, if the lease of their worker has ended."""
-        ...
-
-    def has_died(self, peer: Peer) -> bool:
-        """Whether it is certain that the process of a peer has ended."""
-        ...
-
-    def left(self, peer: Peer) -> None:
-        """The peer has said good-bye."""
-        ...
 
 
 class _IncomingSession:
@@ -129,8 +79,8 @@ class Handover:
         self,
         transport: PeerTransport,
         replicator: TableReplicator,
-        host: HandoverHost,
-        successor: Successor,
+        host: MovingSessions,
+        successor: Failover,
         limit: int,
         return_paths: ReturnPaths,
     ) -> None:
@@ -146,6 +96,7 @@ class Handover:
         self._wanted: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         replicator.move_by(self)
+        transport.heard_by.update(self._hear())
 
     # --- receiving --------------------------------------------------------------------------------
 
@@ -199,29 +150,28 @@ class Handover:
         elif arrival is None and remote is not None:
             remote.deliver_response(frame, response)
 
-    def heard(self, peer: Peer, message: protocol.AnyMessage) -> None:
-        """Do what a peer has said of sessions that change their worker."""
-        match message:
-            case RequestSession(session):
-                self._start(self._give(session, peer))
-            case RequestRefused(session):
-                self._settle(session)
-            case TransferBegin(session, state, told):
-                self._replicator.announcements.taken_in(session, {*told, peer.epoch})
-                self._arrives(session, state, peer)
-            case TransferEnd(session, paths):
-                for path in paths:
-                    self._return_paths.remember(path, session)
-                self._has_arrived(session)
-            case SessionMoved(sessions, epoch):
-                self._moved(peer, sessions, epoch)
-            case Goodbye():
-                self._successor.left(peer)
+    def _hear(self) -> dict[type[PeerMessage], Callable[[Peer, Any], None]]:
+        """By the kind of a message, what is done when another worker says it."""
+        return {
+            RequestSession: lambda peer, asked: self._start(self._give(asked.session, peer)),
+            RequestRefused: lambda peer, refused: self._settle(refused.session),
+            TransferBegin: self._arrives,
+            TransferEnd: self._ends,
+            SessionMoved: self._moved,
+            Goodbye: lambda peer, _: self._successor.left(peer),
+        }
 
-    def _arrives(self, session_id: str, state: bytes, peer: Peer) -> None:
+    def _arrives(self, peer: Peer, message: TransferBegin) -> None:
+        session_id = message.session
+        self._replicator.announcements.taken_in(session_id, {*message.told, peer.epoch})
         remote = self._replicator.remotes.pop(session_id, None)
-        session = self._host.unpack(state, remote)
+        session = self._host.unpack(message.state, remote)
         self._arrivals[session_id] = _IncomingSession(session, peer, self._limit)
+
+    def _ends(self, peer: Peer, message: TransferEnd) -> None:
+        for path in message.return_paths:
+            self._return_paths.remember(path, message.session)
+        self._has_arrived(message.session)
 
     def _has_arrived(self, session_id: str) -> None:
         arrival = self._arrivals.pop(session_id, None)
@@ -236,9 +186,9 @@ class Handover:
             self._host.missed(session_id)
         self._settle(session_id)
 
-    def _moved(self, peer: Peer, sessions: list[str], epoch: str) -> None:
-        to = self._transport.peers.get(epoch)
-        for id_ in sessions:
+    def _moved(self, peer: Peer, message: SessionMoved) -> None:
+        to = self._transport.peers.get(message.epoch)
+        for id_ in message.sessions:
             remote = self._replicator.remotes.get(id_)
             if remote is not None and remote.peer is peer and to is not None:
                 remote.peer = to

@@ -87,6 +87,8 @@ class Homes:
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, list[str]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        transport.heard_by[NamesRequest] = self._asked_by
+        transport.heard_by[NamesResponse] = self._answered_by
 
     async def stop(self) -> None:
         """Ask nothing more."""
@@ -163,13 +165,13 @@ class Homes:
         """Whether it could not be found out, lately, who is at a name."""
         return self._doubts.of(name) is not None
 
-    def heard(self, peer: Peer, message: NamesRequest | NamesResponse) -> None:
-        """Another worker asks who is here at names, or answers."""
-        if isinstance(message, NamesResponse):
-            answer = self._answers.get(message.number)
-            if answer is not None and not answer.done():
-                answer.set_result(message.elsewhere)
-            return
+    def _answered_by(self, peer: Peer, message: NamesResponse) -> None:
+        answer = self._answers.get(message.number)
+        if answer is not None and not answer.done():
+            answer.set_result(message.elsewhere)
+
+    def _asked_by(self, peer: Peer, message: NamesRequest) -> None:
+        """Another worker asks who is here at names."""
         elsewhere: dict[str, list[str]] = {}
         for name in message.names:
             with FAULTS.kept_to("worker link"):

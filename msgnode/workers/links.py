@@ -39,15 +39,11 @@ _READER_PATIENCE = 5.0  # seconds that a full link may hold senders back
 _ACKNOWLEDGED_PART = 64  # of a link's bytes: so much may come before it is acknowledged
 
 
-class TransportClient(Protocol):
-    """What the links need of those who speak over them."""
+class Sessions(Protocol):
+    """What the links need of those who tell of sessions."""
 
     def snapshot(self, peer: Peer) -> Iterator[PeerMessage]:
         """What a peer must know at the begin of a stream; each word is true when it is taken."""
-        ...
-
-    def heard(self, peer: Peer, message: protocol.AnyMessage) -> None:
-        """Do what a peer has said."""
         ...
 
     def peer_down(self, peer: Peer) -> None:
@@ -56,9 +52,10 @@ class TransportClient(Protocol):
 
 
 class Links:
-    """One instance per worker. `client` is set before the start.
+    """One instance per worker. `sessions` is set before the start.
 
     Attributes:
+        heard: by the kind of a message, who does what a peer says by it.
         changes: how often something was said to others.
         is_ready: whether this worker takes sessions.
         learned: set when all is known of one more worker.
@@ -72,21 +69,18 @@ class Links:
         link_bytes: int,
         raise_alarm: Callable[[str, str, str], None],
     ) -> None:
-        self.client: TransportClient
+        self.sessions: Sessions
+        self.heard: dict[type[PeerMessage], Callable[[Peer, Any], None]] = {}
         self.changes = 0
         self.is_ready = False
         self.learned = asyncio.Event()
         self._inbox = inbox
         self._epoch = epoch
         self._timeout = timeout
-        self._link_bytes = link_bytes
+        self.link_bytes = link_bytes
         self._raise_alarm = raise_alarm
 
     # --- the life of a link -----------------------------------------------------------------------
-
-    def new(self, beat: dict[str, Any]) -> Peer:
-        """A worker that is heard of for the first time."""
-        return Peer(beat, self._link_bytes)
 
     def open(self, peer: Peer) -> None:
         """Publish what is said to a peer from now on, and first all it must know."""
@@ -134,7 +128,7 @@ class Links:
         peer.tasks.append(asyncio.create_task(self._snapshot(peer, peer.out.stream)))
 
     async def _snapshot(self, peer: Peer, stream: int) -> None:
-        for message in self.client.snapshot(peer):
+        for message in self.sessions.snapshot(peer):
             if peer.out.stream != stream:
                 return
             peer.out.put(message, len(protocol.encode([message])))
@@ -246,13 +240,13 @@ class Links:
                         self.learned.set()
                     self._pass_on(peer, message)
         peer.unacknowledged += len(batch)
-        if peer.unacknowledged >= self._link_bytes // _ACKNOWLEDGED_PART:
+        if peer.unacknowledged >= self.link_bytes // _ACKNOWLEDGED_PART:
             peer.unacknowledged = 0
             self._answer(peer)
 
     def _pass_on(self, peer: Peer, message: protocol.AnyMessage) -> None:
         try:
-            self.client.heard(peer, message)
+            self.heard[type(message)](peer, message)
         except Exception:
             log.exception("A word of another worker failed.", extra={"worker": peer.name})
 

@@ -33,7 +33,7 @@ class SessionTransfer(msgspec.Struct):
 
 
 class MovingSessions:
-    """One instance per worker. Implements HandoverHost."""
+    """One instance per worker."""
 
     def __init__(
         self,

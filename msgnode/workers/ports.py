@@ -7,24 +7,12 @@ from typing import Protocol
 
 from msgnode.bus.ports import DeliveryResult, Listener, Response
 
-from . import protocol
 from .peer import Peer
-from .protocol import (
-    AnyFrame,
-    CounterReport,
-    NamesRequest,
-    NamesResponse,
-    RpcRequest,
-    RpcResponse,
-)
+from .protocol import AnyFrame, CheckSocket, SocketChecked
 
 
 class SessionHandover(Protocol):
-    """What is to be done with the words about sessions that change their worker."""
-
-    def heard(self, peer: Peer, message: protocol.AnyMessage) -> None:
-        """Do what a peer has said of them."""
-        ...
+    """What is done about sessions that change their worker."""
 
     def take(self, peer: Peer, session_id: str, message: AnyFrame) -> bool:
         """A frame for a session that is not here; whether it was taken."""
@@ -79,19 +67,11 @@ class LocalSessions(Protocol):
         """A frame came for a session that has ended meanwhile."""
         ...
 
-    def said(
-        self,
-        peer: Peer,
-        message: CounterReport | RpcRequest | RpcResponse | NamesRequest | NamesResponse,
-    ) -> None:
-        """Another worker says what is not about a session."""
-        ...
-
-    def check_socket(self, peer: Peer, session_id: str) -> None:
+    def check_socket(self, peer: Peer, asked: CheckSocket) -> None:
         """Another worker asks whether anybody is behind a session's socket."""
         ...
 
-    def socket_checked(self, session_id: str, outcome: bool | None) -> None:
+    def socket_checked(self, peer: Peer, checked: SocketChecked) -> None:
         """Another worker has found out whether anybody is behind a session's socket."""
         ...
 

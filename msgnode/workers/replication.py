@@ -6,11 +6,13 @@ it; and what becomes of a session, who was told of it. Of no other session anybo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from msgnode.bus.ports import Layer, Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 
-from . import protocol
 from .announcements import Announcements, as_up
 from .arriving_frames import ArrivingFrames
 from .copies import SessionCopies, is_probe
@@ -23,16 +25,12 @@ from .protocol import (
     AddressRemoved,
     Backpressure,
     CheckSocket,
-    CounterReport,
     EntriesOwed,
     LostFrames,
-    NamesRequest,
-    NamesResponse,
+    PeerMessage,
     PlainFrame,
     RequestFrame,
     ResponseFrame,
-    RpcRequest,
-    RpcResponse,
     SessionDown,
     SessionsAt,
     SessionUp,
@@ -47,7 +45,7 @@ _KINDS = {Layer.OWNED: HOLDS, Layer.SUBSCRIBED: LISTENS, Layer.LEARNED: SPEAKS}
 
 
 class TableReplicator:
-    """One instance per worker. Implements the bus's TableObserver and TransportClient."""
+    """One instance per worker. Implements the bus's TableObserver and links' Sessions."""
 
     def __init__(
         self,
@@ -70,7 +68,8 @@ class TableReplicator:
         self._local = local
         names.sessions = self
         interest.copies = self.copies
-        transport.links.client = self
+        transport.links.sessions = self
+        transport.heard_by.update(self._hear())
         table.watcher = self
 
     def move_by(self, moves: SessionHandover) -> None:
@@ -133,45 +132,40 @@ class TableReplicator:
 
     # --- what we hear -----------------------------------------------------------------------------
 
-    def heard(self, peer: Peer, message: protocol.AnyMessage) -> None:
-        """Do what another worker has said."""
-        match message:
-            case PlainFrame() | ResponseFrame() | RequestFrame():
-                self.frames.take(peer, message)
-            case AddressAdded():
-                self.copies.hold(peer, message)
-            case AddressRemoved():
-                self.copies.drop(peer, message)
-            case SessionUp():
-                self.copies.enter(peer, message)
-            case SessionDown(session):
-                self.copies.leave(session, peer)
-            case Backpressure():
-                self.copies.are_behind(message)
-            case SessionsAt():
-                self.copies.are_at(peer, message)
-            case SnapshotBegins():
-                self.copies.begin_snapshot(peer)
-            case SnapshotEnds():
-                self.copies.end_snapshot(peer)
-            case CounterReport() | RpcRequest() | RpcResponse() | NamesRequest() | NamesResponse():
-                self._local.said(peer, message)
-            case EntriesOwed(is_owed):
-                peer.owes_entries = is_owed
-            case Unwatch(names, sessions):
-                self._names.unwatched(peer, names)
-                for id_ in sessions:
-                    self.announcements.unwatched(id_, peer.epoch)
-            case CheckSocket(session):
-                self._local.check_socket(peer, session)
-            case SocketChecked(session, outcome):
-                self._local.socket_checked(session, outcome)
-            case LostFrames(sessions):
-                for id_ in sessions:
-                    with FAULTS.kept_to("session"):
-                        self._local.missed(id_)
-            case _:
-                self._moves.heard(peer, message)
+    def _hear(self) -> dict[type[PeerMessage], Callable[[Peer, Any], None]]:
+        """By the kind of a message, what is done when another worker says it."""
+        frames, copies, local = self.frames, self.copies, self._local
+        return {
+            PlainFrame: frames.take,
+            ResponseFrame: frames.take,
+            RequestFrame: frames.take,
+            AddressAdded: copies.hold,
+            AddressRemoved: copies.drop,
+            SessionUp: copies.enter,
+            SessionDown: copies.end,
+            Backpressure: copies.are_behind,
+            SessionsAt: copies.are_at,
+            SnapshotBegins: copies.begin_snapshot,
+            SnapshotEnds: copies.end_snapshot,
+            EntriesOwed: self._owes_entries,
+            Unwatch: self._unwatched,
+            CheckSocket: local.check_socket,
+            SocketChecked: local.socket_checked,
+            LostFrames: self._lost,
+        }
+
+    def _owes_entries(self, peer: Peer, message: EntriesOwed) -> None:
+        peer.owes_entries = message.is_owed
+
+    def _unwatched(self, peer: Peer, message: Unwatch) -> None:
+        self._names.unwatched(peer, message.names)
+        for id_ in message.sessions:
+            self.announcements.unwatched(id_, peer.epoch)
+
+    def _lost(self, peer: Peer, message: LostFrames) -> None:
+        for id_ in message.sessions:
+            with FAULTS.kept_to("session"):
+                self._local.missed(id_)
 
     def peer_down(self, peer: Peer) -> None:
         """A worker is not heard of; its sessions may come back with it."""

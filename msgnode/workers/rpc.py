@@ -57,6 +57,8 @@ class PeerRpc:
         self._asked: dict[tuple[str, bytes], asyncio.Task[Answers]] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._called: set[asyncio.Task[None]] = set()
+        transport.heard_by[RpcRequest] = self._asked_by
+        transport.heard_by[RpcResponse] = self._answered_by
 
     async def ask(self, kind: str, text: bytes = b"", seconds: float = 1.0) -> Answers:
         """What the other workers answer within so many seconds."""
@@ -97,13 +99,12 @@ class PeerRpc:
             rpc.cancel()
             return {}
 
-    def heard(self, peer: Peer, message: RpcRequest | RpcResponse) -> None:
-        """Another worker asks, or answers."""
-        if isinstance(message, RpcResponse):
-            waiting = peer.calls.pop(message.number, None)
-            if waiting is not None and not waiting.done():
-                waiting.set_result(message.text)
-            return
+    def _answered_by(self, peer: Peer, message: RpcResponse) -> None:
+        waiting = peer.calls.pop(message.number, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(message.text)
+
+    def _asked_by(self, peer: Peer, message: RpcRequest) -> None:
         is_call = message.kind in self.calls
         answer = (self.calls if is_call else self.answers).get(message.kind)
         under_way, most = (self._called, MOST_CALLS) if is_call else (self._answering, MOST)

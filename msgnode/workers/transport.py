@@ -44,6 +44,7 @@ class PeerTransport:
         refused: epochs that speak another protocol.
         takes: whether other workers may give their sessions to this one.
         may_serve: whether what comes may be taken.
+        heard_by: by the kind of a message, who does what another worker says by it.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class PeerTransport:
         self.may_serve: Callable[[], bool] = lambda: True
         self.inbox = Inbox(layer, me.name, secret, raise_alarm, clear_alarm)
         self.links = Links(self.inbox, me.epoch, timeout, link_bytes, raise_alarm)
+        self.heard_by = self.links.heard
         self.node = self.inbox.node
         self._raise_alarm = raise_alarm
         self._asked_all: tuple[int, asyncio.Future[None] | None] = (-1, None)
@@ -223,7 +225,7 @@ class PeerTransport:
         self.links.close(peer)
         log.warning("A worker %s.", why, extra={"worker": peer.name})
         self._raise_alarm("worker-down", peer.name, f"The worker {peer.name} {why}.")
-        self.links.client.peer_down(peer)
+        self.links.sessions.peer_down(peer)
 
     def forget(self, peer: Peer) -> None:
         """The peer has ended; nothing of it is heard any more."""
@@ -315,7 +317,7 @@ class PeerTransport:
     def _on_heartbeat(self, beat: dict[str, Any]) -> None:
         peer = self.peers.get(beat["epoch"])
         if peer is None:
-            peer = self.peers[beat["epoch"]] = self.links.new(beat)
+            peer = self.peers[beat["epoch"]] = Peer(beat, self.links.link_bytes)
             log.info("A worker is there.", extra={"worker": peer.name})
         peer.heard_at = monotonic()
         peer.inbox = beat["inbox"]

@@ -15,6 +15,7 @@ import pytest
 
 from msgnode.redis import faults
 from msgnode.redis.client import RedisClient
+from msgnode.redis.connection import LARGE
 from msgnode.redis.faults import Full, Refused, Unreachable
 from tests.node import free_port
 from tests.redis.servers import RedisServer, ServerEnded, running, sentinel, with_tls
@@ -44,6 +45,16 @@ async def test_commands_of_one_turn_are_answered_in_their_order(
     client = await connect(redis_url)
     replies = [client.execute("ECHO", str(number)) for number in range(1000)]
     assert await asyncio.gather(*replies) == [b"%d" % number for number in range(1000)]
+
+
+@pytest.mark.parametrize("size", [LARGE - 1, LARGE, 40 * LARGE])
+async def test_large_values_go_between_small_ones_as_they_are(
+    connect: Connect, redis_url: str, size: int
+) -> None:
+    client = await connect(redis_url)
+    texts = [b"before", bytes(range(256)) * (size // 256) + b"\r\n" * (size % 256 // 2), b"after"]
+    texts[1] = texts[1].ljust(size, b"$")
+    assert await asyncio.gather(*(client.execute("ECHO", each) for each in texts)) == texts
 
 
 async def test_a_reply_that_nobody_waits_for_any_more_is_passed_over(

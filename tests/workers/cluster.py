@@ -20,7 +20,7 @@ from msgnode.workers.homes import Homes
 from msgnode.workers.interest import Interest
 from msgnode.workers.own_names import HOLDS, LISTENS, OwnNames
 from msgnode.workers.peer import Peer
-from msgnode.workers.protocol import Backpressure, CounterReport, NamesRequest, NamesResponse
+from msgnode.workers.protocol import Backpressure, CheckSocket, SocketChecked
 from msgnode.workers.remote import RemoteSession
 from msgnode.workers.replication import TableReplicator
 from msgnode.workers.rpc import PeerRpc
@@ -58,7 +58,7 @@ class SharedDirectory:
 
 
 class Fellow:
-    """One worker: LocalSessions, HandoverHost and Successor over sessions that are fakes."""
+    """One worker: LocalSessions, MovingSessions and Failover over sessions that are fakes."""
 
     directories: ClassVar[dict[str, SharedDirectory]] = {}  # by the secret of the node
     packed: ClassVar[
@@ -217,13 +217,11 @@ class Fellow:
     def undeliverable(self, frame: bytes) -> None:
         self.strays.append(frame)
 
-    def said(self, peer: Peer, message: Any) -> None:
-        if isinstance(message, CounterReport):
-            self.counts.heard(peer, message)
-        elif isinstance(message, NamesRequest | NamesResponse):
-            self.homes.heard(peer, message)
-        else:
-            self.rpc.heard(peer, message)
+    def check_socket(self, peer: Peer, asked: CheckSocket) -> None:
+        """Nobody here asks."""
+
+    def socket_checked(self, peer: Peer, checked: SocketChecked) -> None:
+        """Nor waits for it."""
 
     def pack(self, session_id: str) -> bytes | None:
         session = self.sessions.get(session_id)

@@ -18,7 +18,7 @@ from msgnode.core.pending import Pending
 from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.redis.directory import Kind
 from msgnode.workers.peer import Peer
-from msgnode.workers.protocol import PROTOCOL, Backpressure
+from msgnode.workers.protocol import PROTOCOL, Backpressure, PlainFrame, decode
 from tests.node import eventually
 from tests.workers.cluster import PATIENCE, Fellow, LossyLayer, Meet
 
@@ -156,6 +156,36 @@ async def test_frames_come_in_order_and_a_fan_out_is_sent_once(meet: Meet) -> No
     await one.settled()
     for listener in listeners:
         assert listener.frames == [b"frame %d" % number for number in range(200)]
+
+
+async def test_w12_a_frame_for_5000_listeners_is_sent_once_to_each_worker_that_has_some(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    sender, _, *listening = await meet(10)
+    there = {each.transport.me.name: [each.enter() for _ in range(625)] for each in listening}
+    for worker in listening:
+        for listener in there[worker.transport.me.name]:
+            worker.table.subscribe("comm://d/1/changes", listener)
+        await worker.settled()
+    await sender.watch("comm://d/1/changes")
+    sent: list[set[str]] = []
+
+    def note(message: dict[str, Any]) -> bool:
+        if message["epoch"] == sender.transport.me.epoch:
+            words = decode(message["words"]) if "words" in message else []
+            sent.extend(set(each.sessions) for each in words if isinstance(each, PlainFrame))
+        return False
+
+    layer.loses = note
+    frame = b"x" * 1000
+    for remote in sender.table.listeners("comm://d/1/changes"):
+        assert remote.deliver(frame) is DeliveryResult.WRITTEN
+    sender.says_something()
+    await sender.settled()
+    assert sorted(map(sorted, sent)) == sorted(
+        sorted(each.id for each in sessions) for sessions in there.values()
+    )
+    assert all(each.frames == [frame] for sessions in there.values() for each in sessions)
 
 
 async def test_links_on_which_nothing_is_said_cost_nothing_and_stay_up(

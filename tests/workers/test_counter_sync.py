@@ -129,7 +129,8 @@ async def test_a_link_that_is_behind_gets_each_counter_once_when_it_has_room(
 def test_what_waits_for_a_link_that_stays_behind_is_bounded() -> None:
     """Counters that were forgotten to make room do not pile up there."""
     out = SimpleNamespace(stream=1, has_room=False)
-    transport = SimpleNamespace(peers={"e": SimpleNamespace(is_up=True, out=out)})
+    there = {"e": SimpleNamespace(is_up=True, out=out)}
+    transport = SimpleNamespace(peers=there, heard_by={})
     rates = Rates(max_keys=10)
     told = counter_sync.CounterSync(transport, {"test": rates})  # type: ignore[arg-type]
     for number in range(counter_sync.MAX_PER_BATCH * 3):
