@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench.driver import Generator
 from bench.figures import PartResult
@@ -130,8 +130,8 @@ def _ask(
 
 @contextmanager
 def _nodes(plan: Plan, size: int) -> Iterator[tuple[Server, Server, Generator]]:
-    shared = {"ALLOWED_HOSTS": "*"}
-    settings = {
+    shared: dict[str, Any] = {"ALLOWED_HOSTS": "*"}
+    settings: dict[str, Any] = {
         "DOMAIN": A, "FEDERATION": "open", "FEDERATION_NETWORKS": "127.0.0.0/8",
         "FEDERATION_MAX_STUBS": str(size),
     }  # fmt: skip
