@@ -1,4 +1,4 @@
-/** The buses: cases R1 to R20 of the runtime, and rules B1 to B13. */
+/** The buses: cases R1 to R20 and R73 of the runtime, and rules B1 to B13. */
 
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
@@ -327,6 +327,44 @@ test("R20 what came in for a published address goes to local listeners only", as
   await settled();
   assert.deepEqual([here.length, sent.length], [1, 0]);
   assert.equal(here[0].body.via, STUB);
+});
+
+/** Buses of d and f, each of which reaches everything through the other; what left each. */
+function twoThatForward() {
+  const [d, f] = [R, "runtime://f/1"].map((url) => ({ bus: new MessageBus(url, { clock }), sent: [] }));
+  for (const [one, other, stubURL] of [[d, f, STUB], [f, d, "runtime://d/protostub/1"]]) {
+    one.stubURL = stubURL;
+    one.bus.resolver = { route: () => stubURL };
+    one.bus.addListener(stubURL, (message) => {
+      one.sent.push(message);
+      assert.ok(one.sent.length < 20, "it goes round");
+      other.bus.postFrom(other.stubURL, message);
+    });
+  }
+  return [d, f];
+}
+
+test("R73 what two runtimes both publish is delivered once in each", async () => {
+  const [d, f] = twoThatForward();
+  const address = "comm://d/o/changes";
+  const update = (from) => ({ type: "update", from, to: address, body: { version: 1 } });
+  for (const each of [d, f]) {
+    each.got = got(address, each.bus);
+    each.bus.addPublish(address);
+  }
+  d.bus.postMessage(update("comm://d/o"));
+  f.bus.postMessage(update("comm://f/o"));
+  await settled();
+  for (const { got: all, sent, stubURL } of [d, f]) {
+    assert.deepEqual(all.map(({ body }) => body.via).sort(), [stubURL, undefined]);
+    assert.equal(sent.length, 1);
+  }
+});
+
+test("R73 what neither of two runtimes has is 404 after one crossing", async () => {
+  const [d, f] = twoThatForward();
+  await assert.rejects(d.bus.request(read("hyperty://g/y")), { code: 404 });
+  assert.deepEqual([d, f].map(({ sent }) => sent.map(({ type }) => type)), [["read"], ["response"]]);
 });
 
 test("R38 a message without a body passes", async () => {

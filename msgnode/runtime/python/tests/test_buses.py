@@ -9,6 +9,7 @@ from bus_harness import FAR, A, B, Bench, R, message, turn
 
 from msgnode.runtime.python import listeners
 from msgnode.runtime.python.listeners import Listening
+from msgnode.runtime.python.message_bus import MessageBus
 from msgnode.runtime.python.messages import BadMessage, Message
 from msgnode.runtime.python.minibus import MiniBus
 
@@ -273,3 +274,56 @@ async def test_a_bad_header_is_answered_by_name_or_raised(bench: Bench) -> None:
     )
     with pytest.raises(BadMessage, match="from"):
         bench.bus.post_message({"type": "read", "to": B})
+
+
+class Beyond:
+    """The way outside of a bus that ends at another bus, and what has taken it."""
+
+    def __init__(self, runtime: str, stub: str) -> None:
+        self.bus = MessageBus(runtime, self)
+        self.other: Beyond | None = None
+        self.stub = stub
+        self.sent: list[Message] = []
+
+    def send(self, message: Message, size: int, stub: str) -> str:
+        self.sent.append(message)
+        assert self.other
+        assert len(self.sent) < 20, "it goes round"
+        self.other.bus.receive(message, self.other.stub)
+        return self.stub
+
+
+def two_that_forward() -> tuple[Beyond, Beyond]:
+    """Runtimes of d and f, each of which reaches everything through the other."""
+    d = Beyond(R, "runtime://f/protostub/1")
+    f = Beyond("runtime://f/1", "runtime://d/protostub/1")
+    d.other, f.other = f, d
+    return d, f
+
+
+async def test_r73_what_two_runtimes_both_publish_is_delivered_once_in_each() -> None:
+    d, f = two_that_forward()
+    address = "comm://d/o/changes"
+    got: dict[str, list[Message]] = {"d": [], "f": []}
+    for name, each in (("d", d), ("f", f)):
+        each.bus.add_listener(address, got[name].append)
+        each.bus.add_publish(address)
+    d.bus.post_message(message(address))
+    f.bus.post_message(message(address, sender=FAR))
+    await turn()
+    for name, other, stub in (("d", FAR, d.stub), ("f", A, f.stub)):
+        assert len(got[name]) == 2
+        (came,) = [each for each in got[name] if each["from"] == other]
+        assert came["body"]["via"] == stub
+    assert len(d.sent) == len(f.sent) == 1
+
+
+async def test_r73_what_neither_of_two_runtimes_has_is_404_after_one_crossing() -> None:
+    d, f = two_that_forward()
+    got: list[Message] = []
+    d.bus.post_message(message("hyperty://g/y", "create"), got.append)
+    await turn()
+    await turn()
+    assert [each["body"]["code"] for each in got] == [404]
+    assert [each["type"] for each in d.sent] == ["create"]
+    assert [each["type"] for each in f.sent] == ["response"]
