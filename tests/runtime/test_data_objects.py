@@ -39,6 +39,7 @@ def until_equal(all_of_them: list[Sharer], seconds: float) -> list[dict[str, Any
         time.sleep(0.2)
 
 
+@pytest.mark.timeout(SECONDS * 3 + EQUAL_WITHIN + 30)  # a run takes longer than undisturbed
 @pytest.mark.parametrize("kinds", TRIOS, ids="-".join)
 def test_all_end_equal_and_no_gap_is_unnoticed_while_lines_are_cut(
     kinds: tuple[str, ...], node: Node, browser: Any
