@@ -152,6 +152,51 @@ test("P26 both invite at once, a hundred times: one connection, the smaller URL 
   assert.ok(net.seen.filter(({ body }) => body?.code === 409).length > 20, "both did invite");
 });
 
+/** What comes to a runtime waits from a message on; returns how to let it in, all at once. */
+function stall(talker, isFirst) {
+  const bring = talker.bring.bind(talker);
+  const held = [];
+  talker.bring = (message) => (held.length || isFirst(message) ? held.push(message) : bring(message));
+  return () => {
+    talker.bring = bring;
+    assert.ok(held.length);
+    for (const message of held) bring(message);
+  };
+}
+
+test("P26 both invite while each confirms the other's invitation: the smaller URL stays requester", async () => {
+  const [alice, bob] = [net.talker(), net.talker()];
+  for (const { p2p } of [alice, bob]) p2p.start();
+  await net.turn();
+  const letBobIn = stall(bob, ({ body }) => body.method === "confirm");
+  bob.want(alice, 1);
+  await net.turn();
+  alice.want(bob, 2);
+  await net.turn();
+  const letAliceIn = stall(alice, () => true);
+  letBobIn();
+  await net.turn();
+  letAliceIn();
+  await net.turn();
+  assert.deepEqual([alice.wayTo(bob), bob.wayTo(alice)], ["channel", "channel"]);
+  assert.deepEqual([alice.peerOf(bob).isRequester, bob.peerOf(alice).isRequester], [true, false]);
+  assert.ok(![...alice.states, ...bob.states].includes("failed"));
+  assert.deepEqual([alice.got, bob.got], [[1], [2]]);
+});
+
+test("P33 who was dialled before it dialled again itself has nothing left to do", async () => {
+  const [alice, bob] = await connected();
+  const timers = net.clock.timers;
+  net.connections.values().next().value.close();
+  await net.turn();
+  await asked(bob.want(alice));
+  assert.deepEqual([alice.wayTo(bob), bob.wayTo(alice)], ["channel", "channel"]);
+  await net.turn(2_000);
+  assert.equal(alice.peerOf(bob).hasRedial, false);
+  assert.equal(net.clock.timers, timers);
+  assert.deepEqual([...alice.errors, ...bob.errors], []);
+});
+
 test("P31 P33 numbers keep order and count over channels that are cut in silence and set up again", async () => {
   const [alice, bob] = await connected();
   let said = 0;

@@ -253,7 +253,7 @@ class PeerToPeer:
                 return
             await asyncio.sleep(delay)
             async with asyncio.timeout(self.settings.timers.resume + 1.0):
-                while peer.is_on_channel:  # noqa: ASYNC110 (settled within the time of a resume)
+                while peer.is_on_channel and not peer.link.is_open:  # noqa: ASYNC110 (a resume's time)
                     await asyncio.sleep(0.1)
             self._set_ups.dial(peer)
         finally:

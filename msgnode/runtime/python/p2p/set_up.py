@@ -4,6 +4,7 @@ Rules
 - Nothing of a set-up outlives it: what was claimed at the node is given back, and a channel that
   did not open in time is closed.
 - Both sides may invite at once: one invitation is refused 409, and its sender waits for the other.
+  The same one gives way if it had been taken before.
 - A runtime with which a set-up failed is left alone for a while.
 - Who invites has proved nothing yet: until he has confirmed it, or read our answer in the name of
   his runtime (the field), nothing that is known of that runtime changes.
@@ -287,6 +288,9 @@ class SetUps:
         if peer is None:
             raise SetUpError(429, "This runtime knows too many others at the moment.")
         self._peers.signals(peer, invited.stub)
+        is_ours = stays_requester(self._bus.runtime_url, invited.runtime)
+        if peer.dialling is not None and is_ours and not invited.is_field:
+            raise SetUpError(409, "glare")  # were each to give way, nothing would be left
         if peer.dialling is not None:  # its invitation counts
             peer.dialling.cancel()
             self._await_invitation(peer)

@@ -254,7 +254,7 @@ export class PeerToPeer {
   #redialIn(delay, peer) {
     const timer = this.#bus.clock.setTimeout(() => {
       this.#redials.delete(timer);
-      if (peer.isOnChannel) {
+      if (peer.isOnChannel && !peer.link.isOpen) {
         this.#redialIn(100, peer); // what the last channel left is settled within the time of a resume
         return;
       }

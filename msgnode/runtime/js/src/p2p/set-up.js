@@ -5,6 +5,7 @@
  * - Nothing of a set-up outlives it: what was claimed at the node is given back, and a channel that
  *   did not open in time is closed.
  * - Both sides may invite at once: one invitation is refused 409, and its sender waits for the other.
+ *   The same one gives way if it had been taken before.
  * - A runtime with which a set-up failed is left alone for a while.
  * - Who invites has proved nothing yet: until he has confirmed it, or read our answer in the name of his
  *   runtime (the field), nothing that is known of that runtime changes.
@@ -247,10 +248,12 @@ export class SetUps {
   }
 
   /** The inviter is the runtime that he says. Throws SetUpError. */
-  #proved(made, { runtime, handler, stub, instance }) {
+  #proved(made, { runtime, handler, stub, instance, isField }) {
     const peer = this.#peers.peer(runtime, handler, instance);
     if (!peer) throw new SetUpError(429, "This runtime knows too many others at the moment.");
     this.#peers.signals(peer, stub);
+    // Were each to give way to the other, nothing would be left.
+    if (peer.dialling && !isField && staysRequester(this.#bus.runtimeURL, runtime)) throw new SetUpError(409, "glare");
     if (peer.dialling) {
       peer.dialling.cancel(); // its invitation counts
       peer.dialling = null;
