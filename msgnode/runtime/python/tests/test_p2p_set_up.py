@@ -1,0 +1,189 @@
+"""Two runtimes set a connection up over a fake node and a fake channel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from bus_harness import turn, until
+
+from msgnode.runtime.python.faults import Fault
+from msgnode.runtime.python.message_bus import MessageBus
+from msgnode.runtime.python.messages import Message, answer_to, copy_of
+from msgnode.runtime.python.p2p import set_up
+from msgnode.runtime.python.p2p.peer import Peer
+from msgnode.runtime.python.p2p.peer_to_peer import PeerToPeer
+from msgnode.runtime.python.p2p.settings import P2PSettings, P2PTimers
+from msgnode.runtime.python.p2p.states import Redials
+from msgnode.runtime.python.settings import Settings
+
+
+class FakeConnection:
+    """A peer connection whose other end is in the same process."""
+
+    made: list[FakeConnection] = []
+
+    def __init__(self, *_: Any) -> None:
+        self.on_open = self.on_low = self.on_close = self.on_end = lambda: None
+        self.on_frame: Callable[[Any], None] = lambda frame: None
+        self.other: FakeConnection | None = None
+        self.is_open = False
+        self.made.append(self)
+
+    def described(self) -> dict[str, str]:
+        return {"sdp": str(self.made.index(self)), "type": ""}
+
+    async def offer(self) -> dict[str, str]:
+        return self.described()
+
+    async def answer(self, offered: Any) -> dict[str, str]:
+        self.other = self.made[int(offered["sdp"])]
+        return self.described()
+
+    async def accept(self, answered: Any) -> None:
+        self.other = self.made[int(answered["sdp"])]
+        for each in (self.other, self):
+            each.is_open = True
+            asyncio.get_running_loop().call_soon(each.on_open)
+
+    def send(self, frame: Any) -> None:
+        other = self.other
+        assert other is not None
+        if self.is_open and other.is_open:
+            asyncio.get_running_loop().call_soon(lambda: other.on_frame(frame))
+
+    def has_room(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.on_open = self.on_close = lambda: None
+        self.on_frame = lambda frame: None
+        was_open, self.is_open = self.is_open, False
+        if was_open and self.other is not None:
+            asyncio.get_running_loop().call_soon(self.other.on_close)
+        self.on_end()
+
+    async def closed(self) -> None:
+        """It is closed at once."""
+
+
+class Side:
+    """A runtime, and the node as it sees it: what comes to it may be held for a while."""
+
+    def __init__(self, sides: list[Side]) -> None:
+        sides.append(self)
+        self._sides = sides
+        self.url = f"runtime://d/{len(sides)}"
+        self._stub = f"runtime://d/protostub/{len(sides)}"
+        self.bus = MessageBus(self.url)
+        self.settings = Settings("d")
+        self.faults: list[Fault] = []
+        self.states: list[str] = []
+        self._claimed: set[str] = set()
+        self._held: list[Message] = []
+        self._holds: Callable[[Message], bool] = lambda message: False
+        self.bus.on_error(self.faults.append)
+        self.bus.add_listener(f"{self.url}/status", self._told)
+        self.bus.add_listener(f"{self.url}/app", lambda message: None)
+        self.p2p = PeerToPeer(P2PSettings(timers=P2PTimers()), self)  # type: ignore[arg-type]
+
+    def _told(self, message: Message) -> None:
+        self.states.append(message["body"]["value"])
+
+    def send(self, message: Message, size: int, stub: str) -> str:
+        """What goes out, through the node."""
+        to, body = message["to"], message["body"]
+        if to.startswith("domain:"):
+            if message["type"] == "subscribe":
+                self._claimed.update(body.get("resources") or body.get("subscribe"))
+            self._bring(answer_to(message, 200, ""))
+            return self._stub
+        for side in self._sides:
+            if to in side._claimed or to.startswith(f"{side.url}/"):
+                side._bring(copy_of(message)[0])
+                break
+        return self._stub
+
+    def _bring(self, message: Message) -> None:
+        if self._held or self._holds(message):
+            self._held.append(message)
+        else:
+            asyncio.get_running_loop().call_soon(self.bus.receive, message, self._stub)
+
+    def hold_from(self, holds: Callable[[Message], bool]) -> None:
+        """Hold what comes, from the first message on of which this is true."""
+        self._holds = holds
+
+    def let_in(self) -> None:
+        """All that was held comes at once."""
+        held, self._held, self._holds = self._held, [], lambda message: False
+        assert held
+        for message in held:
+            self.bus.receive(message, self._stub)
+
+    def want(self, other: Side) -> None:
+        """Have a channel set up."""
+        named = {"p2p": True, "p2pHandler": other.p2p.handler, "p2pRequester": "x"}
+        head = {"type": "update", "from": f"{self.url}/app", "to": f"{other.url}/app"}
+        self.bus.post_message({**head, "body": named})
+
+    def peer(self, other: Side) -> Peer:
+        return self.p2p.peers[other.url]
+
+    def is_on_channel_with(self, other: Side) -> bool:
+        return other.url in self.p2p.peers and self.peer(other).link.way == "channel"
+
+
+@asynccontextmanager
+async def two(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Side, Side]]:
+    monkeypatch.setattr(set_up, "RtcConnection", FakeConnection)
+    monkeypatch.setattr(FakeConnection, "made", [])
+    sides: list[Side] = []
+    alice, bob = Side(sides), Side(sides)
+    yield alice, bob
+    for side in sides:
+        await side.p2p.close()
+    assert not any(each.is_open for each in FakeConnection.made)
+
+
+async def test_case_p26_both_invite_while_each_confirms_the_others_invitation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bob is late: what each is told of the other's invitation comes at once."""
+    async with two(monkeypatch) as (alice, bob):
+        bob.hold_from(lambda message: message["body"].get("method") == "confirm")
+        bob.want(alice)
+        await until(lambda: bob._held)
+        alice.want(bob)
+        await until(lambda: any(each["type"] == "create" for each in bob._held))
+        alice.hold_from(lambda message: True)
+        bob.let_in()
+        await until(lambda: any(e["body"].get("method") == "confirm" for e in alice._held))
+        alice.let_in()
+        await until(lambda: alice.is_on_channel_with(bob) and bob.is_on_channel_with(alice))
+        assert alice.peer(bob).is_requester and not bob.peer(alice).is_requester
+        assert "failed" not in (*alice.states, *bob.states)
+        assert alice.faults == bob.faults == []
+
+
+async def test_case_p33_who_was_dialled_before_it_dialled_again_itself_has_nothing_left_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Redials, "next", lambda redials, now, jitter: 0.2)
+    async with two(monkeypatch) as (alice, bob):
+        alice.want(bob)
+        await until(lambda: alice.is_on_channel_with(bob) and bob.is_on_channel_with(alice))
+        rtc: Any = alice.peer(bob)._rtc
+        rtc.on_close()
+        await until(lambda: alice.peer(bob).link.way == bob.peer(alice).link.way == "node")
+        assert alice.peer(bob).has_redial
+        bob.want(alice)
+        await until(lambda: alice.is_on_channel_with(bob) and bob.is_on_channel_with(alice))
+        epoch = alice.peer(bob).link.epoch
+        await until(lambda: not alice.peer(bob).has_redial)
+        await turn()
+        assert alice.peer(bob).link.epoch == epoch and not alice.peer(bob).is_requester
+        assert alice.faults == bob.faults == []
