@@ -48,7 +48,7 @@ class Talker:
 
     async def ask(self, other: Talker, number: int, **body: Any) -> Any:
         message = {"type": "create", "from": self.url, "to": other.url}
-        body = {"value": number, "p2pHandler": other.p2p.handler, "p2pRequester": "x", **body}
+        body = {"value": number, "p2pHandler": other.p2p.handler, **body}
         answer = await self.runtime.bus.request({**message, "body": body}, SECONDS)
         return body_of(answer)
 

@@ -220,7 +220,7 @@ export interface P2PConnection {
 export interface PeerToPeer {
   readonly handler: string;
   /** What registrations of this runtime's hyperties say besides. */
-  readonly registration: { p2pHandler: string; p2pRequester: string };
+  readonly registration: { p2pHandler: string };
   /** An entry for each other runtime that there is, or was lately, a connection with. */
   readonly connections: readonly P2PConnection[];
 }

@@ -155,7 +155,7 @@ class Talker {
   /** Have a channel set up by a message that wants one. */
   want(other, n = -1) {
     const p2pHandler = other.p2p?.handler ?? `${other.url}/p2phandler/none`;
-    return this.ask(other, n, { p2p: true, p2pHandler, p2pRequester: "x" });
+    return this.ask(other, n, { p2p: true, p2pHandler });
   }
 
   peerOf(other) {

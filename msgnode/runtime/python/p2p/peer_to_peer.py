@@ -38,8 +38,6 @@ from .signalling import Invited, SetUpError, Talk, count
 from .states import NO_RETURN, Event, runtime_of_handler
 from .stub_requests import StubRequests
 
-REQUESTER_STUB = "hyperty-catalogue://catalogue.{}/.well-known/protocolstub/p2p-requester"
-
 
 class PeerToPeer:
     """The direct connections of one runtime. It takes the resolver's place on the bus."""
@@ -79,8 +77,7 @@ class PeerToPeer:
     @property
     def registration(self) -> dict[str, str]:
         """What the registrations of this runtime's hyperties and data objects say besides."""
-        requester = REQUESTER_STUB.format(self._resolver.settings.domain)
-        return {"p2pHandler": self.handler, "p2pRequester": requester}
+        return {"p2pHandler": self.handler}
 
     async def start(self) -> None:
         """Have invitations delivered here; called once the home stub is live."""
@@ -126,7 +123,7 @@ class PeerToPeer:
         peer = self._peer_of(to)
         if body.get("p2p") is True and (peer is None or not peer.is_on_channel):
             handler = body.get("p2pHandler")
-            if isinstance(handler, str) and body.get("p2pRequester"):
+            if isinstance(handler, str) and handler:
                 runtime = runtime_of_handler(handler)
                 self._whereabouts.note(to, {"runtime": runtime, "p2pHandler": handler})
             if self._whereabouts.of(to) is None:

@@ -65,7 +65,7 @@ function wait() {
 async function join(handler) {
   const end = handler.indexOf(HANDLER);
   if (end < 0) throw new Error("the link names no runtime.");
-  wanted = { p2p: true, p2pHandler: handler, p2pRequester: runtime.p2p?.registration.p2pRequester };
+  wanted = { p2p: true, p2pHandler: handler };
   meet(`${handler.slice(0, end)}/talk`);
   await send("Hello.");
 }

@@ -73,8 +73,7 @@ export class PeerToPeer {
 
   /** What the registrations of this runtime's hyperties and data objects say besides. */
   get registration() {
-    const requester = `hyperty-catalogue://catalogue.${this.#resolver.homeDomain}/.well-known/protocolstub/p2p-requester`;
-    return { p2pHandler: this.handler, p2pRequester: requester };
+    return { p2pHandler: this.handler };
   }
 
   /** Have invitations delivered here; called once the home stub is live. */
@@ -120,8 +119,8 @@ export class PeerToPeer {
     const { to, body } = message;
     const peer = this.#peerOf(to);
     if (body?.p2p === true && !peer?.isOnChannel) {
-      const { p2pHandler, p2pRequester } = body;
-      if (typeof p2pHandler === "string" && p2pRequester) {
+      const { p2pHandler } = body;
+      if (typeof p2pHandler === "string" && p2pHandler) {
         this.#whereabouts.note(to, { runtime: runtimeOfHandler(p2pHandler), p2pHandler });
       }
       if (this.#whereabouts.of(to) === null) this.#whereabouts.ask(to, () => this.#dialFor(to));
