@@ -52,6 +52,7 @@ def websockets(node: Node) -> URLRouter:
         "prove": parts.async_verifier.prove,
         "origins": settings.WS_ORIGINS,
         "probe": parts.probe,
+        "nodes": None if parts.federation is None else parts.federation.proofs,
     }
     source = Source(parts)
     node.on_drain.append(source.close)

@@ -10,6 +10,8 @@ from msgnode.console.runtimes import RuntimesPage
 from msgnode.console.search import search
 from msgnode.console.status import StatusView
 from msgnode.console.traces import traces
+from msgnode.federation import node_proofs
+from msgnode.federation.proof_view import own_connection
 from msgnode.identity.provider.card_views import CARD_PATH, CardView, WebFinger
 from msgnode.identity.provider.login import Login, console_login
 from msgnode.identity.provider.password import PasswordChange, PasswordChanged
@@ -28,6 +30,7 @@ urlpatterns = [
     path("", landing, name="newcomer"),
     path("favicon.ico", favicon),
     re_path(_CATALOGUE, CatalogueView.as_view(), name="catalogue"),
+    path(f"{node_proofs.PATH}/<str:domain>/<slug:digest>", own_connection, name="own-connection"),
     path(CARD_PATH, CardView.as_view(), name="contact-card"),
     path(".well-known/webfinger", WebFinger.as_view(), name="webfinger"),
     path("push/<str:endpoint>", PushView.as_view(), name="push"),

@@ -13,8 +13,9 @@ Rules (docs/reference/messages.md, sections 3, 4 and 11)
   whoever has the stub.
 - Nobody is a component of a node, nor a whole domain. A node of a foreign domain may be that
   domain's.
-- For a foreign domain whose node is a peer, the peer's session speaks: a visitor of that domain has
-  its own addresses alone.
+- For a foreign domain whose node is a peer, that node speaks, in whichever of its sessions: the one
+  behind its stub here, and those that it has opened here itself, as was proved (`speaker.peer`). A
+  visitor of that domain has its own addresses alone.
 - A runtime that came back with a new session stands in for the lost one, as the settings allow.
 """
 
@@ -85,7 +86,11 @@ class Ownership:
         if owner is session:
             return
         stands_in = stands_in or self.follows
-        if owner is not None and not stands_in(address, owner, session):
+        if (
+            owner is not None
+            and not stands_in(address, owner, session)
+            and not self._are_of_one_node(parsed.home, owner, session)
+        ):
             raise Forbidden(f"{address} belongs to another session.")
         if not self._last_owners.allow(address, session.speaker):
             raise Forbidden(f"{address} belongs to a subject that this session has not logged in.")
@@ -103,8 +108,7 @@ class Ownership:
         own = addresses.parse(session.runtime_url).home or self._domain
         if not home or home == own == self._domain or addresses.is_stub(parsed):
             return
-        peer = self._table.peers.get(home)
-        if peer is not None and session.runtime_url != peer:
+        if home in self._table.peers and not self._is_of_node(home, session):
             raise Forbidden(f"{address} is of the domain {home}, whose node speaks for it.")
         identity = speaker.identity
         if home == own or (
@@ -141,6 +145,14 @@ class Ownership:
         """Whether the session holds the address, or shares it with the one that does."""
         owner = self._table.owners.get(address)
         return owner is not None and (owner is session or self.shares_with(address, owner, session))
+
+    def _is_of_node(self, domain: str, session: Listener) -> bool:
+        """Whether a session is the node's of a domain that is a peer."""
+        peer = self._table.peers.get(domain)
+        return peer is not None and (session.runtime_url == peer or session.speaker.peer == domain)
+
+    def _are_of_one_node(self, domain: str, owner: Listener, session: Listener) -> bool:
+        return self._is_of_node(domain, owner) and self._is_of_node(domain, session)
 
     def _is_foreign_node(self, parsed: Address, session: Listener) -> bool:
         home = addresses.parse(session.runtime_url).home

@@ -260,7 +260,7 @@ class Pipeline:
                 heard_by = [each.runtime_url for each in found] if message.said.accessToken else ()
                 frame = message.forwarded(to, decision.auth, asserted, out.body, heard_by)
                 path = None
-                if table.shared and session.runtime_url in table.shared:
+                if speaker.peer or (table.shared and session.runtime_url in table.shared):
                     path = self._remember_way_back(message, session, found)
                 is_one = len(found) == 1
                 if not is_one:
@@ -338,7 +338,7 @@ class Pipeline:
     def _remember_way_back(
         self, message: Message, session: Listener, found: tuple[Listener, ...]
     ) -> ReturnPath | None:
-        """With several sessions of one runtime URL, the answer must find the one that asked."""
+        """With several sessions of one runtime or peer, the answer must find the one that asked."""
         if message.is_response:
             return None
         path = ReturnPath(message.sender, message.id_key, session.id, session.runtime_url)

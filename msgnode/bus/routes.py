@@ -3,7 +3,7 @@
 Order (docs/reference/messages.md, section 5): a component of the node · exact listeners · the
 runtime the address lies below (also in its other spelling, `runtime://` and `hyperty-runtime://`)
 · an address learned from a sender ·
-the peer of a foreign domain, but for what came from it · nowhere.
+the peer of a foreign domain, but for what came from its node, by whichever session · nowhere.
 
 Below a runtime's URL only its owner publishes: what the runtime's own sessions send there reaches
 all who subscribed the address, and what others send reaches the runtime, whoever subscribed it.
@@ -154,9 +154,15 @@ def choose(
         return ToSessions((probe,))
     if table.peers:
         peer = table.peer_of(to)
-        if peer is not None and peer is not sender:
+        if peer is not None and peer is not sender and not _is_of_node(sender, to):
             return ToSessions((peer,))
     return Nowhere(_reason(to, domain))
+
+
+def _is_of_node(sender: Listener | None, to: str) -> bool:
+    """Whether the node of the very domain that an address is of says something to it."""
+    peer = sender.speaker.peer if sender is not None else ""
+    return bool(peer) and peer == addresses.parse(to).home
 
 
 def _hearers(

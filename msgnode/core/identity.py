@@ -80,9 +80,11 @@ class Speaker:
     def may_follow(self, other: Speaker, shares: bool) -> bool:
         """Whether this one may take up what the other has.
 
-        Of a verified subject only that subject may, of an anonymous speaker whoever the setting
-        allows (`shares`).
+        Of the node of a foreign domain only that node may, of a verified subject only that subject,
+        of an anonymous speaker whoever the setting allows (`shares`).
         """
+        if other.peer and other.peer != self.peer:
+            return False
         if other.identity is not None or not shares:
             return self.is_same_subject(other)
         return True

@@ -47,9 +47,8 @@ async def find(
         NotReached: it does not answer.
         Rejected: what it offers cannot be used.
     """
-    bases = [url.rstrip("/")] if url else [f"https://{domain}", f"https://catalogue.{domain}"]
     failure = ""
-    for base in bases:
+    for base in bases_of(domain, url):
         try:
             found = await _at(http, base)
         except (BadDescriptor, NotAllowed) as error:
@@ -65,6 +64,11 @@ async def find(
     if failure:
         raise NotReached(failure)
     raise NotFound
+
+
+def bases_of(domain: str, url: str) -> list[str]:
+    """Where the catalogue of a domain may be, the first first."""
+    return [url.rstrip("/")] if url else [f"https://{domain}", f"https://catalogue.{domain}"]
 
 
 def hosts_of(domain: str, url: str, hosts: frozenset[str]) -> frozenset[str]:

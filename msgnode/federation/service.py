@@ -31,6 +31,7 @@ from msgnode.storage.control import Handler
 from . import deno, discovery, refusals, store
 from .link_figures import LinkFigures
 from .lookups import Lookups, RowLooks
+from .node_proofs import HEADER, NodeProofs, secret
 from .observers import Observers
 from .peer_alarms import PeerAlarms
 from .peer_link import PeerLink
@@ -51,11 +52,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class FederationSettings:
-    """`mode` is listed, approve or open; `max_stubs` are those of this worker."""
+    """`mode` is listed, approve or open; `max_stubs` are those of this worker; `key` is secret."""
 
     domain: str
     mode: str
     max_stubs: int
+    key: str = ""
 
 
 class Federation:
@@ -93,6 +95,7 @@ class Federation:
         shown: Callable[[Any], Any],
     ) -> None:
         self.observers = observers
+        self.proofs = NodeProofs(settings.domain, http)
         self.links: dict[int, PeerLink] = {}
         self.lookups = Lookups(partial(self._look, row=None))
         self._looks: RowLooks[PeerRow] = RowLooks(self._look_at)
@@ -217,14 +220,15 @@ class Federation:
         for domain, url in self._table.peers.items():
             self._forget_learned(domain, url)
         self.observers.peers = {row.domain: row.pk for row in rows}
+        self.proofs.use(rows)
         for row in rows:
             self.lookups.forget(row.domain)
 
     def _forget_learned(self, domain: str, url: str) -> None:
         """What sessions of others have spoken as until now is the peer's from now on."""
         for address, session in list(self._table.learned.items()):
-            is_others = session.is_here and session.runtime_url != url
-            if is_others and addresses.parse(address).home == domain:
+            is_nodes = session.runtime_url == url or session.speaker.peer == domain
+            if session.is_here and not is_nodes and addresses.parse(address).home == domain:
                 self._table.forget(address, session)
 
     async def _serve(self) -> None:
@@ -249,18 +253,14 @@ class Federation:
         found = await self._blocking(partial(store.source_of, row.pk, row.approved_digest))
         if found is None:
             return
-        source, configuration = found
+        (source, configuration), own = found, self._settings.domain
         hosts = discovery.hosts_of(row.domain, row.url, row.hosts)
-        stub = PeerStub(
-            row.domain,
-            row.stub_url,
-            f"runtime://{self._settings.domain}/mn-{row.runtime_id}",
-            row.approved_digest,
-            source,
-            configuration,
-            hosts,
-        )
-        limits = replace(self._limits, sockets=replace(self._limits.sockets, hosts=hosts))
+        at_peer = f"runtime://{own}/mn-{row.runtime_id}"
+        named = (row.domain, row.stub_url, at_peer, row.approved_digest)
+        stub = PeerStub(*named, source, configuration, hosts)
+        headers = [(HEADER, f"{own} {secret(self._settings.key, own, row.domain)}")]
+        sockets = replace(self._limits.sockets, hosts=hosts, headers=headers)
+        limits = replace(self._limits, sockets=sockets)
         kept = await self._stored.open(row.pk, row.domain)
         link = PeerLink(stub, self._settings.domain, limits, self._opener, self.observers, kept)
         kept.begin(link.exchange)

@@ -45,6 +45,11 @@ class PeerRow:
         """Whether messages are to pass."""
         return self.decision == models.Peer.Decision.APPROVED and bool(self.approved_digest)
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether no operator has decided yet."""
+        return self.decision == models.Peer.Decision.PENDING
+
     def is_served_as(self, now: PeerRow | None) -> bool:
         """Whether a peer that is served is to go on as it is."""
         if now is None:

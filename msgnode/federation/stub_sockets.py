@@ -51,13 +51,14 @@ _UNREAD = "the peer does not read"
 
 @dataclass(frozen=True, slots=True)
 class SocketLimits:
-    """Of the sockets of one peer."""
+    """Of the sockets of one peer. `headers` are what the node says of itself when it connects."""
 
     hosts: frozenset[str]
     networks: Sequence[Network] = ()
     max_frame: int = 1024 * 1024
     messages_per_second: float = 2_000.0
     bytes_per_second: float = 20_000_000.0
+    headers: Sequence[tuple[str, str]] = ()
 
 
 def url_fault(url: str, hosts: frozenset[str], networks: Sequence[Network]) -> str:
@@ -252,8 +253,7 @@ class StubSockets:
         return link.close_code or LOST, link.close_reason or ""
 
     async def _connect(self, wanted: SocketWanted) -> ClientConnection:
-        parts = urlsplit(wanted.url)
-        is_tls = parts.scheme == "wss"
+        is_tls = (parts := urlsplit(wanted.url)).scheme == "wss"
         host, port = parts.hostname or "", parts.port or (443 if is_tls else 80)
         found = await allowed_addresses(host, port, self._limits.networks, self._resolve)
         failure: OSError = OSError(f"{host} has no address")
@@ -285,6 +285,7 @@ class StubSockets:
                 ping_interval=None,  # heartbeat.py
                 close_timeout=_CLOSE_SECONDS,
                 user_agent_header="messaging-node",
+                additional_headers=list(self._limits.headers),
                 proxy=None,
             )
         if is_refused and not self.is_open:

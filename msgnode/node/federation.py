@@ -61,7 +61,9 @@ def federation(
     )
     stored = StoredMessages(store, table, writer, encrypt, decrypt, alarms.raise_alarm)
     made = Federation(
-        FederationSettings(settings.DOMAIN, settings.FEDERATION, peers["MAX_STUBS"]),
+        FederationSettings(
+            settings.DOMAIN, settings.FEDERATION, peers["MAX_STUBS"], settings.SECRET_KEY
+        ),
         LinkLimits(
             SandboxLimits(
                 sandbox["HEAP_MIB"],

@@ -67,8 +67,8 @@ class BanList:
         if not self._bans:
             return None
         names = [(RUNTIME, runtime_url), (RUNTIME, addresses.runtime_twin(runtime_url))]
-        if not speaker.peer:
-            names.append((DOMAIN, addresses.parse(runtime_url).home))
+        if speaker.peer != (domain := addresses.parse(runtime_url).home):
+            names.append((DOMAIN, domain))
         if speaker.identity is not None:
             names += [(SUBJECT, speaker.identity.subject), (SUBJECT, speaker.identity.username)]
         for kind, value in names:

@@ -103,8 +103,12 @@ class Connection:
             Origin.FOREIGN if is_foreign else known.origin,
             known.remote_address,
             known.identity,
-            known.peer,
+            known.peer if known.peer == addresses.parse(runtime_url).home else "",
         )
+
+    def comes_from(self, peer: str) -> None:
+        """It was proved that the node of this domain is behind it; "" for nobody's."""
+        self._stranger = replace(self._stranger, peer=peer)
 
     def identify(self, identity: Identity, proof: str) -> None:
         """Who is behind this connection was proved: bind its session, or the one to come."""

@@ -9,7 +9,7 @@ server is asked for each event.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qs
 
 from channels.consumer import AsyncConsumer
@@ -37,6 +37,26 @@ Prove = Callable[[str], Awaitable[Proof]]
 """Who is behind a token. Raises NodeError within seconds."""
 
 
+NODE_HEADER = b"messaging-node"
+"""By which the node of a foreign domain says who it is."""
+
+
+class ForeignNodes(Protocol):
+    """Tells the nodes of foreign domains from those who only say so."""
+
+    async def prove(self, header: str) -> str:
+        """The domain whose node says this, "" for a visitor. Raises NodeError."""
+        ...
+
+    def came(self, connection: Connection, header: str, proved: str) -> None:
+        """Such a connection is open."""
+        ...
+
+    def left(self, connection: Connection) -> None:
+        """Such a connection is over."""
+        ...
+
+
 class SocketConsumer(AsyncConsumer):
     """`/ws`: a socket whose first frames are `open` or `re-open`."""
 
@@ -50,6 +70,7 @@ class SocketConsumer(AsyncConsumer):
         prove: Prove,
         origins: Collection[str],
         probe: ProbeDoor,
+        nodes: ForeignNodes | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._sessions = sessions
@@ -59,16 +80,21 @@ class SocketConsumer(AsyncConsumer):
         self._prove = prove
         self._origins = origins
         self._probe = probe
+        self._nodes = nodes
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         event = await receive()
         source = (scope.get("client") or [""])[0]
         if event["type"] != "websocket.connect":
             return
+        of_node = credentials.header_of(scope, NODE_HEADER) if self._nodes is not None else ""
+        peer = ""
         try:
             is_probe = self._probe.admits(scope)
             if not is_probe:
                 self.check(scope, source)
+                if self._nodes is not None and of_node:
+                    peer = await self._nodes.prove(of_node)
         except NodeError as refusal:
             await _refuse(scope, send, refusal)
             return
@@ -92,6 +118,9 @@ class SocketConsumer(AsyncConsumer):
         if proof is not None:
             connection.identify(proof.identity, proof.digest)
         self._sockets.add(connection, source)
+        if self._nodes is not None and of_node:
+            connection.comes_from(peer)
+            self._nodes.came(connection, of_node, peer)
         try:
             if self.begin(connection, scope):
                 if native is not None:
@@ -99,6 +128,8 @@ class SocketConsumer(AsyncConsumer):
                 else:
                     await self._read(connection, receive)
         finally:
+            if self._nodes is not None:
+                self._nodes.left(connection)
             self._sockets.remove(connection, source)
             connection.lost()
             if native is None:

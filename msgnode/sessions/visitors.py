@@ -120,7 +120,7 @@ class Visitors:
             TooMany: there are as many visitors as there may be.
         """
         domain = addresses.foreign_domain(runtime_url, self._home)
-        if not domain or speaker.peer:
+        if not domain or speaker.peer == domain:
             return
         if self._refuses(runtime_url):
             self.refused["domain"] += 1

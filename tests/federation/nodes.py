@@ -61,18 +61,19 @@ class TwoNodes:
         self.a.manage("peers", "approve", B)
         self.wait_live()
 
-    def peer(self) -> dict[str, Any]:
-        """b as a sees it."""
+    def peer(self, node: Node | None = None, domain: str = B) -> dict[str, Any]:
+        """A peer as a node sees it, b as a does if none is named."""
+        node = node or self.a
         done = subprocess.run(
             [sys.executable, "manage.py", "peers", "--json"],
-            cwd=self.a.root, env=self.a.environment, capture_output=True, text=True, timeout=60,
+            cwd=node.root, env=node.environment, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
-        return next(each for each in json.loads(done.stdout) if each["domain"] == B)
+        return next(each for each in json.loads(done.stdout) if each["domain"] == domain)
 
-    def wait(self, condition: Any) -> dict[str, Any]:
+    def wait(self, condition: Any, node: Node | None = None, domain: str = B) -> dict[str, Any]:
         until = time.monotonic() + SECONDS
-        while not condition(peer := self.peer()):
-            assert time.monotonic() < until, f"{peer}\n{self.a.log()}"
+        while not condition(peer := self.peer(node, domain)):
+            assert time.monotonic() < until, f"{peer}\n{(node or self.a).log()}"
             time.sleep(0.2)
         return peer
 

@@ -1,0 +1,148 @@
+"""How the node of a peer is known when it connects here, and how this node is known there.
+
+A runtime URL proves nothing: any visitor may claim one of any domain. So:
+- The node opens the sockets of its stubs itself. In the upgrade it says (HEADER) of which domain it
+  is, and a secret that it has for the peer's domain alone. No stub sees it.
+- Who comes with such a secret, of a domain that is a peer here, is asked about where the stub of
+  that domain was found, by the secret's digest: it is that domain's node, or is refused. So it is
+  while the peer is paused or blocked.
+- When what an operator has decided of a domain changes, those that came in its name connect again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterable
+from time import monotonic
+
+from msgnode.core import addresses
+from msgnode.core.errors import Forbidden, NodeError, TooMany, Unavailable
+from msgnode.core.token_bucket import TokenBucket
+from msgnode.devices.safe_http import NoAnswer, NotAllowed, SafeHttp
+from msgnode.sessions.connection import Connection
+from msgnode.sessions.rules import CloseCode
+
+from . import discovery, refusals
+from .store import PeerRow
+
+HEADER = "Messaging-Node"
+"""Of a WebSocket upgrade: `<domain of the node that connects> <secret>`."""
+PATH = ".well-known/messaging-node"
+"""Where a node says which secrets are its own: `<PATH>/<domain it connects to>/<digest>`."""
+PROVED_SECONDS = 300.0
+"""That a secret is taken without asking again; it may have been replaced."""
+ASKED_A_SECOND = 10.0
+"""How often one peer is asked; whoever comes beyond that comes again later."""
+_IS_OURS = 204
+
+
+def secret(key: str, own: str, domain: str) -> str:
+    """What this node says of itself to the node of a domain, and to no other.
+
+    Args:
+        key: the node's.
+        own: its domain.
+        domain: of the peer.
+    """
+    text = f"node of {own} at {domain}".encode()
+    return hmac.new(key.encode(), text, hashlib.sha256).hexdigest()
+
+
+def digest(text: str) -> str:
+    """Of a secret, as it is asked about."""
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+
+
+def is_own(key: str, own: str, domain: str, asked: str) -> bool:
+    """Whether the secret of this digest is what this node says to the node of a domain."""
+    return hmac.compare_digest(digest(secret(key, own, domain)), asked)
+
+
+class NodeProofs:
+    """Who connects to a worker as the node of a peer. One instance per worker.
+
+    Args:
+        own: the domain of this node.
+        http: how the peers are asked.
+        clock: in seconds.
+    """
+
+    def __init__(self, own: str, http: SafeHttp, clock: Callable[[], float] = monotonic) -> None:
+        self._own = addresses.home_domain(own)
+        self._http = http
+        self._clock = clock
+        self._rows: dict[str, PeerRow] = {}
+        self._proved: dict[str, tuple[str, float]] = {}  # domain -> digest, until
+        self._buckets: dict[str, TokenBucket] = {}
+        self._came: dict[Connection, tuple[str, str]] = {}  # -> domain it named, domain proved
+
+    async def prove(self, header: str) -> str:
+        """The peer whose node says this in an upgrade, "" if it names none.
+
+        Raises:
+            NodeError: it is not that node, that cannot be found out now, or it may not come.
+        """
+        domain, _, said = header.partition(" ")
+        row = self._rows.get(domain)
+        if row is None or row.is_pending:
+            return ""
+        if not row.is_served:
+            raise refusals.refusal_of(row)
+        asked = digest(said)
+        known, until = self._proved.get(domain, ("", 0.0))
+        if known == asked and self._clock() < until:
+            return domain
+        bucket = self._buckets.setdefault(domain, TokenBucket(ASKED_A_SECOND, self._clock))
+        if not bucket.take():
+            raise TooMany(f"Too many say that they are the node of {domain}: come again later.")
+        if not await self._is_its_own(row, asked):
+            raise Forbidden(f"The node of {domain} does not know this connection as its own.")
+        self._proved[domain] = asked, self._clock() + PROVED_SECONDS
+        return domain
+
+    def came(self, connection: Connection, header: str, proved: str) -> None:
+        """A connection with this header is open."""
+        domain = header.partition(" ")[0]
+        self._came[connection] = domain, proved
+        self._look_at(connection)
+
+    def left(self, connection: Connection) -> None:
+        """A connection is over."""
+        self._came.pop(connection, None)
+
+    def use(self, rows: Iterable[PeerRow]) -> None:
+        """These are the peers from now on."""
+        self._rows = {row.domain: row for row in rows}
+        for known in (self._proved, self._buckets):
+            for domain in [each for each in known if each not in self._rows]:
+                del known[domain]
+        for connection in list(self._came):
+            self._look_at(connection)
+
+    def _look_at(self, connection: Connection) -> None:
+        """Have a connection come again that would now be taken for another."""
+        domain, proved = self._came[connection]
+        row = self._rows.get(domain)
+        may_stay = not proved
+        if row is not None and not row.is_pending:
+            may_stay = row.is_served and proved == domain
+        if not may_stay:
+            connection.end(CloseCode.GOING_AWAY, f"{domain} is looked at anew: come again")
+
+    async def _is_its_own(self, row: PeerRow, asked: str) -> bool:
+        """Whether the peer knows the secret of this digest as its own. Raises NodeError."""
+        failure: NodeError | None = None
+        for base in discovery.bases_of(row.domain, row.url):
+            try:
+                answer = await self._http.get(f"{base}/{PATH}/{self._own}/{asked}")
+            except (NoAnswer, NotAllowed) as error:
+                failure = failure or Unavailable(f"The node of {row.domain}: {error}")
+                continue
+            if answer.status == _IS_OURS:
+                return True
+            if answer.status >= 500 or answer.status == 429:
+                failure = Unavailable(f"The node of {row.domain} answered {answer.status}.")
+        if failure is not None:
+            raise failure
+        return False
