@@ -54,9 +54,16 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
-def is_own(key: str, own: str, domain: str, asked: str) -> bool:
-    """Whether the secret of this digest is what this node says to the node of a domain."""
-    return hmac.compare_digest(digest(secret(key, own, domain)), asked)
+def is_own(keys: Iterable[str], own: str, domain: str, asked: str) -> bool:
+    """Whether the secret of this digest is what this node says to the node of a domain.
+
+    Args:
+        keys: the node's, with those that it has had and that are still good.
+        own: its domain.
+        domain: of the peer.
+        asked: the digest; of ASCII.
+    """
+    return any(hmac.compare_digest(digest(secret(key, own, domain)), asked) for key in keys)
 
 
 class NodeProofs:

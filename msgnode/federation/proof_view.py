@@ -18,7 +18,8 @@ from . import node_proofs
 @never_cache
 def own_connection(request: HttpRequest, domain: str, digest: str) -> HttpResponse:
     """Say whether it is ours."""
+    keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
     is_ours = settings.FEDERATION != "off" and node_proofs.is_own(
-        settings.SECRET_KEY, settings.DOMAIN, domain, digest
+        keys, settings.DOMAIN, domain, digest
     )
     return HttpResponse(status=204 if is_ours else 404)

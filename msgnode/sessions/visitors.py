@@ -138,8 +138,10 @@ class Visitors:
     # --- what others tell it ----------------------------------------------------------------------
 
     def entered(self, session: LiveSession) -> None:
-        """A session is here now, or somebody else is behind it."""
-        if session.speaker.is_visitor and session.id not in self._visits:
+        """A session is here now, or somebody else is behind it, such as the node of a peer."""
+        if not session.speaker.is_visitor:
+            self.left(session.id)
+        elif session.id not in self._visits:
             domain = addresses.foreign_domain(session.runtime_url, self._home)
             visit = self._visits[session.id] = Visit(session, domain, self._clock())
             self._domains[domain] += 1
@@ -173,6 +175,9 @@ class Visitors:
         """End a visit that is over."""
         session, now, limits = visit.session, self._clock(), self._limits
         if self._visits.get(session.id) is not visit:
+            return
+        if not session.speaker.is_visitor:
+            self.left(session.id)
             return
         if limits.stay and time.time() - session.opened_at >= limits.stay:
             self._over(session, "stay", f"a visit lasts {limits.stay:.0f} s")

@@ -222,3 +222,48 @@ def test_a_mailbox_is_of_the_domain_after_its_last_at_sign(path: str, domain: st
     session = place.enter(subject="alice", idp_domain=domain)
     assert place.refusal(path, session) == ""
     assert domain in place.refusal(path, place.enter(f"runtime://{DOMAIN}/bob"))
+
+
+# --- the node of a peer ---------------------------------------------------------------------------
+
+PEER = "b.example"
+STUB = f"runtime://{PEER}/messaging-node-1"
+
+
+def test_a_peers_node_speaks_for_its_domain_in_each_of_its_sessions_and_nobody_else(
+    place: Place,
+) -> None:
+    place.table.peers = {PEER: STUB}
+    ways = place.enter(STUB), place.enter(f"runtime://{PEER}/mn-1")
+    ways[1].speaker = replace(ways[1].speaker, peer=PEER)
+    forger, third = place.enter(f"runtime://{PEER}/mn-2"), place.enter("runtime://c.example/mn-1")
+    third.speaker = replace(third.speaker, peer="c.example")
+    bob = f"hyperty://{PEER}/bob"
+    for way in ways:
+        assert place.refusal(bob, way) == ""
+        place.table.learn(bob, way)
+        for other in ways:
+            assert place.refusal(bob, other) == ""
+        for stranger in (forger, third, place.enter()):
+            assert "belongs to another session" in place.refusal(bob, stranger)
+        place.table.forget(bob, way)
+    for stranger in (forger, third, place.enter()):
+        assert "whose node speaks for it" in place.refusal(bob, stranger)
+    assert place.refusal(ALICE, ways[1])
+    assert place.refusal("hyperty://c.example/x", ways[1])
+
+
+def test_what_a_runtime_that_came_itself_holds_is_not_the_nodes(place: Place) -> None:
+    place.table.peers = {PEER: STUB}
+    node = place.enter(f"runtime://{PEER}/mn-1")
+    node.speaker = replace(node.speaker, peer=PEER)
+    place.enter(f"runtime://{PEER}/carol")
+    assert "belongs to another session" in place.refusal(f"runtime://{PEER}/carol/x", node)
+
+
+def test_nobody_takes_up_the_session_of_a_peers_node_but_the_node(place: Place) -> None:
+    node, forger = place.enter(f"runtime://{PEER}/mn-1"), place.enter(f"runtime://{PEER}/mn-1")
+    node.speaker = replace(node.speaker, peer=PEER)
+    assert not forger.speaker.may_follow(node.speaker, shares=True)
+    assert node.speaker.may_follow(forger.speaker, shares=True)
+    assert node.speaker.may_follow(node.speaker, shares=True)
