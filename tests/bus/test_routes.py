@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -238,6 +239,10 @@ def test_what_comes_from_a_peer_does_not_go_back_to_it(place: Place) -> None:
     place.table.peers = {"third.example": PEER}
     peer = place.enter(PEER)
     assert isinstance(place.route("hyperty://third.example/1", peer), Nowhere)
+    node = place.enter("runtime://third.example/mn-1")
+    assert place.route("hyperty://third.example/1", node) == ToSessions((peer,)), "a visitor"
+    node.speaker = replace(node.speaker, peer="third.example")
+    assert isinstance(place.route("hyperty://third.example/1", node), Nowhere)
 
 
 def test_who_listens_here_comes_before_the_peer(place: Place) -> None:

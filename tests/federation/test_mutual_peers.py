@@ -1,6 +1,7 @@
 """Two real nodes that are each other's peers: both speak for their domains, by whichever way.
 
-Beside them a forger, who claims to be one of them.
+One of them is two workers: b is served by the first, and has its session at the other. Beside them
+a forger, who claims to be one of them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from tests.client import Client, code
+from tests.e2e.pair import OwnRedis
 from tests.node import Node
 
 from .nodes import SECONDS, A, B, TwoNodes, come, subscribe
@@ -25,13 +27,19 @@ pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long, pytest.mark.any
 class MutualPeers(TwoNodes):
     """b has approved a's stub, too, after a's node had come to it as a visitor."""
 
-    def __init__(self, place: Path, template: Path) -> None:
+    def __init__(self, place: Path, template: Path, redis: OwnRedis) -> None:
         of_b = {"FEDERATION": "listed", "FEDERATION_NETWORKS": "127.0.0.0/8"}
-        super().__init__(place, template, of_b)
+        super().__init__(place, template, of_b, REDIS_URL=redis.url, WORKERS=2)
+        self.other = self.second_worker()
+
+    def kill(self) -> None:
+        super().kill()
+        self.other.kill()
 
     def introduce(self) -> None:
         super().introduce()
-        self.b.manage("peers", "add", A, "--url", f"http://127.0.0.1:{self.a.port}")
+        self.other.start()
+        self.b.manage("peers", "add", A, "--url", f"http://127.0.0.1:{self.other.port}")
         self.wait(lambda peer: peer["found_digest"], self.b, A)
         self.b.manage("peers", "approve", A)
         self.wait_live()
@@ -40,19 +48,25 @@ class MutualPeers(TwoNodes):
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[MutualPeers]:
-    two = MutualPeers(tmp_path_factory.mktemp("mutual"), template)
-    two.start()
+    place = tmp_path_factory.mktemp("mutual")
+    redis = OwnRedis(place)
+    redis.start()
+    two = MutualPeers(place / "nodes", template, redis)
     try:
+        two.start()
         two.introduce()
         yield two
     finally:
         two.kill()
+        redis.stop()
 
 
-async def two_runtimes(nodes: TwoNodes, name: str) -> tuple[Client, str, Client, str]:
-    """A runtime of each domain, and an address that each listens to."""
+async def two_runtimes(
+    nodes: MutualPeers, name: str, at: str = "a"
+) -> tuple[Client, str, Client, str]:
+    """A runtime of each domain, and an address that each listens to; a's at this worker."""
     ours, theirs = f"hyperty://{A}/{name}", f"hyperty://{B}/{name}"
-    here, there = await come(nodes.a, A, name), await come(nodes.b, B, name)
+    here, there = await come(getattr(nodes, at), A, name), await come(nodes.b, B, name)
     assert code(await subscribe(here, A, ours)) == 200
     assert code(await subscribe(there, B, theirs)) == 200
     return here, ours, there, theirs
@@ -70,25 +84,27 @@ async def asked(by: Client, as_: str, of: Client, address: str, times: int = 3) 
         assert answer["from"] == address
 
 
+@pytest.mark.parametrize("at", ["a", "other"])
 @pytest.mark.parametrize("first", ["a", "b"])
 async def test_mutual_peers_ask_each_other_whoever_has_asked_first(
-    nodes: MutualPeers, first: str
+    nodes: MutualPeers, first: str, at: str
 ) -> None:
-    here, ours, there, theirs = await two_runtimes(nodes, f"first-{first}")
+    here, ours, there, theirs = await two_runtimes(nodes, f"first-{first}-{at}", at)
     ways = [(here, ours, there, theirs), (there, theirs, here, ours)]
     for by, as_, of, address in (ways if first == "a" else ways[::-1]) * 2:
         await asked(by, as_, of, address)
 
 
+@pytest.mark.parametrize("at", ["a", "other"])
 async def test_a_request_is_answered_on_the_way_it_came_whatever_was_said_meanwhile(
-    nodes: MutualPeers,
+    nodes: MutualPeers, at: str
 ) -> None:
     """b's node hears the answer where it has asked, so that nothing is left unanswered there."""
-    here, ours, there, theirs = await two_runtimes(nodes, "crossed")
+    here, ours, there, theirs = await two_runtimes(nodes, f"crossed-{at}", at)
     await there.send("read", ours, id="early", sender=theirs)
     request = await here.expect(type="read", sender=theirs)
     other = await come(nodes.a, A, "crossed-too")
-    also = f"hyperty://{A}/crossed-too"
+    also = f"hyperty://{A}/crossed-too-{at}"
     await other.send("execute", theirs, {"value": "hello"}, sender=also)
     await there.expect(type="execute", sender=also)
     await there.send("execute", also, {"value": "and you"}, sender=theirs)  # on the other's way
