@@ -101,13 +101,12 @@ async def test_a_request_is_answered_on_the_way_it_came_whatever_was_said_meanwh
 ) -> None:
     """b's node hears the answer where it has asked, so that nothing is left unanswered there."""
     here, ours, there, theirs = await two_runtimes(nodes, f"crossed-{at}", at)
-    await there.send("read", ours, id="early", sender=theirs)
+    other, also, third, elsewhere = await two_runtimes(nodes, f"crossed-too-{at}", at)
+    await other.send("execute", elsewhere, {"value": "hello"}, sender=also)
+    await third.expect(type="execute", sender=also)  # b knows it now from a's node itself
+    await there.send("read", ours, id="early", sender=theirs)  # through a's stub
     request = await here.expect(type="read", sender=theirs)
-    other = await come(nodes.a, A, "crossed-too")
-    also = f"hyperty://{A}/crossed-too-{at}"
-    await other.send("execute", theirs, {"value": "hello"}, sender=also)
-    await there.expect(type="execute", sender=also)
-    await there.send("execute", also, {"value": "and you"}, sender=theirs)  # on the other's way
+    await there.send("execute", also, {"value": "hello"}, sender=theirs)  # on the other way
     await other.expect(type="execute", sender=theirs)
     await here.send("response", theirs, {"code": 200, "value": 7}, id=request["id"], sender=ours)
     assert (await there.answer("early"))["body"]["value"] == 7
