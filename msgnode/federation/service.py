@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -57,7 +57,7 @@ class FederationSettings:
     domain: str
     mode: str
     max_stubs: int
-    key: str = ""
+    key: str = field(default="", repr=False)
 
 
 class Federation:

@@ -19,7 +19,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import websockets
@@ -58,7 +58,7 @@ class SocketLimits:
     max_frame: int = 1024 * 1024
     messages_per_second: float = 2_000.0
     bytes_per_second: float = 20_000_000.0
-    headers: Sequence[tuple[str, str]] = ()
+    headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
 
 
 def url_fault(url: str, hosts: frozenset[str], networks: Sequence[Network]) -> str:
