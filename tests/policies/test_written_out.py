@@ -102,7 +102,8 @@ def test_so_many_layers_are_written_at_once_and_deeper_ones_are_called(make: Any
         writer = _Writer()
         writer.expression(condition, 1, False)
         depth = number * (2 if make(1) == layers(1, CREATE) else 1)
-        for known in (writer.names.values(), compile_flat(condition).__defaults__):  # type: ignore[attr-defined]
+        flat, scan = compile_flat(condition), compile_scan([(0, condition)])
+        for known in (writer.names.values(), flat.__defaults__, scan.__defaults__):  # type: ignore[attr-defined]
             assert any(callable(each) for each in known) == (depth > LAYERS), number
 
 
@@ -168,6 +169,20 @@ def test_what_many_rules_look_at_first_is_read_once() -> None:
         compile_scan(rules)(facts)
     assert facts.asked.count("#bytes") == 1
     assert facts.asked.count("actionType") == 1
+
+
+def test_what_several_rules_ask_differently_of_one_attribute_is_read_once() -> None:
+    facts = Counted(facts_of({"msg": {"type": "create"}}))
+    compile_scan(list(enumerate(map(condition_of, [LARGE, SMALL]))))(facts)
+    assert facts.asked.count("#bytes") == 1
+
+
+def test_what_a_rule_looks_at_later_is_read_where_it_gets_there_alone() -> None:
+    scan = compile_scan([(0, condition_of({"allOf": [CREATE, {"msgId": {"moreThan": 1}}]}))])
+    for type_, read in (("read", []), ("create", ["#msgId"])):
+        facts = Counted(facts_of({"msg": {"type": type_, "id": 5}}))
+        assert scan(facts) == [0] * len(read)
+        assert [key for key in facts.asked if key == "#msgId"] == read
 
 
 def test_a_scan_finds_the_positions_of_the_rules_that_hold() -> None:
