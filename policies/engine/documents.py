@@ -120,7 +120,7 @@ class DocumentReader:
             else:
                 children.append(self.policy(item, here, child))
         self._distinct([c.id for c in children], f"{at}.policies")
-        version = raw.get("version", 0)
+        version = raw.get("version")
         return PolicySet(
             id=id_,
             policies=tuple(children),

@@ -51,6 +51,12 @@ def condition_of(raw: Any) -> Condition:
             {"srcUsername": {"like": "*a"}},
             *("(a0 is not None and a0.endswith(k0))", ["a"], None),
         ),
+        ({"srcAddress": {"equals": "x"}}, "a0 == k0", ["x"], "facts[k0] == k1"),
+        (
+            {"srcAddress": {"like": "x*"}},
+            *("(a0 is not None and a0.startswith(k0))", ["x"]),
+            "(facts[k0] is not None and facts[k0].startswith(k1))",
+        ),
         ({"not": CREATE}, "(not a0 == k0)", ["create"], None),
         (
             {"allOf": [LARGE, SMALL, {"msgTo": {"equals": "x"}}]},
