@@ -109,7 +109,7 @@ def test_so_many_layers_are_written_at_once_and_deeper_ones_are_called(make: Any
         writer.expression(condition, 1, False)
         depth = number * (2 if make(1) == layers(1, CREATE) else 1)
         flat, scan = compile_flat(condition), compile_scan([(0, condition)])
-        for known in (writer.names.values(), flat.__defaults__, scan.__defaults__):  # type: ignore[attr-defined]
+        for known in (writer.names.values(), flat.__defaults__, scan.__defaults__):
             assert any(callable(each) for each in known) == (depth > LAYERS), number
 
 
