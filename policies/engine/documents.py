@@ -104,7 +104,7 @@ class DocumentReader:
         self._distinct([s.id for s in sets], "$")
         return tuple(sets)
 
-    def policy_set(self, raw: Any, at: str, name: str, depth: int = 1) -> PolicySet:
+    def policy_set(self, raw: Any, at: str, name: str, depth: int) -> PolicySet:
         """One policy set with everything in it."""
         raw = self._map(raw, at, _SET_KEYS, "a policy set")
         if depth > MAX_SETS:
@@ -120,7 +120,7 @@ class DocumentReader:
             else:
                 children.append(self.policy(item, here, child))
         self._distinct([c.id for c in children], f"{at}.policies")
-        version = raw.get("version", 0)
+        version = raw.get("version")
         return PolicySet(
             id=id_,
             policies=tuple(children),

@@ -148,7 +148,7 @@ class _Writer:
     def _test(self, test: Test, first: bool) -> str:
         """The text of a simple test, "" if it is not simple."""
         values, operator = test.values, test.operator
-        if not values or operator == "exists":
+        if not values:
             return ""
         if operator in ("moreThan", "lessThan", "between"):
             return self._ordered("#" + test.attribute.name, operator, values, first)

@@ -18,6 +18,8 @@ from policies.enforcement.pep import PolicyEnforcer
 from policies.enforcement.pip import InformationPoint
 from policies.enforcement.snapshot import EMPTY_SNAPSHOT, make_snapshot
 from policies.engine.attributes import READERS, SHARED, Facts
+from policies.engine.language import ObligationExpression, PolicyError
+from policies.engine.rewriting import rewritten
 
 BOB = Speaker("s1", "runtime://a.com/1", identity=Identity("google", "1", "bob@a.com"))
 COMPONENT = Speaker("", "", Origin.COMPONENT)
@@ -162,12 +164,26 @@ def test_rewriting_gives_a_new_body_and_only_if_something_was_cut():
         assert point.enforce(body=body).body is None
 
 
+def test_what_is_no_list_is_not_limited():
+    for name in ("limitByNumberOfEntries", "limitByConditionOfEntries"):
+        limit = 1 if name == "limitByNumberOfEntries" else {"n": {"moreThan": 1}}
+        point = Point(permit(obligations={name: {"body.list": limit}}))
+        for body in ({"list": "text"}, {"list": {"n": 0}}, {"a": 1}):
+            decision = point.enforce(body=body)
+            assert (decision.passes, decision.body) == (True, None)
+
+
 def test_entries_that_cannot_be_judged_are_not_kept():
     limit = {"limitByConditionOfEntries": {"bodyValue": {"n": {"moreThan": 1}}}}
     decision = Point(permit(obligations=limit)).enforce(
         body={"value": [{"n": 2}, {"n": "x"}, {}, 5, {"n": 3}]}
     )
     assert json.loads(decision.body) == {"value": [{"n": 2}, {"n": 3}]}
+
+
+def test_a_limit_of_what_is_no_part_of_the_body_is_refused():
+    with pytest.raises(PolicyError):
+        rewritten({}, (ObligationExpression("limitByNumberOfEntries", {"msgTo": 1}),))
 
 
 def test_an_obligation_that_cannot_be_carried_out_refuses(caplog):

@@ -11,7 +11,7 @@ from policies.engine.attributes import Facts, Untold
 from policies.engine.conditions import compile_condition
 from policies.engine.documents import read_document
 from policies.engine.language import CannotEvaluate, Condition
-from policies.engine.scan import compile_scan
+from policies.engine.scan import Scan, compile_scan
 
 SECOND = {"actionType": {"equals": "create"}}
 FIRST = {
@@ -21,6 +21,9 @@ FIRST = {
     "ends": [{"srcUsername": {"like": f"*{n}@x.com"}} for n in range(6)] + [
         {"srcUsername": {"like": "*"}}
     ],
+    "either end": [
+        {"srcUsername": {"like": like}} for like in (["u3*", "*y.com"], ["v3*", "*x.com"])
+    ],
     "more": [{"bytes": {"moreThan": n * 10}} for n in range(1, 6)],
     "less": [{"bytes": {"lessThan": n * 10}} for n in range(1, 6)],
     "between": [{"bytes": {"between": f"{n * 10} {n * 10 + 5}"}} for n in range(1, 6)],
@@ -29,11 +32,12 @@ USERS = ["u3@x.com", "v3@x.com", "u9@y.com", "", None]
 SIZES = [None, 0, 10, 12, 20, 25, 38, 50, 1_000]
 
 
-def conditions() -> list[Condition]:
-    """One of each kind in turn, so that those that belong together do not stand together."""
+def conditions(*kinds: str) -> list[Condition]:
+    """One of each kind (or all) in turn, so that those that belong together do not stand so."""
     raws: list[dict[str, Any]] = []
     for turn in range(7):
-        for tests in FIRST.values():
+        for kind in kinds or FIRST:
+            tests = FIRST[kind]
             if turn < len(tests):
                 raws += [tests[turn], {"allOf": [tests[turn], SECOND]}]
     rules = [{"effect": "permit", "condition": raw} for raw in raws]
@@ -52,10 +56,11 @@ def facts(type_: str, user: Any, size: Any) -> Facts:
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("size", SIZES)
 def test_those_found_are_those_that_hold_one_by_one(type_: str, user: Any, size: Any) -> None:
-    rules = list(enumerate(conditions()))
     known = facts(type_, user, size)
-    holding = [at for at, condition in rules if compile_condition(condition)(known)]
-    assert compile_scan(rules)(known) == holding
+    for kinds in ((), *((kind,) for kind in FIRST)):
+        rules = list(enumerate(conditions(*kinds)))
+        holding = [at for at, condition in rules if compile_condition(condition)(known)]
+        assert compile_scan(rules)(known) == holding, kinds
 
 
 def test_a_value_that_cannot_be_told_is_raised_as_by_one_of_the_rules() -> None:
@@ -67,21 +72,84 @@ def test_a_value_that_cannot_be_told_is_raised_as_by_one_of_the_rules() -> None:
             compile_scan(rules)(known)
 
 
-def test_a_group_that_cannot_hold_is_passed_over_by_one_test() -> None:
-    asked = []
+class Text(str):
+    """A text that keeps what it is asked."""
 
-    class Text(str):
-        __slots__ = ()
+    asked: list[Any]
 
-        def endswith(self, ends: Any, *rest: Any) -> bool:
-            asked.append(ends)
-            return super().endswith(ends, *rest)
+    def __eq__(self, other: object) -> bool:
+        self.asked.append(other)
+        return str.__eq__(self, other)
 
-    raws = [{"srcUsername": {"like": f"*@spam-{n}.example"}} for n in range(100)]
+    def __hash__(self) -> int:
+        self.asked.append("hash")
+        return str.__hash__(self)
+
+    def startswith(self, ends: Any, *rest: Any) -> bool:
+        self.asked.append(ends)
+        return super().startswith(ends, *rest)
+
+    def endswith(self, ends: Any, *rest: Any) -> bool:
+        self.asked.append(ends)
+        return super().endswith(ends, *rest)
+
+
+class Number(float):
+    """A number that keeps what it is compared with."""
+
+    asked: list[Any]
+
+    def __lt__(self, other: Any) -> bool:
+        self.asked.append(other)
+        return float(self) < other
+
+    def __gt__(self, other: Any) -> bool:
+        self.asked.append(other)
+        return float(self) > other
+
+    def __ge__(self, other: Any) -> bool:
+        self.asked.append(other)
+        return float(self) >= other
+
+
+@pytest.mark.parametrize(
+    ("known", "tests"),
+    [
+        (Text("bob@good.example"), [{"equals": f"u{n}@x.com"} for n in range(100)]),
+        (Text("bob@good.example"), [{"in": [f"u{n}@x.com", "x"]} for n in range(100)]),
+        (Text("bob@good.example"), [{"like": f"u{n}*"} for n in range(100)]),
+        (Text("bob@good.example"), [{"like": f"*@spam-{n}.example"} for n in range(100)]),
+        (Number(5), [{"moreThan": 10 + n} for n in range(100)]),
+        (Number(500), [{"lessThan": 10 + n} for n in range(100)]),
+        (Number(5), [{"between": f"{10 + n} {20 + n}"} for n in range(100)]),
+        (Number(5), [{"between": f"{10 + n} {10 + n}"} for n in range(100)]),
+    ],
+)
+@pytest.mark.parametrize(("number", "beside"), [(100, {}), (100, SECOND), (2, {})])
+def test_a_group_that_cannot_hold_is_passed_over_by_one_test(
+    known: Text | Number, tests: list[Any], number: int, beside: dict[str, Any]
+) -> None:
+    name, key = ("srcUsername",) * 2 if isinstance(known, str) else ("bytes", "#bytes")
+    scan = scan_of([{name: test, **beside} for test in tests[:number]])
+    facts = facts_of({"type": "create"})
+    known.asked = []
+    facts[key] = known
+    assert scan(facts) == []
+    assert len(known.asked) == 1
+
+
+@pytest.mark.parametrize("hour", [3, 9, 12, 18, 23])
+@pytest.mark.parametrize(
+    "spans", ["22:00 06:00", ["22:00 06:00", "12:00 13:00"], ["12:00 13:00", "22:00 06:00"]]
+)
+def test_times_past_midnight_are_found_by_each_of_several_rules(hour: int, spans: Any) -> None:
+    facts = facts_of({"type": "create"})
+    facts["#time"] = float(hour * 3600)
+    holds = hour in (3, 23) or (hour == 12 and "12:00 13:00" in spans)
+    assert scan_of([{"time": {"between": spans}}] * 2)(facts) == ([0, 1] if holds else [])
+
+
+def scan_of(raws: list[dict[str, Any]]) -> Scan:
     rules = [{"effect": "deny", "condition": raw} for raw in raws]
     (read,) = read_document([{"policies": [{"rules": rules}]}])
-    scan = compile_scan(list(enumerate(rule.condition for rule in read.policies[0].rules)))
-    known = facts_of({"type": "create"})
-    known["srcUsername"] = Text("bob@good.example")
-    assert scan(known) == []
-    assert len(asked) == 1
+    return compile_scan(list(enumerate(rule.condition for rule in read.policies[0].rules)))

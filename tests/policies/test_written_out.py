@@ -51,6 +51,12 @@ def condition_of(raw: Any) -> Condition:
             {"srcUsername": {"like": "*a"}},
             *("(a0 is not None and a0.endswith(k0))", ["a"], None),
         ),
+        ({"srcAddress": {"equals": "x"}}, "a0 == k0", ["x"], "facts[k0] == k1"),
+        (
+            {"srcAddress": {"like": "x*"}},
+            *("(a0 is not None and a0.startswith(k0))", ["x"]),
+            "(facts[k0] is not None and facts[k0].startswith(k1))",
+        ),
         ({"not": CREATE}, "(not a0 == k0)", ["create"], None),
         (
             {"allOf": [LARGE, SMALL, {"msgTo": {"equals": "x"}}]},
@@ -98,11 +104,13 @@ def layers(number: int, inner: Any) -> Any:
 @pytest.mark.parametrize("make", [lambda n: layers(n, CREATE), lambda n: nots(n)])
 def test_so_many_layers_are_written_at_once_and_deeper_ones_are_called(make: Any) -> None:
     for number in range(LAYERS + 3):
+        condition = condition_of(make(number))
         writer = _Writer()
-        writer.expression(condition_of(make(number)), 1, False)
-        calls = [each for each in writer.names.values() if callable(each)]
+        writer.expression(condition, 1, False)
         depth = number * (2 if make(1) == layers(1, CREATE) else 1)
-        assert bool(calls) == (depth > LAYERS), number
+        flat, scan = compile_flat(condition), compile_scan([(0, condition)])
+        for known in (writer.names.values(), flat.__defaults__, scan.__defaults__):
+            assert any(callable(each) for each in known) == (depth > LAYERS), number
 
 
 def nots(number: int) -> Any:
@@ -167,6 +175,20 @@ def test_what_many_rules_look_at_first_is_read_once() -> None:
         compile_scan(rules)(facts)
     assert facts.asked.count("#bytes") == 1
     assert facts.asked.count("actionType") == 1
+
+
+def test_what_several_rules_ask_differently_of_one_attribute_is_read_once() -> None:
+    facts = Counted(facts_of({"msg": {"type": "create"}}))
+    compile_scan(list(enumerate(map(condition_of, [LARGE, SMALL]))))(facts)
+    assert facts.asked.count("#bytes") == 1
+
+
+def test_what_a_rule_looks_at_later_is_read_where_it_gets_there_alone() -> None:
+    scan = compile_scan([(0, condition_of({"allOf": [CREATE, {"msgId": {"moreThan": 1}}]}))])
+    for type_, read in (("read", []), ("create", ["#msgId"])):
+        facts = Counted(facts_of({"msg": {"type": type_, "id": 5}}))
+        assert scan(facts) == [0] * len(read)
+        assert [key for key in facts.asked if key == "#msgId"] == read
 
 
 def test_a_scan_finds_the_positions_of_the_rules_that_hold() -> None:
