@@ -43,6 +43,7 @@ PAGES = {
     "msgnode_session_end_one": "msgnode.change_session",
     "msgnode_session_ban_for_an_hour": "msgnode.add_ban",
     "msgnode_session_ban_runtime": "msgnode.add_ban",
+    "msgnode_session_ban_domain": "msgnode.add_ban",
     "msgnode_session_subscribe_for": "msgnode.add_subscription",
     "msgnode_apikey_rotate": "msgnode.change_apikey",
     "auth_user_password_change": "auth.change_user",
