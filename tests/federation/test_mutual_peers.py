@@ -21,7 +21,13 @@ from tests.node import Node
 from .nodes import SECONDS, A, B, TwoNodes, come, subscribe
 from .sandboxes import needs_deno
 
-pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long, pytest.mark.any_server]
+pytestmark = [
+    needs_deno,
+    pytest.mark.asyncio,
+    pytest.mark.long,
+    pytest.mark.any_server,
+    pytest.mark.timeout(300),  # five nodes start, one command after the other
+]
 
 
 class MutualPeers(TwoNodes):
