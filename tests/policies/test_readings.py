@@ -78,3 +78,12 @@ def test_a_text_that_is_too_deep_to_read_is_refused_as_such(text: Any) -> None:
     with pytest.raises(PolicyError) as caught:
         read_text(text)
     assert told(caught.value.problems) == [f"$: nested deeper than {MAX_DEPTH} layers"]
+
+
+def test_a_value_that_is_too_deep_to_be_named_refuses_the_document() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(PolicyError) as caught:
+        read_document({"policies": [{"rules": [{"effect": deep}]}]})
+    assert told(caught.value.problems) == [f"$: nested deeper than {MAX_DEPTH} layers"]
