@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from policies.engine.documents import read_document, read_text
+from policies.engine.grammar import ConditionReader
 from policies.engine.language import MAX_DEPTH, MAX_SETS, PolicyError, Problem
 
 HERE = Path(__file__).parent
@@ -56,6 +57,13 @@ def test_a_list_that_is_not_there_is_told_also_where_none_is_kept() -> None:
     document = {"policies": [{"rules": [{"effect": "permit", "condition": condition}]}]}
     with pytest.raises(PolicyError, match="no list named 'nobody'; none is kept yet$"):
         read_document(document)
+
+
+@pytest.mark.parametrize(("forced", "faults"), [({}, 1), ({"forced": True}, 0)])
+def test_what_is_no_attribute_is_let_in_only_by_force(forced: Any, faults: int) -> None:
+    reader = ConditionReader(**forced)
+    reader.read({"qqqq": {"equals": "a"}}, "$")
+    assert len(reader.problems) == faults
 
 
 def sets(layers: int) -> Any:
