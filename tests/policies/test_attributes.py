@@ -36,6 +36,9 @@ def facts(**case):
         ("hyperty://b/p2phandler/1", "comm://b/p2prequester/1", None),
         ("r://a/1/sm", "domain://a/sm", "dataSync"),
         ("hyperty://a.com/1", "hyperty://b.com/1", None),
+        ("r://a/1", "domain://a/address-allocation", None),  # both ends, not one
+        ("r://a/1/smX", "domain://a/1", None),
+        ("r://a/1", "domain://a/smX", None),
     ],
 )
 def test_kind_of_message(sender, to, kind):

@@ -34,6 +34,7 @@ AT = "$[0].policies[0].rules[0]"
     [
         ({"srcDomains": {"equals": "a"}}, ".condition.srcDomains", "did you mean"),
         ({"qqqq": {"equals": "a"}}, ".condition.qqqq", "see the list of attributes"),
+        ({"<srcDomainx": {"equals": "a"}}, ".condition.<srcDomainx", "no attribute '<srcDomainx'"),
         ({"and": []}, ".condition.and", "must not be empty"),
         (["or"], ".condition.anyOf", "must not be empty"),
         (

@@ -19,6 +19,7 @@ from policies.enforcement.pip import InformationPoint
 from policies.enforcement.snapshot import EMPTY_SNAPSHOT, make_snapshot
 from policies.engine.attributes import READERS, SHARED, Facts
 from policies.engine.language import ObligationExpression, PolicyError
+from policies.engine.obligation_schema import rewritable_path
 from policies.engine.rewriting import rewritten
 
 BOB = Speaker("s1", "runtime://a.com/1", identity=Identity("google", "1", "bob@a.com"))
@@ -179,6 +180,20 @@ def test_entries_that_cannot_be_judged_are_not_kept():
         body={"value": [{"n": 2}, {"n": "x"}, {}, 5, {"n": 3}]}
     )
     assert json.loads(decision.body) == {"value": [{"n": 2}, {"n": 3}]}
+
+
+@pytest.mark.parametrize(
+    ("attribute", "path"),
+    [
+        ("<resource>", ("resource",)),
+        ("valueAllocate", ("value", "allocated")),
+        ("body.list.X", ("list", "X")),
+        ("resourceX", None),
+        ("XvalueAllocate", None),
+    ],
+)
+def test_what_may_be_limited_stands_in_the_body(attribute, path):
+    assert rewritable_path(attribute) == path
 
 
 def test_a_limit_of_what_is_no_part_of_the_body_is_refused():

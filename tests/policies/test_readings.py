@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from policies.engine.documents import read_document, read_text
+from policies.engine.documents import DocumentReader, read_document, read_text
+from policies.engine.grammar import ConditionReader
 from policies.engine.language import MAX_DEPTH, MAX_SETS, PolicyError, Problem
 
 HERE = Path(__file__).parent
@@ -58,6 +59,13 @@ def test_a_list_that_is_not_there_is_told_also_where_none_is_kept() -> None:
         read_document(document)
 
 
+@pytest.mark.parametrize(("forced", "faults"), [({}, 1), ({"forced": True}, 0)])
+def test_what_is_no_attribute_is_let_in_only_by_force(forced: Any, faults: int) -> None:
+    reader = ConditionReader(**forced)
+    reader.read({"qqqq": {"equals": "a"}}, "$")
+    assert len(reader.problems) == faults
+
+
 def sets(layers: int) -> Any:
     document: Any = {"policies": []}
     for _ in range(layers - 1):
@@ -73,8 +81,23 @@ def test_sets_may_have_so_many_layers_and_the_next_one_is_named() -> None:
     assert told(caught.value.problems) == [f"{place}: sets nested deeper than {MAX_SETS}"]
 
 
+def test_a_set_that_is_read_alone_may_have_as_many_layers() -> None:
+    reader = DocumentReader(ConditionReader())
+    reader.policy_set(sets(MAX_SETS), "$", "set")
+    assert reader.conditions.problems == []
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, b'{"a":' * 100_000])
 def test_a_text_that_is_too_deep_to_read_is_refused_as_such(text: Any) -> None:
     with pytest.raises(PolicyError) as caught:
         read_text(text)
+    assert told(caught.value.problems) == [f"$: nested deeper than {MAX_DEPTH} layers"]
+
+
+def test_a_value_that_is_too_deep_to_be_named_refuses_the_document() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(PolicyError) as caught:
+        read_document({"policies": [{"rules": [{"effect": deep}]}]})
     assert told(caught.value.problems) == [f"$: nested deeper than {MAX_DEPTH} layers"]
