@@ -46,12 +46,12 @@ function show(now) {
   const peers = now.peers.map((each) => ({ ...each, url: mayOpenPeers ? each.url : "" }));
   const left = map.show(peers, now.visitors);
   $("#map-rest").textContent = rest(left, now);
-  keep($("#domains-peers"), peers.length ? peers.map(peerLine) : [line(["There are no peers."])]);
+  keep($("#domains-peers"), peers.length ? peers.map(peerLine) : [line(["There are no peers.", "", "", "", "", ""])]);
   const rows = now.visitors.map(({ domain, url, sessions, sent, received }) => line([
     link(domain, url), count(sessions), `${count(sent)}/s`, `${count(received)}/s`,
   ]));
   if (now.other_domains) rows.push(line([`${count(now.other_domains)} other domains`, count(now.other_sessions), "", ""]));
-  keep($("#domains-visitors"), rows.length ? rows : [line(["There are no visitors."])]);
+  keep($("#domains-visitors"), rows.length ? rows : [line(["There are no visitors.", "", "", ""])]);
 }
 
 function peerLine({ domain, url, state: how, is_live: isLive, sent, received, waiting, round_trip_ms: took }) {
