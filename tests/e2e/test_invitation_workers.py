@@ -48,6 +48,17 @@ def invitation(name: str) -> dict[str, Any]:
     }
 
 
+def inviting(tmp_path: Path, template: Path, redis_url: str) -> Pair:
+    """Two workers that take and send invitations, known to others by the URL of the first."""
+    place = tmp_path / "workers"
+    place.mkdir()
+    shutil.copy(template, place / "node.sqlite3")
+    pair = Pair(place, REDIS_URL=redis_url, **SETTINGS)
+    for node in (pair.one, pair.other):
+        node.configure(PUBLIC_URL=f"http://127.0.0.1:{pair.one.port}")
+    return pair
+
+
 async def leave(http: httpx.AsyncClient, at: Node, path: str, name: str) -> int:
     url = f"http://127.0.0.1:{at.port}{path}"
     return (await http.post(url, json=invitation(name), headers={"TTL": "300"})).status_code
@@ -94,13 +105,8 @@ async def reaches(guest: Client, host: Client, type_: str, to: str, body: Any = 
 async def test_invitations_come_once_and_guests_stay_guests_while_workers_die(
     tmp_path: Path, template: Path, redis_url: str
 ) -> None:
-    place = tmp_path / "workers"
-    place.mkdir()
-    shutil.copy(template, place / "node.sqlite3")
-    pair = Pair(place, REDIS_URL=redis_url, **SETTINGS)
+    pair = inviting(tmp_path, template, redis_url)
     one, other = pair.one, pair.other
-    for node in (one, other):
-        node.configure(PUBLIC_URL=f"http://127.0.0.1:{one.port}")
     try:
         await asyncio.to_thread(pair.start)
         bobs = await asyncio.to_thread(token_of, one, "bob", "localhost")
@@ -184,13 +190,8 @@ async def test_invitations_come_once_and_guests_stay_guests_while_workers_die(
 async def test_an_invitation_outlives_the_worker_that_has_taken_it(
     tmp_path: Path, template: Path, redis_url: str
 ) -> None:
-    place = tmp_path / "workers"
-    place.mkdir()
-    shutil.copy(template, place / "node.sqlite3")
-    pair = Pair(place, REDIS_URL=redis_url, **SETTINGS)
+    pair = inviting(tmp_path, template, redis_url)
     one, other = pair.one, pair.other
-    for node in (one, other):
-        node.configure(PUBLIC_URL=f"http://127.0.0.1:{one.port}")
     try:
         await asyncio.to_thread(pair.start)
         token = await asyncio.to_thread(token_of, one, "bob", "localhost")
@@ -199,7 +200,7 @@ async def test_an_invitation_outlives_the_worker_that_has_taken_it(
         path = endpoint[endpoint.index("/push/") :]
         async with httpx.AsyncClient(timeout=60, trust_env=False) as http:
             assert await leave(http, one, path, "taken") == 201
-        await asyncio.to_thread(until_taken, place / "node.sqlite3")
+        await asyncio.to_thread(until_taken, tmp_path / "workers" / "node.sqlite3")
         other.kill()
         with suppress(ConnectionClosed):
             await bob.hears("taken")  # the worker may have been faster
