@@ -7,6 +7,7 @@ Names that are Daphne's, autobahn's or Twisted's alone are used in daphne_intern
   stubs can tell from a lost connection.
 - An upgrade that is refused can be answered in words (ASGI's `websocket.http.response`).
 - A socket made elsewhere, which several workers share.
+- New connections are taken a few at a time, so that a storm of them holds nobody up for long.
 - Open connections are looked after a few at a time; Daphne does all at once, every other second.
 - A drain on shutdown: sockets are closed with 3001 and the application is let finish; stock Daphne
   drops them and never calls `disconnect`.
@@ -41,6 +42,9 @@ from twisted.internet.endpoints import AdoptedStreamServerEndpoint  # isort: ski
 
 reactor: Any = _reactor
 log = logging.getLogger(__name__)
+
+_ACCEPTS = 4
+"""Connections taken in a turn of the loop: what is said on others waits for their handshakes."""
 
 
 class NodeProtocol(InternalProtocol):
@@ -253,6 +257,7 @@ class NodeServer(Server):
 
     def listen_success(self, port: Any) -> None:
         self._port = port
+        internals.accept_a_few(port, _ACCEPTS)
         super().listen_success(port)
 
     def stop_listening(self) -> None:

@@ -14,6 +14,7 @@ of the names is gone or is called otherwise. So a new release is looked at here,
   once, and a client that answers a closing handshake within a millisecond is hung up on before it
   has the code.
 - `write_now`: bytes go to a socket that has nothing waiting, without Twisted's turn of the loop.
+- `accept_a_few`: Twisted takes all connections that wait, and each has a handshake to be made.
 - `serve_with`: Daphne makes its factories and its endpoint from names of its module.
 """
 
@@ -99,6 +100,8 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
         "sendHttpErrorResponse",
         "(self, code, reason, responseHeaders)",
     ),
+    (tcp.Port, "doRead", "(self)"),
+    (tcp.Port, "numberAccepts", "attribute"),
     (WebSocketProtocol, "handle_reply", "(self, message)"),
     (WebSocketProtocol, "serverReject", "(self)"),
     (WebSocketProtocol, "check_timeouts", "(self)"),
@@ -303,6 +306,17 @@ def serve_with(websockets: type[Any], http: type[Any], endpoint: Callable[..., A
     _stock.WebSocketFactory = websockets
     _stock.HTTPFactory = http
     _stock.serverFromString = endpoint
+
+
+def accept_a_few(port: Any, most: int) -> None:
+    """Have a listening port take at most so many connections in a turn of the loop."""
+    accept = port.doRead
+
+    def do_read() -> None:
+        port.numberAccepts = most
+        accept()
+
+    port.doRead = do_read
 
 
 def is_reset(transport: Any) -> bool:

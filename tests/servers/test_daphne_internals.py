@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import socket
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 from twisted.internet import abstract
+from twisted.internet.protocol import Factory
 
 from msgnode.servers import daphne_internals
 from msgnode.servers.daphne_internals import INTERNALS
@@ -72,3 +75,29 @@ def test_what_has_private_names_is_pinned_to_the_releases_that_were_looked_at(na
     year, month = (int(part) for part in version(name).split(".")[:2])
     assert not pinned.specifier.contains(f"{year}.{month + 1}.0")
     assert not pinned.specifier.contains(f"{year + 1}.0.0")
+
+
+def test_of_many_connections_that_wait_a_port_takes_a_few_in_each_turn() -> None:
+    from twisted.internet import reactor  # the one that daphne_internals has installed
+
+    made: list[Any] = []
+
+    class Counting(Factory):
+        def buildProtocol(self, addr: Any) -> None:  # noqa: N802 (Twisted's name)
+            made.append(addr)
+
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=64))
+        listening.setblocking(False)
+        port: Any = reactor.adoptStreamPort(listening.fileno(), socket.AF_INET, Counting())
+        stack.callback(port.stopListening)
+        port.stopReading()  # its turns come by hand
+        daphne_internals.accept_a_few(port, 4)
+        for _ in range(11):
+            stack.enter_context(socket.create_connection(listening.getsockname()))
+        taken = []
+        for _ in range(4):
+            before = len(made)
+            port.doRead()
+            taken.append(len(made) - before)
+    assert taken == [4, 4, 3, 0]
