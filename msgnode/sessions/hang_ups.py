@@ -26,6 +26,7 @@ from msgnode.core.faults import FAULTS
 from msgnode.core.pending import Pending
 
 from .manager import SessionManager
+from .rules import State
 from .session import LiveSession
 
 
@@ -88,7 +89,7 @@ class HangUps:
     def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd."""
         self.session_handed_off(session.id)
-        if isinstance(session, LiveSession) and session.was_ended:
+        if isinstance(session, LiveSession) and session.state is State.TERMINATED:
             for stub in tuple(session.invited):
                 self._order(session, stub)
 

@@ -95,7 +95,6 @@ class LiveSession:
         "token",
         "_token_hash",
         "__weakref__",
-        "was_ended",
         "withdrawn",
     )
 
@@ -133,7 +132,6 @@ class LiveSession:
         self.learned: dict[str, None] = {}
         self.withdrawn: frozenset[str] = frozenset()
         self.invited: dict[str, bool] = {}  # stub of a peer -> whether that was with an identity
-        self.was_ended = False  # by the node, not by itself or by its absence
         self.requests: OpenRequests | None = None
         self.ask: Callable[[str, bytes, str, float], None] = self._ask_first
         self.ask_group: Callable[[str, bytes, frozenset[str], float], None] = self._ask_first_group
@@ -169,7 +167,12 @@ class LiveSession:
     @property
     def has_ended(self) -> bool:
         """Whether this worker has it no longer."""
-        return self.state is State.CLOSED or self.state is State.MOVED
+        return self.state is State.MOVED or self.is_closed
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended for all workers, by whomever."""
+        return self.state is State.CLOSED or self.state is State.TERMINATED
 
     def remember(self, requests: OpenRequests) -> None:
         """These are its requests that may still be answered."""
@@ -212,7 +215,6 @@ class LiveSession:
             LocalProtocolError: the table has none; nothing has changed.
         """
         self.state = after(SESSION, self.state, event)
-        self.was_ended = event is Event.END
 
     def has_invited(self, stub: str) -> None:
         self.invited.pop(stub, None)
