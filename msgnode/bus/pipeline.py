@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from functools import partial
 from time import clock_gettime, perf_counter
 
 from msgnode.core import addresses, messages
@@ -68,7 +67,7 @@ class Pipeline:
     """One instance per worker; `carry` is the one door for messages of every kind of caller.
 
     While `lease` is not certain, what comes is held. `holders` are asked for what the table does
-    not know.
+    not know, `foreign` for what is to be said of an address of another domain.
     """
 
     def __init__(
@@ -84,9 +83,11 @@ class Pipeline:
         answers: Replies,
         guard: ResponseGuard,
         lease: ServingLease = ALWAYS,
+        holders: Holders = NO_OTHERS,
+        foreign: ForeignDomains = NO_FOREIGN_DOMAINS,
     ) -> None:
-        self.holders: Holders = NO_OTHERS
-        self.foreign: ForeignDomains = NO_FOREIGN_DOMAINS
+        self._holders = holders
+        self._foreign = foreign
         self.tracer: MessageTracer | None = None
         self._lease = lease
         self._domain = domain
@@ -132,8 +133,8 @@ class Pipeline:
             if clock_gettime(LEASE_CLOCK) >= self._lease.until:
                 self._lease.check()
             session, speaker = self._authorizer.authorize(message, caller)
-            if self.holders is not NO_OTHERS:
-                find_holders(self.holders, message, session, self._components, self._table)
+            if self._holders is not NO_OTHERS:
+                find_holders(self._holders, message, session, self._components, self._table)
             if len(recipients) == 1:
                 decision = self._enforcer.enforce(message, speaker, Direction.IN)
                 if not decision.passes:
@@ -204,30 +205,6 @@ class Pipeline:
                 yield from rest
             yield
 
-    def bounce(self, frame: bytes) -> None:
-        """A frame of another worker came too late: its session has ended. Tell the sender."""
-        try:
-            message = messages.parse(frame)
-        except InvalidFrame:
-            return
-        to = message.recipients[0]
-        if not delivery.expects_answer(message, to):
-            return
-        answer = messages.reply(message, messages.error_body(NotFound(f"Nobody listens to {to}.")))
-        try:
-            self.holders.find((answer, "bounced"), (message.sender,))
-        except Pending as fact:
-            fact.when_known(partial(self._give_back, answer, message.sender))
-        else:
-            self._give_back(answer, message.sender)
-
-    def _give_back(self, answer: bytes, sender: str) -> None:
-        route = routes.choose(
-            messages.parse(answer), sender, self._components, self._table, self._domain
-        )
-        if isinstance(route, ToSessions):
-            route.listeners[0].deliver(answer)
-
     def _to_recipient(
         self,
         message: Message,
@@ -292,8 +269,8 @@ class Pipeline:
                 component = route.component.name
                 outcome = Outcome.ANSWERED
                 code = self._answers.ask(route.component, message, session, caller)
-            elif self.holders.is_known(to):
-                raise self.foreign.refusal(to) or NotFound(route.reason)
+            elif self._holders.is_known(to):
+                raise self._foreign.refusal(to) or NotFound(route.reason)
             else:
                 raise Unavailable(f"Whether anybody listens to {to} is not known just now.")
         except NodeError as error:

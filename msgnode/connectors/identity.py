@@ -78,10 +78,12 @@ class IdentityConnector(Component):
         log_in: LogIn,
         spend: Spend,
         subjects: Subjects,
+        invitations: Invitations | None = None,
+        find_elsewhere: FindElsewhere | None = None,
     ) -> None:
         super().__init__((f"domain://idm.{domain}", f"domain-idp://{domain}"))
-        self.find_elsewhere: FindElsewhere | None = None
-        self.invitations: Invitations | None = None
+        self._find_elsewhere = find_elsewhere
+        self._invitations = invitations
         self._async_verifier = async_verifier
         self._make_request = make_request
         self._log_in = log_in
@@ -109,9 +111,9 @@ class IdentityConnector(Component):
             case "getContact":
                 return self._card(request)
             case "subscribePush" | "unsubscribePush" | "sendInvitation" | "withdrawInvitation":
-                if self.invitations is None:
+                if self._invitations is None:
                     raise NotFound("Invitations are switched off at this node (INVITATIONS).")
-                return self.invitations(request, message.sender, caller)
+                return self._invitations(request, message.sender, caller)
             case _:
                 return self._revoke(request)
 
@@ -160,8 +162,8 @@ class IdentityConnector(Component):
                 raise NotFound("This session is not logged in.")
             return {"code": 200, "value": _own(identity)}
         found = self._subjects(request.resource)
-        if found is None and self.find_elsewhere is not None:
-            return self._read_elsewhere(request.resource, self.find_elsewhere)
+        if found is None and self._find_elsewhere is not None:
+            return self._read_elsewhere(request.resource, self._find_elsewhere)
         return _found(found, request.resource)
 
     async def _read_elsewhere(self, name: str, find: FindElsewhere) -> Body:

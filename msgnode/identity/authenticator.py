@@ -88,9 +88,10 @@ class MessageAuthenticator:
         log_in: Callable[[Listener, Verified | None], object],
         identified: Callable[[Listener], None] = lambda _: None,
         now: Callable[[], float] = time,
+        guests: Guests = NO_GUESTS,
     ) -> None:
         self.modes = modes
-        self.guests: Guests = NO_GUESTS
+        self._guests = guests
         self._verifier = verifier
         self._doors = doors
         self._passes_unknown = passes_unknown
@@ -202,7 +203,7 @@ class MessageAuthenticator:
             return
         if mode is Mode.STRICT:
             raise NotIdentified("Log in first: this node wants to know every session's subject.")
-        if self.guests.may_say(message, session):
+        if self._guests.may_say(message, session):
             return
         raise NotIdentified("Say who you are: log in, or send an identity in `body.identity`.")
 
@@ -253,7 +254,7 @@ class MessageAuthenticator:
                 raise
             except Unknown:
                 mode = self.mode_of(session)
-                is_guest = mode is Mode.IDENTIFIED and self.guests.may_say(message, session)
+                is_guest = mode is Mode.IDENTIFIED and self._guests.may_say(message, session)
                 if not is_guest and (mode or not self._passes_unknown):
                     raise
             except Unavailable:

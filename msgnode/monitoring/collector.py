@@ -235,13 +235,14 @@ class NodeCollector(Collector):
         yield from connector_figures.qos(node.qos)
         if node.cluster is not None:
             yield from _links(node.cluster.transport.figures())
-            homes = node.cluster.homes
+            network = node.cluster.network
+            homes = network.homes
             text = "Names, of addresses and above them, that the directory was asked for."
             yield counter("holders_asked", text, homes.asked)
             text = "Of these, those of which nothing could be found out."
             yield counter("holders_unknown", text, homes.not_known)
             text = "Names of which it is kept up here who is there on other workers."
-            yield gauge("watched_addresses", text, value=node.cluster.interest.number_watched)
+            yield gauge("watched_addresses", text, value=network.interest.number_watched)
 
 
 def _caches() -> Iterator[Metric]:

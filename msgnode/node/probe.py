@@ -1,4 +1,4 @@
-"""The way of a worker's message to itself: its pipeline, and what sends it."""
+"""The way of a worker's message to itself: its session and pipeline, and what sends it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from msgnode.storage.writer import GroupWriter
 from .alarms import Alarms
 
 
-def probe_pipeline(
+def probe_door(
     domain: str,
     table: RoutingTable,
     handshake: SessionHandshake,
     barrier: Barrier,
     missed: Callable[[str], None],
-) -> Pipeline:
-    """It goes by the table alone, by no policy, and into no record."""
-    return Pipeline(
+) -> ProbeDoor:
+    """Its messages go by the table alone, by no policy, and into no record."""
+    pipeline = Pipeline(
         domain=domain,
         table=table,
         components=ComponentBook(()),
@@ -41,6 +41,7 @@ def probe_pipeline(
         answers=Replies(NoPolicies(), settings.NODE["ANSWER_TIMEOUT"], barrier),
         guard=ResponseGuard(table, is_strict=False, missed=missed),
     )
+    return ProbeDoor(domain, settings.SECRET_KEY, table, pipeline.carry)
 
 
 def path_probe(

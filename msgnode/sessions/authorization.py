@@ -45,13 +45,14 @@ class SessionAuthorizer:
         authenticator: Authenticator,
         ownership: Ownership,
         max_learned: int,
+        holders: Holders = NO_OTHERS,
     ) -> None:
         self._table = table
         self._door = door
         self._authenticator = authenticator
         self._ownership = ownership
         self._max_learned = max_learned
-        self.holders: Holders = NO_OTHERS
+        self._holders = holders
 
     def authenticate(self, message: Message, caller: Connection) -> None:
         _check_refusal(caller)
@@ -78,7 +79,7 @@ class SessionAuthorizer:
             and table.owners.get(sender) is not session
             and table.learned.get(sender) is not session
         ):
-            if self.holders is not NO_OTHERS:
+            if self._holders is not NO_OTHERS:
                 self._find_holder(sender, message, session)
             self._bind(sender, session, speaker)
         for to in message.recipients:
@@ -89,8 +90,8 @@ class SessionAuthorizer:
     def _find_holder(self, address: str, message: Message, session: LiveSession) -> None:
         """Find out whose an address is, where that is not known here."""
         is_own = addresses.is_under(address, session.runtime_url)
-        if not is_own and not self.holders.hears(address):
-            self.holders.require((session.id, message.id, address), (address,))
+        if not is_own and not self._holders.hears(address):
+            self._holders.require((session.id, message.id, address), (address,))
 
     def _bind(self, sender: str, session: LiveSession, speaker: Speaker) -> None:
         """Let the session speak as an address it has not used before, or refuse it."""
@@ -116,7 +117,7 @@ class SessionAuthorizer:
         resource, _, event = to.rpartition("/")
         if event != "changes" and addresses.parse(to).scheme in _ROUTED:
             return
-        if self.holders is not NO_OTHERS and self._table.owners.get(resource) is not session:
+        if self._holders is not NO_OTHERS and self._table.owners.get(resource) is not session:
             self._find_holder(resource, message, session)
         owner = self._table.owner_of(resource)
         if owner is None:

@@ -16,10 +16,10 @@ import hashlib
 import hmac
 import secrets
 import uuid
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
 
-from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import Requester
 from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import Forbidden, NodeError
@@ -47,12 +47,17 @@ class Misdirected(NodeError):
 class ProbeDoor:
     """One instance per worker.
 
-    `secret` is common to the workers of a node; `pipeline` is set before the first connection.
+    `secret` is common to the workers of a node; `carry` takes the frames of its connection.
     """
 
-    pipeline: Pipeline
-
-    def __init__(self, domain: str, secret: str, table: RoutingTable) -> None:
+    def __init__(
+        self,
+        domain: str,
+        secret: str,
+        table: RoutingTable,
+        carry: Callable[[bytes, Connection], None],
+    ) -> None:
+        self._carry = carry
         id_ = uuid.uuid4().hex
         self.address = f"domain://msg-node.{domain}/health/{id_}"
         self.session = LiveSession(
@@ -97,7 +102,7 @@ class ProbeDoor:
     def connect(self, link: Link) -> Connection:
         """The probe's connection from now on, instead of the one it had."""
         door: Any = self
-        connection = Connection(link, "", door, self.pipeline.carry, self._settings)
+        connection = Connection(link, "", door, self._carry, self._settings)
         if self.session.socket is not None:
             self.session.socket.session = None
             self.session.detach()

@@ -32,7 +32,8 @@ class SubscriptionComponent(Component):
     """How claims become allocations.
 
     `enter` and `drop` give addresses to a session and take them back (address allocation);
-    `check_room` raises TooMany where a session may not hold so many more.
+    `check_room` raises TooMany where a session may not hold so many more. `abroad` subscribes at
+    the nodes of other domains.
     """
 
     name = "sm"
@@ -49,9 +50,10 @@ class SubscriptionComponent(Component):
         ownership: Ownership,
         max_per_session: int,
         budget: AddressBudget,
+        abroad: Abroad = NOTHING_ABROAD,
     ) -> None:
         super().__init__((f"domain://msg-node.{domain}/sm",))
-        self.abroad: Abroad = NOTHING_ABROAD
+        self._abroad = abroad
         self._table = table
         self._store = store
         self._domain = domain
@@ -177,11 +179,11 @@ class SubscriptionComponent(Component):
         body = {"code": 200}
         committed = self._store.subscribed(session, new, claimed, taken_over, body)
         settled = self._settle(committed, session, new, owned, taken_over, earlier)
-        far = self.abroad.abroad(new)
+        far = self._abroad.abroad(new)
         if not far:
             return settled
         take_back = partial(self._unsubscribe, {"resources": [*new, *owned]}, session)
-        return granted(settled, self.abroad, far, take_back)
+        return granted(settled, self._abroad, far, take_back)
 
     def _under_way(self, asked: Wanted, session: Listener) -> list[Future[Body]]:
         """Earlier requests of the session for some of these addresses that are not committed."""

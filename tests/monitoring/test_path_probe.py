@@ -30,14 +30,18 @@ def rows(node: Node, query: str) -> list[Any]:
         return database.execute(query).fetchall()
 
 
+def no_message(frame: bytes, caller: Any) -> None:
+    """No connection carries anything."""
+
+
 def scope(made: str) -> dict[str, Any]:
     return {"query_string": f"probe={made}".encode()}
 
 
 def test_a_pass_is_good_once_and_at_the_worker_that_made_it() -> None:
-    door = ProbeDoor("localhost", "secret", RoutingTable())
-    fellow = ProbeDoor("localhost", "secret", RoutingTable())
-    stranger = ProbeDoor("localhost", "another secret", RoutingTable())
+    door = ProbeDoor("localhost", "secret", RoutingTable(), no_message)
+    fellow = ProbeDoor("localhost", "secret", RoutingTable(), no_message)
+    stranger = ProbeDoor("localhost", "another secret", RoutingTable(), no_message)
     made = door.new_pass()
     with pytest.raises(Misdirected):
         fellow.admits(scope(made))
@@ -49,7 +53,7 @@ def test_a_pass_is_good_once_and_at_the_worker_that_made_it() -> None:
 
 @pytest.mark.parametrize("shown", ["", "x", "é" * 64, "0" * 64, "0" * 10_000])
 def test_a_made_up_pass_is_an_ordinary_connection(shown: str) -> None:
-    door = ProbeDoor("localhost", "secret", RoutingTable())
+    door = ProbeDoor("localhost", "secret", RoutingTable(), no_message)
     assert not door.admits({"query_string": f"probe={shown}".encode()})
 
 

@@ -23,7 +23,7 @@ async def answered(extensions: dict[str, Any], sockets: ConnectionLimits) -> lis
     async def send(event: dict[str, Any]) -> None:
         sent.append(event)
 
-    probe = ProbeDoor("localhost", "secret", RoutingTable())
+    probe = ProbeDoor("localhost", "secret", RoutingTable(), nothing)
     consumer = SocketConsumer(nothing, nothing, nothing, sockets, nothing, nothing, ["*"], probe)
     scope = {"client": ["192.0.2.1", 1], "extensions": extensions}
     await consumer(scope, receive, send)
