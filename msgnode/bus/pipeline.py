@@ -43,7 +43,7 @@ from .ports import (
     MessageObserver,
     Recorder,
     Requester,
-    SessionDoor,
+    SessionHandler,
 )
 from .recording import Rows
 from .refusals import SESSION_ADDRESS, NotPermitted, Refusals
@@ -64,7 +64,7 @@ written, not read, checked and decided upon."""
 
 
 class Pipeline:
-    """One instance per worker; `carry` is the one door for messages of every kind of caller.
+    """One instance per worker; `carry` takes the messages of every kind of caller.
 
     While `lease` is not certain, what comes is held. `holders` are asked for what the table does
     not know, `foreign` for what is to be said of an address of another domain.
@@ -77,7 +77,7 @@ class Pipeline:
         table: RoutingTable,
         components: ComponentBook,
         authorizer: Authorizer,
-        session_door: SessionDoor,
+        session_handler: SessionHandler,
         enforcer: Enforcer,
         recorder: Recorder,
         answers: Replies,
@@ -95,7 +95,7 @@ class Pipeline:
         self._table = table
         self._components = components
         self._authorizer = authorizer
-        self._door = session_door
+        self._session_handler = session_handler
         self._enforcer = enforcer
         self._rows = Rows(recorder)
         self._refusals = Refusals(self._address, self._rows)
@@ -126,7 +126,7 @@ class Pipeline:
             return
         recipients = message.recipients
         if recipients[0] == SESSION_ADDRESS:
-            caller.carry_on(self._at_the_door(message, frame, caller, began))
+            caller.carry_on(self._session_frame(message, frame, caller, began))
             return
         decision = NOT_APPLICABLE
         try:
@@ -155,7 +155,7 @@ class Pipeline:
             caller.charge(further, further * len(frame))
             caller.carry_on(self._to_each(message, session, speaker, caller, began))
 
-    def _at_the_door(
+    def _session_frame(
         self, message: Message, frame: bytes, caller: Caller, began: float
     ) -> Iterator[None]:
         """One step, in its turn: a thousand that open or close hold up nobody's messages."""
@@ -168,7 +168,7 @@ class Pipeline:
             decision = self._enforcer.enforce(message, caller.speaker, Direction.IN)
             if not decision.passes:
                 raise NotPermitted(decision)
-            self._door.handle(message, caller)
+            self._session_handler.handle(message, caller)
         except Exception as error:
             self._not_carried(error, message, frame, caller, decision, began)
         else:

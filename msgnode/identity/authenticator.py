@@ -80,7 +80,7 @@ class MessageAuthenticator:
         self,
         verifier: Verifier,
         modes: AdmissionPolicy,
-        doors: frozenset[str],
+        managers: frozenset[str],
         passes_unknown: bool,
         checks: float,
         binds: bool,
@@ -93,7 +93,7 @@ class MessageAuthenticator:
         self.modes = modes
         self._guests = guests
         self._verifier = verifier
-        self._doors = doors
+        self._managers = managers
         self._passes_unknown = passes_unknown
         self._checks_a_second = checks
         self._binds = binds
@@ -197,7 +197,7 @@ class MessageAuthenticator:
         mode = self.mode_of(session)
         if mode is Mode.ANONYMOUS:
             return
-        if needs_no_identity(message, self._doors, session.runtime_url):
+        if needs_no_identity(message, self._managers, session.runtime_url):
             return
         if session.speaker.peer and was_asked_of_peer(message):
             return

@@ -68,7 +68,7 @@ from .control import control_handlers
 from .invitations import invitations
 from .monitoring import Monitoring, Sampled, cards
 from .network import peer_network
-from .probe import path_probe, probe_door
+from .probe import path_probe, probe_endpoint
 
 
 class Parts:
@@ -275,7 +275,7 @@ class Parts:
             table=self.table,
             components=book,
             authorizer=self.authorizer,
-            session_door=self.handshake,
+            session_handler=self.handshake,
             enforcer=self.enforcer,
             recorder=self.recorder,
             answers=Replies(self.enforcer, limits["ANSWER_TIMEOUT"], *barriers),
@@ -285,7 +285,7 @@ class Parts:
             foreign=NO_FOREIGN_DOMAINS if foreign is None else foreign.peers,
         )
         barrier = no_barrier if network is None else network.transport.barrier
-        self.probe = probe_door(
+        self.probe = probe_endpoint(
             self.domain, self.table, self.handshake, barrier, self.sessions.missed
         )
         self.path = path_probe(self.probe, self.table, self.worker, self.writer, self.alarms)

@@ -16,36 +16,36 @@ from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Barrier
 from msgnode.monitoring.path_probe import PathProbe
 from msgnode.sessions.handshake import SessionHandshake
-from msgnode.sessions.probe import NoRecord, ProbeAuthorizer, ProbeDoor
+from msgnode.sessions.probe import NoRecord, ProbeAuthorizer, ProbeEndpoint
 from msgnode.storage.writer import GroupWriter
 
 from .alarms import Alarms
 
 
-def probe_door(
+def probe_endpoint(
     domain: str,
     table: RoutingTable,
     handshake: SessionHandshake,
     barrier: Barrier,
     missed: Callable[[str], None],
-) -> ProbeDoor:
+) -> ProbeEndpoint:
     """Its messages go by the table alone, by no policy, and into no record."""
     pipeline = Pipeline(
         domain=domain,
         table=table,
         components=ComponentBook(()),
         authorizer=ProbeAuthorizer(),
-        session_door=handshake,
+        session_handler=handshake,
         enforcer=NoPolicies(),
         recorder=NoRecord(),
         answers=Replies(NoPolicies(), settings.NODE["ANSWER_TIMEOUT"], barrier),
         guard=ResponseGuard(table, is_strict=False, missed=missed),
     )
-    return ProbeDoor(domain, settings.SECRET_KEY, table, pipeline.carry)
+    return ProbeEndpoint(domain, settings.SECRET_KEY, table, pipeline.carry)
 
 
 def path_probe(
-    probe: ProbeDoor, table: RoutingTable, worker: str, writer: GroupWriter, alarms: Alarms
+    probe: ProbeEndpoint, table: RoutingTable, worker: str, writer: GroupWriter, alarms: Alarms
 ) -> PathProbe:
     """What sends it now and then, and raises an alarm when it does not come back."""
     limits: dict[str, Any] = settings.NODE

@@ -137,7 +137,7 @@ class Node:
     async def drain(self) -> None:
         """Tell every session to come back, not all at once."""
         parts = self.parts
-        self._close_doors()
+        self._refuse_newcomers()
         await parts.path.stop()
         if parts.mqtt is not None:
             with FAULTS.kept_to("step of the stop"):
@@ -177,7 +177,7 @@ class Node:
         The rows are left to whoever has them now. Waits for the database as long as that takes.
         """
         parts = self.parts
-        self._close_doors()
+        self._refuse_newcomers()
         if parts.mqtt is not None:
             parts.mqtt.abort()
         if parts.federation is not None:
@@ -195,7 +195,7 @@ class Node:
         )
         await asyncio.to_thread(note_fencing, parts.me, why, missed)
 
-    def _close_doors(self) -> None:
+    def _refuse_newcomers(self) -> None:
         """Take no newcomers any more."""
         self.is_ready = False
         if self.parts.devices is not None:

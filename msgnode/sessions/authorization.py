@@ -41,14 +41,14 @@ class SessionAuthorizer:
     def __init__(
         self,
         table: RoutingTable,
-        door: SessionHandshake,
+        handshake: SessionHandshake,
         authenticator: Authenticator,
         ownership: Ownership,
         max_learned: int,
         holders: Holders = NO_OTHERS,
     ) -> None:
         self._table = table
-        self._door = door
+        self._handshake = handshake
         self._authenticator = authenticator
         self._ownership = ownership
         self._max_learned = max_learned
@@ -70,7 +70,7 @@ class SessionAuthorizer:
             _check_refusal(caller)
             raise NotIdentified("There is no session: send `open` to mn:/session first.")
         if not session.runtime_url:
-            self._door.bind(session, message, caller)
+            self._handshake.bind(session, message, caller)
         speaker = self._authenticator.speaker_of(message, session)
         sender = message.sender
         table = self._table

@@ -53,7 +53,7 @@ class ConnectionSettings:
 
 
 class Connection:
-    """Implements the bus's Caller. `carry` is the pipeline's door."""
+    """Implements the bus's Caller. `carry` is the pipeline's."""
 
     handshake = "ws"
 

@@ -25,7 +25,7 @@ from .connection_limits import ConnectionLimits
 from .handshake import SessionHandshake
 from .manager import SessionManager
 from .outbox import Link
-from .probe import ProbeDoor
+from .probe import ProbeEndpoint
 from .rules import CloseCode
 from .stub_connection import StubConnection
 
@@ -64,17 +64,17 @@ class SocketConsumer(AsyncConsumer):
         self,
         pipeline: Pipeline,
         sessions: SessionManager,
-        door: SessionHandshake,
+        handshake: SessionHandshake,
         sockets: ConnectionLimits,
         settings: ConnectionSettings,
         prove: Prove,
         origins: Collection[str],
-        probe: ProbeDoor,
+        probe: ProbeEndpoint,
         nodes: ForeignNodes | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._sessions = sessions
-        self._door = door
+        self._handshake = handshake
         self._sockets = sockets
         self._settings = settings
         self._prove = prove
@@ -200,7 +200,7 @@ class StubConnectConsumer(SocketConsumer):
 
     def connection(self, link: Link, source: str) -> StubConnection:
         return StubConnection(
-            self._door, link, source, self._sessions, self._pipeline.carry, self._settings
+            self._handshake, link, source, self._sessions, self._pipeline.carry, self._settings
         )
 
     def begin(self, connection: Connection, scope: dict[str, Any]) -> bool:

@@ -57,7 +57,7 @@ def _is_findable(runtime_url: str) -> None:
 
 
 class SessionHandshake:
-    """Who gets a session, and which. Implements the bus's SessionDoor beside the SessionManager.
+    """Who gets a session, and which. Implements the bus's SessionHandler beside the SessionManager.
 
     `authorize_runtime(runtime URL, speaker, proof, is new)` raises if this proof opens no session
     there, `check_visitor(runtime URL, speaker, is new)` if a runtime of another domain may not

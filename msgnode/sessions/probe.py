@@ -17,7 +17,7 @@ import hmac
 import secrets
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs
 
 from msgnode.bus.ports import Requester
@@ -44,7 +44,7 @@ class Misdirected(NodeError):
     title = "Misdirected request"
 
 
-class ProbeDoor:
+class ProbeEndpoint:
     """One instance per worker.
 
     `secret` is common to the workers of a node; `carry` takes the frames of its connection.
@@ -101,8 +101,7 @@ class ProbeDoor:
 
     def connect(self, link: Link) -> Connection:
         """The probe's connection from now on, instead of the one it had."""
-        door: Any = self
-        connection = Connection(link, "", door, self._carry, self._settings)
+        connection = Connection(link, "", cast(Any, self), self._carry, self._settings)
         if self.session.socket is not None:
             self.session.socket.session = None
             self.session.detach()

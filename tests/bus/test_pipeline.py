@@ -23,9 +23,9 @@ from tests.fakes import (
     DOMAIN,
     FakeCaller,
     FakeComponent,
-    FakeDoor,
     FakeEnforcer,
     FakeSession,
+    FakeSessionHandler,
 )
 
 PERMIT = Decision(Effect.PERMIT, passes=True, auth=True, deciding=("set", "policy", "rule"))
@@ -189,10 +189,10 @@ def test_a_blocked_response_is_dropped_without_an_answer() -> None:
 
 
 def test_a_session_frame_passes_the_policies_too() -> None:
-    door = FakeDoor()
-    scene = Scene(enforcer=FakeEnforcer(**{"in": DENY}), door=door)
+    handler = FakeSessionHandler()
+    scene = Scene(enforcer=FakeEnforcer(**{"in": DENY}), session_handler=handler)
     scene.say("open", to="mn:/session")
-    assert (scene.codes, door.handled) == ([403], [])
+    assert (scene.codes, handler.handled) == ([403], [])
 
 
 def test_policies_are_asked_once_in_and_once_out_for_each_recipient() -> None:

@@ -17,9 +17,9 @@ from msgnode.core.record import Outcome
 from tests.bus.scene import ONE, TWO, Scene
 from tests.fakes import (
     FakeComponent,
-    FakeDoor,
     FakeEnforcer,
     FakeSession,
+    FakeSessionHandler,
 )
 
 GROUP = "comm://localhost/1"
@@ -65,10 +65,10 @@ def test_what_a_component_answers_is_noted_under_its_name() -> None:
 
 
 def test_what_the_session_component_is_told_is_noted_as_its_business() -> None:
-    door = FakeDoor()
-    scene = Scene(door=door, enforcer=FakeEnforcer(**{"in": PERMIT}))
+    handler = FakeSessionHandler()
+    scene = Scene(session_handler=handler, enforcer=FakeEnforcer(**{"in": PERMIT}))
     scene.say("open", "mn:/session")
-    assert door.handled == ["open"]
+    assert handler.handled == ["open"]
     row = scene.row()
     assert (row.outcome, row.component, row.to) == (Outcome.ANSWERED, "session", "mn:/session")
     assert (row.session, row.rule) == (scene.sender.id, "rule")

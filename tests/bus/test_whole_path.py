@@ -47,13 +47,13 @@ class Door:
         self.asked.append((message.type, caller))
 
 
-def test_the_door_is_told_what_came_from_which_connection() -> None:
-    admission, policies, door = Admission(), Policies(), Door()
-    scene = Scene(authorizer=admission, enforcer=policies, door=door)
+def test_a_session_frame_comes_with_its_connection() -> None:
+    admission, policies, handler = Admission(), Policies(), Door()
+    scene = Scene(authorizer=admission, enforcer=policies, session_handler=handler)
     scene.say("open", "mn:/session")
     assert admission.asked == [("authenticate", "open", ONE)]
     assert policies.asked == [("open", ONE, Direction.IN)]
-    assert door.asked == [("open", scene.caller)]
+    assert handler.asked == [("open", scene.caller)]
 
 
 @pytest.mark.parametrize("to", [TWO, [TWO, NOBODY], "mn:/session"])

@@ -152,7 +152,7 @@ class Worker:
             table=self.table,
             components=ComponentBook(()),
             authorizer=Authorizer(),  # type: ignore[arg-type]
-            session_door=self.door,
+            session_handler=self.door,
             enforcer=policies,
             recorder=FakeRecorder(),
             answers=Replies(policies, 5.0),
